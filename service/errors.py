@@ -1,0 +1,86 @@
+"""Every refusal the API can answer, and what the breach of a constraint means. Imports nothing of ours."""
+
+
+class ApiError(Exception):
+    """A refusal. `message` is for a person; `more` holds further members of the body; `headers` go along."""
+
+    status = 500
+
+    def __init__(self, message, headers=None, **more):
+        super().__init__(message)
+        self.message = message
+        self.headers = headers or {}
+        self.more = more
+
+
+class BadRequest(ApiError):
+    status = 400
+
+
+class Unauthorized(ApiError):
+    status = 401
+
+
+class Forbidden(ApiError):
+    status = 403
+
+
+class NotFound(ApiError):
+    status = 404
+
+
+class Conflict(ApiError):
+    status = 409
+
+
+class TooLarge(ApiError):
+    status = 413
+
+
+class UnsupportedMediaType(ApiError):
+    status = 415
+
+
+class Invalid(ApiError):
+    """A body or a query that breaks its schema or a rule: `errors` is a list of {path, rule, message}."""
+
+    status = 422
+
+    def __init__(self, errors, message=None):
+        super().__init__(message or _summary(errors), errors=errors)
+
+
+class TooManyRequests(ApiError):
+    status = 429
+
+
+class Unavailable(ApiError):
+    """Something we need is away for a moment; the client may repeat the request."""
+
+    status = 503
+
+
+def fault(path, rule, message):
+    """One entry of `errors`: `path` is a JSON Pointer into the body, or a query parameter's name."""
+    return {"path": path, "rule": rule, "message": message}
+
+
+def retry_after(seconds):
+    """The header that says when to come back: whole seconds, at least 1."""
+    return {"Retry-After": str(max(1, seconds))}
+
+
+def _summary(errors):
+    first = errors[0]["message"]
+    return first if len(errors) == 1 else f"{first} (and {len(errors) - 1} more, see errors)"
+
+
+#: constraint -> the refusal its breach means. A test checks that each constraint exists.
+CONSTRAINTS = {
+    "invoices_code_once_a_year": lambda: Invalid(
+        [fault("/code", "unique", "The code has already been used this year.")]
+    ),
+    "adjustment_notes_code_once_a_type": lambda: Invalid(
+        [fault("/adjustmentNoteCode", "unique", "The code has already been used by a note of this type.")]
+    ),
+}

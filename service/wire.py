@@ -1,0 +1,163 @@
+"""JSON in and out, and the keys under which an application and a request keep their things."""
+
+import json
+import re
+from datetime import datetime, timezone
+from decimal import Decimal
+
+import simplejson
+from aiohttp import web
+
+#: What the wiring gives to an application; each is made in service/app.py.
+CONFIG = web.AppKey("config", object)
+DATABASE = web.AppKey("database", object)
+KEEPER = web.AppKey("keeper", object)
+KEY_RING = web.AppKey("key_ring", object)
+LIMITER = web.AppKey("limiter", object)
+DESK = web.AppKey("desk", object)
+WORKER = web.AppKey("worker", object)
+
+MAX_DEPTH = 32
+MAX_DIGITS = 40  # of a number as it is written; a longer one is not money
+
+#: What the middleware finds out of a request.
+COMPANY = web.RequestKey("company", int)
+KEY_ID = web.RequestKey("key_id", str)
+REQUEST_ID = web.RequestKey("request_id", str)
+
+_INSTANT = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,9})?)?([Zz]|[+-][0-9]{2}:?[0-9]{2})?"
+)
+_TOO_DEEP = f"The body is nested deeper than {MAX_DEPTH} levels."
+#: Strings, which may hold brackets, or one bracket. For JSON that was parsed: on other text it could take long.
+_BRACKETS = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]', re.DOTALL)
+
+
+class NotJson(ValueError):
+    """The bytes are not the strict JSON that we take; the message says why, for a person."""
+
+
+def loads(raw):
+    """Strict JSON: UTF-8, no duplicate member, no NaN, at most 32 levels; decimals, never binary floats.
+
+    Raises NotJson. Integers are int, all other numbers Decimal.
+    """
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError:
+        raise NotJson("The body is not UTF-8.") from None
+    try:
+        value = _decoder.decode(text)
+    except json.JSONDecodeError as fault:
+        raise NotJson(f"The body is not JSON: {fault.msg} at line {fault.lineno}, column {fault.colno}.") from None
+    except RecursionError:
+        raise NotJson(_TOO_DEEP) from None
+    if _depth(raw) > MAX_DEPTH:
+        raise NotJson(_TOO_DEEP)
+    return value
+
+
+def dumps(value):
+    """JSON text, decimals as plain numbers."""
+    return simplejson.dumps(value, use_decimal=True, ensure_ascii=False, separators=(",", ":"))
+
+
+def answer(value, status=200, headers=None):
+    """A response of ours, from Python values."""
+    return passed(dumps(value), status, headers)
+
+
+def passed(text, status=200, headers=None):
+    """A response from JSON text that PostgreSQL made."""
+    return web.Response(text=text, status=status, headers=headers, content_type="application/json")
+
+
+def attachment(filename):
+    """The header of a file to download; the name keeps letters, digits, dot, dash and underscore."""
+    safe = re.sub(r"[^A-Za-z0-9._-]", "_", filename)
+    return {"Content-Disposition": f'attachment; filename="{safe}"'}
+
+
+def instant(text):
+    """The UTC instant of a date and time; without an offset it is UTC. Raises ValueError.
+
+    Only what the schemas' pattern lets through: a date alone is no instant.
+    """
+    if not _INSTANT.fullmatch(text):
+        raise ValueError("not a date and a time")
+    at = datetime.fromisoformat(text.upper())
+    try:
+        return (at if at.tzinfo else at.replace(tzinfo=timezone.utc)).astimezone(timezone.utc)
+    except OverflowError:
+        raise ValueError("not within the calendar") from None
+
+
+def has_bad_text(raw):
+    """Whether JSON bytes may hold a NUL or an unpaired surrogate: only an escape can write one."""
+    return b"\\u" in raw
+
+
+def bad_text(value, path=""):
+    """JSON Pointers of the texts, member names among them, that PostgreSQL cannot store."""
+    if isinstance(value, str):
+        if any(char == "\0" or "\ud800" <= char <= "\udfff" for char in value):
+            yield path
+    elif isinstance(value, dict):
+        for name, member in value.items():
+            if any(True for _ in bad_text(name)):
+                yield path or "/"
+            else:
+                yield from bad_text(member, f"{path}/{pointer_part(name)}")
+    elif isinstance(value, list):
+        for index, member in enumerate(value):
+            yield from bad_text(member, f"{path}/{index}")
+
+
+def pointer_part(name):
+    """A member name as one part of a JSON Pointer (RFC 6901)."""
+    return str(name).replace("~", "~0").replace("/", "~1")
+
+
+def _depth(raw):
+    if raw.count(b"[") + raw.count(b"{") <= MAX_DEPTH:
+        return 0
+    depth = deepest = 0
+    for token in _BRACKETS.finditer(raw):
+        first = raw[token.start()]
+        if first in b"[{":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif first in b"]}":
+            depth -= 1
+    return deepest
+
+
+def _decimal(text):
+    mantissa, _, exponent = text.lower().partition("e")
+    if len(mantissa) > MAX_DIGITS or len(exponent.lstrip("+-0")) > 2 or abs(int(exponent or 0)) > 20:
+        raise NotJson(f"The number {text[:24]} has more digits than we take.")
+    return Decimal(text)
+
+
+def _integer(text):
+    if len(text) > MAX_DIGITS:
+        raise NotJson(f"The number {text[:24]}… has more digits than we take.")
+    return int(text)
+
+
+def _constant(name):
+    raise NotJson(f"The body is not JSON: {name} is not a JSON number.")
+
+
+def _members(pairs):
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise NotJson(f"The body names {json.dumps(twice[:60])} twice in one object.")
+    return members
+
+
+_decoder = json.JSONDecoder(
+    object_pairs_hook=_members, parse_float=_decimal, parse_int=_integer, parse_constant=_constant
+)

@@ -1,0 +1,168 @@
+"""Which codes are known, which one was meant, and where in a body an unknown one stands."""
+
+import pytest
+
+from service import codes
+
+
+@pytest.fixture
+def imported():
+    """Loads a table for one test."""
+    before = dict(codes.TABLES)
+    yield codes.load
+    codes.TABLES.clear()
+    codes.TABLES.update(before)
+    codes._nearest.cache_clear()
+
+
+def line(**changes):
+    item = {"classifications": ["022"], "unit": {"code": "H87"}, "taxDetails": [{"taxType": "01"}]}
+    return {**item, "originCountry": "MYS", **changes}
+
+
+def paths(body, *places):
+    return [fault["path"] for fault in codes.faults(body, *places)]
+
+
+@pytest.mark.parametrize(
+    "table, size",
+    [
+        ("states", 17),
+        ("classifications", 45),
+        ("tax_types", 7),
+        ("payment_modes", 8),
+        ("document_types", 8),
+        ("countries", 253),
+        ("currencies", 180),
+        ("party_types", 6),
+        ("registration_types", 4),
+    ],
+)
+def test_the_shipped_tables_are_whole(table, size):
+    assert len(codes.TABLES[table]) == size
+
+
+def test_codes_are_compared_exactly():
+    assert codes.is_known("states", "01")
+    assert not codes.is_known("states", "1")
+    assert not codes.is_known("countries", "mys")
+
+
+@pytest.mark.parametrize("code, fits", [("H87", True), ("1", True), ("h87", False), ("H87X", False), ("", False)])
+def test_units_are_checked_by_form_until_they_are_imported(code, fits):
+    assert codes.is_known("units", code) is fits
+
+
+@pytest.mark.parametrize(
+    "code, fits", [("31001", True), ("3100", False), ("310A1", False), ("٣١٠٠١", False)]
+)
+def test_msic_codes_are_checked_by_form_until_they_are_imported(code, fits):
+    assert codes.is_known("msic", code) is fits
+
+
+def test_an_imported_table_replaces_the_form(imported):
+    imported("units", {"H87": "piece"})
+    assert codes.is_known("units", "H87")
+    assert not codes.is_known("units", "KGM")
+
+
+def test_an_unknown_table_is_not_imported(imported):
+    with pytest.raises(KeyError):
+        imported("colours", {"R": "red"})
+
+
+@pytest.mark.parametrize(
+    "table, written, meant",
+    [
+        ("states", "Johor", "01"),
+        ("states", "1", "01"),
+        ("states", "Penang", "07"),
+        ("states", "Selanggor", "10"),
+        ("states", "Kuala Lumpur", "14"),
+        ("countries", "MY", "MYS"),
+        ("countries", "mys", "MYS"),
+        ("countries", "United States", "USA"),
+        ("currencies", "rm", "MYR"),
+        ("tax_types", "service tax", "02"),
+        ("party_types", "individual", "LOCAL_INDIVIDUAL"),
+        ("units", "pcs", "H87"),
+        ("countries", "", None),
+        ("countries", "M" * 1_000_000, None),
+    ],
+)
+def test_the_nearest_code_is_the_one_that_was_meant(table, written, meant):
+    assert codes.nearest(table, written) == meant
+
+
+def test_a_good_body_has_no_fault():
+    party = {
+        "type": "LOCAL_COMPANY",
+        "registration": {"type": "BRN"},
+        "msic": "31001",
+        "address": {"state": "10", "country": "MYS"},
+    }
+    assert codes.faults({"currencyCode": "MYR", "buyer": party, "supplier": party, "lineItems": [line()]}) == []
+
+
+def test_an_empty_body_has_no_fault():
+    assert codes.faults({}) == []
+
+
+def test_a_fault_names_the_place_the_table_and_the_nearest_code():
+    fault = {
+        "path": "/lineItems/1/originCountry",
+        "rule": "code",
+        "message": '"MY" is not in the table of countries; the nearest code is "MYS" (MALAYSIA).',
+    }
+    assert codes.faults({"lineItems": [line(), line(originCountry="MY")]}) == [fault]
+
+
+def test_a_code_like_no_other_is_named_without_a_nearest_one():
+    fault = codes.faults({"lineItems": [line(taxDetails=[{"taxType": "SST"}])]})[0]
+    assert fault["message"] == '"SST" is not in the table of tax types.'
+
+
+def test_a_code_of_a_wrong_form_is_told_the_form():
+    fault = codes.faults({"supplier": {"msic": "31"}})[0]
+    assert fault["message"] == '"31" is not in the table of MSIC codes, whose codes are 5 digits.'
+
+
+def test_every_unknown_code_of_a_body_is_found():
+    party = {
+        "type": "PERSON",
+        "registration": {"type": "IC"},
+        "msic": "1",
+        "address": {"state": "99", "country": "MYS"},
+    }
+    item = line(classifications=["022", "999"], unit={"code": "piece"}, taxDetails=[{"taxType": "01"}, {"taxType": "9"}])
+    assert paths({"currencyCode": "RM", "buyer": party, "lineItems": [item]}) == [
+        "/currencyCode",
+        "/buyer/type",
+        "/buyer/registration/type",
+        "/buyer/msic",
+        "/buyer/address/state",
+        "/lineItems/0/classifications/1",
+        "/lineItems/0/unit/code",
+        "/lineItems/0/taxDetails/1/taxType",
+    ]
+
+
+def test_a_state_abroad_is_free_text():
+    assert paths({"buyer": {"address": {"state": "Guangdong", "country": "CHN"}}}) == []
+
+
+@pytest.mark.parametrize("country", [{}, {"country": "MYS"}])
+def test_a_state_in_malaysia_is_a_code(country):
+    assert paths({"buyer": {"address": {"state": "Guangdong", **country}}}) == ["/buyer/address/state"]
+
+
+def test_a_party_and_a_company_are_checked_by_their_own_places():
+    assert paths({"type": "PERSON"}, codes.PARTY) == ["/type"]
+    assert paths({"country": "CHN", "state": "Guangdong", "msic_code": "x"}, codes.COMPANY) == ["/msic_code"]
+
+
+def test_a_body_full_of_faults_is_answered_with_fifty():
+    body = {"lineItems": [line(originCountry=f"{number}" * 30_000) for number in range(1000)]}
+    faults = codes.faults(body)
+    assert len(faults) == 50
+    assert max(len(fault["message"]) for fault in faults) < 200

@@ -1,0 +1,531 @@
+"""Documents: the portal's own example, golden files, every kind of party, and what is missing.
+
+`python -m tests.test_document` writes the golden files anew; read the difference before you keep it.
+"""
+
+import base64
+import hashlib
+import json
+import re
+from datetime import datetime, timedelta, timezone
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+import simplejson
+
+from service.codes import TABLES
+from service.portal import document
+
+DOCUMENTS = Path(__file__).with_name("documents")
+ISSUED_AT = datetime(2026, 9, 14, 3, 25, 10, tzinfo=timezone.utc)
+
+ISSUER = {
+    "name": "Perabot Seri Maju Sdn. Bhd.",
+    "tin_code": "C4821093650",
+    "registration_number": "201801024680",
+    "registration_type": "BRN",
+    "sst_registration_number": "W10-1901-32000458",
+    "tourism_tax_registration_number": None,
+    "business_activity_description": "Manufacture of wooden and cane furniture",
+    "msic_code": "31001",
+    "country": "MYS",
+    "state": "01",
+    "zip_code": "84000",
+    "city": "Muar",
+    "address": "PTD 1203, Jalan Perindustrian 4\nKawasan Perindustrian Bukit Bakri",
+    "phone": "+60 (6) 987-1234",
+    "email": "akaun@serimaju.example",
+}
+RESTAURANT = {
+    "type": "LOCAL_COMPANY",
+    "name": "Tiga Rasa Restoran Sdn. Bhd.",
+    "tin": "C5510387420",
+    "registration": {"type": "BRN", "number": "202101033579"},
+    "contactNumber": "+60355443322",
+    "address": {
+        "line1": "12 Jalan Kristal 7/68",
+        "city": "Shah Alam",
+        "state": "10",
+        "zipCode": "40150",
+        "country": "MYS",
+    },
+}
+MILL = {
+    "type": "FOREIGN_COMPANY",
+    "name": "Foshan Timber Export Co. Ltd.",
+    "contactNumber": "+86 757 1234 5678",
+    "address": {"line1": "88 Huanshi Road", "city": "Foshan", "zipCode": "528000", "country": "CHN"},
+}
+ADDRESS = RESTAURANT["address"]
+
+
+def tax(kind, percentage):
+    return {"taxType": kind, "taxRate": {"percentage": percentage}}
+
+
+def line(**changes):
+    item = {
+        "id": "1",
+        "description": "Rubberwood dining chair",
+        "classifications": ["022"],
+        "unit": {"code": "H87", "price": Decimal("145.00"), "count": 4},
+        "taxDetails": [tax("06", 0)],
+    }
+    return {**item, **changes}
+
+
+WORK = line(
+    id="2",
+    description="On-site refinishing",
+    classifications=["030"],
+    unit={"code": "HUR", "price": Decimal("80.00"), "count": 6},
+    taxDetails=[tax("02", 8)],
+)
+EXAMPLE = {"type": "INVOICE", "buyer": RESTAURANT, "lineItems": [line()]}
+
+#: golden file -> the source of its document
+GOLDEN = {
+    "invoice": {
+        **EXAMPLE,
+        "lineItems": [
+            line(
+                unit={"code": "H87", "price": Decimal("145.00"), "count": 12},
+                discount={"rate": 5, "reason": "5% volume discount"},
+                taxDetails=[tax("01", 10)],
+                originCountry="MYS",
+            ),
+            WORK,
+        ],
+        "invoiceLevelAllowanceCharge": {
+            "allowances": [{"amount": 50, "reason": "Loyalty rebate"}],
+            "charges": [{"amount": 120, "reason": "Lorry delivery"}],
+        },
+    },
+    "self_billed_invoice": {
+        "type": "SELF_BILLED_INVOICE",
+        "supplier": MILL,
+        "lineItems": [line(description="Sawn rubberwood", classifications=["034"], originCountry="CHN")],
+    },
+    "usd_invoice": {
+        "type": "INVOICE",
+        "buyer": {**MILL, "email": "buyer@foshan.example"},
+        "currencyCode": "USD",
+        "exchangeRate": Decimal("4.2155"),
+        "lineItems": [
+            line(
+                unit={"code": "H87", "price": Decimal("33.335"), "count": Decimal("1.5")},
+                discount={"amount": Decimal("0.50"), "reason": "Scratch"},
+                charge={"rate": Decimal("2.5"), "reason": "Crate"},
+                taxDetails=[tax("01", 10), tax("02", Decimal("8.5"))],
+            ),
+            line(id="2", taxDetails=[tax("E", 10)], taxExemptionReason="Export certificate 014-2026"),
+        ],
+    },
+    "credit_note": {
+        **EXAMPLE,
+        "type": "CREDIT_NOTE",
+        "selfBilled": False,
+        "originals": [{"uuid": "7G3KX2M9QPWZ41VTB8RHNYDC10", "number": "INV-2026-000123"}, {"number": "OLD-7"}],
+        "lineItems": [line(unit={"code": "H87", "price": Decimal("145.00"), "count": 1})],
+    },
+}
+
+
+def built(source, issuer=ISSUER, **changes):
+    return document.build(source, issuer, **{"number": "INV-2026-000123", "issued_at": ISSUED_AT, **changes})
+
+
+def sent(source, **changes):
+    """The document as the portal reads it."""
+    return exactly(document.encode(built(source, **changes)))
+
+
+def exactly(raw):
+    return json.loads(raw, parse_float=Decimal)
+
+
+def at(whole, path):
+    """The value at a path of the portal's notation, in which the first entry of each array is meant."""
+    for name in path.split("."):
+        whole = whole[name][0]
+    return whole.get("_", whole)
+
+
+def invoice(source, **changes):
+    return sent(source, **changes)["Invoice"][0]
+
+
+def buyer(**changes):
+    party = {**RESTAURANT, **changes}
+    return at(invoice({**EXAMPLE, "buyer": party}), "AccountingCustomerParty.Party")
+
+
+def supplier(**changes):
+    source = {"type": "SELF_BILLED_INVOICE", "supplier": {**RESTAURANT, **changes}, "lineItems": [line()]}
+    return at(invoice(source), "AccountingSupplierParty.Party")
+
+
+def identities(party):
+    return {entry["ID"][0]["schemeID"]: entry["ID"][0]["_"] for entry in party["PartyIdentification"]}
+
+
+def pretty(source):
+    """The encoded document, one element a line, its numbers written as they are sent."""
+    whole = simplejson.loads(document.encode(built(source)), use_decimal=True)
+    return simplejson.dumps(whole, use_decimal=True, ensure_ascii=False, indent=1) + "\n"
+
+
+def test_the_portals_example_is_rebuilt():
+    assert sent(EXAMPLE) == exactly((DOCUMENTS / "portal_example.json").read_bytes())
+
+
+def test_the_example_encodes_to_its_published_bytes():
+    raw = document.encode(exactly((DOCUMENTS / "portal_example.json").read_bytes()))
+    assert len(raw) == 3125
+    assert hashlib.sha256(raw).hexdigest() == "1a999c9d98cd80557b98d9dd3cfaee8e1dcdd58b13aaaded2e3e1ca01af6bfd9"
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_the_document_is_the_golden_one(name):
+    assert pretty(GOLDEN[name]) == (DOCUMENTS / f"{name}.json").read_text("utf-8")
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_what_builds_has_nothing_missing(name):
+    assert document.missing(GOLDEN[name], ISSUER) == []
+
+
+def test_the_sums_of_the_fuller_example():
+    whole = invoice(GOLDEN["invoice"])
+    assert at(whole, "LegalMonetaryTotal.LineExtensionAmount") == 2133
+    assert at(whole, "LegalMonetaryTotal.TaxExclusiveAmount") == 2203
+    assert at(whole, "TaxTotal.TaxAmount") == Decimal("203.70")
+    assert at(whole, "LegalMonetaryTotal.TaxInclusiveAmount") == Decimal("2406.70")
+    assert at(whole, "InvoiceLine.AllowanceCharge.MultiplierFactorNumeric") == Decimal("0.05")
+
+
+# Encoding
+
+
+@pytest.mark.parametrize(
+    "number, written", [("1E+3", "1000"), ("1E-7", "0.0000001"), ("0E-8", "0.00000000"), ("580.00", "580.00")]
+)
+def test_a_number_is_written_without_exponent(number, written):
+    assert document.encode([Decimal(number)]) == f"[{written}]".encode()
+
+
+def test_tiny_and_huge_numbers_of_a_line_are_written_without_exponent():
+    unit = {"code": "H87", "price": Decimal("1E+14"), "count": Decimal("1E-10")}
+    raw = document.encode(built({**EXAMPLE, "lineItems": [line(unit=unit)]}))
+    assert b'"PriceAmount":[{"_":100000000000000,' in raw
+    assert b'"InvoicedQuantity":[{"_":0.0000000001,' in raw
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_no_number_is_a_text_and_no_array_is_empty(name):
+    raw = document.encode(built(GOLDEN[name])).decode()
+    assert not re.search(r'\[\]|\{\}|null|""|NaN', raw)
+    assert not re.search(r'(Amount|Percent|Quantity|Rate|Numeric)":\[\{"_":"', raw)
+
+
+def test_bytes_are_utf8_and_minified():
+    raw = document.encode({"name": "Kedai Ñandú ✓", "more": [1, 2]})
+    assert raw == '{"name":"Kedai Ñandú ✓","more":[1,2]}'.encode()
+
+
+def test_the_envelope_carries_each_document_its_hash_and_its_number():
+    raw = document.encode(built(EXAMPLE))
+    entry, other = json.loads(document.envelope([("INV-1", raw), ("INV-2", b"{}")]))["documents"]
+    assert base64.b64decode(entry["document"]) == raw
+    assert entry["documentHash"] == hashlib.sha256(raw).hexdigest()
+    assert (entry["format"], entry["codeNumber"], other["codeNumber"]) == ("JSON", "INV-1", "INV-2")
+
+
+def test_a_thousand_lines_build():
+    assert len(invoice({**EXAMPLE, "lineItems": [line()] * 1000})["InvoiceLine"]) == 1000
+
+
+# Header
+
+
+def test_the_issue_time_is_utc():
+    whole = invoice(EXAMPLE, issued_at=datetime(2026, 9, 15, 1, 0, 5, tzinfo=timezone(timedelta(hours=8))))
+    assert (at(whole, "IssueDate"), at(whole, "IssueTime")) == ("2026-09-14", "17:00:05Z")
+
+
+@pytest.mark.parametrize(
+    "kind, self_billed, code",
+    [
+        ("INVOICE", False, "01"),
+        ("CREDIT_NOTE", False, "02"),
+        ("DEBIT_NOTE", False, "03"),
+        ("REFUND_NOTE", False, "04"),
+        ("SELF_BILLED_INVOICE", True, "11"),
+        ("CREDIT_NOTE", True, "12"),
+        ("DEBIT_NOTE", True, "13"),
+        ("REFUND_NOTE", True, "14"),
+    ],
+)
+def test_every_type_has_its_code_and_its_issuer(kind, self_billed, code):
+    source = {**GOLDEN["credit_note"], "type": kind, "selfBilled": self_billed, "supplier": RESTAURANT}
+    whole = invoice(source, version="1.1")
+    us = "AccountingCustomerParty" if self_billed else "AccountingSupplierParty"
+    assert whole["InvoiceTypeCode"] == [{"_": code, "listVersionID": "1.1"}]
+    assert identities(at(whole, f"{us}.Party"))["TIN"] == ISSUER["tin_code"]
+
+
+def test_an_invoice_refers_to_no_original():
+    assert "BillingReference" not in invoice({**EXAMPLE, "originals": [{"number": "X"}]})
+
+
+def test_a_document_in_ringgit_has_no_exchange_rate():
+    assert "TaxExchangeRate" not in invoice({**EXAMPLE, "currencyCode": "MYR", "exchangeRate": 1})
+
+
+# Parties
+
+
+@pytest.mark.parametrize(
+    "party, tin, scheme, number",
+    [
+        ({"type": "LOCAL_INDIVIDUAL", "tin": "IG 1234-5678"}, "IG12345678", "BRN", "202101033579"),
+        ({"type": "LOCAL_INDIVIDUAL", "tin": "IG12345678", "registration": None}, "IG12345678", "NRIC", "000000000000"),
+        (
+            {"type": "LOCAL_INDIVIDUAL", "tin": None, "registration": {"type": "NRIC", "number": "800101-14-5678"}},
+            "EI00000000010",
+            "NRIC",
+            "800101145678",
+        ),
+        (
+            {"type": "LOCAL_INDIVIDUAL", "tin": "", "registration": {"type": "ARMY", "number": "T 123"}},
+            "EI00000000010",
+            "ARMY",
+            "T123",
+        ),
+        ({"type": "FOREIGN_COMPANY", "tin": None, "registration": None}, "EI00000000020", "BRN", "NA"),
+        (
+            {"type": "FOREIGN_INDIVIDUAL", "tin": None, "registration": {"number": "A1234567"}},
+            "EI00000000020",
+            "PASSPORT",
+            "A1234567",
+        ),
+        ({"type": "GOVERNMENT", "tin": None, "registration": None}, "EI00000000040", "BRN", "NA"),
+        ({"type": "GENERAL_PUBLIC"}, "EI00000000010", "BRN", "NA"),
+        ({"type": "LOCAL_COMPANY", "tin": "EI00000000010", "registration": None}, "EI00000000010", "BRN", "NA"),
+    ],
+)
+def test_a_buyer_is_identified_by_what_it_has(party, tin, scheme, number):
+    assert identities(buyer(**party)) == {"TIN": tin, scheme: number, "SST": "NA", "TTX": "NA"}
+
+
+def test_a_seller_abroad_has_the_tin_of_sellers_and_no_trade():
+    seller = supplier(type="FOREIGN_COMPANY", tin=None, registration=None)
+    assert identities(seller)["TIN"] == "EI00000000030"
+    assert seller["IndustryClassificationCode"] == [{"_": "00000", "name": "NOT APPLICABLE"}]
+
+
+def test_a_seller_keeps_its_own_trade_and_tourism_tax_number():
+    seller = supplier(msic="55101", businessActivityDescription="Hotel", tourismTaxRegistrationNumber="123-4567")
+    assert seller["IndustryClassificationCode"] == [{"_": "55101", "name": "Hotel"}]
+    assert identities(seller)["TTX"] == "123-4567"
+
+
+def test_the_general_public_has_no_particulars():
+    party = buyer(type="GENERAL_PUBLIC", name="Somebody", email="some@body.example")
+    assert at(party, "PartyLegalEntity.RegistrationName") == "General Public"
+    assert at(party, "Contact.Telephone") == at(party, "PostalAddress.CityName") == "NA"
+    assert at(party, "PostalAddress.CountrySubentityCode") == "17"
+    assert "ElectronicMail" not in party["Contact"][0]
+    assert "PostalZone" not in party["PostalAddress"][0]
+
+
+@pytest.mark.parametrize("kind", TABLES["party_types"])
+@pytest.mark.parametrize("role", [buyer, supplier])
+def test_every_kind_of_party_has_all_that_is_mandatory(role, kind):
+    party = role(type=kind, msic="31001", businessActivityDescription="Furniture")
+    paths = ["PartyLegalEntity.RegistrationName", "Contact.Telephone", "PostalAddress.CityName"]
+    paths += ["PostalAddress.CountrySubentityCode", "PostalAddress.AddressLine.Line"]
+    paths += ["PostalAddress.Country.IdentificationCode", "PartyIdentification.ID"]
+    paths += ["IndustryClassificationCode"] if role is supplier else []
+    assert all(at(party, path) for path in paths)
+    assert len(party["PartyIdentification"]) == 4
+
+
+@pytest.mark.parametrize("email", [{}, {"email": None}, {"email": "  "}])
+def test_an_unknown_email_is_left_out(email):
+    assert "ElectronicMail" not in buyer(**email)["Contact"][0]
+
+
+def test_a_phone_keeps_only_its_plus_and_digits():
+    assert at(buyer(contactNumber="+60 [12] (345)-67 89"), "Contact.Telephone") == "+60123456789"
+
+
+# Addresses
+
+
+def lines_of(**address):
+    lines = buyer(address={**ADDRESS, **address})["PostalAddress"][0]["AddressLine"]
+    return [entry["Line"][0]["_"] for entry in lines]
+
+
+def test_lines_that_fit_stay_as_they_are():
+    assert lines_of(line1=" Lot 5, ", line2="", line3="Muar") == ["Lot 5,", "Muar"]
+
+
+def test_a_long_line_is_wrapped_between_words():
+    first, second = lines_of(line1="Jalan " * 30, line2="Muar")
+    assert len(first) <= 150 and first.endswith("Jalan")
+    assert second.endswith("Muar")
+
+
+def test_an_address_has_at_most_three_lines():
+    wrapped = lines_of(line1="a\nb\nc\nd")
+    assert wrapped == ["a, b, c, d"]
+    assert [len(each) for each in lines_of(line1="x" * 1000)] == [150, 150, 150]
+
+
+@pytest.mark.parametrize(
+    "country, state, sent_state",
+    [
+        ("MYS", "10", "10"),
+        ("CHN", "Guangdong", "Guangdong"),
+        ("CHN", None, "17"),
+        ("CHN", "10", "17"),
+        ("CHN", "17", "17"),
+    ],
+)
+def test_a_state_abroad_is_text_or_seventeen(country, state, sent_state):
+    party = buyer(address={**ADDRESS, "country": country, "state": state})
+    assert at(party, "PostalAddress.CountrySubentityCode") == sent_state
+
+
+def test_texts_are_trimmed_cut_and_free_of_line_feeds():
+    assert at(buyer(name=" A\r\nB" + "x" * 400), "PartyLegalEntity.RegistrationName") == "A B" + "x" * 297
+
+
+# Lines
+
+
+def test_a_line_without_an_id_is_numbered():
+    items = [line(id="a"), {name: member for name, member in line().items() if name != "id"}]
+    assert [each["ID"][0]["_"] for each in invoice({**EXAMPLE, "lineItems": items})["InvoiceLine"]] == ["a", "2"]
+
+
+def test_a_tax_per_night_is_sent_with_its_nights():
+    night = {"taxType": "03", "taxRate": {"perUnitAmount": Decimal("10.00")}}
+    unit = {"code": "DAY", "price": Decimal("150.00"), "count": 3}
+    whole = invoice({**EXAMPLE, "lineItems": [line(unit=unit, taxDetails=[night])]})
+    subtotal = at(whole, "InvoiceLine.TaxTotal.TaxSubtotal")
+    assert subtotal["BaseUnitMeasure"] == [{"_": 3, "unitCode": "DAY"}]
+    assert at(subtotal, "PerUnitAmount") == 10 and at(subtotal, "TaxAmount") == 30
+    assert "Percent" not in subtotal
+
+
+def test_exempt_lines_share_a_subtotal_with_each_reason_once():
+    items = [line(taxDetails=[tax("E", 0)], taxExemptionReason=reason) for reason in ("A", "B", "A")]
+    category = at(invoice({**EXAMPLE, "lineItems": items}), "TaxTotal.TaxSubtotal.TaxCategory")
+    assert at(category, "TaxExemptionReason") == "A, B"
+
+
+# What is missing
+
+
+def lacking(source, issuer=ISSUER):
+    return [(each["code"], each["path"]) for each in document.missing(source, issuer)]
+
+
+def test_a_bare_issuer_lacks_every_column_that_the_portal_needs():
+    assert lacking(EXAMPLE, {}) == [
+        ("CF334", "/company/name"),
+        ("Required", "/company/tin_code"),
+        ("Required", "/company/registration_number"),
+        ("CF348", "/company/phone"),
+        ("CF345", "/company/address"),
+        ("CF339", "/company/city"),
+        ("CF342", "/company/state"),
+        ("CF336", "/company/country"),
+        ("Required", "/company/msic_code"),
+        ("Required", "/company/business_activity_description"),
+    ]
+
+
+def test_an_absent_buyer_lacks_what_the_portal_needs_of_a_buyer():
+    assert lacking({**EXAMPLE, "buyer": None}) == [
+        ("CF333", "/buyer/name"),
+        ("Required", "/buyer/tin"),
+        ("CF349", "/buyer/contactNumber"),
+        ("CF346", "/buyer/address/line1"),
+        ("CF340", "/buyer/address/city"),
+        ("CF343", "/buyer/address/state"),
+        ("CF337", "/buyer/address/country"),
+    ]
+
+
+def test_a_buying_issuer_needs_no_trade():
+    issuer = {**ISSUER, "msic_code": "", "business_activity_description": None}
+    assert lacking(GOLDEN["self_billed_invoice"], issuer) == []
+
+
+def test_a_blank_fact_is_missing_and_said_so():
+    source = {**EXAMPLE, "buyer": {**RESTAURANT, "address": {**ADDRESS, "city": " "}}}
+    (lack,) = document.missing(source, ISSUER)
+    assert lack == {"code": "CF340", "path": "/buyer/address/city", "message": "The city of the buyer is missing."}
+
+
+PASSPORT = {"type": "PASSPORT", "number": "A1"}
+
+
+@pytest.mark.parametrize(
+    "party, paths",
+    [
+        ({"type": "LOCAL_COMPANY", "tin": None}, ["/buyer/tin"]),
+        ({"type": "LOCAL_INDIVIDUAL", "tin": None, "registration": None}, ["/buyer/registration/number"]),
+        ({"type": "LOCAL_INDIVIDUAL", "tin": None, "registration": PASSPORT}, ["/buyer/tin"]),
+        ({"type": "LOCAL_INDIVIDUAL", "registration": None}, []),
+        ({"type": "GOVERNMENT", "tin": None, "registration": None}, []),
+        ({"type": "GENERAL_PUBLIC", "name": None, "address": None}, []),
+        ({"type": "FOREIGN_COMPANY", "tin": None, "address": {**ADDRESS, "state": None, "country": "CHN"}}, []),
+    ],
+)
+def test_what_a_buyer_needs_depends_on_its_kind(party, paths):
+    source = {**EXAMPLE, "buyer": {**RESTAURANT, **party}}
+    assert [path for _, path in lacking(source)] == paths
+
+
+def test_a_local_seller_needs_its_trade():
+    source = {**GOLDEN["self_billed_invoice"], "supplier": RESTAURANT}
+    assert [path for _, path in lacking(source)] == ["/supplier/msic", "/supplier/businessActivityDescription"]
+
+
+def test_a_bare_line_lacks_what_the_portal_needs_of_a_line():
+    assert lacking({**EXAMPLE, "lineItems": [line(), {}]}) == [
+        ("Required", "/lineItems/1/description"),
+        ("CF364", "/lineItems/1/classifications"),
+        ("Required", "/lineItems/1/unit/price"),
+        ("Required", "/lineItems/1/unit/count"),
+        ("Required", "/lineItems/1/taxDetails"),
+    ]
+
+
+def test_a_tax_needs_its_type_its_rate_and_an_exempt_line_its_reason():
+    items = [line(taxDetails=[{}, {"taxType": "01"}, {"taxType": "06"}, {"taxType": "E"}])]
+    assert [path for _, path in lacking({**EXAMPLE, "lineItems": items})] == [
+        "/lineItems/0/taxDetails/0/taxType",
+        "/lineItems/0/taxDetails/1/taxRate",
+        "/lineItems/0/taxExemptionReason",
+    ]
+
+
+def test_a_document_needs_lines_a_rate_abroad_and_a_note_its_original():
+    source = {"type": "CREDIT_NOTE", "buyer": RESTAURANT, "currencyCode": "USD", "lineItems": []}
+    assert [path for _, path in lacking(source)] == ["/lineItems", "/exchangeRate", "/originals"]
+
+
+def write_golden_files():
+    for name, source in GOLDEN.items():
+        (DOCUMENTS / f"{name}.json").write_text(pretty(source), "utf-8")
+
+
+if __name__ == "__main__":
+    write_golden_files()

@@ -1,0 +1,175 @@
+"""Amounts: exact decimals, half up, and every number that makes no amount is named."""
+
+from decimal import Decimal
+
+import pytest
+
+from service import money
+
+HUGE = Decimal("999999999999999")
+TEN_A_NIGHT = {"taxType": "03", "taxRate": {"perUnitAmount": "ten"}}
+
+
+def item(price="10.00", count="1", *taxes, **more):
+    return {"unit": {"price": Decimal(price), "count": Decimal(count)}, "taxDetails": list(taxes), **more}
+
+
+def percent(kind, percentage):
+    return {"taxType": kind, "taxRate": {"percentage": Decimal(percentage)}}
+
+
+def only_fault(body):
+    (fault,) = money.faults(body)
+    return fault
+
+
+@pytest.mark.parametrize(
+    "exact, rounded",
+    [
+        ("0.005", "0.01"),
+        ("0.004999999999999999999", "0.00"),
+        ("1.005", "1.01"),
+        ("1.015", "1.02"),
+        ("2.675", "2.68"),
+        ("2.665", "2.67"),
+        ("-1.005", "-1.01"),
+        ("1E+3", "1000.00"),
+        ("7", "7.00"),
+    ],
+)
+def test_half_a_cent_rounds_away_from_zero(exact, rounded):
+    assert str(money.round2(Decimal(exact))) == rounded
+
+
+def test_a_tenth_and_two_tenths_are_three_tenths():
+    assert money.totals([item("0.1"), item("0.2")]).payable == Decimal("0.3")
+
+
+def test_each_line_is_rounded_before_it_is_added():
+    assert money.totals([item("0.005"), item("0.005")]).payable == Decimal("0.02")
+
+
+@pytest.mark.parametrize(
+    "price, percentage, tax",
+    [
+        ("100.00", "6", "6.00"),
+        ("0.75", "6", "0.05"),
+        ("0.74", "6", "0.04"),
+        ("10.25", "10", "1.03"),
+        ("33.33", "8.5", "2.83"),
+    ],
+)
+def test_a_percentage_tax_is_rounded_half_up(price, percentage, tax):
+    assert money.line_amounts(item(price, "1", percent("01", percentage))).tax == Decimal(tax)
+
+
+def test_a_line_may_bear_several_taxes():
+    amounts = money.line_amounts(item("100.00", "1", percent("01", 10), percent("02", 8)))
+    assert [tax.amount for tax in amounts.taxes] == [10, 8]
+    assert amounts.tax == 18
+
+
+def test_an_exempt_line_has_no_tax_whatever_the_rate():
+    (tax,) = money.line_amounts(item("100.00", "1", percent("E", 10))).taxes
+    assert (tax.percentage, tax.amount, tax.taxable) == (0, 0, 100)
+
+
+def test_a_tax_per_unit_is_due_for_the_count_of_the_line():
+    tourism = {"taxType": "03", "taxRate": {"perUnitAmount": Decimal("10.00")}}
+    assert money.line_amounts(item("150.00", "3", tourism)).tax == 30
+
+
+def test_a_tax_per_unit_is_due_for_its_own_count_when_it_has_one():
+    tourism = {"taxType": "03", "taxRate": {"perUnitAmount": 10, "unitCount": 2}}
+    assert money.line_amounts(item("450.00", "1", tourism)).tax == 20
+
+
+def test_a_discount_and_a_charge_of_an_amount_change_the_taxed_net():
+    amounts = money.line_amounts(
+        item("100.00", "1", percent("01", 10), discount={"amount": Decimal("10.005")}, charge={"amount": 5})
+    )
+    assert (amounts.net, amounts.tax) == (Decimal("94.99"), Decimal("9.50"))
+
+
+def test_a_rate_of_a_discount_is_a_percentage_of_the_subtotal():
+    amounts = money.line_amounts(item("145.00", "12", discount={"rate": 5}, charge={"rate": 1}))
+    assert amounts.discount == (Decimal("87.00"), Decimal("0.05"), None)
+    assert amounts.net == Decimal("1740.00") - Decimal("87.00") + Decimal("17.40")
+
+
+def test_a_discount_as_large_as_the_line_leaves_nothing():
+    assert money.line_amounts(item("1.00", discount={"amount": 1})).net == 0
+
+
+def test_the_sums_of_a_document():
+    chairs = item("145.00", "12", percent("01", 10), discount={"rate": 5})
+    work = item("80.00", "6", percent("02", 8))
+    sums = money.totals([chairs, work], {"allowances": [{"amount": 50}], "charges": [{"amount": 100}, {"amount": 20}]})
+    assert sums.net_amount == 2133
+    assert (sums.allowances, sums.charges) == (50, 120)
+    assert sums.excluding_tax == 2203
+    assert sums.tax == Decimal("203.70")
+    assert sums.including_tax == sums.payable == Decimal("2406.70")
+    assert sums.by_tax_type == {"01": (1653, Decimal("165.30")), "02": (480, Decimal("38.40"))}
+
+
+def test_a_document_may_have_no_adjustments():
+    assert money.totals([item()], {}).payable == money.totals([item()], None).payable == 10
+
+
+def test_good_amounts_have_no_fault():
+    assert money.faults({"lineItems": [item()], "invoiceLevelAllowanceCharge": None}) == []
+
+
+@pytest.mark.parametrize(
+    "line, path",
+    [
+        (item("1.00", discount={"amount": Decimal("1.01")}), "/lineItems/0/discount"),
+        (item("1.00", discount={"rate": 101}), "/lineItems/0/discount"),
+        (item("1.00", discount={}, charge={"reason": "rush"}), "/lineItems/0/charge/amount"),
+        (item("-1.00"), "/lineItems/0/unit/price"),
+        (item("1", "NaN"), "/lineItems/0/unit/count"),
+        (item("1E+15"), "/lineItems/0/unit/price"),
+        (item("1E+999999", "0"), "/lineItems/0/unit/price"),
+        (item("1E-21"), "/lineItems/0/unit/price"),
+        (item("1", "1", percent("01", "-6")), "/lineItems/0/taxDetails/0/taxRate/percentage"),
+        (item("1", "1", TEN_A_NIGHT), "/lineItems/0/taxDetails/0/taxRate/perUnitAmount"),
+        ({"unit": {"price": 1}}, "/lineItems/0/unit/count"),
+    ],
+)
+def test_a_number_that_makes_no_amount_is_named(line, path):
+    assert only_fault({"lineItems": [line]})["path"] == path
+
+
+def test_every_bad_line_is_named():
+    body = {"lineItems": [item("-1"), item(), item("-1")]}
+    assert [fault["path"] for fault in money.faults(body)] == ["/lineItems/0/unit/price", "/lineItems/2/unit/price"]
+
+
+def test_allowances_larger_than_the_document_are_refused():
+    body = {"lineItems": [item()], "invoiceLevelAllowanceCharge": {"allowances": [{"amount": 11}]}}
+    assert only_fault(body)["path"] == "/invoiceLevelAllowanceCharge/allowances"
+
+
+def test_the_largest_numbers_are_a_fault_and_no_exception():
+    line = item(HUGE, HUGE, percent("01", HUGE), charge={"rate": HUGE})
+    assert only_fault({"lineItems": [line] * 1000})["path"] == "/lineItems"
+
+
+@pytest.mark.parametrize("price", ["999999999999999", "999999999999999.99"])
+def test_a_sum_of_fifteen_digits_fits(price):
+    assert money.totals([item(price)]).payable == Decimal(price)
+
+
+def test_a_sum_of_sixteen_digits_is_refused():
+    assert only_fault({"lineItems": [item(HUGE), item("1")]})["path"] == "/lineItems"
+
+
+def test_long_fractions_are_multiplied_exactly():
+    line = item("0.33333333333333333333", "999999999999999")
+    assert money.line_amounts(line).subtotal == Decimal("333333333333333.00")
+
+
+def test_a_binary_float_is_never_taken():
+    with pytest.raises(TypeError):
+        money.totals([{"unit": {"price": 0.1, "count": 1}}])
