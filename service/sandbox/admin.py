@@ -1,0 +1,217 @@
+"""The administration surface, for tests and demonstrations: JSON, no authentication, under /_sandbox/."""
+
+import json
+
+from aiohttp import web
+
+from .answers import Refusal, answer
+from .clock import instant
+from .controls import MOST_SECONDS, SANDBOX
+from .database import sql, transaction
+from .document import IDENTITY_SCHEMES, read_json, well_formed_tin
+from .documents import change_document_state, existing
+from .faults import KINDS
+
+routes = web.RouteTableDef()
+
+#: members of a fault that are not passed on to its kind
+FAULT_MEMBERS = ("operation", "kind", "times", "number")
+MOST_TIMES = 10**6
+#: operations a fault can be ordered for
+FAULT_OPERATIONS = set("login submit submission details raw search recent state tin tin_search types *".split())
+
+
+async def read_body(request):
+    """The members of a JSON object; an empty body has none. Raises Refusal."""
+    body = await request.read()
+    try:
+        members = read_json(body) if body else {}
+    except ValueError:
+        members = None
+    if not isinstance(members, dict):
+        raise wrong("The body is not a JSON object.")
+    return {name: plain(value) for name, value in members.items()}
+
+
+def plain(value):
+    """Times may have decimals; nothing here is an amount."""
+    return float(value) if hasattr(value, "as_tuple") else value
+
+
+def wrong(message):
+    return Refusal(400, "BadArgument", message)
+
+
+def required(members, name, kind=str):
+    if not isinstance(members.get(name), kind):
+        raise wrong(f"{name} is required.")
+    return members[name]
+
+
+@routes.get("/_sandbox/settings")
+async def show_settings(request):
+    return answer(request.app[SANDBOX].shown())
+
+
+@routes.post("/_sandbox/settings")
+async def change_settings(request):
+    sandbox = request.app[SANDBOX]
+    try:
+        sandbox.change(await read_body(request))
+    except ValueError as error:
+        raise wrong(str(error)) from None
+    return answer(sandbox.shown())
+
+
+@routes.get("/_sandbox/clock")
+async def show_clock(request):
+    sandbox = request.app[SANDBOX]
+    return answer({"now": instant(sandbox.now()), "offset": sandbox.clock_offset})
+
+
+@routes.post("/_sandbox/clock")
+async def move_clock(request):
+    """{seconds}: forward from where the clock is."""
+    seconds = required(await read_body(request), "seconds", (int, float))
+    if not 0 <= seconds <= MOST_SECONDS:
+        raise wrong(f"The clock moves forward, by at most {MOST_SECONDS} seconds.")
+    request.app[SANDBOX].move_clock(seconds)
+    return await show_clock(request)
+
+
+@routes.post("/_sandbox/tokens/expire")
+async def expire_tokens(request):
+    return answer({"expired": sql.token_expire_all(request.app[SANDBOX].db)})
+
+
+@routes.get("/_sandbox/faults")
+async def list_faults(request):
+    return answer({"faults": [shown_fault(row) for row in sql.fault_list(request.app[SANDBOX].db)]})
+
+
+def shown_fault(row):
+    return {
+        "id": row["id"],
+        "operation": row["operation"],
+        "kind": row["kind"],
+        "times": row["remaining"],
+        "number": row["number"],
+        **json.loads(row["members"]),
+    }
+
+
+@routes.post("/_sandbox/faults")
+async def order_fault(request):
+    """{operation, kind, times, number, …}: for the next calls of the operation; answers its id."""
+    members = await read_body(request)
+    operation, kind = required(members, "operation"), required(members, "kind")
+    times = members.get("times", 1)
+    if operation not in FAULT_OPERATIONS or kind not in KINDS or type(times) is not int or not 1 <= times <= MOST_TIMES:
+        known = f"operation of {sorted(FAULT_OPERATIONS)}, kind of {sorted(KINDS)}"
+        raise wrong(f"A fault has an {known}, and 1 to {MOST_TIMES} times.")
+    id = sql.fault_insert(
+        request.app[SANDBOX].db,
+        operation=operation,
+        kind=kind,
+        remaining=times,
+        number=members.get("number"),
+        members=json.dumps({name: value for name, value in members.items() if name not in FAULT_MEMBERS}),
+    )
+    return answer({"id": id}, 201)
+
+
+@routes.delete("/_sandbox/faults")
+async def clear_faults(request):
+    return answer({"cleared": sql.fault_clear(request.app[SANDBOX].db)})
+
+
+@routes.post("/_sandbox/taxpayers")
+async def put_taxpayer(request):
+    """{tin, name, identities: [{type, value}], blocked}: adds or replaces."""
+    members, sandbox = await read_body(request), request.app[SANDBOX]
+    tin, name = required(members, "tin"), members.get("name", "")
+    if not well_formed_tin(tin):
+        raise wrong("tin is not a TIN.")
+    identities = [read_identity(each) for each in members.get("identities", [])]
+    with transaction(sandbox.db):
+        sandbox.register(tin, name or f"Taxpayer {tin}", identities, bool(members.get("blocked")))
+    return answer({"tin": tin}, 201)
+
+
+def read_identity(each):
+    if not isinstance(each, dict) or each.get("type") not in IDENTITY_SCHEMES:
+        raise wrong(f"type is one of {IDENTITY_SCHEMES}.")
+    return each["type"], required(each, "value")
+
+
+@routes.post("/_sandbox/clients")
+async def put_client(request):
+    """{client_id, client_secret, tin, intermediary, represents: [TIN], blocked}: adds or replaces."""
+    members = await read_body(request)
+    represents = members.get("represents")
+    sql.client_put(
+        request.app[SANDBOX].db,
+        client_id=required(members, "client_id"),
+        client_secret=required(members, "client_secret"),
+        tin=required(members, "tin"),
+        intermediary=bool(members.get("intermediary")),
+        represents=None if represents is None else json.dumps(represents),
+        blocked=bool(members.get("blocked")),
+    )
+    return answer({"client_id": members["client_id"]}, 201)
+
+
+@routes.get("/_sandbox/ledger")
+async def show_ledger(request):
+    """Every document that was ever accepted, in that order; `number` and `taxpayer` narrow it."""
+    query = request.query
+    narrowed = {name: query.get(name) or None for name in ("number", "taxpayer")}
+    rows = sql.document_ledger(request.app[SANDBOX].db, **narrowed)
+    return answer({"documents": [ledger_entry(row) for row in rows]})
+
+
+def ledger_entry(row):
+    return {
+        "sequence": row["sequence"],
+        "uuid": row["uuid"],
+        "submissionUid": row["submission_uid"],
+        "number": row["number"],
+        "type": row["type"],
+        "issuedAt": instant(row["issued_at"]),
+        "taxpayer": row["taxpayer"],
+        "status": row["status"],
+        "sha256": row["sha256"],
+        "receivedAt": instant(row["received_at"]),
+        "validatedAt": instant(row["validated_at"]),
+    }
+
+
+@routes.get("/_sandbox/calls")
+async def show_calls(request):
+    db = request.app[SANDBOX].db
+    calls = {row["operation"]: row for row in sql.call_list(db)}
+    answers = {}
+    for row in sql.answer_list(db):
+        answers.setdefault(row["operation"], {})[row["status"]] = row["count"]
+    return answer(
+        {
+            "calls": {operation: row["count"] for operation, row in calls.items()},
+            "answers": answers,
+            "lastSubmitAt": instant(calls["submit"]["last_at"]) if "submit" in calls else None,
+        }
+    )
+
+
+@routes.post("/_sandbox/documents/{uuid}/{change:cancel|reject}")
+async def change_document(request):
+    """{reason}: what the issuer, or the buyer, does on the portal's own pages. Raises the portal's Refusal."""
+    wanted = {"cancel": "cancelled", "reject": "rejected"}[request.match_info["change"]]
+    reason = (await read_body(request)).get("reason", "By the sandbox")
+    return answer(change_document_state(request.app[SANDBOX], existing(request), wanted, reason))
+
+
+@routes.post("/_sandbox/reset")
+async def reset(request):
+    """Everything as at the first start."""
+    request.app[SANDBOX].reset()
+    return answer({"reset": True})

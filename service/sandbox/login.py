@@ -1,0 +1,95 @@
+"""POST /connect/token, and who a bearer token speaks for. Portal: 2"""
+
+import json
+import secrets
+
+from .answers import LoginRefusal, Refusal, answer
+from .controls import SANDBOX
+from .database import sql, transaction
+from .document import well_formed_tin
+
+SCOPE = "InvoicingAPI"
+FORM = "application/x-www-form-urlencoded"
+
+
+async def log_in(request):
+    """A token for the client's own taxpayer, or for the one in `onbehalfof`. Raises LoginRefusal."""
+    sandbox = request.app[SANDBOX]
+    client = check_client(sandbox, await read_form(request))
+    taxpayer, identity = represented(client, request.headers.get("onbehalfof"))
+    token = secrets.token_urlsafe(48)
+    with transaction(sandbox.db):
+        meet(sandbox, taxpayer, identity)
+        sql.token_insert(
+            sandbox.db,
+            token=token,
+            client_id=client["client_id"],
+            taxpayer=taxpayer,
+            represented="onbehalfof" in request.headers,
+            expires_at=sandbox.now() + sandbox.controls.token_seconds,
+        )
+    seconds = int(sandbox.controls.token_seconds)
+    return answer({"access_token": token, "expires_in": seconds, "token_type": "Bearer", "scope": SCOPE})
+
+
+async def read_form(request):
+    """The fields of the form; a body of another kind has none."""
+    try:
+        return await request.post() if request.content_type == FORM else {}
+    except LookupError:
+        raise LoginRefusal("invalid_request", "The charset is not known.") from None
+
+
+def check_client(sandbox, form):
+    """The row of the client; the checks are in the portal's order. Portal: 2.2"""
+    if form.get("grant_type", "client_credentials") != "client_credentials":
+        raise LoginRefusal("unsupported_grant_type", "The grant type is not supported.")
+    for field in ("grant_type", "client_id", "client_secret"):
+        if not form.get(field):
+            raise LoginRefusal("invalid_request", f"{field} is required.")
+    client = sql.client_get(sandbox.db, client_id=form["client_id"])
+    if client is None or not same(client["client_secret"], form["client_secret"]):
+        raise LoginRefusal("invalid_client", "The client or its secret is not known.")
+    if client["blocked"]:
+        raise LoginRefusal("invalid_client", "User blocked")
+    if form.get("scope", SCOPE) not in ("", SCOPE):
+        raise LoginRefusal("invalid_scope", "The scope is not known.")
+    return client
+
+
+def same(secret, given):
+    return isinstance(given, str) and secrets.compare_digest(secret.encode(), given.encode())
+
+
+def represented(client, header):
+    """(TIN, business registration or None) the token will speak for. Portal: 2.1"""
+    if header is None:
+        return client["tin"], None
+    tin, _, identity = (part.strip() for part in header.partition(":"))
+    if not well_formed_tin(tin):
+        raise LoginRefusal("invalid_request", "onbehalfof is not a TIN.")
+    allowed = json.loads(client["represents"]) if client["represents"] else [tin]
+    if not client["intermediary"] or tin not in allowed:
+        raise LoginRefusal("unauthorized_client", f"The client may not act for {tin}.")
+    return tin, identity or None
+
+
+def meet(sandbox, tin, identity):
+    """Registers a taxpayer at its first login."""
+    sql.taxpayer_meet(sandbox.db, tin=tin, name=f"Taxpayer {tin}")
+    if identity:
+        sql.identity_put(sandbox.db, tin=tin, type="BRN", value=identity)
+
+
+def authenticated(request):
+    """The row of the bearer token: client_id, client_tin, taxpayer, represented. Raises Refusal 401."""
+    sandbox = request.app[SANDBOX]
+    scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+    caller = sql.token_get(sandbox.db, token=token.strip(), now=sandbox.now()) if scheme.lower() == "bearer" else None
+    if caller is None:
+        raise unauthorized()
+    return caller
+
+
+def unauthorized():
+    return Refusal(401, "Unauthorized", "The access token is missing, not known or expired.")

@@ -1,0 +1,50 @@
+-- What the administration surface sets and reads: settings, faults, quotas, counts.
+
+-- name: setting_all :many
+select name, value from settings;
+
+-- name: setting_put :exec
+insert into settings (name, value) values (:name, :value) on conflict (name) do update set value = excluded.value;
+
+-- name: fault_insert :value
+insert into faults (operation, kind, remaining, number, members)
+values (:operation, :kind, :remaining, :number, :members)
+returning id;
+
+-- name: fault_list :many
+select id, operation, kind, remaining, number, members from faults order by id;
+
+-- name: fault_waiting :many
+-- The faults that may meet a call of the operation, oldest first.
+select id, kind, number, members from faults where operation in (:operation, '*') order by id;
+
+-- name: fault_use :exec
+update faults set remaining = remaining - 1 where id = :id;
+
+-- name: fault_forget_used :exec
+delete from faults where remaining <= 0;
+
+-- name: fault_clear :exec
+delete from faults;
+
+-- name: quota_take :one
+-- Counts one call in the window that is open, or opens a new one.
+insert into quotas (name, subject, started_at, used) values (:name, :subject, :now, 1)
+on conflict (name, subject) do update
+   set used = case when started_at + :span <= :now then 1 else used + 1 end,
+       started_at = case when started_at + :span <= :now then :now else started_at end
+returning started_at, used;
+
+-- name: call_count :exec
+insert into calls (operation, count, last_at) values (:operation, 1, :now)
+on conflict (operation) do update set count = count + 1, last_at = excluded.last_at;
+
+-- name: call_list :many
+select operation, count, last_at from calls order by operation;
+
+-- name: answer_count :exec
+insert into answers (operation, status, count) values (:operation, :status, 1)
+on conflict (operation, status) do update set count = count + 1;
+
+-- name: answer_list :many
+select operation, status, count from answers order by operation, status;

@@ -1,0 +1,101 @@
+-- Submissions and the documents in them. Nothing here is deleted before a reset.
+
+-- name: submission_insert :exec
+insert into submissions (uid, taxpayer, client_id, sha256, received_at)
+values (:uid, :taxpayer, :client_id, :sha256, :received_at);
+
+-- name: submission_get :one
+select uid, taxpayer, client_id, received_at from submissions where uid = :uid;
+
+-- name: submission_same_payload :value
+-- When the same body last came from the taxpayer, if that was after :since.
+select max(received_at) from submissions where taxpayer = :taxpayer and sha256 = :sha256 and received_at > :since;
+
+-- name: document_insert :exec
+insert into documents (uuid, submission_uid, taxpayer, client_id, created_by, intermediary_tin, intermediary_name,
+  number, type, version, issued_at, issuer_name, issuer_id, issuer_scheme,
+  receiver_tin, receiver_id, receiver_scheme, receiver_name, supplier_tin, supplier_name, buyer_tin, buyer_name,
+  total_excluding_tax, total_discount, total_net, total_payable, sha256, received_at, due_at, status)
+values (:uuid, :submission_uid, :taxpayer, :client_id, :created_by, :intermediary_tin, :intermediary_name,
+  :number, :type, :version, :issued_at, :issuer_name, :issuer_id, :issuer_scheme,
+  :receiver_tin, :receiver_id, :receiver_scheme, :receiver_name, :supplier_tin, :supplier_name, :buyer_tin, :buyer_name,
+  :total_excluding_tax, :total_discount, :total_net, :total_payable, :sha256, :received_at, :due_at, 'Submitted');
+
+-- name: body_insert :exec
+insert into bodies (uuid, document) values (:uuid, :document);
+
+-- name: body_get :value
+select document from bodies where uuid = :uuid;
+
+-- name: reference_insert :exec
+insert into note_references (original_uuid, note_uuid) values (:original_uuid, :note_uuid) on conflict do nothing;
+
+-- name: reference_active :value
+-- How many Valid notes refer to the document.
+select count(*) from note_references r join documents d on d.uuid = r.note_uuid
+ where r.original_uuid = :uuid and d.status = 'Valid';
+
+-- name: document_get :one
+select * from documents where uuid = :uuid;
+
+-- name: document_of_submission :many
+select * from documents where submission_uid = :uid order by sequence limit :size offset :skip;
+
+-- name: submission_statuses :many
+select status, count(*) as count from documents where submission_uid = :uid group by status;
+
+-- name: document_due :many
+-- Documents whose validation is over but not yet recorded, in the order in which it ended.
+select * from documents where status = 'Submitted' and due_at <= :now order by due_at, sequence limit :size;
+
+-- name: document_plan :exec
+-- Gives all unfinished documents a new end of validation, never before :now.
+update documents set due_at = max(:now, received_at + :processing_seconds) where status = 'Submitted';
+
+-- name: document_validated :exec
+update documents
+   set status = :status, validated_at = due_at, long_id = :long_id, validation_results = :validation_results
+ where uuid = :uuid and status = 'Submitted';
+
+-- name: document_twin :value
+-- The oldest document of the same identity that was processed after :since, other than the one asked for.
+select uuid from documents
+ where taxpayer = :taxpayer and number = :number and issued_at = :issued_at
+   and type = :type and version = :version and uuid <> :uuid
+   and validated_at > :since and (status <> 'Invalid' or :invalid_counts)
+ order by sequence limit 1;
+
+-- name: document_cancel :exec
+update documents set status = 'Cancelled', cancelled_at = :now, reason = :reason where uuid = :uuid;
+
+-- name: document_reject :exec
+update documents set reject_requested_at = :now, reason = :reason where uuid = :uuid;
+
+-- name: document_page :many
+-- Newest first: what the taxpayer sent (through :client_id alone, when given) and what it received.
+-- A filter that is null does not apply; the ends of a span are Unix seconds, from included, to excluded.
+select *, count(*) over () as total from documents
+ where ((:sent and taxpayer = :taxpayer and (:client_id is null or client_id = :client_id))
+     or (:received and receiver_tin = :taxpayer and status in ('Valid', 'Cancelled')))
+   and received_at <= :indexed_until
+   and received_at >= coalesce(:received_from, received_at)
+   and (:received_to is null or received_at < :received_to)
+   and issued_at >= coalesce(:issued_from, issued_at)
+   and (:issued_to is null or issued_at < :issued_to)
+   and uuid = coalesce(:uuid, uuid)
+   and status = coalesce(:status, status)
+   and type = coalesce(:type, type)
+   and receiver_id = coalesce(:receiver_id, receiver_id)
+   and receiver_scheme = coalesce(:receiver_scheme, receiver_scheme)
+   and receiver_tin = coalesce(:receiver_tin, receiver_tin)
+   and issuer_id = coalesce(:issuer_id, issuer_id)
+   and issuer_scheme = coalesce(:issuer_scheme, issuer_scheme)
+   and taxpayer = coalesce(:issuer_tin, taxpayer)
+   and (:text is null or instr(lower(uuid || ' ' || buyer_tin || ' ' || supplier_tin || ' ' || buyer_name || ' ' ||
+        supplier_name || ' ' || number || ' ' || total_payable), lower(:text)) > 0)
+ order by received_at desc, sequence desc limit :size offset :skip;
+
+-- name: document_ledger :many
+select * from documents
+ where number = coalesce(:number, number) and taxpayer = coalesce(:taxpayer, taxpayer)
+ order by sequence;

@@ -1,0 +1,53 @@
+-- Taxpayers, clients and tokens.
+
+-- name: taxpayer_get :one
+select tin, name, blocked from taxpayers where tin = :tin;
+
+-- name: taxpayer_put :exec
+insert into taxpayers (tin, name, blocked) values (:tin, :name, :blocked)
+on conflict (tin) do update set name = excluded.name, blocked = excluded.blocked;
+
+-- name: taxpayer_meet :exec
+-- Registers a taxpayer nobody described; one that is known keeps its name.
+insert into taxpayers (tin, name) values (:tin, :name) on conflict do nothing;
+
+-- name: taxpayer_find :many
+-- The TINs that meet every criterion which is not null.
+select t.tin from taxpayers t
+ where (:name is null or lower(t.name) = lower(:name))
+   and (:individual is null or (t.tin like 'IG%') = :individual)
+   and (:type is null or exists (select 1 from identities i
+                                  where i.tin = t.tin and i.type = :type and i.value = :value))
+ order by t.tin;
+
+-- name: identity_put :exec
+insert into identities (tin, type, value) values (:tin, :type, :value) on conflict do nothing;
+
+-- name: identity_forget :exec
+delete from identities where tin = :tin;
+
+-- name: identity_list :many
+select type, value from identities where tin = :tin order by type, value;
+
+-- name: client_get :one
+select client_id, client_secret, tin, intermediary, represents, blocked from clients where client_id = :client_id;
+
+-- name: client_put :exec
+insert into clients (client_id, client_secret, tin, intermediary, represents, blocked)
+values (:client_id, :client_secret, :tin, :intermediary, :represents, :blocked)
+on conflict (client_id) do update
+   set client_secret = excluded.client_secret, tin = excluded.tin, intermediary = excluded.intermediary,
+       represents = excluded.represents, blocked = excluded.blocked;
+
+-- name: token_insert :exec
+insert into tokens (token, client_id, taxpayer, represented, expires_at)
+values (:token, :client_id, :taxpayer, :represented, :expires_at);
+
+-- name: token_get :one
+-- No row when the token is unknown or over.
+select t.client_id, t.taxpayer, t.represented, c.tin as client_tin
+  from tokens t join clients c using (client_id)
+ where t.token = :token and t.expires_at > :now;
+
+-- name: token_expire_all :exec
+update tokens set expires_at = 0;

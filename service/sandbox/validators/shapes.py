@@ -1,0 +1,164 @@
+"""The shape of a document: element names, their kinds, and which must be there. Portal: 10
+
+A name that ends in `!` must be present. A dict is a group, a word the kind of a basic element; `any` is not read.
+"""
+
+
+def any_of(names):
+    """Elements of UBL 2.1 that are allowed and not looked into."""
+    return {name: "any" for name in names.split()}
+
+
+REFERENCE = {
+    "ID": "text",
+    "UUID": "text",
+    "DocumentType": "text",
+    "DocumentDescription": "text",
+    **any_of("IssueDate IssueTime DocumentTypeCode DocumentStatusCode Attachment ValidityPeriod IssuerParty"),
+}
+
+ADDRESS = {
+    "AddressLine": {"Line": "text"},
+    "PostalZone": "text",
+    "CityName": "text",
+    "CountrySubentityCode": "text",
+    "Country": {"IdentificationCode": "text", "Name": "text"},
+    **any_of("ID AddressTypeCode Floor Room StreetName AdditionalStreetName BlockName BuildingName BuildingNumber"),
+    **any_of("Department District Region CountrySubentity"),
+}
+
+PARTY = {
+    "IndustryClassificationCode": "code",
+    "PartyIdentification": {"ID!": "text"},
+    "PostalAddress": ADDRESS,
+    "PartyLegalEntity": {"RegistrationName": "text", **any_of("CompanyID RegistrationAddress")},
+    "Contact": {"Telephone": "text", "ElectronicMail": "text", **any_of("ID Name Telefax Note")},
+    **any_of("WebsiteURI EndpointID PartyName Language PhysicalLocation PartyTaxScheme Person AgentParty"),
+}
+
+ACCOUNT = {"AdditionalAccountID": "text", "Party!": PARTY, **any_of("CustomerAssignedAccountID DataSendingCapability")}
+
+ALLOWANCE = {
+    "ChargeIndicator!": "boolean",
+    "AllowanceChargeReason": "text",
+    "MultiplierFactorNumeric": "number",
+    "Amount!": "amount",
+    **any_of("ID AllowanceChargeReasonCode SequenceNumeric BaseAmount TaxCategory"),
+}
+
+CATEGORY = {
+    "ID!": "code",
+    "TaxExemptionReason": "text",
+    "TaxScheme!": {"ID!": "code", **any_of("Name TaxTypeCode CurrencyCode")},
+    **any_of("Name Percent TaxExemptionReasonCode"),
+}
+
+TAX = {
+    "TaxAmount!": "amount",
+    "TaxSubtotal!": {
+        "TaxableAmount": "amount",
+        "TaxAmount!": "amount",
+        "Percent": "number",
+        "BaseUnitMeasure": "number",
+        "PerUnitAmount": "amount",
+        "TaxCategory!": CATEGORY,
+        **any_of("CalculationSequenceNumeric TransactionCurrencyTaxAmount"),
+    },
+    **any_of("RoundingAmount TaxEvidenceIndicator TaxIncludedIndicator"),
+}
+
+EXCHANGE = {
+    "SourceCurrencyCode!": "code",
+    "TargetCurrencyCode!": "code",
+    "CalculationRate": "number",
+    **any_of("SourceCurrencyBaseRate TargetCurrencyBaseRate MathematicOperatorCode Date"),
+}
+
+LINE = {
+    "ID!": "text",
+    "InvoicedQuantity": "number",
+    "LineExtensionAmount!": "amount",
+    "AllowanceCharge": ALLOWANCE,
+    "TaxTotal!": TAX,
+    "Item!": {
+        "CommodityClassification": {"ItemClassificationCode!": "code", **any_of("NatureCode CommodityCode")},
+        "Description": "text",
+        "OriginCountry": {"IdentificationCode!": "code", **any_of("Name")},
+        **any_of("Name PackQuantity PackSizeNumeric Keyword BrandName ModelName BuyersItemIdentification"),
+        **any_of("SellersItemIdentification StandardItemIdentification AdditionalItemProperty ClassifiedTaxCategory"),
+    },
+    "Price!": {"PriceAmount!": "amount", **any_of("BaseQuantity PriceChangeReason PriceTypeCode PriceType")},
+    "ItemPriceExtension!": {"Amount!": "amount", **any_of("TaxTotal")},
+    **any_of("UUID Note TaxPointDate AccountingCost InvoicePeriod OrderLineReference DespatchLineReference"),
+    **any_of("DocumentReference Delivery PaymentTerms SubInvoiceLine FreeOfChargeIndicator"),
+}
+
+INVOICE = {
+    "ID!": "text",
+    "IssueDate!": "date",
+    "IssueTime!": "time",
+    "InvoiceTypeCode!": "code",
+    "DocumentCurrencyCode": "code",
+    "TaxCurrencyCode": "code",
+    "TaxExchangeRate": EXCHANGE,
+    "InvoicePeriod": {
+        "StartDate": "date",
+        "EndDate": "date",
+        "Description": "text",
+        **any_of("StartTime EndTime DescriptionCode DurationMeasure"),
+    },
+    "BillingReference": {
+        "InvoiceDocumentReference": REFERENCE,
+        "AdditionalDocumentReference": REFERENCE,
+        **any_of("CreditNoteDocumentReference DebitNoteDocumentReference BillingReferenceLine"),
+    },
+    "AdditionalDocumentReference": REFERENCE,
+    "AccountingSupplierParty!": ACCOUNT,
+    "AccountingCustomerParty!": ACCOUNT,
+    "Delivery": {
+        "DeliveryParty": PARTY,
+        "Shipment": {"ID": "text", "FreightAllowanceCharge": ALLOWANCE, **any_of("Consignment GoodsItem Delivery")},
+        **any_of("ID ActualDeliveryDate ActualDeliveryTime DeliveryAddress DeliveryLocation"),
+    },
+    "PaymentMeans": {
+        "PaymentMeansCode!": "code",
+        "PayeeFinancialAccount": {"ID": "text", **any_of("Name CurrencyCode FinancialInstitutionBranch")},
+        **any_of("ID PaymentDueDate PaymentChannelCode InstructionID InstructionNote PaymentID"),
+    },
+    "PaymentTerms": {"Note": "text", **any_of("ID PaymentMeansID PaymentDueDate Amount")},
+    "PrepaidPayment": {
+        "ID": "text",
+        "PaidAmount": "amount",
+        "PaidDate": "date",
+        "PaidTime": "time",
+        **any_of("ReceivedDate InstructionID"),
+    },
+    "AllowanceCharge": ALLOWANCE,
+    "TaxTotal!": TAX,
+    "LegalMonetaryTotal!": {
+        "LineExtensionAmount": "amount",
+        "AllowanceTotalAmount": "amount",
+        "ChargeTotalAmount": "amount",
+        "TaxExclusiveAmount!": "amount",
+        "TaxInclusiveAmount!": "amount",
+        "PrepaidAmount": "amount",
+        "PayableRoundingAmount": "amount",
+        "PayableAmount!": "amount",
+    },
+    "InvoiceLine!": LINE,
+    "UBLExtensions": "any",
+    "Signature": "any",
+    **any_of("UBLVersionID CustomizationID ProfileID ProfileExecutionID CopyIndicator UUID DueDate Note TaxPointDate"),
+    **any_of("PricingCurrencyCode PaymentCurrencyCode AccountingCost LineCountNumeric BuyerReference OrderReference"),
+    **any_of("DespatchDocumentReference ReceiptDocumentReference OriginatorDocumentReference"),
+    **any_of("ContractDocumentReference ProjectReference PayeeParty BuyerCustomerParty SellerSupplierParty"),
+    **any_of("TaxRepresentativeParty DeliveryTerms PricingExchangeRate PaymentExchangeRate WithholdingTaxTotal"),
+}
+
+#: namespaces of the root object
+NAMESPACES = {
+    "_D": "urn:oasis:names:specification:ubl:schema:xsd:Invoice-2",
+    "_A": "urn:oasis:names:specification:ubl:schema:xsd:CommonAggregateComponents-2",
+    "_B": "urn:oasis:names:specification:ubl:schema:xsd:CommonBasicComponents-2",
+}
+EXTENSIONS = "urn:oasis:names:specification:ubl:schema:xsd:CommonExtensionComponents-2"

@@ -1,0 +1,233 @@
+"""Faults on order, what they leave in the ledger, and what a restart keeps."""
+
+import asyncio
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager
+
+import aiohttp
+import pytest
+from service.sandbox.settings import Settings
+from test_sandbox_kit import HOUR, Portal, create_sandbox, portal, settings  # noqa: F401
+
+
+async def outcome(portal, document):
+    """The status and body of a submission, or why there is none."""
+    try:
+        answer = await portal.submit(document)
+        return answer.status, await answer.text()
+    except aiohttp.ServerDisconnectedError:
+        return "dropped", ""
+    except aiohttp.ClientPayloadError:
+        return "truncated", ""
+
+
+@pytest.mark.parametrize(
+    "kind, members, status, documents",
+    [
+        ("none", {}, 202, 1),
+        ("drop", {}, "dropped", 0),
+        ("accept_then_drop", {}, "dropped", 1),
+        ("error_before", {}, 503, 0),
+        ("error_before", {"status": 500}, 500, 0),
+        ("error_after", {}, 503, 1),
+        ("duplicate", {}, 422, 0),
+        ("throttle", {"retry_after": 7}, 429, 0),
+        ("slow", {"seconds": 0.01}, 202, 1),
+        ("slow_before", {"seconds": 0.01}, 202, 1),
+        ("drip", {"seconds": 0.01}, 202, 1),
+        ("truncate", {}, "truncated", 1),
+        ("html", {}, 200, 0),
+        ("html", {"processed": True, "status": 502}, 502, 1),
+        ("redirect", {}, 302, 0),
+        ("garbage", {}, 202, 1),
+        ("garbage", {"processed": False}, 202, 0),
+        ("neither", {}, 202, 1),
+        ("neither", {"processed": False}, 202, 0),
+        ("unauthorized", {}, 401, 0),
+        ("forget", {}, 404, 0),
+        ("foreign", {}, 400, 0),
+    ],
+)
+async def test_a_fault_answers_so_and_leaves_so_many_documents(portal, kind, members, status, documents):
+    await portal.admin("faults", operation="submit", kind=kind, **members)
+    assert (await outcome(portal, await portal.fresh("A")))[0] == status
+    assert len(await portal.ledger()) == documents
+    assert (await portal.admin("faults")) == {"faults": []}
+    assert (await outcome(portal, await portal.fresh("B")))[0] == 202
+
+
+@pytest.mark.parametrize(
+    "kind, seconds", [("throttle", None), ("throttle", 7), ("duplicate", 600), ("error_before", None)]
+)
+async def test_retry_after_is_sent_when_there_is_one(portal, kind, seconds):
+    members = {"retry_after": seconds} if seconds else {}
+    await portal.admin("faults", operation="submit", kind=kind, **members)
+    answer = await portal.submit(await portal.fresh())
+    assert answer.headers.get("Retry-After") == (str(seconds) if seconds else None)
+
+
+async def test_a_garbled_answer_cannot_be_read(portal):
+    await portal.admin("faults", operation="submit", kind="garbage")
+    with pytest.raises(json.JSONDecodeError):
+        await (await portal.submit(await portal.fresh())).json()
+
+
+async def test_a_late_submission_is_accepted_although_the_client_hung_up(portal):
+    await portal.admin("faults", operation="submit", kind="slow_before", seconds=0.05)
+    with pytest.raises(asyncio.TimeoutError):
+        await asyncio.wait_for(portal.submit(await portal.fresh()), 0.03)
+    async with asyncio.timeout(5):
+        while not (ledger := await portal.ledger()):
+            pass
+    assert ledger[0]["number"] == "INV-1"
+
+
+async def test_faults_meet_calls_in_the_order_they_were_ordered(portal):
+    for order in ({"kind": "error_before", "times": 2}, {"kind": "none"}, {"kind": "forget"}):
+        await portal.admin("faults", operation="recent", **order)
+    statuses = [(await portal.call("GET", "/documents/recent")).status for _ in range(5)]
+    assert statuses == [503, 503, 200, 404, 200]
+
+
+async def test_a_fault_waits_for_its_number(portal):
+    await portal.admin("faults", operation="*", kind="error_before", number="B")
+    assert [(await outcome(portal, await portal.fresh(number)))[0] for number in "ABB"] == [202, 503, 202]
+
+
+@pytest.mark.parametrize(
+    "order", [{"kind": "none"}, {"operation": "x", "kind": "none"}, {"operation": "*", "kind": "x"}]
+)
+async def test_orders_that_make_no_sense(portal, order):
+    assert (await portal.http.post("/_sandbox/faults", json=order)).status == 400
+
+
+async def test_faults_are_listed_and_cleared(portal):
+    order = {"operation": "search", "kind": "slow", "times": 3, "seconds": 1.5}
+    await portal.admin("faults", **order)
+    (listed,) = (await portal.admin("faults"))["faults"]
+    assert order.items() <= listed.items()
+    assert await (await portal.http.delete("/_sandbox/faults")).json() == {"cleared": 1}
+
+
+async def test_login_can_fail_too(portal):
+    await portal.admin("faults", operation="login", kind="error_before")
+    with pytest.raises(KeyError):
+        await portal.login()
+    await portal.login()
+
+
+async def test_expired_tokens_are_refused(portal):
+    await portal.http.post("/_sandbox/tokens/expire")
+    assert (await portal.call("GET", "/documents/recent")).status == 401
+    await portal.login()
+    assert (await portal.call("GET", "/documents/recent")).status == 200
+
+
+async def test_calls_and_answers_are_counted(portal):
+    await portal.admin("faults", operation="submit", kind="accept_then_drop")
+    await outcome(portal, await portal.fresh("A"))
+    await outcome(portal, await portal.fresh("B"))
+    calls = await portal.admin("calls")
+    assert calls["calls"] == {"login": 1, "submit": 2}
+    assert calls["answers"] == {"login": {"200": 1}, "submit": {"202": 1, "dropped": 1}}
+    assert calls["lastSubmitAt"]
+
+
+@pytest.mark.parametrize("values", [{"nonsense": 1}, {"stuck": "yes"}, {"mismatch_status": 200}, {"token_seconds": -1}])
+async def test_settings_that_cannot_be(portal, values):
+    before = await portal.admin("settings")
+    assert (await portal.http.post("/_sandbox/settings", json=values)).status == 400
+    assert await portal.admin("settings") == before
+
+
+@pytest.mark.parametrize(
+    "number, status",
+    [("SIM-500-1", 500), ("SIM-429-1", 429), ("SIM-INVALID-1", "Invalid"), ("SIM-SLOW-1", "Submitted")],
+)
+async def test_numbers_that_force_an_outcome(portal, number, status):
+    answer = await portal.submit(await portal.fresh(number))
+    documents = [each["status"] for each in await portal.ledger()]
+    assert answer.status == status or documents == [status]
+
+
+async def test_a_surprise_is_a_500_of_the_portals_shape(portal, monkeypatch, caplog):
+    uuid = await portal.accepted(await portal.fresh())
+    monkeypatch.setattr("service.sandbox.documents.head", lambda row: 1 / 0)
+    answer = await portal.call("GET", f"/documents/{uuid}/details")
+    assert (answer.status, (await answer.json())["error"]["code"]) == (500, "InternalServerError")
+    assert answer.headers["correlationId"] in caplog.text
+
+
+async def test_reset_forgets_everything(portal):
+    await portal.accepted(await portal.fresh())
+    await portal.admin("settings", stuck=True)
+    await portal.admin("clock", seconds=HOUR)
+    await portal.http.post("/_sandbox/reset")
+    assert (await portal.admin("clock"))["offset"] == 0
+    assert (await portal.admin("settings"))["stuck"] is False
+    await portal.login()
+    uuid = await portal.accepted(await portal.fresh())
+    assert [(each["sequence"], each["uuid"]) for each in await portal.ledger()] == [(1, uuid)]
+
+
+async def test_a_restart_keeps_everything(portal, settings, aiohttp_client):
+    uuid = await portal.accepted(await portal.fresh())
+    await portal.admin("settings", stuck=True, search_lag_seconds=5)
+    await portal.admin("clock", seconds=30)
+    await portal.admin("faults", operation="tin", kind="drop", times=2)
+    await portal.admin("taxpayers", tin="C7777777770", name="New", identities=[{"type": "BRN", "value": "1"}])
+    waiting = await portal.accepted(await portal.fresh("B"))
+    await portal.http.close()
+
+    again = Portal(await aiohttp_client(create_sandbox(settings)))
+    again.token = portal.token
+    kept = [(each["uuid"], each["status"]) for each in await again.ledger()]
+    assert kept == [(uuid, "Valid"), (waiting, "Submitted")]
+    assert (await again.admin("settings"))["search_lag_seconds"] == 5
+    assert (await again.admin("clock"))["offset"] == 30
+    assert (await again.admin("faults"))["faults"][0]["times"] == 2
+    await again.http.delete("/_sandbox/faults")
+    await again.admin("settings", stuck=False)
+    assert (await again.details(waiting))["status"] == "Valid"
+    assert (await again.call("GET", "/taxpayer/validate/C7777777770?idType=BRN&idValue=1")).status == 200
+
+
+@contextmanager
+def running(environ):
+    """The sandbox as a process of its own, once it listens; killed with SIGKILL at the end."""
+    program = "import os; from service.sandbox import app, settings; app.run(settings.Settings.from_env(os.environ))"
+    process = subprocess.Popen([sys.executable, "-c", program], env=environ, stdout=subprocess.PIPE, text=True)
+    try:
+        yield process, re.search(r"http://\S+", process.stdout.readline())[0]
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+async def test_a_killed_sandbox_loses_nothing_it_answered(tmp_path):
+    state = str(tmp_path / "state" / "sandbox.sqlite3")
+    environ = {**os.environ, "SANDBOX_PORT": "0", "SANDBOX_STATE": state, "SANDBOX_PROCESSING_SECONDS": "0.5"}
+    with running(environ) as (_, url):
+        async with aiohttp.ClientSession(url) as http:
+            portal = await Portal(http).login()
+            uuids = [await portal.accepted(await portal.fresh(f"K{index}")) for index in range(20)]
+    with running(environ) as (process, url):
+        async with aiohttp.ClientSession(url) as http:
+            portal = Portal(http)
+            assert [each["uuid"] for each in await portal.ledger()] == uuids
+            await portal.admin("clock", seconds=1)
+            assert {each["status"] for each in await portal.ledger()} == {"Valid"}
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(10) == 0
+
+
+def test_settings_name_every_variable_that_cannot_be_read():
+    with pytest.raises(ValueError, match="SANDBOX_PORT.*SANDBOX_RATE_SCALE"):
+        Settings.from_env({"SANDBOX_PORT": "x", "SANDBOX_RATE_SCALE": "fast"})
+    assert Settings.from_env({"SANDBOX_WEB_BASE": "https://portal.example/"}).public_base == "https://portal.example"

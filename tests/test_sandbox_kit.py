@@ -1,0 +1,218 @@
+"""The smallest valid document, a client of the sandbox, and the fixture that the sandbox tests share."""
+
+import base64
+import hashlib
+import json
+from datetime import datetime, timedelta, timezone
+
+import pytest
+
+from service.sandbox.app import create_sandbox
+from service.sandbox.settings import Settings
+
+SUPPLIER, BUYER = "C4821093650", "C5510387420"
+STREET = ("PTD 1203, Jalan Perindustrian 4", "Kawasan Perindustrian Bukit Bakri")
+API = "/api/v1.0"
+HOUR = 3600
+
+
+def element(value, **attributes):
+    return [{"_": value, **attributes}]
+
+
+def money(value):
+    return element(value, currencyID="MYR")
+
+
+def identifications(**schemes):
+    return [{"ID": element(value, schemeID=scheme)} for scheme, value in schemes.items()]
+
+
+def address(city, postcode, state, *lines):
+    return [
+        {
+            "CityName": element(city),
+            "PostalZone": element(postcode),
+            "CountrySubentityCode": element(state),
+            "AddressLine": [{"Line": element(line)} for line in lines],
+            "Country": [{"IdentificationCode": element("MYS", listID="ISO3166-1", listAgencyID="6")}],
+        }
+    ]
+
+
+def supplier():
+    return {
+        "IndustryClassificationCode": element("31001", name="Manufacture of wooden and cane furniture"),
+        "PartyIdentification": identifications(TIN=SUPPLIER, BRN="201801024680", SST="W10-1901-32000458", TTX="NA"),
+        "PostalAddress": address("Muar", "84000", "01", *STREET),
+        "PartyLegalEntity": [{"RegistrationName": element("Perabot Seri Maju Sdn. Bhd.")}],
+        "Contact": [{"Telephone": element("+6069871234"), "ElectronicMail": element("akaun@serimaju.example")}],
+    }
+
+
+def buyer():
+    return {
+        "PostalAddress": address("Shah Alam", "40150", "10", "12 Jalan Kristal 7/68"),
+        "PartyLegalEntity": [{"RegistrationName": element("Tiga Rasa Restoran Sdn. Bhd.")}],
+        "PartyIdentification": identifications(TIN=BUYER, BRN="202101033579", SST="NA", TTX="NA"),
+        "Contact": [{"Telephone": element("+60355443322")}],
+    }
+
+
+def category():
+    scheme = element("OTH", schemeID="UN/ECE 5153", schemeAgencyID="6")
+    return [{"ID": element("06"), "TaxScheme": [{"ID": scheme}]}]
+
+
+def line():
+    subtotal = {"TaxableAmount": money(580), "TaxAmount": money(0), "Percent": element(0), "TaxCategory": category()}
+    return {
+        "ID": element("1"),
+        "InvoicedQuantity": element(4, unitCode="H87"),
+        "LineExtensionAmount": money(580),
+        "TaxTotal": [{"TaxAmount": money(0), "TaxSubtotal": [subtotal]}],
+        "Item": [
+            {
+                "CommodityClassification": [{"ItemClassificationCode": element("022", listID="CLASS")}],
+                "Description": element("Rubberwood dining chair"),
+            }
+        ],
+        "Price": [{"PriceAmount": money(145)}],
+        "ItemPriceExtension": [{"Amount": money(580)}],
+    }
+
+
+def document(number="INV-2026-000123", issued="2026-09-14T03:25:10Z", type="01", original=None):
+    """A valid document; `original` is (uuid, number) of what a note refers to."""
+    date, _, time = issued.partition("T")
+    subtotal = {"TaxableAmount": money(580), "TaxAmount": money(0), "TaxCategory": category()}
+    invoice = {
+        "ID": element(number),
+        "IssueDate": element(date),
+        "IssueTime": element(time),
+        "InvoiceTypeCode": element(type, listVersionID="1.0"),
+        "DocumentCurrencyCode": element("MYR"),
+        "TaxCurrencyCode": element("MYR"),
+        "AccountingSupplierParty": [{"Party": [supplier()]}],
+        "AccountingCustomerParty": [{"Party": [buyer()]}],
+        "TaxTotal": [{"TaxAmount": money(0), "TaxSubtotal": [subtotal]}],
+        "LegalMonetaryTotal": [
+            {
+                "LineExtensionAmount": money(580),
+                "TaxExclusiveAmount": money(580),
+                "TaxInclusiveAmount": money(580),
+                "PayableAmount": money(580),
+            }
+        ],
+        "InvoiceLine": [line()],
+    }
+    if original:
+        reference = {"ID": element(original[1]), "UUID": element(original[0])}
+        invoice["BillingReference"] = [{"InvoiceDocumentReference": [reference]}]
+    namespace = "urn:oasis:names:specification:ubl:schema:xsd:"
+    return {
+        "_D": f"{namespace}Invoice-2",
+        "_A": f"{namespace}CommonAggregateComponents-2",
+        "_B": f"{namespace}CommonBasicComponents-2",
+        "Invoice": [invoice],
+    }
+
+
+def put(document, path, value):
+    """Sets the member at a path of names and indexes below the invoice: `TaxTotal.0.TaxAmount`; None removes it."""
+    *parents, last = path.split(".")
+    node = document["Invoice"][0]
+    for name in parents:
+        node = node[int(name) if name.isdigit() else name]
+    if value is None:
+        del node[int(last) if last.isdigit() else last]
+    else:
+        node[int(last) if last.isdigit() else last] = value
+    return document
+
+
+def minified(document):
+    return json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def entry(root, **changes):
+    raw = minified(root)
+    members = {
+        "format": "JSON",
+        "document": base64.b64encode(raw).decode(),
+        "documentHash": hashlib.sha256(raw).hexdigest(),
+        "codeNumber": root["Invoice"][0]["ID"][0]["_"],
+    }
+    return {**members, **changes}
+
+
+class Portal:
+    """A client of the sandbox, logged in as one taxpayer."""
+
+    def __init__(self, http):
+        self.http = http
+        self.token = None
+
+    async def login(self, taxpayer=SUPPLIER, client_id="sandbox-client", secret="sandbox-secret"):
+        fields = {"client_id": client_id, "client_secret": secret, "grant_type": "client_credentials"}
+        headers = {"onbehalfof": taxpayer} if taxpayer else {}
+        answer = await self.http.post("/connect/token", data=fields, headers=headers)
+        self.token = (await answer.json())["access_token"]
+        return self
+
+    async def call(self, method, path, **options):
+        headers = {"Authorization": f"Bearer {self.token}"}
+        return await self.http.request(method, f"{API}{path}", headers=headers, allow_redirects=False, **options)
+
+    async def submit(self, *documents):
+        return await self.call("POST", "/documentsubmissions/", json={"documents": [entry(each) for each in documents]})
+
+    async def accepted(self, document):
+        """The uuid of a document that was accepted."""
+        answer = await (await self.submit(document)).json()
+        assert answer["rejectedDocuments"] == []
+        return answer["acceptedDocuments"][0]["uuid"]
+
+    async def json(self, path):
+        return await (await self.call("GET", path)).json()
+
+    async def details(self, uuid):
+        return await self.json(f"/documents/{uuid}/details")
+
+    async def change(self, uuid, status, reason="Wrong buyer details"):
+        return await self.call("PUT", f"/documents/state/{uuid}/state", json={"status": status, "reason": reason})
+
+    async def admin(self, path, **body):
+        """POST with a body, GET without."""
+        method = "POST" if body else "GET"
+        answer = await self.http.request(method, f"/_sandbox/{path}", json=body or None)
+        assert answer.status < 300, await answer.text()
+        return await answer.json()
+
+    async def ledger(self):
+        return (await self.admin("ledger"))["documents"]
+
+    async def now(self, seconds=0):
+        """An instant of the sandbox clock."""
+        now = datetime.fromisoformat((await self.admin("clock"))["now"].replace("Z", "+00:00"))
+        return (now + timedelta(seconds=seconds)).astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+    async def fresh(self, number="INV-1", age=60, **options):
+        """A valid document issued so many seconds ago."""
+        return document(number, await self.now(-age), **options)
+
+
+@pytest.fixture
+def settings(tmp_path):
+    return Settings(state=str(tmp_path / "sandbox.sqlite3"), processing_seconds=0, rate_scale=0)
+
+
+@pytest.fixture
+async def portal(settings, aiohttp_client):
+    return await Portal(await aiohttp_client(create_sandbox(settings))).login()
+
+
+def test_the_smallest_document_has_the_published_hash():
+    raw = minified(document())
+    assert len(raw) == 3125
+    assert hashlib.sha256(raw).hexdigest() == "1a999c9d98cd80557b98d9dd3cfaee8e1dcdd58b13aaaded2e3e1ca01af6bfd9"

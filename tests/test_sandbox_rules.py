@@ -1,0 +1,334 @@
+"""The sandbox's validators: one change to a good document, one finding."""
+
+import pytest
+from test_sandbox_kit import BUYER, HOUR, SUPPLIER, document, element, identifications, money, put
+from test_sandbox_kit import portal, settings  # noqa: F401
+
+SELLER, CUSTOMER = "AccountingSupplierParty.0.Party.0", "AccountingCustomerParty.0.Party.0"
+ITEM = "InvoiceLine.0.Item.0"
+PUBLIC = identifications(TIN="EI00000000010", BRN="NA", SST="NA", TTX="NA")
+
+
+async def findings(portal, document):
+    """(code, target) of each finding of the immediate checks."""
+    (rejected,) = (await (await portal.submit(document)).json())["rejectedDocuments"]
+    return [(each["code"], each["target"]) for each in rejected["error"]["details"]]
+
+
+@pytest.mark.parametrize(
+    "path, value, broken",
+    [
+        ("IssueDate", None, "PropertyRequired: #/Invoice[0].IssueDate"),
+        ("InvoiceLine", [], "TooFewItems: #/Invoice[0].InvoiceLine"),
+        ("InvoiceLine", {}, "ArrayExpected: #/Invoice[0].InvoiceLine"),
+        ("DocumentCurrencyCode", [None], "ObjectExpected: #/Invoice[0].DocumentCurrencyCode[0]"),
+        ("IssueDate", element(""), "DateExpected: #/Invoice[0].IssueDate[0]._"),
+        ("IssueDate", element("2026-02-30"), "DateExpected: #/Invoice[0].IssueDate[0]._"),
+        ("IssueTime", element("10:00:00"), "TimeExpected: #/Invoice[0].IssueTime[0]._"),
+        ("TaxTotal.0.TaxAmount", money("0"), "NumberExpected: #/Invoice[0].TaxTotal[0].TaxAmount[0]._"),
+        ("TaxTotal.0.TaxAmount", element(0), "PropertyRequired: #/Invoice[0].TaxTotal[0].TaxAmount[0].currencyID"),
+        ("TaxTotal.0.TaxAmount", money(True), "NumberExpected: #/Invoice[0].TaxTotal[0].TaxAmount[0]._"),
+        ("InvoiceTypeCode", element("01", listVersionID=1), "version"),
+        ("InvoiceTypeCode", element("05", listVersionID="1.0"), "type"),
+        ("InvoiceTypeCode", element("01", listVersionID="2.0"), "version"),
+        ("InvoiceTypeCode", element("01", listVersionID="1.1"), "TooFewItems: #/Invoice[0].UBLExtensions"),
+        ("Surprise", element("x"), "NoAdditionalPropertiesAllowed: #/Invoice[0].Surprise"),
+        (f"{CUSTOMER}.Contact", [{}], "TooFewProperties: #/Invoice[0].AccountingCustomerParty[0].Party[0].Contact[0]"),
+        ("AllowanceCharge", [{"ChargeIndicator": element("false"), "Amount": money(1)}], "BooleanExpected"),
+    ],
+)
+async def test_structure(portal, path, value, broken):
+    changed = put(document("A", await portal.now(-60)), path, value)
+    (rejected,) = (await (await portal.submit(changed)).json())["rejectedDocuments"]
+    assert broken in rejected["error"]["details"][0]["message"]
+
+
+@pytest.mark.parametrize("age, found", [(-60, True), (72 * HOUR + 60, True), (72 * HOUR - 60, False), (0, False)])
+async def test_the_age_of_a_document(portal, age, found):
+    body = await (await portal.submit(await portal.fresh("A", age=age))).json()
+    codes = [each["code"] for rejected in body["rejectedDocuments"] for each in rejected["error"]["details"]]
+    assert codes == (["CF321"] if found else [])
+
+
+@pytest.mark.parametrize(
+    "path, value, code",
+    [
+        (f"{SELLER}.PartyLegalEntity", None, "CF334"),
+        (f"{CUSTOMER}.PartyLegalEntity", None, "CF333"),
+        (f"{SELLER}.PostalAddress.0.Country", None, "CF336"),
+        (f"{CUSTOMER}.PostalAddress.0.Country", None, "CF337"),
+        (f"{SELLER}.PostalAddress.0.CityName", None, "CF339"),
+        (f"{CUSTOMER}.PostalAddress.0.CityName.0._", " ", "CF340"),
+        (f"{SELLER}.PostalAddress.0.CountrySubentityCode", None, "CF342"),
+        (f"{CUSTOMER}.PostalAddress.0.CountrySubentityCode", None, "CF343"),
+        (f"{SELLER}.PostalAddress.0.AddressLine", None, "CF345"),
+        (f"{SELLER}.PostalAddress.0.AddressLine.1.Line.0._", "x" * 151, "CF345"),
+        (f"{CUSTOMER}.PostalAddress.0.AddressLine", None, "CF346"),
+        (f"{SELLER}.Contact.0.Telephone", None, "CF348"),
+        (f"{CUSTOMER}.Contact", None, "CF349"),
+        (f"{ITEM}.CommodityClassification", None, "CF364"),
+        (f"{ITEM}.CommodityClassification.0.ItemClassificationCode.0.listID", "PTC", "CF364"),
+        ("DocumentCurrencyCode", None, "CF378"),
+        (f"{CUSTOMER}.PartyIdentification", identifications(BRN="202101033579"), "CF358"),
+        (f"{CUSTOMER}.PartyIdentification", identifications(TIN=BUYER, NRIC="12"), "CF324"),
+        (f"{CUSTOMER}.PartyIdentification", identifications(TIN=BUYER), None),
+        (f"{CUSTOMER}.PartyIdentification", identifications(TIN=BUYER, BRN="1", NRIC="880214145566"), None),
+        (f"{CUSTOMER}.PartyIdentification", identifications(TIN=BUYER, BRN="1", TTX="a/b"), "CF407"),
+        (f"{SELLER}.Contact.0.Telephone.0._", "06-987 1234", "CF410"),
+        (f"{SELLER}.Contact.0.Telephone.0._", "1234567", "CF410"),
+        (f"{SELLER}.Contact.0.ElectronicMail.0._", "nobody", "CF404"),
+        (f"{SELLER}.IndustryClassificationCode", None, None),
+        (f"{SELLER}.IndustryClassificationCode.0.name", " ", None),
+        (f"{SELLER}.PostalAddress.0.PostalZone.0._", "840001", None),
+        (f"{ITEM}.Description", None, None),
+        (f"{ITEM}.Description.0._", "x" * 301, None),
+        ("TaxTotal.0.TaxSubtotal.0.TaxCategory.0.ID.0._", "E", None),
+    ],
+)
+async def test_core_fields(portal, path, value, code):
+    found = await findings(portal, put(document("A", await portal.now(-60)), path, value))
+    assert [each for each, _ in found] == [code]
+
+
+async def test_core_fields_are_collected(portal):
+    changed = put(await portal.fresh(), f"{CUSTOMER}.PostalAddress", None)
+    assert {code for code, _ in await findings(portal, changed)} == {"CF337", "CF340", "CF343", "CF346"}
+
+
+async def test_a_number_may_have_fifty_characters(portal):
+    await portal.accepted(await portal.fresh("x" * 50))
+    assert await findings(portal, await portal.fresh("x" * 51)) == [(None, "ID")]
+
+
+async def step_codes(portal, document):
+    """step number -> codes of its findings, for a document that was accepted and validated."""
+    results = (await portal.details(await portal.accepted(document)))["validationResults"]
+    found = {
+        step["name"][4:6]: [each["errorCode"] for each in step["error"]["innerError"]]
+        for step in results["validationSteps"]
+        if step["status"] == "Invalid"
+    }
+    assert results["status"] == ("Invalid" if found else "Valid")
+    return found
+
+
+@pytest.mark.parametrize(
+    "path, value, code",
+    [
+        ("InvoiceLine.0.InvoicedQuantity.0.unitCode", "pcs", "CV302"),
+        (f"{SELLER}.IndustryClassificationCode.0._", "3100", "CV302"),
+        (f"{ITEM}.CommodityClassification.0.ItemClassificationCode.0._", "999", "CV302"),
+        ("TaxTotal.0.TaxSubtotal.0.TaxCategory.0.ID.0._", "09", "CV302"),
+        ("InvoiceLine.0.TaxTotal.0.TaxSubtotal.0.TaxCategory.0.ID.0._", "e", "CV302"),
+        ("PaymentMeans", [{"PaymentMeansCode": element("3")}], "CV302"),
+        (f"{CUSTOMER}.PostalAddress.0.CountrySubentityCode.0._", "88", "CV302"),
+        (f"{CUSTOMER}.PostalAddress.0.Country.0.IdentificationCode.0._", "MY", "CV302"),
+        (f"{CUSTOMER}.PostalAddress.0.Country.0.IdentificationCode.0._", "SGP", "CV316"),
+        (f"{CUSTOMER}.PostalAddress.0.CountrySubentityCode.0._", "17", "CV317"),
+    ],
+)
+async def test_codes(portal, path, value, code):
+    assert await step_codes(portal, put(await portal.fresh(), path, value)) == {"04": [code]}
+
+
+async def test_an_invalid_code_is_reported_in_the_portals_shape(portal):
+    changed = put(await portal.fresh(), f"{CUSTOMER}.PostalAddress.0.CountrySubentityCode.0._", "88")
+    details = await portal.details(await portal.accepted(changed))
+    assert (details["status"], details["longId"]) == ("Invalid", "") and details["dateTimeValidated"]
+    first, second, *_ = details["validationResults"]["validationSteps"]
+    assert first == {"status": "Valid", "name": "Step03-Duplicated Submission Validator"}
+    assert second["name"] == "Step04-Code Field Validator"
+    assert second["error"]["errorCode"] == "Error04"
+    assert second["error"]["error"] == "Step04-Invalid Code Field Validator"
+    (inner,) = second["error"]["innerError"]
+    assert inner["error"] == "Value 88 is not in the list of state codes."
+    assert inner["propertyPath"] == (
+        "$.Invoice[*].AccountingCustomerParty[*].Party[*].PostalAddress[*].CountrySubentityCode[*]._"
+    )
+    assert (await portal.call("GET", f"/documents/{details['uuid']}/raw")).status == 404
+
+
+def buyer_of(identity):
+    return lambda root: put(root, f"{CUSTOMER}.PartyIdentification", identity)
+
+
+@pytest.mark.parametrize(
+    "identity, code",
+    [
+        (identifications(TIN=BUYER, BRN="202101033570"), "ERR206"),
+        (identifications(TIN=BUYER, BRN="NA"), "ERR206"),
+        (identifications(TIN=BUYER, NRIC="000000000000"), None),
+        (identifications(TIN="IG40125678090", NRIC="880214145566"), None),
+        (identifications(TIN="IG40125678090", NRIC="880214145560"), "ERR206"),
+        (identifications(TIN="C1", BRN="202101033579"), "ERR406"),
+        (identifications(TIN="C9999999990", BRN="202101033579"), None),
+        (PUBLIC, "ERR236"),
+        (identifications(TIN="EI00000000010", NRIC="880214145566"), None),
+        (identifications(TIN="EI00000000020", PASSPORT="A1"), None),
+    ],
+)
+async def test_taxpayers(portal, identity, code):
+    changed = put(await portal.fresh(), f"{CUSTOMER}.PartyIdentification", identity)
+    assert await step_codes(portal, changed) == ({"05": [code]} if code else {})
+
+
+async def test_a_strict_register_knows_every_buyer(portal):
+    await portal.admin("settings", strict_register=True)
+    stranger = identifications(TIN="C9999999990", BRN="202101033579")
+    changed = put(await portal.fresh(), f"{CUSTOMER}.PartyIdentification", stranger)
+    assert await step_codes(portal, changed) == {"05": ["ERR406"]}
+
+
+async def test_a_blocked_taxpayer(portal):
+    await portal.admin("taxpayers", tin=BUYER, name="Tiga Rasa", blocked=True)
+    assert await step_codes(portal, await portal.fresh()) == {"05": ["Error05"]}
+
+
+async def self_billed(portal, tin="EI00000000030"):
+    """A self-billed invoice of the taxpayer that is logged in, for a seller abroad."""
+    root = await portal.fresh(type="11")
+    put(root, f"{CUSTOMER}.PartyIdentification", identifications(TIN=SUPPLIER, BRN="201801024680"))
+    put(root, f"{SELLER}.PartyIdentification", identifications(TIN=tin, BRN="NA"))
+    put(root, f"{SELLER}.PostalAddress.0.CountrySubentityCode.0._", "17")
+    return put(root, f"{SELLER}.PostalAddress.0.Country.0.IdentificationCode.0._", "CHN")
+
+
+async def test_the_issuer_of_a_self_billed_document_is_its_buyer(portal):
+    details = await portal.details(await portal.accepted(await self_billed(portal)))
+    assert (details["status"], details["issuerTin"], details["receiverId"]) == ("Valid", SUPPLIER, "NA")
+
+
+async def test_a_foreign_seller_has_a_general_tin_of_its_own(portal):
+    assert await step_codes(portal, await self_billed(portal, "EI00000000020")) == {"05": ["ERR208"]}
+
+
+@pytest.mark.parametrize("blank", [False, True])
+async def test_a_consolidated_document(portal, blank):
+    root = put(await portal.fresh(), f"{CUSTOMER}.PartyIdentification", PUBLIC)
+    put(root, f"{ITEM}.CommodityClassification.0.ItemClassificationCode.0._", "004")
+    put(root, f"{CUSTOMER}.PostalAddress.0.CountrySubentityCode.0._", "" if blank else "17")
+    put(root, f"{CUSTOMER}.Contact.0.Telephone.0._", "NA")
+    if blank:
+        put(root, f"{CUSTOMER}.PostalAddress.0.CityName.0._", "")
+        put(root, f"{CUSTOMER}.PostalAddress.0.Country.0.IdentificationCode.0._", "")
+    assert await step_codes(portal, root) == {}
+
+
+@pytest.mark.parametrize("code", ["DV302", "DS302"])
+async def test_a_document_of_the_same_identity_is_a_duplicate_for_two_hours(portal, code):
+    await portal.admin("settings", duplicate_code=code)
+    first, again = await portal.fresh(), None
+    uuid = await portal.accepted(first)
+    again = put(first, f"{ITEM}.Description.0._", "Another chair")
+    details = await portal.details(await portal.accepted(again))
+    (found,) = details["validationResults"]["validationSteps"][0]["error"]["innerError"]
+    assert found["errorCode"] == code and uuid in found["error"]
+    await portal.admin("clock", seconds=2 * HOUR + 1)
+    await portal.login()
+    assert await step_codes(portal, put(first, f"{ITEM}.Description.0._", "A third chair")) == {}
+
+
+async def test_duplicate_detection_can_be_switched_off(portal):
+    await portal.admin("settings", duplicate_detection=False, payload_detection=False)
+    sent = await portal.fresh()
+    assert [await step_codes(portal, sent) for _ in range(2)] == [{}, {}]
+
+
+@pytest.mark.parametrize("counts, found", [(True, {"03": ["DV302"]}), (False, {})])
+async def test_an_invalid_copy_counts_as_processed_when_it_is_set_so(portal, counts, found):
+    await portal.admin("settings", invalid_counts=counts)
+    sent = put(await portal.fresh(), "InvoiceLine.0.InvoicedQuantity.0.unitCode", "pcs")
+    await portal.accepted(sent)
+    assert await step_codes(portal, put(sent, "InvoiceLine.0.InvoicedQuantity.0.unitCode", "H87")) == found
+
+
+async def test_another_issue_time_is_another_document(portal):
+    await portal.accepted(await portal.fresh("A", age=60))
+    assert await step_codes(portal, await portal.fresh("A", age=61)) == {}
+
+
+@pytest.mark.parametrize(
+    "type, reference, code",
+    [
+        ("02", ("A", "A"), None),
+        ("03", ("A", "A"), None),
+        ("02", ("NA", "OLD-1"), None),
+        ("02", None, "Error06"),
+        ("02", ("0" * 26, "A"), "Error06"),
+        ("02", ("A", "B"), "Error06"),
+        ("02", ("cancelled", "C"), "DR303"),
+        ("02", ("other buyer", "D"), "DR308"),
+    ],
+)
+async def test_references(portal, type, reference, code):
+    uuids = {"A": await portal.accepted(await portal.fresh("A"))}
+    uuids["cancelled"] = await portal.accepted(await portal.fresh("C"))
+    await portal.change(uuids["cancelled"], "cancelled")
+    other = put(await portal.fresh("D"), f"{CUSTOMER}.PartyIdentification", identifications(TIN="C9999999990", BRN="1"))
+    uuids["other buyer"] = await portal.accepted(other)
+    original = reference and (uuids.get(reference[0], reference[0]), reference[1])
+    note = await portal.fresh("CN", type=type, original=original)
+    assert await step_codes(portal, note) == ({"06": [code]} if code else {})
+
+
+async def test_a_note_refers_to_its_own_family(portal):
+    uuid = await portal.accepted(await self_billed(portal))
+    note = await portal.fresh("CN", type="02", original=(uuid, "INV-1"))
+    assert await step_codes(portal, note) == {"06": ["Error06"]}
+
+
+def in_dollars(root):
+    """The document in US dollars with the tax in ringgit, as the authority's sample has it."""
+    text = root["Invoice"][0]
+    put(root, "DocumentCurrencyCode", element("USD"))
+    for amount in ("LineExtensionAmount", "TaxExclusiveAmount", "TaxInclusiveAmount", "PayableAmount"):
+        text["LegalMonetaryTotal"][0][amount][0]["currencyID"] = "USD"
+    text["TaxTotal"][0]["TaxSubtotal"][0]["TaxableAmount"][0]["currencyID"] = "USD"
+    line = text["InvoiceLine"][0]
+    line["TaxTotal"][0]["TaxSubtotal"][0]["TaxableAmount"][0]["currencyID"] = "USD"
+    price, subtotal = line["Price"][0]["PriceAmount"], line["ItemPriceExtension"][0]["Amount"]
+    for amount in (line["LineExtensionAmount"], price, subtotal):
+        amount[0]["currencyID"] = "USD"
+    exchange = {
+        "SourceCurrencyCode": element("USD"),
+        "TargetCurrencyCode": element("MYR"),
+        "CalculationRate": element(4.25),
+    }
+    return put(root, "TaxExchangeRate", [exchange])
+
+
+async def test_totals_of_a_foreign_document_are_shown_in_ringgit(portal):
+    details = await portal.details(await portal.accepted(in_dollars(await portal.fresh())))
+    assert (details["status"], details["totalPayableAmount"]) == ("Valid", 2465)
+
+
+@pytest.mark.parametrize(
+    "path, value, codes",
+    [
+        ("TaxTotal.0.TaxAmount.0.currencyID", "USD", ["DC501"]),
+        ("LegalMonetaryTotal.0.PayableAmount.0.currencyID", "MYR", ["DC502"]),
+        ("InvoiceLine.0.Price.0.PriceAmount.0.currencyID", "EUR", ["DC502"]),
+        ("TaxExchangeRate", None, ["Error07"]),
+        ("TaxExchangeRate.0.CalculationRate.0._", 0, ["Error07"]),
+        ("TaxExchangeRate.0.SourceCurrencyCode.0._", "EUR", ["Error07"]),
+        ("TaxExchangeRate.0.TargetCurrencyCode.0._", "USD", ["DC511"]),
+        ("TaxCurrencyCode", None, ["DC502"] * 4),
+    ],
+)
+async def test_currencies(portal, path, value, codes):
+    assert await step_codes(portal, put(in_dollars(await portal.fresh()), path, value)) == {"07": codes}
+
+
+@pytest.mark.parametrize(
+    "path, value, target",
+    [
+        ("LegalMonetaryTotal.0.PayableAmount.0._", 580.01, "LegalMonetaryTotal.PayableAmount"),
+        ("LegalMonetaryTotal.0.LineExtensionAmount.0._", 579, "LegalMonetaryTotal.LineExtensionAmount"),
+        ("TaxTotal.0.TaxSubtotal.0.TaxAmount.0._", 1, "TaxTotal.TaxAmount"),
+    ],
+)
+async def test_totals_are_checked_on_request(portal, path, value, target):
+    await portal.accepted(put(await portal.fresh("A"), path, value))
+    await portal.admin("settings", strict_totals=True)
+    assert await findings(portal, put(await portal.fresh("B"), path, value)) == [(None, target)]
+    await portal.accepted(await portal.fresh("C"))
