@@ -1,0 +1,183 @@
+"""What can be set from outside: environment variables, read once, all faults reported at once."""
+
+import os
+import secrets
+from dataclasses import dataclass, fields
+from datetime import timedelta
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+class ConfigError(Exception):
+    """One line per variable that is wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Times are timedeltas, sizes bytes, counts integers. The README's table lists every variable."""
+
+    database_url: str  # empty: the embedded PostgreSQL under data_dir
+    database_owner_url: str  # the login that migrates; empty: the same as database_url
+    data_dir: Path
+    host: str
+    port: int
+    workers: int
+    pool_size: int  # connections of one process for requests
+    time_zone: ZoneInfo  # decides the year of a code
+    max_body_bytes: int
+    requests_per_minute: int  # per key and process; 0 switches it off
+    log_level: str
+
+    portal_api_base: str  # empty: the sandbox
+    portal_identity_base: str
+    portal_web_base: str
+    portal_client_id: str
+    portal_client_secret: str
+    portal_intermediary: bool  # log in on behalf of each company's TIN
+    portal_document_version: str
+    portal_connect_timeout: timedelta
+    portal_timeout: timedelta
+    portal_lease: timedelta  # how long a claim holds without a sign of life
+    portal_settle: timedelta  # after a send, how long absence at the portal proves nothing
+    portal_proof_gap: timedelta  # between the two proofs of absence
+    portal_poll: timedelta  # first interval of asking how validation went
+    portal_poll_max: timedelta
+    portal_recheck: timedelta  # how often a Valid document is looked at while it can be cancelled
+    portal_retry: timedelta  # first pause after a passing failure
+    submit_wait: timedelta  # how long a submit request waits for an attempt that is under way
+
+    sandbox_port: int
+
+    def __repr__(self):
+        """Names only the addresses: secrets stay out of logs and tracebacks."""
+        return f"Config(host={self.host}, port={self.port}, portal={self.portal_api_base})"
+
+
+def _text(value):
+    return value
+
+
+def _flag(value):
+    words = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
+    if value.lower() not in words:
+        raise ValueError("must be true or false")
+    return words[value.lower()]
+
+
+def _count(low, high):
+    def read(value):
+        if not value.isascii() or not value.isdigit() or not low <= int(value) <= high:
+            raise ValueError(f"must be a whole number from {low} to {high}")
+        return int(value)
+
+    return read
+
+
+def _seconds(value):
+    try:
+        number = Decimal(value)
+    except InvalidOperation:
+        number = Decimal(-1)
+    if not 0 < number <= 10**7:
+        raise ValueError("must be a number of seconds above 0")
+    return timedelta(milliseconds=int(number * 1000))
+
+
+def _one_of(*allowed):
+    def read(value):
+        if value not in allowed:
+            raise ValueError("must be one of " + ", ".join(allowed))
+        return value
+
+    return read
+
+
+def _zone(value):
+    try:
+        return ZoneInfo(value)
+    except (KeyError, ValueError, OSError):
+        raise ValueError("must be a time zone, like Asia/Kuala_Lumpur") from None
+
+
+def _base(value):
+    if value and not value.startswith(("http://", "https://")):
+        raise ValueError("must be an address that starts with https:// or http://")
+    return value.rstrip("/")
+
+
+#: field -> (variable, default, reader). The README's table is checked against it.
+VARIABLES = {
+    "database_url": ("DATABASE_URL", "", _text),
+    "database_owner_url": ("DATABASE_OWNER_URL", "", _text),
+    "data_dir": ("DATA_DIR", str(ROOT / ".data"), Path),
+    "host": ("HOST", "127.0.0.1", _text),
+    "port": ("PORT", "8080", _count(0, 65535)),
+    "workers": ("WORKERS", "1", _count(1, 64)),
+    "pool_size": ("POOL_SIZE", "16", _count(2, 200)),
+    "time_zone": ("TIME_ZONE", "Asia/Kuala_Lumpur", _zone),
+    "max_body_bytes": ("MAX_BODY_BYTES", str(2 * 1024 * 1024), _count(1024, 64 * 1024 * 1024)),
+    "requests_per_minute": ("REQUESTS_PER_MINUTE", "6000", _count(0, 10**7)),
+    "log_level": ("LOG_LEVEL", "INFO", _one_of("DEBUG", "INFO", "WARNING", "ERROR")),
+    "portal_api_base": ("PORTAL_API_BASE", "", _base),
+    "portal_identity_base": ("PORTAL_IDENTITY_BASE", "", _base),
+    "portal_web_base": ("PORTAL_WEB_BASE", "", _base),
+    "portal_client_id": ("PORTAL_CLIENT_ID", "", _text),
+    "portal_client_secret": ("PORTAL_CLIENT_SECRET", "", _text),
+    "portal_intermediary": ("PORTAL_INTERMEDIARY", "false", _flag),
+    "portal_document_version": ("PORTAL_DOCUMENT_VERSION", "1.0", _one_of("1.0")),
+    "portal_connect_timeout": ("PORTAL_CONNECT_TIMEOUT_SECONDS", "5", _seconds),
+    "portal_timeout": ("PORTAL_TIMEOUT_SECONDS", "25", _seconds),
+    "portal_lease": ("PORTAL_LEASE_SECONDS", "60", _seconds),
+    "portal_settle": ("PORTAL_SETTLE_SECONDS", "360", _seconds),
+    "portal_proof_gap": ("PORTAL_PROOF_GAP_SECONDS", "30", _seconds),
+    "portal_poll": ("PORTAL_POLL_SECONDS", "3", _seconds),
+    "portal_poll_max": ("PORTAL_POLL_MAX_SECONDS", "60", _seconds),
+    "portal_recheck": ("PORTAL_RECHECK_SECONDS", "3600", _seconds),
+    "portal_retry": ("PORTAL_RETRY_SECONDS", "5", _seconds),
+    "submit_wait": ("SUBMIT_WAIT_SECONDS", "20", _seconds),
+    "sandbox_port": ("SANDBOX_PORT", "8090", _count(0, 65535)),
+}
+
+#: Addresses and credentials that are of use only together.
+PORTAL_TOGETHER = (
+    "portal_api_base",
+    "portal_identity_base",
+    "portal_web_base",
+    "portal_client_id",
+    "portal_client_secret",
+)
+
+
+def read_config(environ=os.environ):
+    """The Config of an environment. Raises ConfigError with a line per variable that is wrong or missing."""
+    values, faults = {}, []
+    for field, (variable, default, read) in VARIABLES.items():
+        try:
+            values[field] = read(environ.get(variable, default).strip() or default)
+        except ValueError as fault:
+            faults.append(f"{variable} {fault}")
+    faults += _missing_portal(values)
+    if faults:
+        raise ConfigError("\n".join(faults))
+    return Config(**values)
+
+
+def _missing_portal(values):
+    if not values.get("portal_api_base"):
+        return []
+    return [
+        f"{VARIABLES[field][0]} is missing: PORTAL_API_BASE is set, and is of use only with it"
+        for field in PORTAL_TOGETHER
+        if not values.get(field)
+    ]
+
+
+def new_secret():
+    """A random text for a password that no person types."""
+    return secrets.token_urlsafe(24)
+
+
+assert [field.name for field in fields(Config)] == list(VARIABLES)

@@ -1,0 +1,318 @@
+"""The portal over HTTP: a method per operation, and for each failure a class that says what became of the request.
+
+What must not be mistaken is whether a request was received. The trace hook below decides: it runs when a connection
+stands and nothing has been written. What fails before it is NotSent; what fails after it is Unclear, unless an answer
+that can be trusted came. aiohttp may repeat a GET or PUT by itself, once, when a kept connection turns out to be
+closed; a POST never (IDEMPOTENT_METHODS in aiohttp/client.py), so a submit is written once, or twice after a 401.
+A repeated cancel is harmless, but its second answer may be IncorrectState: after a failed cancel, read the document.
+"""
+
+import asyncio
+import io
+import logging
+import math
+import time
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from urllib.parse import quote
+
+import aiohttp
+from yarl import URL
+
+from service import wire
+from service.portal import answers
+from service.portal.answers import (  # noqa: F401  one place to import the portal from
+    Document,
+    Duplicate,
+    LoginRefused,
+    NotSent,
+    PortalError,
+    Refused,
+    Submission,
+    SubmissionState,
+    Throttled,
+    Unclear,
+)
+
+CONNECTIONS = 32  # of one process
+KEEP_ALIVE = 10  # seconds; shorter than any gateway's, so that a submit seldom meets a connection just closed
+MOST_BYTES = 1024 * 1024  # of one answer, decoded
+PAGE_SIZE = 100  # the most that the portal allows
+MOST_PAGES = 100
+RENEW_AT = 0.8  # of a token's life
+
+FAULTS = (aiohttp.ClientError, OSError)  # a TimeoutError is an OSError
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Start:
+    """What the trace hook knows of one request."""
+
+    before_bytes: object = None
+    begun: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Token:
+    text: str = field(repr=False)
+    renew_at: float  # on the clock of the Portal
+
+
+async def _on_headers(session, context, params):
+    """Runs before the first byte is written: aiohttp 3.14 signals "headers sent" ahead of composing them.
+
+    A test holds that; what is raised here keeps the request from going out.
+    """
+    start = context.trace_request_ctx
+    if start.before_bytes:
+        start.before_bytes()
+    start.begun = True
+
+
+def portal_session(config):
+    """The ClientSession that a Portal needs: bounded, without cookies, proxies from outside, or patience without end.
+
+    The connect timeout covers the wait for a free connection too. Redirects are refused call by call.
+    """
+    trace = aiohttp.TraceConfig()
+    trace.on_request_headers_sent.append(_on_headers)
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=CONNECTIONS, keepalive_timeout=KEEP_ALIVE),
+        timeout=aiohttp.ClientTimeout(
+            total=config.portal_timeout.total_seconds(), connect=config.portal_connect_timeout.total_seconds()
+        ),
+        headers={"Accept": "application/json", "Accept-Language": "en"},
+        cookie_jar=aiohttp.DummyCookieJar(),
+        trace_configs=[trace],
+        trust_env=False,
+    )
+
+
+class Portal:
+    """The calls of one service to the portal. `tin` is the company for which a call is made.
+
+    Each raises NotSent, Unclear, Throttled, Refused or LoginRefused; submit also Duplicate. For a read, Unclear means
+    that the answer could not be read. `gate(operation, tin)`, when given, is awaited before every request, logins and
+    further pages included: it waits for the portal's quota, or raises Throttled. `clock` gives monotonic seconds.
+    """
+
+    def __init__(self, session, config, *, gate=None, clock=time.monotonic):
+        if not any(_on_headers in trace.on_request_headers_sent for trace in session.trace_configs):
+            raise ValueError("The session must come from portal_session: its hook tells what was sent.")
+        self._session = session
+        self._config = config
+        self._gate = gate
+        self._clock = clock
+        self._tokens = {}  # represented TIN, or "" -> _Token
+        self._logins = {}  # the same key -> the login under way, a task
+
+    async def ready(self, tin):
+        """Holds a token for `tin`, so that the call that follows need not wait for a login."""
+        await self._token(tin)
+
+    async def submit(self, tin, body, *, before_bytes=None):
+        """Send the bytes of a submission, as they are. Returns a Submission. Portal: 4
+
+        `before_bytes()` runs immediately before the first byte is written, again when a 401 makes it a second
+        request; when it raises NotSent (or anything), nothing goes out and that propagates.
+        """
+        answer = await self._call(
+            tin, "submit", "POST", "/documentsubmissions/", 202, body=body, before_bytes=before_bytes
+        )
+        return answers.receipt(answer)
+
+    async def submission(self, tin, uid):
+        """The SubmissionState with the documents of all pages. Refused(404) can mean "not yet". Portal: 5.1"""
+        path = f"/documentsubmissions/{_part(uid)}"
+        pages = await self._pages(tin, "submission", path, {}, lambda answer: answers.submission_page(answer, uid))
+        return SubmissionState(uid, pages[-1].overall, answers.whole(pages), pages[-1].received_at)
+
+    async def details(self, tin, uuid):
+        """The Document with its validation errors. For the errors of an Invalid one, not for polling. Portal: 5.2"""
+        answer = await self._call(tin, "details", "GET", f"/documents/{_part(uuid)}/details")
+        return answers.details(answer, uuid)
+
+    async def search(self, tin, since, until):
+        """All documents, sent and received, submitted between two aware times: complete, newest first, or raises.
+
+        Raises Unclear when the listing changed or has gaps, and for 10,000 documents or more, since the portal may
+        cut there. Both directions are asked for: a filter that hides one document would prove a false absence.
+        Portal: 5.5, at most 31 days.
+        """
+        return await self._listing(tin, "search", since, until)
+
+    async def recent(self, tin, since, until):
+        """As search, from the portal's other list. Portal: 5.4"""
+        return await self._listing(tin, "recent", since, until)
+
+    async def cancel(self, tin, uuid, reason):
+        """Cancel a document; when this raises anything, the document's state is still to be read. Portal: 6"""
+        body = wire.dumps({"status": "cancelled", "reason": reason}).encode()
+        answer = await self._call(tin, "cancel", "PUT", f"/documents/state/{_part(uuid)}/state", body=body)
+        answers.cancelled(answer, uuid)
+
+    async def validate_tin(self, tin, id_type, id_value, *, taxpayer):
+        """Nothing, when the TIN belongs with the identifier; else Refused, 404 with the portal's body. Portal: 3.1
+
+        `taxpayer` is the company that asks.
+        """
+        params = {"idType": id_type, "idValue": id_value}
+        answer = await self._call(taxpayer, "validate_tin", "GET", f"/taxpayer/validate/{_part(tin)}", params=params)
+        answers.known_tin(answer)
+
+    async def _listing(self, tin, operation, since, until):
+        params = {"submissionDateFrom": _second(since), "submissionDateTo": _second(until, up=True)}
+        pages = await self._pages(tin, operation, f"/documents/{operation}", params, answers.listing_page)
+        newest = datetime.max.replace(tzinfo=UTC)
+        return sorted(answers.whole(pages), key=lambda row: row.received_at or newest, reverse=True)
+
+    async def _pages(self, tin, operation, path, params, read):
+        """What `read` makes of page after page: a list of Page, at least one. Raises Unclear for too many."""
+        pages = []
+        for number in range(1, MOST_PAGES + 1):
+            place = {"pageNo": str(number), "pageSize": str(PAGE_SIZE)}
+            pages.append(read(await self._call(tin, operation, "GET", path, params={**params, **place})))
+            if _is_last(pages):
+                return pages
+        raise Unclear(f"The listing has more than {MOST_PAGES} pages.")
+
+    async def _call(self, tin, operation, method, path, expected=200, *, params=None, body=None, before_bytes=None):
+        """The Answer with the expected status. A 401 was not carried out: one new login, one repetition. Portal: 8.4"""
+        url = f"{self._config.portal_api_base}/api/v1.0{path}"
+        for _ in range(2):
+            token = await self._token(tin)
+            request = {"params": params, "data": body and io.BytesIO(body), "headers": _headers(token, body)}
+            answer = await self._exchange(tin, operation, method, url, before_bytes=before_bytes, **request)
+            if answer.status != 401:
+                answers.check(answer, expected)
+                return answer
+            self._drop(tin, token)
+        raise answers.login_refused(answer)
+
+    async def _exchange(self, tin, operation, method, url, *, before_bytes=None, **request):
+        """The Answer to one request, whatever it says. Raises NotSent, or Unclear when no status line came."""
+        if self._gate:
+            await self._gate(operation, tin)
+        start, began, answer, fault = _Start(before_bytes), time.monotonic(), None, None
+        try:
+            async with self._session.request(
+                method, URL(url, encoded=True), allow_redirects=False, trace_request_ctx=start, **request
+            ) as response:
+                answer = await _answer(operation, response)
+        except FAULTS as raised:
+            fault = raised
+        _log(operation, answer, fault, began)
+        if fault:
+            raise _failure(start, fault) from fault
+        return answer
+
+    async def _token(self, tin):
+        """A token that is good for a while. One login at a time for a taxpayer; all who wait share its outcome."""
+        key = self._key(tin)
+        token = self._tokens.get(key)
+        if token and self._clock() < token.renew_at:
+            return token
+        if key not in self._logins:
+            self._logins[key] = asyncio.create_task(self._login(tin, key))
+        return await asyncio.shield(self._logins[key])  # whoever gives up does not take the login from the others
+
+    async def _login(self, tin, key):
+        """Store and return a new token. Raises Throttled, LoginRefused, or NotSent for all else. Portal: 2"""
+        began = self._clock()
+        try:
+            text, life = answers.login(await self._ask_token(tin))
+        except Unclear as fault:
+            raise NotSent(f"Login: {fault.reason}", correlation_id=fault.correlation_id) from fault
+        finally:
+            del self._logins[key]
+        self._tokens[key] = _Token(text, began + RENEW_AT * life.total_seconds())
+        return self._tokens[key]
+
+    async def _ask_token(self, tin):
+        config = self._config
+        form = {
+            "client_id": config.portal_client_id,
+            "client_secret": config.portal_client_secret,
+            "grant_type": "client_credentials",
+            "scope": "InvoicingAPI",
+        }
+        headers = {"onbehalfof": tin} if config.portal_intermediary else {}
+        url = f"{config.portal_identity_base}/connect/token"
+        return await self._exchange(tin, "login", "POST", url, headers=headers, data=form)
+
+    def _drop(self, tin, token):
+        """Forget a refused token, unless a newer one has taken its place."""
+        if self._tokens.get(self._key(tin)) is token:
+            del self._tokens[self._key(tin)]
+
+    def _key(self, tin):
+        return tin if self._config.portal_intermediary else ""
+
+
+async def _answer(operation, response):
+    raw, broken = await _read(response)
+    return answers.Answer(operation, response.status, response.headers, raw, datetime.now(UTC), broken)
+
+
+async def _read(response):
+    """(the bytes of the body as far as they came, why they are not all or ''); never more than MOST_BYTES."""
+    raw = bytearray()
+    try:
+        async for chunk in response.content.iter_any():
+            raw += chunk
+            if len(raw) > MOST_BYTES:
+                response.close()
+                return bytes(raw[:MOST_BYTES]), "it is longer than 1 MiB"
+    except FAULTS as fault:
+        # What had come stays in aiohttp's buffer behind the exception; a uuid may stand in it.
+        raw += b"".join(getattr(response.content, "_buffer", ()))
+        return bytes(raw[:MOST_BYTES]), f"it broke off ({type(fault).__name__})"
+    return bytes(raw), ""
+
+
+def _failure(start, fault):
+    name = type(fault).__name__
+    if start.begun:
+        return Unclear(f"The portal did not answer ({name}).")
+    return NotSent(f"The portal cannot be reached ({name}).")
+
+
+def _log(operation, answer, fault, began):
+    log.info(
+        "portal operation=%s status=%s ms=%d correlation_id=%s%s",
+        operation,
+        answer.status if answer else "-",
+        (time.monotonic() - began) * 1000,
+        answer and answer.correlation_id or "-",
+        f" fault={type(fault).__name__}" if fault else "",
+    )
+
+
+def _headers(token, body):
+    headers = {"Authorization": f"Bearer {token.text}"}
+    return headers if body is None else {**headers, "Content-Type": "application/json"}
+
+
+def _is_last(pages):
+    """Whether these pages are all: by the last one's own word, else when no more rows are to come."""
+    page = pages[-1]
+    if page.last is not None:
+        return len(pages) >= page.last
+    return not page.rows or sum(len(page.rows) for page in pages) >= page.count
+
+
+def _part(text):
+    """A text as one part of a path. Raises ValueError for one that would climb out of it."""
+    if text.strip(".") == "":
+        raise ValueError("An empty or dotted identifier cannot stand in an address.")
+    return quote(text, safe="")
+
+
+def _second(moment, up=False):
+    """An aware time in UTC to the whole second, down or up. Portal: 5.5"""
+    if moment.tzinfo is None:
+        raise ValueError("A time without a zone says nothing to the portal.")
+    seconds = math.ceil(moment.timestamp()) if up else math.floor(moment.timestamp())
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

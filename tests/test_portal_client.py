@@ -1,0 +1,1077 @@
+"""The portal client against hostile servers on loopback: every answer has its class, and nothing is sent twice."""
+
+import asyncio
+import base64
+import gzip
+import json
+import logging
+import re
+import socket
+import struct
+import time
+import zlib
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from hashlib import sha256
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import aiohttp
+import pytest
+
+from service.config import read_config
+from service.portal import answers, client
+from service.portal.client import (
+    Duplicate,
+    LoginRefused,
+    NotSent,
+    Portal,
+    Refused,
+    Throttled,
+    Unclear,
+    portal_session,
+)
+
+TIN = "C4821093650"
+UID = "4HD2W8ZKJ6T0RVB5XQ9NM3PC10"
+UUID = "7G3KX2M9QPWZ41VTB8RHNYDC10"
+NOW = datetime(2026, 9, 14, 3, 26, tzinfo=UTC)
+RECEIPT = {
+    "submissionUid": UID,
+    "acceptedDocuments": [{"uuid": UUID, "invoiceCodeNumber": "INV-1"}],
+    "rejectedDocuments": [],
+}
+RAW = json.dumps(RECEIPT).encode()
+
+
+# A portal of raw sockets
+
+
+def http(status, body=b"", kind="application/json", length=None, close=True, **headers):
+    """The bytes of an answer; `length` may lie, and a header that is None is left out."""
+    body = body if isinstance(body, bytes) else json.dumps(body).encode()
+    lines = {"Content_Type": kind, "Content_Length": len(body) if length is None else length, **headers}
+    lines["Connection"] = "close" if close else "keep-alive"
+    head = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in lines.items() if value is not None)
+    return f"HTTP/1.1 {status} Whatever\r\n{head}\r\n".encode() + body
+
+
+@dataclass
+class Request:
+    method: str
+    target: str
+    headers: dict
+    body: bytes
+
+    @property
+    def query(self):
+        return {name: values[0] for name, values in parse_qs(urlsplit(self.target).query).items()}
+
+
+class RawPortal:
+    """Answers logins with `login` and all else with `act`: bytes, a function of the request, or one that writes."""
+
+    def __init__(self, act, login=None):
+        self.act, self.login = act, login or self.new_token
+        self.requests, self.received, self.handlers = [], b"", set()
+
+    def new_token(self, request):
+        return http(200, {"access_token": f"token-{len(self.logins)}", "expires_in": 3600}, close=False)
+
+    @property
+    def logins(self):
+        return [request for request in self.requests if request.target == "/connect/token"]
+
+    @property
+    def calls(self):
+        return [request for request in self.requests if request.target != "/connect/token"]
+
+    async def serve(self, reader, writer):
+        self.handlers.add(asyncio.current_task())
+        try:
+            while request := await self.read(reader):
+                self.requests.append(request)
+                act = self.login if request.target == "/connect/token" else self.act
+                await self.answer(act, request, reader, writer)
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            writer.close()
+
+    async def answer(self, act, request, reader, writer):
+        if asyncio.iscoroutinefunction(act):
+            return await act(reader, writer, request)
+        raw = act if isinstance(act, bytes) else act(request)
+        writer.write(raw)
+        await writer.drain()
+        if b"Connection: keep-alive" not in raw:
+            raise ConnectionError
+
+    async def read(self, reader):
+        head = await reader.readuntil(b"\r\n\r\n")
+        self.received += head
+        first, *lines = head.decode().split("\r\n")[:-2]
+        headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
+        method, target, _ = first.split()
+        return Request(method, target, headers, await reader.readexactly(int(headers.get("content-length", 0))))
+
+
+def config_for(base, **more):
+    return read_config(
+        {
+            "PORTAL_API_BASE": base,
+            "PORTAL_IDENTITY_BASE": base,
+            "PORTAL_WEB_BASE": base,
+            "PORTAL_CLIENT_ID": "the-client",
+            "PORTAL_CLIENT_SECRET": "the-secret",
+            **more,
+        }
+    )
+
+
+@asynccontextmanager
+async def portal_to(act, login=None, options=None, **variables):
+    """(Portal, RawPortal). At the end all connections are closed and their handlers have run out."""
+    server = RawPortal(act, login)
+    async with await asyncio.start_server(server.serve, "127.0.0.1", 0) as listening:
+        config = config_for("http://127.0.0.1:%d" % listening.sockets[0].getsockname()[1], **variables)
+        async with portal_session(config) as session:
+            yield Portal(session, config, **options or {}), server
+        await asyncio.gather(*server.handlers)
+
+
+async def reset(reader, writer, request):
+    writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    writer.transport.abort()
+
+
+async def hang_up(reader, writer, request):
+    raise ConnectionError
+
+
+async def silent(reader, writer, request):
+    await reader.read()
+
+
+def dripping(head):
+    """Writes a byte now and then, for ever: each pause is short, the whole has no end."""
+
+    async def drip(reader, writer, request):
+        writer.write(head)
+        while not writer.is_closing():
+            writer.write(b" ")
+            await writer.drain()
+            await asyncio.sleep(0.01)
+
+    return drip
+
+
+def refusal(code, **more):
+    return {"error": {"code": code, "message": f"It is {code}.", "target": None, "details": None, **more}}
+
+
+STANDARD = {"error": {"errorCode": "NotFound", "error": "Not there.", "errorMS": "Tiada.", "innerError": None}}
+PROBLEM = {
+    "type": "https://tools.ietf.org/html/rfc9110#section-15.5.5",
+    "title": "Not Found",
+    "status": 404,
+    "traceId": "00-5b1f0c9a77e34f0c8d2a6b3e91c4d7f2-8a4c2e6f10b3d975-00",
+}
+
+
+def chunked(*chunks, **headers):
+    """A 202 in chunks, whose end is missing."""
+    body = b"".join(b"%x\r\n%s\r\n" % (len(chunk), chunk) for chunk in chunks)
+    return http(202, body, Content_Length=None, Transfer_Encoding="chunked", **headers)
+
+
+def spoilt_gzip():
+    """Its first chunk unpacks to the receipt, its second to nothing: both arrive before anybody reads."""
+    packer = zlib.compressobj(wbits=31)
+    return chunked(packer.compress(RAW) + packer.flush(zlib.Z_SYNC_FLUSH), b"\xff" * 99, Content_Encoding="gzip")
+
+
+PAGE = b"<html><title>Sign in to the network</title></html>"
+
+
+def receipt(**changes):
+    return {**RECEIPT, **changes}
+
+
+# One table: answer -> class
+
+PASSING = {"PORTAL_TIMEOUT_SECONDS": "0.3"}
+
+SUBMITS = {
+    "reset": (reset, Unclear),
+    "closed": (hang_up, Unclear),
+    "no answer": (silent, Unclear),
+    "head without end": (dripping(b"HTTP/1.1 202 Accepted\r\nX: "), Unclear),
+    "body without end": (dripping(http(202, b"{", length=10**6)), Unclear),
+    "not HTTP": (b"220 mail.example ESMTP\r\n", Unclear),
+    "200": (http(200, RECEIPT), Unclear),
+    "201": (http(201, RECEIPT), Unclear),
+    "302": (http(302, b"", Location="/elsewhere"), Unclear),
+    "307": (http(307, b"", Location="/elsewhere"), Unclear),
+    "408": (http(408, refusal("RequestTimeout")), Unclear),
+    "500": (http(500, refusal("InternalServerError")), Unclear),
+    "501": (http(501, refusal("NotImplemented")), Unclear),
+    "503 page": (http(503, PAGE, "text/html"), Unclear),
+    "202 page": (http(202, PAGE, "text/html"), Unclear),
+    "202 of no type": (http(202, RECEIPT, None), Unclear),
+    "202 as text": (http(202, RECEIPT, "text/plain"), Unclear),
+    "202 cut": (http(202, RECEIPT, length=9999), Unclear),
+    "202 with a length too short": (http(202, RECEIPT, length=20), Unclear),
+    "202 in broken chunks": (chunked(RAW) + b"zz\r\n", Unclear),
+    "202 in chunks without an end": (chunked(RAW), Unclear),
+    "202 not gzip": (http(202, RECEIPT, Content_Encoding="gzip"), Unclear),
+    "202 not JSON": (http(202, b"{nothing}"), Unclear),
+    "202 not UTF-8": (http(202, b'{"submissionUid": "\xff"}'), Unclear),
+    "202 empty": (http(202), Unclear),
+    "202 too long": (http(202, json.dumps(receipt(more="x" * 1024 * 1024)).encode()), Unclear),
+    "202 too long when unpacked": (
+        http(202, gzip.compress(b" " * 20_000_000), Content_Encoding="gzip"),
+        Unclear,
+    ),
+    "202 null": (http(202, b"null"), Unclear),
+    "202 list": (http(202, [RECEIPT]), Unclear),
+    "202 without lists": (http(202, {"submissionUid": UID}), Unclear),
+    "202 with null lists": (http(202, receipt(acceptedDocuments=None, rejectedDocuments=None)), Unclear),
+    "202 with an object for a list": (http(202, receipt(acceptedDocuments={"uuid": UUID})), Unclear),
+    "202 with texts in a list": (http(202, receipt(acceptedDocuments=[UUID])), Unclear),
+    "202 with a number for a text": (
+        http(202, receipt(acceptedDocuments=[{"uuid": UUID, "invoiceCodeNumber": 1}])),
+        Unclear,
+    ),
+    "202 without a uuid": (http(202, receipt(acceptedDocuments=[{"invoiceCodeNumber": "INV-1"}])), Unclear),
+    "202 with a path for a uuid": (
+        http(202, receipt(acceptedDocuments=[{"uuid": "../state", "invoiceCodeNumber": "INV-1"}])),
+        Unclear,
+    ),
+    "202 accepted without an id": (http(202, receipt(submissionUid=None)), Unclear),
+    "202 naming one twice": (http(202, receipt(acceptedDocuments=RECEIPT["acceptedDocuments"] * 2)), Unclear),
+    "202 accepting and rejecting": (
+        http(202, receipt(rejectedDocuments=[{"invoiceCodeNumber": "INV-1", "error": None}])),
+        Unclear,
+    ),
+    "400 as text": (http(400, b"Bad Request", "text/plain"), Unclear),
+    "400 cut": (http(400, refusal("BadStructure"), length=9999), Unclear),
+    "400 without an error": (http(400, {}), Unclear),
+    "403 page": (http(403, PAGE, "text/html"), Unclear),
+    "404 page": (http(404, PAGE, "text/html"), Unclear),
+    "400": (http(400, refusal("BadStructure")), Refused),
+    "403": (http(403, refusal("IncorrectSubmitter")), Refused),
+    "404 standard": (http(404, STANDARD), Refused),
+    "404 problem": (http(404, PROBLEM, "application/problem+json"), Refused),
+    "422 duplicate": (http(422, refusal("DuplicateSubmission"), Retry_After="540"), Duplicate),
+    "422 empty": (http(422), Duplicate),
+    "422 page": (http(422, PAGE, "text/html"), Duplicate),
+    "422 other": (http(422, refusal("ValidationError")), Refused),
+    "429": (http(429, refusal("TooManyRequests"), Retry_After="34"), Throttled),
+    "429 empty": (http(429), Throttled),
+    "429 page": (http(429, PAGE, "text/html"), Throttled),
+    "429 cut": (http(429, refusal("TooManyRequests"), length=9999), Throttled),
+    "401 for ever": (http(401), LoginRefused),
+}
+
+READS = {
+    "reset": (reset, Unclear),
+    "closed": (hang_up, Unclear),
+    "no answer": (silent, Unclear),
+    "202": (http(202, {}), Unclear),
+    "302": (http(302, b"", Location="/elsewhere"), Unclear),
+    "500": (http(500), Unclear),
+    "page": (http(200, PAGE, "text/html"), Unclear),
+    "another document": (http(200, {"uuid": "A" * 26}), Unclear),
+    "403 page": (http(403, PAGE, "text/html"), Refused),
+    "404": (http(404, refusal("NotFound")), Refused),
+    "404 empty": (http(404), Refused),
+    "422": (http(422, refusal("DuplicateSubmission")), Refused),
+    "429": (http(429), Throttled),
+    "401 for ever": (http(401), LoginRefused),
+}
+
+CANCELS = {
+    "closed": (hang_up, Unclear),
+    "500": (http(500), Unclear),
+    "202": (http(202, {"uuid": UUID, "status": "Cancelled"}), Unclear),
+    "page": (http(200, PAGE, "text/html"), Unclear),
+    "empty": (http(200), Unclear),
+    "without a status": (http(200, {"uuid": UUID}), Unclear),
+    "another status": (http(200, {"uuid": UUID, "status": "Valid"}), Unclear),
+    "another document": (http(200, {"uuid": "A" * 26, "status": "Cancelled"}), Unclear),
+    "error in a 200": (http(200, {"uuid": UUID, "status": "Cancelled", **refusal("IncorrectState")}), Refused),
+    "empty error in a 200": (http(200, {"uuid": UUID, "status": "Cancelled", "error": {}}), Refused),
+    "400": (http(400, refusal("OperationPeriodOver")), Refused),
+    "403 page": (http(403, PAGE, "text/html"), Refused),
+}
+
+
+async def outcome(act, operation, *arguments, **variables):
+    """The class that the call raises; None for a success. Redirects must lead nowhere."""
+    async with portal_to(act, **PASSING, **variables) as (portal, server):
+        try:
+            await getattr(portal, operation)(TIN, *arguments)
+        except client.PortalError as error:
+            assert "the-secret" not in repr(error) and "token-" not in repr(error)
+            return type(error)
+        finally:
+            assert "/elsewhere" not in [request.target for request in server.requests]
+
+
+@pytest.mark.parametrize("act, expected", SUBMITS.values(), ids=SUBMITS)
+async def test_a_submit_ends_in_the_class_of_its_answer(act, expected):
+    assert await outcome(act, "submit", b"{}") is expected
+
+
+@pytest.mark.parametrize("act, expected", READS.values(), ids=READS)
+async def test_a_read_ends_in_the_class_of_its_answer(act, expected):
+    assert await outcome(act, "details", UUID) is expected
+
+
+@pytest.mark.parametrize("act, expected", CANCELS.values(), ids=CANCELS)
+async def test_a_cancel_ends_in_the_class_of_its_answer(act, expected):
+    assert await outcome(act, "cancel", UUID, "Wrong buyer") is expected
+
+
+# What was not sent
+
+
+def unused_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@pytest.mark.parametrize("base", ["http://127.0.0.1:{}", "http://portal.invalid"], ids=["refused", "unknown name"])
+async def test_a_portal_that_cannot_be_reached_was_sent_nothing(base):
+    config = config_for(base.format(unused_port()), PORTAL_CONNECT_TIMEOUT_SECONDS="1")
+    async with portal_session(config) as session:
+        with pytest.raises(NotSent):
+            await Portal(session, config).submit(TIN, b"{}")
+
+
+@pytest.mark.parametrize("act", [hang_up, silent])
+async def test_a_tls_handshake_that_fails_or_stalls_sends_nothing(act):
+    async def speak(reader, writer):
+        await reader.read(1)
+        try:
+            await act(reader, writer, None)
+        except ConnectionError:
+            pass
+        writer.close()
+
+    async with await asyncio.start_server(speak, "127.0.0.1", 0) as listening:
+        config = config_for(
+            "https://127.0.0.1:%d" % listening.sockets[0].getsockname()[1], PORTAL_CONNECT_TIMEOUT_SECONDS="0.3"
+        )
+        async with asyncio.timeout(5), portal_session(config) as session:
+            with pytest.raises(NotSent):
+                await Portal(session, config).submit(TIN, b"{}")
+
+
+async def test_waiting_in_vain_for_a_free_connection_sends_nothing(monkeypatch):
+    monkeypatch.setattr(client, "CONNECTIONS", 1)
+    busy = asyncio.Event()
+
+    async def hold(reader, writer, request):
+        busy.set()
+        await reader.read()
+
+    async with portal_to(hold, PORTAL_CONNECT_TIMEOUT_SECONDS="0.2") as (portal, server):
+        first = asyncio.create_task(portal.submit(TIN, b"{}"))
+        await busy.wait()
+        async with asyncio.timeout(5):
+            with pytest.raises(NotSent):
+                await portal.submit(TIN, b"{}")
+        first.cancel()
+        assert len(server.calls) == 1
+
+
+@pytest.mark.parametrize("error", [NotSent("The claim is too old."), LookupError("A bug."), OSError("Passing.")])
+async def test_before_bytes_can_stop_the_request(error):
+    def stop():
+        raise error
+
+    expected = NotSent if isinstance(error, OSError) else type(error)
+    async with portal_to(http(202, RECEIPT)) as (portal, server):
+        with pytest.raises(expected):
+            await portal.submit(TIN, b"{}", before_bytes=stop)
+    assert len(server.logins) == 1 and b"documentsubmissions" not in server.received
+
+
+async def test_before_bytes_runs_when_nothing_has_arrived_and_again_before_a_second_request():
+    seen = []
+    async with portal_to(accepts_token("token-2", http(202, RECEIPT))) as (portal, server):
+        await portal.submit(TIN, b"{}", before_bytes=lambda: seen.append(len(server.calls)))
+    assert seen == [0, 1]
+
+
+async def test_a_submit_on_a_connection_that_was_just_closed_is_not_repeated():
+    def once(request):
+        return http(200, document(), close=False) if request.method == "GET" else b""
+
+    async with portal_to(once) as (portal, server):
+        await portal.details(TIN, UUID)
+        with pytest.raises(Unclear):
+            await portal.submit(TIN, b"{}")
+    assert [request.method for request in server.calls] == ["GET", "POST"]
+
+
+async def test_a_timeout_is_for_the_whole_call():
+    began = time.monotonic()
+    assert await outcome(dripping(http(202, b"{", length=10**6)), "submit", b"{}") is Unclear
+    assert time.monotonic() - began < 2
+
+
+async def test_a_session_without_the_hook_is_not_taken():
+    async with aiohttp.ClientSession() as session:
+        with pytest.raises(ValueError):
+            Portal(session, config_for("http://127.0.0.1"))
+
+
+async def test_a_gate_is_passed_before_every_request_and_can_close():
+    passed = []
+
+    async def gate(operation, tin):
+        passed.append((operation, tin))
+        if operation == "submit":
+            raise Throttled("Our own quota.", retry_after=timedelta(seconds=5))
+
+    async with portal_to(http(202, RECEIPT), options={"gate": gate}) as (portal, server):
+        with pytest.raises(Throttled):
+            await portal.submit(TIN, b"{}")
+    assert passed == [("login", TIN), ("submit", TIN)] and not server.calls
+
+
+# Login
+
+
+def accepts_token(token, raw):
+    return lambda request: raw if request.headers["authorization"] == f"Bearer {token}" else http(401, close=False)
+
+
+LOGINS = {
+    "invalid_client": (http(400, {"error": "invalid_client", "error_description": "User blocked"}), LoginRefused),
+    "401": (http(401, {"error": "invalid_client"}), LoginRefused),
+    "403": (http(403, refusal("Forbidden")), LoginRefused),
+    "403 empty": (http(403), LoginRefused),
+    "403 page": (http(403, PAGE, "text/html"), NotSent),
+    "400 page": (http(400, PAGE, "text/html"), NotSent),
+    "404": (http(404), NotSent),
+    "500": (http(500), NotSent),
+    "302": (http(302, Location="/elsewhere"), NotSent),
+    "page": (http(200, PAGE, "text/html"), NotSent),
+    "cut": (http(200, {"access_token": "x", "expires_in": 3600}, length=999), NotSent),
+    "no token": (http(200, {"expires_in": 3600}), NotSent),
+    "a token that breaks a header": (http(200, {"access_token": "a\r\nX: b", "expires_in": 3600}), NotSent),
+    "no answer": (silent, NotSent),
+    "reset": (reset, NotSent),
+    "429": (http(429, Retry_After="9"), Throttled),
+}
+
+
+@pytest.mark.parametrize("login, expected", LOGINS.values(), ids=LOGINS)
+async def test_a_failed_login_has_its_class_and_sends_nothing(login, expected):
+    async with portal_to(http(202, RECEIPT), login, **PASSING) as (portal, server):
+        with pytest.raises(expected):
+            await portal.submit(TIN, b"{}")
+    assert len(server.logins) == 1 and not server.calls
+
+
+async def test_a_refused_login_says_why():
+    async with portal_to(b"", LOGINS["invalid_client"][0]) as (portal, _):
+        with pytest.raises(LoginRefused) as refused:
+            await portal.submit(TIN, b"{}")
+    assert refused.value.errors == [{"code": "invalid_client", "path": "", "message": "User blocked"}]
+
+
+async def test_the_login_is_a_form_without_onbehalfof():
+    async with portal_to(http(202, RECEIPT)) as (portal, server):
+        await portal.submit(TIN, b"{}")
+    form = parse_qs(server.logins[0].body.decode())
+    assert form["client_id"] == ["the-client"] and form["grant_type"] == ["client_credentials"]
+    assert "onbehalfof" not in server.logins[0].headers
+
+
+async def test_an_intermediary_logs_in_once_for_each_company():
+    async with portal_to(http(202, RECEIPT), PORTAL_INTERMEDIARY="true") as (portal, server):
+        for tin in ("C10", "C20", "C10"):
+            await portal.submit(tin, b"{}")
+    assert [request.headers["onbehalfof"] for request in server.logins] == ["C10", "C20"]
+    assert [request.headers["authorization"][-1] for request in server.calls] == ["1", "2", "1"]
+    assert not any("onbehalfof" in request.headers for request in server.calls)
+
+
+async def test_a_call_after_ready_needs_no_login():
+    async with portal_to(http(202, RECEIPT)) as (portal, server):
+        await portal.ready(TIN)
+        assert len(server.logins) == 1 and not server.calls
+        await portal.submit(TIN, b"{}")
+    assert len(server.logins) == 1
+
+
+async def test_twenty_calls_at_once_log_in_once():
+    async with portal_to(http(202, RECEIPT)) as (portal, server):
+        await asyncio.gather(*(portal.submit(TIN, b"{}") for _ in range(20)))
+    assert len(server.logins) == 1 and len(server.calls) == 20
+
+
+async def test_twenty_calls_at_once_share_a_failed_login():
+    async with portal_to(b"", http(500)) as (portal, server):
+        results = await asyncio.gather(*(portal.submit(TIN, b"{}") for _ in range(20)), return_exceptions=True)
+    assert {type(result) for result in results} == {NotSent} and len(server.logins) == 1
+
+
+async def test_who_gives_up_does_not_take_the_login_from_others():
+    asked, go_on = asyncio.Event(), asyncio.Event()
+
+    async def slow_login(reader, writer, request):
+        asked.set()
+        await go_on.wait()
+        writer.write(http(200, {"access_token": "token-1", "expires_in": 3600}, close=False))
+
+    async with portal_to(http(202, RECEIPT), slow_login) as (portal, server):
+        first, second = (asyncio.create_task(portal.submit(TIN, b"{}")) for _ in range(2))
+        await asked.wait()
+        first.cancel()
+        go_on.set()
+        assert (await second).uid == UID
+    assert len(server.logins) == 1 and first.cancelled()
+
+
+async def test_a_refused_token_is_renewed_once_for_all():
+    async with portal_to(accepts_token("token-2", http(202, RECEIPT))) as (portal, server):
+        results = await asyncio.gather(*(portal.submit(TIN, b"{}") for _ in range(20)))
+    assert len(results) == 20 and len(server.logins) == 2
+
+
+async def test_a_late_refusal_of_an_old_token_leaves_the_new_one():
+    held, renewed = asyncio.Event(), asyncio.Event()
+
+    async def late(reader, writer, request):
+        is_old = request.headers["authorization"] == "Bearer token-1"
+        if is_old and not held.is_set():
+            held.set()
+            await renewed.wait()
+        writer.write(http(401, close=False) if is_old else http(202, RECEIPT, close=False))
+
+    async with portal_to(late) as (portal, server):
+        slow = asyncio.create_task(portal.submit(TIN, b"{}"))
+        await held.wait()
+        await portal.submit(TIN, b"{}")
+        renewed.set()
+        await slow
+    assert len(server.logins) == 2 and len(server.calls) == 4
+
+
+async def test_a_token_is_renewed_at_four_fifths_of_its_life():
+    now = [0.0]
+    async with portal_to(http(202, RECEIPT), options={"clock": lambda: now[0]}) as (portal, server):
+        for now[0], logins in ((0, 1), (0.8 * 3600 - 1, 1), (0.8 * 3600, 2)):
+            await portal.submit(TIN, b"{}")
+            assert len(server.logins) == logins
+
+
+async def test_a_new_token_that_is_refused_ends_the_call():
+    async with portal_to(http(401, refusal("Unauthorized"))) as (portal, server):
+        with pytest.raises(LoginRefused) as refused:
+            await portal.submit(TIN, b"{}")
+    assert len(server.logins) == 2 and len(server.calls) == 2
+    assert refused.value.errors[0]["code"] == "Unauthorized"
+
+
+# When to come back
+
+
+@pytest.mark.parametrize(
+    "headers, expected",
+    [
+        ({"Retry_After": "34"}, 34),
+        ({"Retry_After": "0"}, 1),
+        ({"Retry_After": "99999"}, 900),
+        ({"Retry_After": "9" * 5000}, 900),
+        ({}, 60),
+        ({"Retry_After": "soon"}, 60),
+        ({"Retry_After": "-5"}, 60),
+        ({"Retry_After": format_datetime(NOW + timedelta(seconds=90), True), "Date": format_datetime(NOW, True)}, 90),
+        ({"Retry_After": format_datetime(NOW - timedelta(days=9), True), "Date": format_datetime(NOW, True)}, 1),
+        ({"Retry_After": "Sun, 01 Jan 2090 00:00:00 GMT"}, 900),
+    ],
+)
+@pytest.mark.parametrize("status, error", [(429, Throttled), (422, Duplicate)])
+async def test_retry_after_is_seconds_or_a_date_within_bounds(status, error, headers, expected):
+    async with portal_to(http(status, **headers)) as (portal, _):
+        with pytest.raises(error) as raised:
+            await portal.submit(TIN, b"{}")
+    assert raised.value.retry_after == timedelta(seconds=expected)
+
+
+# The immediate answer
+
+
+async def test_a_submission_is_sent_as_it_is_and_its_lists_come_back():
+    body = json.dumps({"documents": ["x" * 3_000_000]}).encode()
+    error = refusal("3", details=[{"code": "CF321", "message": "Too old.", "propertyPath": "Invoice.IssueDate"}])
+    rejected = [{"invoiceCodeNumber": "INV-2", **error}]
+    answer = http(202, receipt(rejectedDocuments=rejected), Date="Mon, 14 Sep 2026 03:26:00 GMT")
+    async with portal_to(answer) as (portal, server):
+        submission = await portal.submit(TIN, body)
+    assert server.calls[0].body == body and server.calls[0].target == "/api/v1.0/documentsubmissions/"
+    assert server.calls[0].headers["content-type"] == "application/json"
+    assert submission == client.Submission(
+        UID,
+        {"INV-1": UUID},
+        {"INV-2": [{"code": "CF321", "path": "Invoice.IssueDate", "message": "Too old."}]},
+        NOW,
+    )
+
+
+async def test_a_submission_may_be_rejected_whole_or_name_nothing():
+    rejected = [{"invoiceCodeNumber": "INV-1", "error": {"code": None, "message": "Hash.", "details": None}}]
+    all_rejected = {"submissionUid": None, "acceptedDocuments": [], "rejectedDocuments": rejected}
+    async with portal_to(http(202, all_rejected)) as (portal, _):
+        submission = await portal.submit(TIN, b"{}")
+    assert submission.uid is None and not submission.accepted
+    assert submission.rejected == {"INV-1": [{"code": None, "path": "", "message": "Hash."}]}
+    async with portal_to(http(202, {"acceptedDocuments": []})) as (portal, _):
+        assert not (await portal.submit(TIN, b"{}")).accepted
+
+
+@pytest.mark.parametrize(
+    "raw, expected",
+    [
+        (http(202, RAW, length=9999), [("INV-1", UUID)]),
+        (http(202, RAW[: RAW.index(b"INV-1") + 3], length=9999), []),
+        (http(202, RAW[: RAW.index(UUID.encode()) + 9], length=9999), []),
+        (http(202, RAW.replace(b"uuid", b"UUID")[:-1]), [("INV-1", UUID)]),
+        (http(202, RAW.replace(b"INV-1", b'{\\"\\u00e9}'), length=9999), [('{"\u00e9}', UUID)]),
+        (http(202, RAW, "text/html"), [("INV-1", UUID)]),
+        (http(200, RAW), [("INV-1", UUID)]),
+        (http(202, receipt(submissionUid=7)), [("INV-1", UUID)]),
+        (http(202, RAW + b" " * 1024 * 1024), [("INV-1", UUID)]),
+        (chunked(RAW), [("INV-1", UUID)]),
+        (spoilt_gzip(), [("INV-1", UUID)]),
+        (http(500, RAW), []),
+    ],
+)
+async def test_a_damaged_answer_still_shows_the_uuid(raw, expected):
+    async with portal_to(raw) as (portal, _):
+        with pytest.raises(Unclear) as unclear:
+            await portal.submit(TIN, b"{}")
+    assert unclear.value.evidence == expected
+
+
+# Errors in both dialects
+
+
+def deep(code):
+    return {"errorCode": "Error04", "error": "Step04", "innerError": [{"errorCode": code, "error": "No such state."}]}
+
+
+@pytest.mark.parametrize(
+    "body, code, errors",
+    [
+        (refusal("BadStructure"), "BadStructure", [("BadStructure", "", "It is BadStructure.")]),
+        (
+            {"error": {"code": "BadRequest", "details": [{"code": "OperationPeriodOver", "message": "Over."}]}},
+            "OperationPeriodOver",
+            [("OperationPeriodOver", "", "Over.")],
+        ),
+        ({"error": {"errorCode": "IncorrectState", "error": "No."}}, "IncorrectState", [("IncorrectState", "", "No.")]),
+        ({"error": deep("ActiveReferencingDocuments")}, "ActiveReferencingDocuments", None),
+        ({"ERROR": {"CODE": "incorrectstate", "Message": "No."}}, "IncorrectState", [("incorrectstate", "", "No.")]),
+        (deep("CV302"), "Error04", [("CV302", "", "No such state.")]),
+        ({"error": {"code": 7, "message": None}}, "7", [("7", "", "")]),
+        (
+            refusal("ValidationError", message="The authenticated TIN and documents TIN is not matching "),
+            "IncorrectSubmitter",
+            None,
+        ),
+        (PROBLEM, None, [(None, "", "Not Found")]),
+        ({"error": PROBLEM}, None, [(None, "", "Not Found")]),
+        (
+            {**PROBLEM, "errors": {"idType": ["Wrong.", "Bad."]}},
+            None,
+            [(None, "idType", "Wrong."), (None, "idType", "Bad.")],
+        ),
+        ({"error": "text only"}, None, [(None, "", "text only")]),
+    ],
+)
+async def test_a_refusal_is_read_in_any_dialect(body, code, errors):
+    async with portal_to(http(400, body, correlationId="0HNXQ1C5T7K2A:00000003")) as (portal, _):
+        with pytest.raises(Refused) as refused:
+            await portal.submit(TIN, b"{}")
+    assert (refused.value.status, refused.value.code, refused.value.body) == (400, code, body)
+    assert refused.value.correlation_id == "0HNXQ1C5T7K2A:00000003"
+    if errors is not None:
+        assert [tuple(error.values()) for error in refused.value.errors] == errors
+
+
+async def test_text_of_the_portal_is_cleaned_and_capped():
+    details = [{"code": "A\0B", "message": "\ud800" + "x" * 3000}] * 300
+    async with portal_to(http(400, refusal("Z", details=details), correlationId="a b")) as (portal, _):
+        with pytest.raises(Refused) as refused:
+            await portal.submit(TIN, b"{}")
+    assert refused.value.errors == [{"code": "AB", "path": "", "message": "x" * 2000}] * 200
+    assert len(refused.value.body["error"]["details"]) == 200
+    assert refused.value.correlation_id is None
+
+
+# Documents
+
+
+def document(**changes):
+    return {
+        "uuid": UUID,
+        "submissionUid": UID,
+        "longId": "",
+        "internalId": "INV-1",
+        "typeName": "Invoice",
+        "typeVersionName": "1.0",
+        "issuerTin": TIN,
+        "dateTimeIssued": "2026-09-14T03:25:10Z",
+        "dateTimeReceived": "2026-09-14T03:26:02.1819279Z",
+        "dateTimeValidated": None,
+        "status": "Submitted",
+        "cancelDateTime": None,
+        "rejectRequestDateTime": None,
+        "documentStatusReason": None,
+        **changes,
+    }
+
+
+def upper(value):
+    """The same JSON with other member names."""
+    if isinstance(value, dict):
+        return {name.upper(): upper(member) for name, member in value.items()}
+    return [upper(item) for item in value] if isinstance(value, list) else value
+
+
+async def read(operation, answer, *arguments):
+    async with portal_to(http(200, answer)) as (portal, _):
+        return await getattr(portal, operation)(TIN, *arguments)
+
+
+async def test_a_document_is_read_under_any_casing():
+    whole = document(longId="LONG1", status="valid", dateTimeValidated="2026-09-14T11:26:07+08:00")
+    expected = client.Document(
+        uuid=UUID,
+        submission_uid=UID,
+        long_id="LONG1",
+        number="INV-1",
+        type_code="01",
+        version="1.0",
+        issuer_tin=TIN,
+        status="Valid",
+        issued_at=datetime(2026, 9, 14, 3, 25, 10, tzinfo=UTC),
+        received_at=datetime(2026, 9, 14, 3, 26, 2, 181927, tzinfo=UTC),
+        validated_at=datetime(2026, 9, 14, 3, 26, 7, tzinfo=UTC),
+        cancelled_at=None,
+        rejection_requested_at=None,
+        reason=None,
+    )
+    assert await read("details", whole, UUID) == expected
+    assert await read("details", upper(whole), UUID) == expected
+
+
+async def test_all_other_answers_are_read_under_any_casing():
+    async with portal_to(http(202, upper(RECEIPT))) as (portal, _):
+        assert (await portal.submit(TIN, b"{}")).accepted == {"INV-1": UUID}
+    assert len((await read("submission", upper(state([document()])), UID)).documents) == 1
+    assert len(await read("search", upper(listing([document()])), NOW, NOW)) == 1
+    assert (await read("details", {"submissionUID": None, **document()}, UUID)).submission_uid == UID
+    assert await read("cancel", {"UUID": UUID, "STATUS": "cancelled"}, UUID, "Wrong") is None
+
+
+@pytest.mark.parametrize(
+    "name, code",
+    [
+        ("invoice", "01"),
+        ("Credit Note", "02"),
+        ("Debit Note", "03"),
+        ("refund note", "04"),
+        ("Self-billed Invoice", "11"),
+        ("Self-billed Credit Note", "12"),
+        ("Self-Billed Debit Note", "13"),
+        ("self billed refund note", "14"),
+        ("Delivery Order", None),
+        (None, None),
+    ],
+)
+async def test_a_type_name_has_a_code(name, code):
+    assert (await read("details", document(typeName=name), UUID)).type_code == code
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"status": "Archived"},
+        {"status": None},
+        {"uuid": None},
+        {"internalId": None},
+        {"internalId": 5},
+        {"internalId": "INV\0-1"},
+        {"dateTimeIssued": "yesterday"},
+        {"dateTimeIssued": "0001-01-01T00:00:00+08:00"},
+        {"longId": "a/../b"},
+        {"validationResults": []},
+        {"validationResults": {"validationSteps": "none"}},
+    ],
+)
+async def test_a_document_that_makes_no_sense_is_unclear(changes):
+    with pytest.raises(Unclear):
+        await read("details", document(**changes), UUID)
+
+
+async def test_the_errors_of_every_invalid_step_are_flattened_to_the_innermost():
+    path = "$.Invoice[*].ID[*]._"
+    inner = {"propertyName": "ID", "propertyPath": path, "errorCode": "CV302", "error": "Wrong.", "errorMs": "Salah."}
+    steps = [
+        {"status": "Valid", "name": "Step03"},
+        {"status": "Invalid", "name": "Step04", "error": {**deep("CV300"), "innerError": [inner, deep("CV316")]}},
+        {"status": "Invalid", "name": "Step05", "error": {"errorCode": "Error05", "error": "TIN.", "innerError": []}},
+        {"status": "Invalid", "name": "Step06"},
+        {"status": "Submitted", "name": "Step07", "error": deep("Never")},
+    ]
+    results = {"status": "Invalid", "validationSteps": steps}
+    invalid = await read("details", document(status="Invalid", validationResults=results), UUID)
+    assert [tuple(error.values()) for error in invalid.errors] == [
+        ("CV302", path, "Wrong."),
+        ("CV316", "", "No such state."),
+        ("Error05", "", "TIN."),
+    ]
+    assert (await read("details", document(validationResults=None), UUID)).errors == []
+
+
+# Listings
+
+
+def numbered(number, **changes):
+    moment = (NOW + timedelta(seconds=number)).isoformat().replace("+00:00", "Z")
+    return document(uuid=f"UUID{number:05}", internalId=f"INV-{number}", dateTimeReceived=moment, **changes)
+
+
+def listing(rows, pages=1, count=None):
+    return {"result": rows, "metadata": {"totalPages": pages, "totalCount": len(rows) if count is None else count}}
+
+
+def state(rows, count=None, **changes):
+    return {
+        "submissionUid": UID,
+        "documentCount": len(rows) if count is None else count,
+        "dateTimeReceived": "2026-09-14T03:26:02Z",
+        "overallStatus": "in progress",
+        "documentSummary": rows,
+        **changes,
+    }
+
+
+def paged(*answers):
+    """Answers page after page; an answer that was not given is not there."""
+    return lambda request: http(200, answers[int(request.query["pageNo"]) - 1], close=False)
+
+
+HUNDREDS = [[numbered(100 * page + row) for row in range(100)] for page in range(3)]
+
+
+@pytest.mark.parametrize("operation", ["search", "recent"])
+async def test_a_listing_has_all_pages_newest_first(operation):
+    act = paged(*(listing(rows, 3, 300) for rows in HUNDREDS))
+    async with portal_to(act) as (portal, server):
+        rows = await getattr(portal, operation)(TIN, NOW, NOW + timedelta(milliseconds=1500))
+    assert [row.number for row in rows] == [f"INV-{number}" for number in reversed(range(300))]
+    assert [request.query["pageNo"] for request in server.calls] == ["1", "2", "3"]
+    assert server.calls[0].target.startswith(f"/api/v1.0/documents/{operation}?")
+    assert server.calls[0].query == {
+        "submissionDateFrom": "2026-09-14T03:26:00Z",
+        "submissionDateTo": "2026-09-14T03:26:02Z",
+        "pageNo": "1",
+        "pageSize": "100",
+    }
+
+
+async def test_an_empty_listing_is_complete():
+    assert await read("search", listing([], pages=0), NOW, NOW + timedelta(1)) == []
+
+
+INCOMPLETE = {
+    "a row is missing": [listing(HUNDREDS[0][:99], count=100)],
+    "a row too many": [listing(HUNDREDS[0], count=99)],
+    "a row comes twice": [listing(HUNDREDS[0], 2, 200), listing(HUNDREDS[0], 2, 200)],
+    "the count changed": [listing(HUNDREDS[0], 2, 200), listing(HUNDREDS[1], 2, 201)],
+    "a page fewer": [listing(HUNDREDS[0], 1, 200)],
+    "too many rows": [listing(HUNDREDS[0], 100, 10_000)],
+    "no metadata": [{"result": HUNDREDS[0]}],
+    "no result": [{"metadata": {"totalPages": 1, "totalCount": 0}}],
+    "a count that is text": [{"result": [], "metadata": {"totalPages": 1, "totalCount": "0"}}],
+    "a status that is not known": [listing([document(status="Archived")])],
+}
+
+
+@pytest.mark.parametrize("given", INCOMPLETE.values(), ids=INCOMPLETE)
+async def test_a_listing_that_may_be_incomplete_is_unclear(given):
+    async with portal_to(paged(*given)) as (portal, _):
+        with pytest.raises(Unclear):
+            await portal.search(TIN, NOW, NOW + timedelta(1))
+
+
+async def test_a_failure_on_a_later_page_fails_the_listing():
+    def second_fails(request):
+        page = request.query["pageNo"]
+        return http(200, listing(HUNDREDS[0], 2, 200), close=False) if page == "1" else http(429)
+
+    async with portal_to(second_fails) as (portal, _):
+        with pytest.raises(Throttled):
+            await portal.search(TIN, NOW, NOW + timedelta(1))
+
+
+async def test_a_listing_without_end_stops(monkeypatch):
+    monkeypatch.setattr(client, "MOST_PAGES", 2)
+    async with portal_to(lambda request: http(200, listing(HUNDREDS[0], 99, 9900))) as (portal, server):
+        with pytest.raises(Unclear):
+            await portal.search(TIN, NOW, NOW + timedelta(1))
+    assert len(server.calls) == 2
+
+
+async def test_a_time_without_a_zone_is_not_taken():
+    async with portal_to(b"") as (portal, _):
+        with pytest.raises(ValueError):
+            await portal.search(TIN, NOW.replace(tzinfo=None), NOW)
+
+
+async def test_a_submission_has_the_documents_of_all_pages():
+    pages = state(HUNDREDS[0], 120), state(HUNDREDS[1][:20], 120, overallStatus="Partially Valid")
+    async with portal_to(paged(*pages)) as (portal, server):
+        found = await portal.submission(TIN, UID)
+    assert (found.uid, found.overall, len(found.documents)) == (UID, "partiallyvalid", 120)
+    assert found.received_at == datetime(2026, 9, 14, 3, 26, 2, tzinfo=UTC)
+    assert len(server.calls) == 2
+
+
+@pytest.mark.parametrize(
+    "pages",
+    [
+        [state(HUNDREDS[0], 120), state([], 120)],
+        [state(HUNDREDS[0], 120), state(HUNDREDS[0][:20], 120)],
+        [state([document()], submissionUid="A" * 26)],
+        [state([document()], overallStatus=None)],
+        [state([document()], documentSummary=None, documentCount=None)],
+    ],
+)
+async def test_a_submission_with_gaps_is_unclear(pages):
+    async with portal_to(paged(*pages)) as (portal, _):
+        with pytest.raises(Unclear):
+            await portal.submission(TIN, UID)
+
+
+# Cancel, TIN, addresses, log
+
+
+async def test_a_cancel_is_a_put_with_its_reason():
+    async with portal_to(http(200, {"uuid": UUID, "status": "Cancelled", "error": None})) as (portal, server):
+        assert await portal.cancel(TIN, UUID, "Wrong buyer – sorry") is None
+    assert (server.calls[0].method, server.calls[0].target) == ("PUT", f"/api/v1.0/documents/state/{UUID}/state")
+    assert json.loads(server.calls[0].body) == {"status": "cancelled", "reason": "Wrong buyer – sorry"}
+
+
+async def test_a_tin_is_known_by_the_status_alone():
+    async with portal_to(http(200, b"", None)) as (portal, server):
+        assert await portal.validate_tin("C 1/2?3", "BRN", "2018&01", taxpayer=TIN) is None
+    assert server.calls[0].target.startswith("/api/v1.0/taxpayer/validate/C%201%2F2%3F3?")
+    assert server.calls[0].query == {"idType": "BRN", "idValue": "2018&01"}
+
+
+async def test_an_unknown_tin_comes_with_the_portals_body():
+    async with portal_to(http(404, PROBLEM, "application/problem+json")) as (portal, _):
+        with pytest.raises(Refused) as refused:
+            await portal.validate_tin("C10", "BRN", "1", taxpayer=TIN)
+    assert (refused.value.status, refused.value.code, refused.value.body) == (404, None, PROBLEM)
+
+
+async def test_a_web_page_is_no_word_on_a_tin():
+    async with portal_to(http(200, PAGE, "text/html; charset=utf-8")) as (portal, _):
+        with pytest.raises(Unclear):
+            await portal.validate_tin("C10", "BRN", "1", taxpayer=TIN)
+
+
+@pytest.mark.parametrize("uuid", ["", ".", ".."])
+async def test_an_identifier_cannot_climb_out_of_its_address(uuid):
+    async with portal_to(b"") as (portal, server):
+        with pytest.raises(ValueError):
+            await portal.details(TIN, uuid)
+    assert not server.requests
+
+
+async def test_cookies_of_the_portal_are_not_kept():
+    async with portal_to(http(202, RECEIPT, Set_Cookie="a=b")) as (portal, server):
+        await portal.submit(TIN, b"{}")
+        await portal.submit(TIN, b"{}")
+    assert not any("cookie" in request.headers for request in server.calls)
+
+
+async def test_each_call_is_one_line_in_the_log_without_secrets(caplog):
+    caplog.set_level(logging.INFO)
+    async with portal_to(http(202, RECEIPT, correlationId="0HN:3")) as (portal, _):
+        await portal.submit(TIN, b'{"body": 1}')
+    async with portal_to(hang_up) as (portal, _):
+        with pytest.raises(Unclear):
+            await portal.submit(TIN, b"{}")
+    lines = [record.getMessage() for record in caplog.records if record.name == client.__name__]
+    assert re.fullmatch(r"portal operation=submit status=202 ms=\d+ correlation_id=0HN:3", lines[1])
+    assert re.fullmatch(r"portal operation=submit status=- ms=\d+ correlation_id=- fault=\w+", lines[3])
+    assert len(lines) == 4 and not re.search("secret|token|body", " ".join(lines))
+
+
+def test_evidence_in_hostile_bytes_is_found_in_time():
+    began = time.monotonic()
+    for hostile in (b'{\\"' * 350_000, b'"uuid"' * 170_000, b'"uuid":"' * 130_000, b"{" * 1024 * 1024):
+        assert answers.evidence(hostile) == []
+    assert time.monotonic() - began < 5
+
+
+# The stand-in of the portal
+
+
+async def test_a_document_goes_through_the_sandbox(tmp_path, aiohttp_server):
+    sandbox = pytest.importorskip("service.sandbox.app")
+    settings = pytest.importorskip("service.sandbox.settings").Settings(
+        state=str(tmp_path / "state"),
+        processing_seconds=0,
+        rate_scale=0,
+        tin=TIN,
+        client_id="the-client",
+        client_secret="the-secret",
+    )
+    server = await aiohttp_server(sandbox.create_sandbox(settings))
+    config = config_for(str(server.make_url("")).rstrip("/"))
+    async with portal_session(config) as session:
+        portal = Portal(session, config)
+        await portal.validate_tin("C5510387420", "BRN", "202101033579", taxpayer=TIN)
+        since = datetime.now(UTC) - timedelta(hours=1)
+        sent = await portal.submit(TIN, fresh_submission("INV-7"))
+        assert sent.accepted.keys() == {"INV-7"} and not sent.rejected
+        uuid = sent.accepted["INV-7"]
+        found = await portal.submission(TIN, sent.uid)
+        assert (found.overall, found.documents[0].status) == ("valid", "Valid")
+        assert (await portal.details(TIN, uuid)).long_id == found.documents[0].long_id
+        assert [row.uuid for row in await portal.search(TIN, since, datetime.now(UTC))] == [uuid]
+        with pytest.raises(Duplicate):
+            await portal.submit(TIN, fresh_submission("INV-7"))
+        await portal.cancel(TIN, uuid, "Wrong buyer")
+        with pytest.raises(Refused) as refused:
+            await portal.cancel(TIN, uuid, "Wrong buyer")
+        assert refused.value.code == "IncorrectState"
+
+
+def fresh_submission(number):
+    document = json.loads((Path(__file__).parent / "documents" / "portal_example.json").read_text())
+    document["Invoice"][0]["ID"][0]["_"] = number
+    issued = datetime.now(UTC) - timedelta(minutes=5)
+    document["Invoice"][0]["IssueDate"][0]["_"] = issued.strftime("%Y-%m-%d")
+    document["Invoice"][0]["IssueTime"][0]["_"] = issued.strftime("%H:%M:00Z")
+    raw = json.dumps(document).encode()
+    entry = {"format": "JSON", "document": base64.b64encode(raw).decode(), "documentHash": sha256(raw).hexdigest()}
+    return json.dumps({"documents": [{**entry, "codeNumber": number}]}).encode()
