@@ -1,0 +1,134 @@
+#!/usr/bin/env python3
+"""The commands: `python run.py` serves, `python run.py --help` lists the rest."""
+
+import argparse
+import os
+import sys
+import threading
+
+from service.commands import companies
+from service.commands.codes import import_codes
+from service.commands.ground import run, with_postgres
+from service.commands.serve import ServeError, serve, serve_child, work
+from service.config import ConfigError, read_config
+from service.db import migrate
+from service.embedded import EmbeddedError
+from service.statements import sql
+
+KNOWN = (ConfigError, EmbeddedError, ServeError, companies.CommandError)
+
+
+def main(arguments):
+    options = _parser().parse_args(arguments)
+    try:
+        options.command(options)
+    except KNOWN as fault:
+        sys.exit(f"{fault}")
+
+
+def _serve(options):
+    config = read_config(_environ(options))
+    flow = serve_child if options.child else serve
+    run(flow(config, background=not options.no_background))
+
+
+def _environ(options):
+    workers = {"WORKERS": str(options.workers)} if options.workers else {}
+    return {**os.environ, **workers}
+
+
+def _work(options):
+    run(work(read_config()))
+
+
+def _sandbox(options):
+    from service.sandbox.app import run as run_sandbox
+    from service.sandbox.settings import Settings
+
+    if options.until_stdin_closes:
+        threading.Thread(target=_end_with_stdin, daemon=True).start()
+    run_sandbox(Settings.from_env(os.environ))
+
+
+def _end_with_stdin():
+    """The process at the other end is gone, however it ended. The sandbox loses nothing by ending at once."""
+    sys.stdin.buffer.read()
+    os._exit(0)
+
+
+def _migrate(options):
+    async def applied():
+        async with with_postgres(read_config()) as config:
+            return await migrate(config.database_owner_url or config.database_url)
+
+    for name in run(applied()) or ["nothing to apply"]:
+        print(name)
+
+
+def _demo(options):
+    from service.commands.demo import demo
+
+    sys.exit(run(demo(read_config())))
+
+
+def _add_company(options):
+    details = {name: getattr(options, name) for name in companies.DETAILS}
+    result = companies.add_company(read_config(), name=options.name, tin_code=options.tin, **details)
+    print(companies.printed(run(result)))
+
+
+def _add_key(options):
+    print(companies.printed(run(companies.add_key(read_config(), options.company, options.name, options.expires))))
+
+
+def _revoke_key(options):
+    print(companies.printed(run(companies.revoke_key(read_config(), options.key_id))))
+
+
+def _sql(options):
+    if options.statement not in sql.by_name:
+        sys.exit(f"There is no statement {options.statement}. There are: {', '.join(sorted(sql.by_name))}")
+    print(sql.by_name[options.statement].text)
+
+
+def _import_codes(options):
+    print(companies.printed(run(import_codes(read_config(), options.files))))
+
+
+def _parser():
+    parser = argparse.ArgumentParser(prog="run.py", description="The e-invoicing service.")
+    parser.set_defaults(command=_serve, workers=None, no_background=False, child=False)
+    commands = parser.add_subparsers(metavar="COMMAND")
+
+    def command(name, does, action):
+        made = commands.add_parser(name, help=does, description=does)
+        made.set_defaults(command=action)
+        return made
+
+    made = command("serve", "the API and the background work (what no command means)", _serve)
+    made.add_argument("--workers", type=int, help="processes on the one port")
+    made.add_argument("--no-background", action="store_true", help="answer requests only")
+    made.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
+    command("worker", "the background work only", _work)
+    made = command("sandbox", "the portal's stand-in, on its own", _sandbox)
+    made.add_argument("--until-stdin-closes", action="store_true", help="end with the process that started it")
+    command("migrate", "bring the database up to date, and say what was done", _migrate)
+    command("demo", "walk the main job against the running service", _demo)
+    made = command("add-company", "make a company; prints its id", _add_company)
+    made.add_argument("--name", required=True)
+    made.add_argument("--tin", required=True, help="its tax identification number")
+    for name in companies.DETAILS:
+        made.add_argument(f"--{name.replace('_', '-')}", dest=name)
+    made = command("add-key", "make an API key; prints it, once", _add_key)
+    made.add_argument("--company", type=int, required=True, help="the company's id")
+    made.add_argument("--name", default="", help="what the key is for")
+    made.add_argument("--expires", metavar="ISO", help="the instant from which it no longer works")
+    command("revoke-key", "stop a key from working", _revoke_key).add_argument("key_id")
+    command("sql", "print a named statement, for psql", _sql).add_argument("statement")
+    made = command("import-codes", "load code lists as the authority publishes them", _import_codes)
+    made.add_argument("files", nargs="+", metavar="FILE")
+    return parser
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,118 @@
+"""The wiring: what an application is made of, in the order in which it opens and, backwards, closes."""
+
+import asyncio
+import contextlib
+import logging
+
+import asyncpg
+from aiohttp import web
+
+from service import codes, wire
+from service.background import Worker
+from service.errors import ApiError
+from service.db import Database, Keeper, connected_pool, refuse_without_wall
+from service.handlers import adjustment_notes, health, invoices, submissions
+from service.keys import KeyRing
+from service.middleware import Limiter, answering, company_key, name_request
+from service.portal.client import NotSent, Portal, Throttled, portal_session
+from service.statements import sql
+from service.submission.desk import Bell, Desk
+
+HANDLERS = (invoices, submissions, adjustment_notes, health)
+
+log = logging.getLogger(__name__)
+
+
+def create_app(config, *, background=True):
+    """The application on a migrated database. Without `background` it serves requests only."""
+    app = web.Application(middlewares=[answering, company_key], client_max_size=config.max_body_bytes)
+    app[wire.CONFIG] = config
+    app[wire.LIMITER] = Limiter(config.requests_per_minute)
+    for module in HANDLERS:
+        app.add_routes(module.routes)
+    app.on_response_prepare.append(name_request)
+    app.cleanup_ctx.extend([_database, _code_lists, _keeper, _portal])
+    if background:
+        app.cleanup_ctx.append(_worker)
+    return app
+
+
+async def _database(app):
+    config = app[wire.CONFIG]
+    async with connected_pool(config.database_url, config.pool_size) as pool:
+        await refuse_without_wall(pool)
+        app[wire.DATABASE] = Database(pool)
+        yield
+
+
+async def _code_lists(app):
+    """Lists that an operator has loaded; a process that runs keeps those that it started with."""
+    async with app[wire.DATABASE].across() as conn:
+        rows = await sql.code_list_all(conn)
+    for name in {row["code_list"] for row in rows}:
+        codes.load(name, {row["code"]: row["description"] for row in rows if row["code_list"] == name})
+    yield
+
+
+async def _keeper(app):
+    """The session of this process: its locks, its ears, and the keys that it believes because it can hear."""
+    bell, due = Bell(), asyncio.Event()
+
+    def moved(name):
+        bell.ring(name)
+        due.set()  # when it falls due next has changed too
+
+    heard = {
+        "submission_moved": moved,
+        "submission_due": lambda _: due.set(),
+        "api_key_changed": lambda key_id: app[wire.KEY_RING].forget(key_id),
+    }
+    keeper = Keeper(app[wire.CONFIG].database_url, heard)
+    app[wire.KEY_RING] = KeyRing(app[wire.DATABASE], keeper)
+    keeper.on_reconnect += [app[wire.KEY_RING].forget_all, due.set]
+    app[wire.KEEPER] = keeper
+    app[wire.DESK] = Desk(app[wire.CONFIG], app[wire.DATABASE], keeper, portal=None, bell=bell, due=due)
+    async with _running(keeper.run()), _running(app[wire.KEY_RING].keep_noting()):
+        await keeper.connected()
+        yield
+        await app[wire.KEY_RING].note_use()
+    await keeper.close()
+
+
+async def _portal(app):
+    """The client, and the requests' own submissions, which a stop lets finish."""
+    desk = app[wire.DESK]
+    async with portal_session(desk.config) as session:
+        desk.portal = Portal(session, desk.config, gate=lambda operation, tin: _pause(desk, operation))
+        yield
+        await desk.finish(desk.config.portal_timeout.total_seconds())
+
+
+async def _pause(desk, operation):
+    """Holds a call back while the portal has asked our client id to wait. What cannot be asked is not sent."""
+    try:
+        async with desk.database.across() as conn:
+            left = await sql.pause_left(conn, client_id=desk.config.portal_client_id, operation=operation)
+    except (ApiError, asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as fault:
+        raise NotSent("The database cannot be asked whether the portal may be called.") from fault
+    if left:
+        raise Throttled("The portal asked to wait.", retry_after=left)
+
+
+async def _worker(app):
+    app[wire.WORKER] = worker = Worker(app[wire.DESK])
+    async with _running(worker.run()):
+        yield
+        await worker.stop()
+
+
+@contextlib.asynccontextmanager
+async def _running(work):
+    """A task that goes on while the block runs."""
+    task = asyncio.create_task(work)
+    try:
+        yield
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task

@@ -1,0 +1,85 @@
+"""Companies and keys from the command line; each command gives a dict that is printed as one JSON object."""
+
+import json
+
+from service import wire
+from service.commands.ground import with_database
+from service.keys import new_key
+from service.statements import sql
+
+#: The columns of a company that add-company takes beside its name and TIN.
+DETAILS = (
+    "registration_number",
+    "registration_type",
+    "sst_registration_number",
+    "tourism_tax_registration_number",
+    "business_activity_description",
+    "msic_code",
+    "country",
+    "state",
+    "zip_code",
+    "city",
+    "address",
+    "phone",
+    "email",
+)
+
+
+class CommandError(Exception):
+    """What a person can mend; printed as it is."""
+
+
+async def add_company(config, **facts):
+    """{id}. `facts` are name, tin_code and any of DETAILS."""
+    async with with_database(config) as (config, database):
+        return {"id": await insert_company(database, facts)}
+
+
+async def insert_company(database, facts):
+    async with database.across() as conn:
+        id = await sql.company_id_next(conn)
+    values = {name: facts.get(name) for name in ("name", "tin_code", *DETAILS)}
+    async with database.company(id) as conn:
+        return await sql.company_insert(conn, company_id=id, **values)
+
+
+async def add_key(config, company, name="", expires=None):
+    """{key, key_id, company_id}; the key is not stored and cannot be shown again. Raises CommandError."""
+    async with with_database(config) as (config, database):
+        return await insert_key(config, database, company, name, _instant(expires))
+
+
+async def insert_key(config, database, company, name, expires_at=None):
+    key = new_key(live=bool(config.portal_api_base))
+    async with database.company(company) as conn:
+        if not await sql.company_exists(conn, company_id=company):
+            raise CommandError(f"There is no company {company}.")
+        await sql.api_key_insert(
+            conn, company_id=company, key_id=key.key_id, name=name, secret_sha256=key.digest, expires_at=expires_at
+        )
+    return {"key": key.text, "key_id": key.key_id, "company_id": company}
+
+
+async def revoke_key(config, key_id):
+    """{key_id, revoked}; `revoked` is false when the key no longer worked before. Raises CommandError."""
+    async with with_database(config) as (config, database):
+        async with database.across() as conn:
+            row = await sql.api_key_of(conn, key_id=key_id)
+        if row is None:
+            raise CommandError(f"There is no key {key_id}; a key id is the 12 characters after einv_live_.")
+        async with database.company(row["company_id"]) as conn:
+            revoked = await sql.api_key_revoke(conn, company_id=row["company_id"], key_id=key_id)
+        return {"key_id": key_id, "revoked": bool(revoked)}
+
+
+def printed(result):
+    return json.dumps(result)
+
+
+def _instant(text):
+    if text is None:
+        return None
+    try:
+        return wire.instant(text)
+    except ValueError:
+        raise CommandError(f"{text} is not a date and a time, like 2026-12-31T23:59:59Z.") from None

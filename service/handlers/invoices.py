@@ -1,0 +1,137 @@
+"""Invoices: create, list, get, update, delete, export. Spec: Invoices."""
+
+from aiohttp import web
+
+from service import paging, schema, states, wire
+from service.drafts import checked, code_year
+from service.errors import Forbidden, Invalid
+from service.handlers.streams import stream_array
+from service.intake import document_instant, found, path_id, read_body
+from service.statements import sql
+from service.submission import attempt
+
+routes = web.RouteTableDef()
+
+NOUN = "Invoice"
+EXPORT_BATCH = 500
+SORTS = ("id", "-id", "issue_date", "-issue_date", "code", "-code")
+FILTERS = {
+    "status": paging.one_of("status", tuple(states.SUBJECT_MOVES)),
+    "type": paging.one_of("type", tuple(schema.ALL["invoice_update"]["properties"]["type"]["enum"])),
+    "issued_from": paging.instant("issued_from"),
+    "issued_to": paging.instant("issued_to"),
+    "query": paging.words,
+}
+
+
+@routes.post("/api/invoices")
+async def create_invoice(request):
+    """Store a draft, and submit it where the body or the company asks for that.
+
+    Raises Invalid, also for a code that the company used that year. A submission that fails does not fail
+    the creation: `message` and `data` say how it went. Spec: Invoices
+    """
+    body, text = await read_body(request, "invoice_create")
+    draft = checked(body, document_instant(body, "issueDateTime"))
+    company, desk = request[wire.COMPANY], request.app[wire.DESK]
+    async with request.app[wire.DATABASE].company(company) as conn:
+        id = await sql.invoice_insert(conn, company_id=company, **_columns(request, draft, text))
+        started = await attempt.start_if_asked(desk, conn, company, id, body)
+    sentence, submitted = await attempt.told(desk, company, id, started)
+    data = {"id": id, **submitted}
+    return wire.answer({"success": True, "message": f"Invoice created.{sentence}", "data": data}, 201)
+
+
+@routes.get("/api/invoices")
+async def list_invoices(request):
+    page = paging.read_page(request, FILTERS, SORTS)
+    company, database = request[wire.COMPANY], request.app[wire.DATABASE]
+    window = {"company_id": company, "per_page": page.per_page, "offset": page.offset}
+    if page.is_plain:
+        async with database.reading(company) as conn:
+            row = await sql.invoice_page(conn, **window)
+    else:
+        async with database.searching(company) as conn:
+            row = await sql.invoice_search(conn, **window, **page.filters, sort=page.sort)
+    return wire.passed(f'{{"meta":{wire.dumps(page.meta(row["total"]))},"data":{row["data"]}}}')
+
+
+# Above {id}, which would take it for an id.
+@routes.get("/api/invoices/export-all")
+async def export_invoices(request):
+    """Every invoice of the company, newest first, as one JSON array, streamed in batches.
+
+    A batch is one statement: a client that reads slowly holds no connection and no snapshot meanwhile.
+    """
+    company, database = request[wire.COMPANY], request.app[wire.DATABASE]
+
+    async def batches():
+        before = 2**63 - 1
+        while before is not None:
+            async with database.reading(company) as conn:
+                row = await sql.invoice_export_batch(conn, company_id=company, before=before, most=EXPORT_BATCH)
+            if row["text"]:
+                yield row["text"]
+            before = row["last"]
+
+    return await stream_array(request, "invoices.json", batches())
+
+
+@routes.get("/api/invoices/{id}")
+async def get_invoice(request):
+    company, id = request[wire.COMPANY], path_id(request, NOUN)
+    async with request.app[wire.DATABASE].reading(company) as conn:
+        return wire.passed(found(await sql.invoice_get(conn, company_id=company, id=id), NOUN))
+
+
+@routes.put("/api/invoices/{id}")
+async def update_invoice(request):
+    """Merge the sent members into a draft. Raises Forbidden for a submitted invoice. Spec: Invoices"""
+    body, _ = await read_body(request, "invoice_update")
+    company, id, desk = request[wire.COMPANY], path_id(request, NOUN), request.app[wire.DESK]
+    async with request.app[wire.DATABASE].company(company) as conn:
+        row = found(await sql.invoice_lock(conn, company_id=company, id=id), NOUN)
+        if row["status"] in states.LOCKED:
+            raise Forbidden(states.UPDATE_REFUSED)
+        draft = _merged(row, body)
+        text = wire.dumps(draft.body)
+        await sql.invoice_update(conn, company_id=company, id=id, **_columns(request, draft, text))
+        started = await attempt.start_if_asked(desk, conn, company, id, draft.body)
+    sentence, submitted = await attempt.told(desk, company, id, started)
+    return wire.answer({"success": True, "message": f"Invoice updated.{sentence}", "data": {"id": id, **submitted}})
+
+
+@routes.delete("/api/invoices/{id}")
+async def delete_invoice(request):
+    """Hide an invoice that is not submitted; its code is free again. Spec: Errors"""
+    company, id = request[wire.COMPANY], path_id(request, NOUN)
+    async with request.app[wire.DATABASE].company(company) as conn:
+        row = found(await sql.invoice_lock(conn, company_id=company, id=id), NOUN)
+        if row["status"] in states.LOCKED:
+            raise Forbidden(states.DELETE_REFUSED)
+        await sql.invoice_delete(conn, company_id=company, id=id)
+    return wire.answer({"success": True, "message": "Invoice deleted."})
+
+
+@routes.get("/api/invoices/{id}/export")
+async def export_invoice(request):
+    company, id = request[wire.COMPANY], path_id(request, NOUN)
+    async with request.app[wire.DATABASE].reading(company) as conn:
+        row = found(await sql.invoice_export(conn, company_id=company, id=id), NOUN)
+    return wire.passed(row["export"], headers=wire.attachment(f"invoice-{row['full_code']}.json"))
+
+
+def _columns(request, draft, text):
+    """The variables that invoice_insert and invoice_update share."""
+    year = code_year(draft.issue_date, request.app[wire.CONFIG].time_zone)
+    return {"body": text, "code_year": year, "issue_date": draft.issue_date, **draft.amounts}
+
+
+def _merged(row, changes):
+    """The Draft of a stored invoice with changes. Raises Invalid when the whole breaks a rule of creation."""
+    stored = {name: member for name, member in wire.loads(row["body"].encode()).items() if member is not None}
+    body = {**stored, **changes}
+    if faults := schema.faults("invoice_create", body):
+        raise Invalid(faults)
+    issued = document_instant(body, "issueDateTime") if "issueDateTime" in changes else row["issue_date"]
+    return checked(body, issued)

@@ -1,0 +1,159 @@
+"""Around every request: its id, its key, its limit, its log line, and the one place where an error becomes JSON."""
+
+import logging
+import re
+import secrets
+import time
+
+import asyncpg
+from aiohttp import web
+
+from service import wire
+from service.errors import (
+    CONSTRAINTS,
+    ApiError,
+    Invalid,
+    TooManyRequests,
+    Unauthorized,
+    Unavailable,
+    fault,
+    retry_after,
+)
+from service.keys import REQUIRED
+
+#: Paths that answer without a key. Every other route of the service asks for one.
+OPEN = {"/healthz", "/readyz"}
+INTERNAL = {"message": "Internal server error"}
+#: SQLSTATE classes and codes of what passes: lost connections, no room, shutting down, cut off, deadlocked.
+PASSING = ("08", "53", "57", "40", "55P03", "25006")
+_SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
+
+log = logging.getLogger("service.requests")
+
+
+@web.middleware
+async def answering(request, handler):
+    """Gives the request an id, answers whatever happens, and writes one line."""
+    began = time.perf_counter()
+    request[wire.REQUEST_ID] = _request_id(request)
+    try:
+        response = await handler(request)
+    except ConnectionResetError:
+        raise  # the client is gone; there is nobody to answer
+    except Exception as error:
+        response = render(error, request)
+    _log(request, response.status, began)
+    return response
+
+
+async def name_request(request, response):
+    """On every response, also a streamed one, as its head goes out."""
+    response.headers["X-Request-Id"] = request[wire.REQUEST_ID]
+    response.headers.pop("Server", None)
+
+
+@web.middleware
+async def company_key(request, handler):
+    """Finds the company of the key, before anything of the body is read. Spec: Authentication."""
+    if request.match_info.http_exception is not None or _route(request) in OPEN:
+        return await handler(request)
+    text = request.headers.get("X-API-Key", "").strip()
+    if not text:
+        raise Unauthorized(REQUIRED)
+    company, key_id = await request.app[wire.KEY_RING].company_of(text)
+    request[wire.COMPANY] = company
+    request[wire.KEY_ID] = key_id
+    request.app[wire.LIMITER].count(key_id)
+    return await handler(request)
+
+
+class Limiter:
+    """Requests a minute per key, in this process: a bucket that refills steadily."""
+
+    def __init__(self, per_minute):
+        self._per_minute = per_minute
+        self._buckets = {}  # key id -> (tokens, at)
+
+    def count(self, key_id):
+        """Raises TooManyRequests when the key has used its minute up."""
+        if not self._per_minute:
+            return
+        now = time.monotonic()
+        tokens, at = self._buckets.get(key_id, (self._per_minute, now))
+        tokens = min(self._per_minute, tokens + (now - at) * self._per_minute / 60)
+        if tokens < 1:
+            wait = retry_after(round((1 - tokens) * 60 / self._per_minute))
+            raise TooManyRequests("Too many requests, please slow down.", wait)
+        self._buckets[key_id] = tokens - 1, now
+
+
+def render(error, request):
+    """The response that an error means. What is not expected is logged, and its cause is not shown."""
+    if isinstance(error, web.HTTPException):
+        return _rendered_http(error)
+    refusal = _refusal(error)
+    if refusal is None:
+        log.exception("request_id=%s failed", request[wire.REQUEST_ID], exc_info=error)
+        return wire.answer(INTERNAL, 500)
+    if refusal is not error:
+        log.warning("request_id=%s %s: %s", request[wire.REQUEST_ID], type(error).__name__, _safe(error))
+    return wire.answer({"message": refusal.message, **refusal.more}, refusal.status, refusal.headers)
+
+
+def _refusal(error):
+    """The ApiError that an error means, or None when it is not one that can happen to a request."""
+    if isinstance(error, ApiError):
+        return error
+    constraint = CONSTRAINTS.get(getattr(error, "constraint_name", None))
+    if constraint:
+        return constraint()
+    if isinstance(error, asyncpg.DataError):
+        return Invalid([fault("", "value", "A value is not one that can be stored.")])
+    if _passes(error):
+        return Unavailable("The service is not available for a moment, please try again.", retry_after(2))
+    return None
+
+
+def _passes(error):
+    if isinstance(error, asyncpg.PostgresError):
+        return (error.sqlstate or "").startswith(PASSING)
+    return isinstance(error, (asyncpg.InterfaceError, OSError, TimeoutError))
+
+
+def _safe(error):
+    """An error for the log, without its detail: PostgreSQL's details quote values."""
+    return wire.dumps(str(error).splitlines()[0][:200]) if str(error) else ""
+
+
+def _rendered_http(error):
+    allow = {"Allow": error.headers["Allow"]} if "Allow" in error.headers else None
+    return wire.answer({"message": HTTP_MESSAGES.get(error.status, error.reason)}, error.status, allow)
+
+
+HTTP_MESSAGES = {
+    404: "There is nothing at this path.",
+    405: "The method is not allowed on this path.",
+    413: "The body is larger than is taken.",
+}
+
+
+def _request_id(request):
+    sent = request.headers.get("X-Request-Id", "")
+    return sent if _SANE_ID.fullmatch(sent) else secrets.token_hex(12)
+
+
+def _route(request):
+    resource = request.match_info.route.resource
+    return resource.canonical if resource else "unknown"
+
+
+def _log(request, status, began):
+    log.info(
+        "request_id=%s method=%s route=%s status=%d ms=%.1f company=%s",
+        request[wire.REQUEST_ID],
+        request.method if request.method.isalpha() else "?",
+        _route(request),
+        status,
+        (time.perf_counter() - began) * 1000,
+        request.get(wire.COMPANY, "-"),
+    )

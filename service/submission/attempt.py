@@ -1,0 +1,202 @@
+"""Starting a submission: the document is built, its bytes frozen and the intent written, then it is sent.
+
+Who asks for a submission that is already under way waits for its outcome. A document is never sent twice.
+"""
+
+import asyncio
+import hashlib
+import time
+import uuid
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from service import states, wire
+from service.errors import BadRequest
+from service.intake import found
+from service.portal import document
+from service.statements import sql
+from service.submission.desk import Claim
+from service.submission.send import UNKNOWN, send
+
+MOST_DOCUMENT_BYTES = 300_000  # Portal: 1.5
+RECHECK = timedelta(seconds=1)  # while waiting: news can be missed when a connection is lost
+TOLD = {"Accepted", "Finished", "Refused", "NotReceived", "NeedsPerson"}  # the outcome is known, or a person's
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A submission that was written down, or the reasons why none was."""
+
+    claim: Claim | None = None
+    at_once: bool = False  # this process sends it now; else a worker does
+    errors: list = field(default_factory=list)
+
+
+async def submit(desk, company, invoice_id):
+    """Submits an invoice and returns the message of success.
+
+    Raises NotFound, and BadRequest in the specified words when it did not go through or nobody knows yet.
+    """
+    async with desk.database.company(company) as conn:
+        row = found(await sql.invoice_lock(conn, company_id=company, id=invoice_id), "Invoice")
+        if row["status"] in ("Submitted", "Valid"):
+            return states.ALREADY_SUBMITTED
+        if row["status"] == "Submitting":
+            claim = None
+            joined = await sql.submission_of_invoice(conn, company_id=company, invoice_id=invoice_id)
+        else:
+            claim = await freeze(desk, conn, company, row, "failed", desk.config.portal_lease)
+    outcome = await (_sent(desk, claim, invoice_id) if claim else _joined(desk, company, invoice_id, joined["id"]))
+    if outcome["state"] in ("Accepted", "Finished") and outcome["status"] != "Rejected":
+        return states.SUBMITTED
+    raise BadRequest(states.SUBMIT_FAILED, errors=_reasons(outcome))
+
+
+async def start_if_asked(desk, conn, company, invoice_id, body):
+    """Writes the submission that a body asks for, or the company's setting, in the transaction of the body.
+
+    Returns a Started, or None when nothing was asked. Never raises for a document that cannot be submitted.
+    """
+    at_once = body.get("submitImmediately", False)
+    if not (at_once or (body.get("isReady") and await sql.company_auto_submits(conn, company_id=company))):
+        return None
+    row = await sql.invoice_lock(conn, company_id=company, id=invoice_id)
+    lease = desk.config.portal_lease if at_once else None
+    try:
+        return Started(await freeze(desk, conn, company, row, "pending", lease), at_once)
+    except BadRequest as refusal:
+        return Started(errors=refusal.more["errors"])
+
+
+async def told(desk, company, invoice_id, started):
+    """(a sentence, data) on the submission that a creation or an update asked for, once it is committed.
+
+    One that is to go at once is sent now. Both are empty when none was asked for.
+    """
+    if started is None:
+        return "", {}
+    if started.claim is None:
+        return " It could not be submitted, see errors.", {"status": "Draft", "errors": started.errors}
+    if not started.at_once:
+        return " It will be submitted to the portal.", {"status": "Submitting"}
+    outcome = await _sent(desk, started.claim, invoice_id)
+    if outcome["status"] == "Rejected":
+        return " The portal did not take it, see errors.", {"status": "Draft", "errors": _reasons(outcome)}
+    if outcome["state"] in ("Accepted", "Finished"):
+        return " It has been submitted to the portal.", {"status": outcome["status"]}
+    return " Its submission is under way.", {"status": "Submitting", "errors": _passing(outcome)}
+
+
+async def freeze(desk, conn, company, row, promise, lease):
+    """Writes a Queued submission of a locked invoice, with the bytes that will be sent, and returns its Claim.
+
+    With a `lease` the caller holds it at once. Raises BadRequest with every reason why the document cannot go.
+    """
+    source = {name: member for name, member in wire.loads(row["body"].encode()).items() if member is not None}
+    issuer = await sql.issuer_get(conn, company_id=company, id=row["id"])
+    issued_at = issue_time(row["issue_date"], row["attempts"], issuer["now"])
+    content = _content(desk, row, source, issuer, issued_at)
+    submission = await sql.submission_insert(
+        conn,
+        company_id=company,
+        attempt_key=uuid.uuid4(),
+        tin=issuer["tin_code"],
+        body=document.envelope([(issuer["number"], content)]),
+        promise=promise,
+        lease=lease,
+    )
+    await sql.submitted_document_insert(
+        conn,
+        company_id=company,
+        submission_id=submission["id"],
+        invoice_id=row["id"],
+        number=issuer["number"],
+        document_type=states.DOCUMENT_TYPES[row["type"]],
+        document_version=desk.config.portal_document_version,
+        issued_at=issued_at,
+        document_hash=hashlib.sha256(content).hexdigest(),
+    )
+    if lease is None:
+        await sql.work_due_notify(conn)
+    return Claim(company, submission["id"], submission["fence"])
+
+
+def issue_time(issue_date, attempts, now):
+    """The issue time that is sent: the client's, to the second, shifted by a second for each earlier attempt.
+
+    The portal takes two documents that agree in number, type and issue time for one, and so do we when we look
+    for one: an attempt must differ from those before it. Portal: 14.8
+    """
+    at = issue_date.replace(microsecond=0)
+    later = at + timedelta(seconds=attempts)
+    return later if later <= now else at - timedelta(seconds=attempts)
+
+
+def _content(desk, row, source, issuer, issued_at):
+    if errors := _own_refusals(row, source, issuer, issued_at):
+        raise BadRequest(states.SUBMIT_FAILED, errors=errors)
+    version = desk.config.portal_document_version
+    built = document.build(source, dict(issuer), number=issuer["number"], issued_at=issued_at, version=version)
+    content = document.encode(built)
+    if len(content) > MOST_DOCUMENT_BYTES:
+        wording = f"The document has {len(content)} bytes; the portal takes {MOST_DOCUMENT_BYTES}."
+        raise BadRequest(states.SUBMIT_FAILED, errors=[_reason("MaximumSizeExceeded", "/lineItems", wording)])
+    return content
+
+
+def _own_refusals(row, source, issuer, issued_at):
+    """Why a document cannot be sent, before the portal is asked."""
+    if row["type"] in states.PENDING_FINALIZE:
+        return [_reason("PendingFinalize", "/type", "The invoice waits for its buyer and is not final yet.")]
+    errors = document.missing(source, dict(issuer))
+    if issued_at > issuer["now"]:
+        errors.append(_reason("CF321", "/issueDateTime", "The issue time lies in the future."))
+    if issuer["now"] - issued_at > states.ISSUE_WINDOW:
+        errors.append(_reason("CF321", "/issueDateTime", "The issue time is more than 72 hours ago."))
+    return errors
+
+
+def _reason(code, path, message):
+    return {"code": code, "path": path, "message": message}
+
+
+async def _sent(desk, claim, invoice_id):
+    """Sends, and gives the submission as it then stands, or as it does when the wait is over."""
+    await asyncio.wait({desk.spawn(send(desk, claim))}, timeout=desk.config.submit_wait.total_seconds())
+    return await _standing(desk, claim.company_id, invoice_id)
+
+
+async def _joined(desk, company, invoice_id, submission_id):
+    """Somebody else's attempt once its outcome is known, or as it stands when the wait is over."""
+    until = time.monotonic() + desk.config.submit_wait.total_seconds()
+    with desk.bell.heard(company, submission_id) as moved:
+        while True:
+            moved.clear()
+            row = await _standing(desk, company, invoice_id)
+            left = until - time.monotonic()
+            if row["id"] != submission_id or row["state"] in TOLD or left <= 0:
+                return row
+            try:
+                async with asyncio.timeout(min(left, RECHECK.total_seconds())):
+                    await moved.wait()
+            except TimeoutError:
+                pass
+
+
+async def _standing(desk, company, invoice_id):
+    async with desk.database.reading(company) as conn:
+        return await sql.submission_of_invoice(conn, company_id=company, invoice_id=invoice_id)
+
+
+def _reasons(outcome):
+    """Why it did not go through, for a caller."""
+    errors = wire.loads(outcome["errors"].encode())
+    if errors or outcome["state"] not in ("Queued", "Sending", "Uncertain", "NeedsPerson"):
+        return errors
+    waiting = " The document is locked until the service has found out by itself; a repeated submit joins this one."
+    return [{**UNKNOWN, "message": UNKNOWN["message"] + waiting}]
+
+
+def _passing(outcome):
+    """What keeps a submission waiting, for a caller who was promised that it goes on."""
+    return [wire.loads(outcome["last_error"].encode())] if outcome["last_error"] else []

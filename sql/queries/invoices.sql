@@ -1,0 +1,175 @@
+-- Invoices. Every statement takes :company_id, so another company's row is a row that is not there.
+-- A deleted invoice is not there either.
+
+-- name: invoice_insert :value
+-- Stores a draft from a request's body and returns its id. Breaks invoices_code_once_a_year when the code is taken.
+with stored as (
+  insert into invoices (company_id, code, code_year, type, is_ready, issue_date, buyer, supplier, line_items,
+         invoice_level_allowance_charge, currency_code, exchange_rate,
+         net_amount, excluding_tax, including_tax, payable_amount)
+  select :company_id::bigint, (body ->> 'code')::numeric::bigint, :code_year::smallint, body ->> 'type',
+         coalesce((body ->> 'isReady')::boolean, false), :issue_date::timestamptz,
+         body -> 'buyer', body -> 'supplier', body -> 'lineItems',
+         nullif(body -> 'invoiceLevelAllowanceCharge', 'null'),
+         coalesce(body ->> 'currencyCode', 'MYR'), (body ->> 'exchangeRate')::numeric,
+         :net_amount::numeric, :excluding_tax::numeric, :including_tax::numeric, :payable_amount::numeric
+    from (select :body::jsonb as body) request
+  returning id
+), counted as (
+  insert into invoice_counts (company_id, slot, live)
+  values (:company_id::bigint, pg_backend_pid() % 8, 1)
+      on conflict (company_id, slot) do update set live = invoice_counts.live + 1
+), noted as (
+  insert into events (company_id, type, data)
+  select :company_id::bigint, 'invoice.created', jsonb_build_object('invoice_id', id) from stored
+)
+select id from stored;
+
+-- name: invoice_get :value
+-- The record as JSON text, which the service passes on as it is.
+select to_json(r) from invoice_records r where company_id = :company_id and id = :id;
+
+-- name: invoice_exists :value
+select true from invoices where company_id = :company_id and id = :id and deleted_at is null;
+
+-- name: invoice_page :one
+-- total, and data: a JSON array of records, newest first. The offset is passed over inside the index.
+select (select coalesce(sum(live), 0)::bigint from invoice_counts where company_id = :company_id) as total,
+       (select coalesce(json_agg(r order by r.id desc), '[]')
+          from (select id
+                  from invoices
+                 where company_id = :company_id and deleted_at is null
+                 order by id desc
+                 limit :per_page::bigint offset :offset::bigint) page
+          join invoice_records r on r.company_id = :company_id and r.id = page.id) as data;
+
+-- name: invoice_search :one
+-- As invoice_page, for what is filtered or sorted otherwise. A filter that is null does not filter; to be planned
+-- for the values at hand, so that the filters that are there use their index and the chosen order its own.
+with found as (
+  select i.id, i.issue_date, i.code
+    from invoices i
+    join companies c on c.id = i.company_id
+   where i.company_id = :company_id and c.id = :company_id and i.deleted_at is null
+     and (:status::text is null or i.status = :status)
+     and (:type::text is null or i.type = :type)
+     and (:issued_from::timestamptz is null or i.issue_date >= :issued_from)
+     and (:issued_to::timestamptz is null or i.issue_date <= :issued_to)
+     and (:query::text is null
+          or i.code::text = :query
+          or lower(full_code(
+               case when i.type like '%SELF_BILLED%' then c.setting ->> 'SELF_BILLED_INVOICE_PREFIX'
+                    else c.setting ->> 'INVOICE_PREFIX' end,
+               (c.setting ->> 'PREFIX_DIGIT_COUNT')::int, i.code)) = lower(:query)
+          or position(lower(:query) in lower(i.buyer ->> 'name')) > 0)
+), page as (
+  select row_number() over () as place, id
+    from (select id
+            from found
+           order by case when :sort = 'id' then id end,
+                    case when :sort = '-id' then id end desc,
+                    case when :sort = 'issue_date' then issue_date end,
+                    case when :sort = '-issue_date' then issue_date end desc,
+                    case when :sort = 'code' then code end,
+                    case when :sort = '-code' then code end desc,
+                    case when :sort in ('issue_date', 'code') then id end,
+                    case when :sort in ('-issue_date', '-code') then id end desc
+           limit :per_page::bigint offset :offset::bigint) ordered
+)
+select (select count(*) from found) as total,
+       (select coalesce(json_agg(r order by page.place), '[]')
+          from page
+          join invoice_records r on r.company_id = :company_id and r.id = page.id) as data;
+
+-- name: invoice_lock :one
+-- Locks an invoice for a change and gives what the rules need: its fields in the shape of a request body,
+-- and the number that the portal sees. Look at anything else of it in a later statement: only then is what a
+-- former holder of the lock did in sight.
+select i.id, i.status, i.type, i.attempts, i.issue_date, i.is_ready,
+       json_build_object(
+         'type', i.type, 'code', i.code, 'issueDateTime', instant(i.issue_date), 'buyer', i.buyer,
+         'supplier', i.supplier, 'lineItems', i.line_items, 'isReady', i.is_ready,
+         'invoiceLevelAllowanceCharge', i.invoice_level_allowance_charge,
+         'currencyCode', i.currency_code, 'exchangeRate', i.exchange_rate) as body
+  from invoices i
+ where i.company_id = :company_id and i.id = :id and i.deleted_at is null
+   for update;
+
+-- name: invoice_share :one
+-- Locks an invoice against a change, for what refers to it: a note cannot come between it and its cancellation.
+select id, type, payable_amount + adjusted_by as final_adjusted_amount
+  from invoices
+ where company_id = :company_id and id = :id and deleted_at is null
+   for share;
+
+-- name: invoice_update :exec
+-- Writes the whole draft from a merged body. For a locked row; may break invoices_code_once_a_year.
+with changed as (
+  update invoices i
+     set code = (body ->> 'code')::numeric::bigint,
+         code_year = :code_year::smallint,
+         type = body ->> 'type',
+         is_ready = coalesce((body ->> 'isReady')::boolean, false),
+         issue_date = :issue_date::timestamptz,
+         buyer = body -> 'buyer',
+         supplier = body -> 'supplier',
+         line_items = body -> 'lineItems',
+         invoice_level_allowance_charge = nullif(body -> 'invoiceLevelAllowanceCharge', 'null'),
+         currency_code = coalesce(body ->> 'currencyCode', 'MYR'),
+         exchange_rate = (body ->> 'exchangeRate')::numeric,
+         net_amount = :net_amount::numeric,
+         excluding_tax = :excluding_tax::numeric,
+         including_tax = :including_tax::numeric,
+         payable_amount = :payable_amount::numeric,
+         updated_at = clock_timestamp()
+    from (select :body::jsonb as body) request
+   where i.company_id = :company_id and i.id = :id
+  returning i.id
+)
+insert into events (company_id, type, data)
+select :company_id::bigint, 'invoice.updated', jsonb_build_object('invoice_id', id) from changed;
+
+-- name: invoice_delete :exec
+-- Hides a locked invoice and frees its code.
+with hidden as (
+  update invoices
+     set deleted_at = clock_timestamp(), updated_at = clock_timestamp()
+   where company_id = :company_id and id = :id
+  returning id
+), counted as (
+  insert into invoice_counts (company_id, slot, live)
+  select :company_id::bigint, pg_backend_pid() % 8, -1 from hidden
+      on conflict (company_id, slot) do update set live = invoice_counts.live - 1
+)
+insert into events (company_id, type, data)
+select :company_id::bigint, 'invoice.deleted', jsonb_build_object('invoice_id', id) from hidden;
+
+-- name: invoice_export :one
+-- The export object as JSON text, and the full code, by which its file is named.
+select export::text as export, export ->> 'invoiceCodeWithPrefixAndDigits' as full_code
+  from invoice_exports
+ where company_id = :company_id and id = :id;
+
+-- name: invoice_export_batch :one
+-- The export objects of the next :most invoices below :before, newest first: `text` is JSON, parted by commas,
+-- null when there are none; `last` the id to go on below.
+select string_agg(export::text, ',' order by id desc) as text, min(id) as last
+  from (select id, export
+          from invoice_exports
+         where company_id = :company_id and id < :before
+         order by id desc
+         limit :most::bigint) batch;
+
+-- name: issuer_get :one
+-- The company as a document needs it, the number of an invoice of it, and the database's clock.
+select c.name, c.tin_code, c.registration_number, c.registration_type, c.sst_registration_number,
+       c.tourism_tax_registration_number, c.business_activity_description, c.msic_code, c.country, c.state,
+       c.zip_code, c.city, c.address, c.phone, c.email,
+       full_code(
+         case when i.type like '%SELF_BILLED%' then c.setting ->> 'SELF_BILLED_INVOICE_PREFIX'
+              else c.setting ->> 'INVOICE_PREFIX' end,
+         (c.setting ->> 'PREFIX_DIGIT_COUNT')::int, i.code) as number,
+       clock_timestamp() as now
+  from companies c
+  join invoices i on i.company_id = c.id
+ where c.id = :company_id and i.company_id = :company_id and i.id = :id;

@@ -1,0 +1,240 @@
+-- Submissions: calls to the portal, and the documents in them. A statement that takes :fence changes nothing
+-- when the submission has been claimed anew since; then it returns no row.
+
+-- name: submission_insert :one
+-- The intent to send, with the bytes. With a :lease the caller holds it at once; without, a worker takes it.
+insert into submissions (company_id, attempt_key, tin, body, promise, fence, lease_until)
+values (:company_id, :attempt_key, :tin, :body, :promise, 1, clock_timestamp() + :lease::interval)
+returning id, fence;
+
+-- name: submitted_document_insert :value
+-- One document of it. Breaks submitted_documents_one_live_per_invoice when another submission is live.
+with counted as (
+  update invoices
+     set attempts = attempts + 1, status = 'Submitting', updated_at = clock_timestamp()
+   where company_id = :company_id and id = :invoice_id
+), noted as (
+  insert into events (company_id, type, data)
+  values (:company_id, 'invoice.submitting', jsonb_build_object('invoice_id', :invoice_id::bigint))
+)
+insert into submitted_documents (company_id, submission_id, invoice_id, number, document_type, document_version,
+       issued_at, document_hash)
+values (:company_id, :submission_id, :invoice_id, :number, :document_type, :document_version, :issued_at,
+       :document_hash)
+returning id;
+
+-- name: submission_claim :many
+-- Work that is due, of any company: company_id, id, fence, state.
+select company_id, id, fence, state from claim_submissions(:lease::interval, :most::int);
+
+-- name: submission_next_due :value
+-- In how long the next work falls due, as an interval; null when nothing waits.
+select next_due();
+
+-- name: submission_get :one
+select id, state, promise, tin, fence, sends, looks, claims, absent_proofs, submission_uid, first_sent_at, last_sent_at, last_error,
+       clock_timestamp() as now
+  from submissions
+ where company_id = :company_id and id = :id;
+
+-- name: submission_of_invoice :one
+-- The submission that the latest document of an invoice is in, and how both stand.
+select s.id, s.state, s.promise, d.status, d.errors::text as errors, s.last_error::text as last_error
+  from submitted_documents d
+  join submissions s on s.company_id = d.company_id and s.id = d.submission_id
+ where d.company_id = :company_id and s.company_id = :company_id and d.invoice_id = :invoice_id
+ order by d.id desc
+ limit 1;
+
+-- name: submission_send :one
+-- Queued to Sending, before the first byte goes out: what is found Sending later was perhaps sent.
+update submissions
+   set state = 'Sending', sends = sends + 1, absent_proofs = 0, absent_at = null, looks = 0,
+       first_sent_at = coalesce(first_sent_at, clock_timestamp()), last_sent_at = clock_timestamp(),
+       lease_until = clock_timestamp() + :lease::interval, updated_at = clock_timestamp()
+ where company_id = :company_id and id = :id and fence = :fence and state = 'Queued'
+returning tin, body;
+
+-- name: submission_move :value
+-- A result: the next state, the claim given back, and not looked at again before :delay is over.
+update submissions
+   set state = :next,
+       looks = case when state = :next then looks + 1 else 0 end,
+       claims = 0,
+       lease_until = null,
+       not_before = clock_timestamp() + :delay::interval,
+       submission_uid = coalesce(:submission_uid, submission_uid),
+       last_error = :last_error::jsonb,
+       updated_at = clock_timestamp()
+ where company_id = :company_id and id = :id and fence = :fence and state = any (:expected::text[])
+returning pg_notify('submission_moved', format('%s:%s', company_id, id)) is not null;
+
+-- name: submission_absent :one
+-- A proof of absence, if the listing was asked for late enough after the last send and after the former proof.
+-- The second proof decides: `state` is then Queued or NotReceived, by what the caller was told.
+update submissions
+   set absent_proofs = absent_proofs + 1,
+       absent_at = clock_timestamp(),
+       state = case when absent_proofs = 0 then 'Uncertain' when promise = 'pending' then 'Queued' else 'NotReceived' end,
+       looks = 0,
+       claims = 0,
+       lease_until = null,
+       not_before = clock_timestamp() + case when absent_proofs = 0 then :proof_gap::interval else interval '0' end,
+       updated_at = clock_timestamp()
+ where company_id = :company_id and id = :id and fence = :fence and state = 'Uncertain'
+   and last_sent_at + :settle::interval <= :listed_at
+   and (absent_at is null or absent_at + :proof_gap::interval <= :listed_at)
+returning state, pg_notify('submission_moved', format('%s:%s', company_id, id));
+
+-- name: submission_claim_uncertain :many
+-- Claims what else of a company is uncertain and nobody holds: one listing answers for all.
+update submissions
+   set fence = fence + 1, claims = claims + 1, lease_until = clock_timestamp() + :lease::interval
+ where company_id = :company_id
+   and id in (select id
+                from submissions
+               where company_id = :company_id and state = 'Uncertain' and id <> :id
+                 and (lease_until is null or lease_until < clock_timestamp())
+                 for update skip locked)
+returning company_id, id, fence, state;
+
+-- name: submission_documents :many
+-- The documents of a submission, in the order in which their subjects are to be locked.
+select d.id, d.invoice_id, d.adjustment_note_id, d.number, d.document_type, d.issued_at, d.status, d.uuid,
+       d.validated_at, s.tin
+  from submitted_documents d
+  join submissions s on s.company_id = d.company_id and s.id = d.submission_id
+ where d.company_id = :company_id and s.company_id = :company_id and d.submission_id = :submission_id
+ order by d.invoice_id, d.adjustment_note_id;
+
+-- name: subjects_lock :many
+-- Locks the invoices of a submission's documents, always before the submission itself.
+select id
+  from invoices
+ where company_id = :company_id
+   and id in (select invoice_id
+                from submitted_documents
+               where company_id = :company_id and submission_id = :submission_id)
+ order by id
+   for update;
+
+-- name: submitted_document_move :value
+-- What the portal says of a document. No row: it stands where this cannot be. Its invoice follows.
+with moved as (
+  update submitted_documents
+     set status = :next,
+         uuid = coalesce(:uuid, uuid),
+         long_id = coalesce(:long_id, long_id),
+         validation_link = coalesce(:validation_link, validation_link),
+         errors = coalesce(:errors::jsonb, errors),
+         submitted_at = coalesce(:submitted_at::timestamptz, submitted_at),
+         validated_at = coalesce(:validated_at::timestamptz, validated_at),
+         cancelled_at = coalesce(:cancelled_at::timestamptz, cancelled_at,
+                                 case when :next = 'Cancelled' then clock_timestamp() end),
+         cancel_reason = coalesce(:cancel_reason, cancel_reason),
+         cancelling_until = case when :next = 'Cancelled' then null else cancelling_until end,
+         updated_at = clock_timestamp()
+   where company_id = :company_id and id = :id and status = any (:expected::text[])
+  returning id, invoice_id, status
+), followed as (
+  update invoices i
+     set status = :subject_status, updated_at = clock_timestamp()
+    from moved
+   where i.company_id = :company_id and i.id = moved.invoice_id
+), noted as (
+  insert into events (company_id, type, data)
+  select :company_id::bigint, 'invoice.' || lower(:next),
+         jsonb_build_object('invoice_id', invoice_id, 'submitted_document_id', id, 'status', status)
+    from moved
+)
+select id from moved;
+
+-- name: submitted_document_note :exec
+-- What the portal says of a document whose state stays: its own times, and a buyer's wish to reject it.
+update submitted_documents
+   set submitted_at = coalesce(:submitted_at::timestamptz, submitted_at),
+       rejection_requested_at = coalesce(:rejection_requested_at::timestamptz, rejection_requested_at),
+       rejection_reason = coalesce(:rejection_reason, rejection_reason),
+       updated_at = clock_timestamp()
+ where company_id = :company_id and id = :id;
+
+-- name: evidence_insert :exec
+-- A uuid that the portal showed for a submission. Asks no fence: who saw it writes it down.
+insert into portal_evidence (company_id, submission_id, uuid, number, submission_uid, via)
+values (:company_id, :submission_id, :uuid, :number, :submission_uid, :via)
+    on conflict do nothing;
+
+-- name: evidence_of :many
+select uuid, number, submission_uid, via
+  from portal_evidence
+ where company_id = :company_id and submission_id = :submission_id;
+
+-- name: uuid_owned :value
+-- True when another submission of the company has a document of this uuid.
+select true
+  from submitted_documents
+ where company_id = :company_id and uuid = :uuid and submission_id <> :submission_id;
+
+-- name: submitted_document_page :value
+-- The records of an invoice's submitted documents, newest first, as JSON text.
+select coalesce(json_agg(r order by r.id desc), '[]')
+  from submitted_document_records r
+ where company_id = :company_id and invoice_id = :invoice_id;
+
+-- name: submitted_document_get :value
+select to_json(r)
+  from submitted_document_records r
+ where company_id = :company_id and invoice_id = :invoice_id and id = :id;
+
+-- name: submitted_document_latest :one
+-- The latest document of an invoice that the portal did not refuse outright, and the database's clock.
+select id, submission_id, status, uuid, submitted_at, cancel_fence, cancelling_until, clock_timestamp() as now
+  from submitted_documents
+ where company_id = :company_id and invoice_id = :invoice_id and status <> 'Rejected'
+ order by id desc
+ limit 1;
+
+-- name: cancellation_begin :value
+-- Written before the portal is asked; returns the fence. For a document whose invoice is locked.
+update submitted_documents
+   set cancel_fence = cancel_fence + 1, cancelling_until = clock_timestamp() + :lease::interval,
+       cancel_reason = :reason, updated_at = clock_timestamp()
+ where company_id = :company_id and id = :id and status in ('Submitted', 'Valid')
+returning cancel_fence;
+
+-- name: cancellation_end :value
+-- The portal did not cancel. No row: somebody else took it over.
+update submitted_documents
+   set cancelling_until = null, cancel_reason = null, updated_at = clock_timestamp()
+ where company_id = :company_id and id = :id and cancel_fence = :fence and status <> 'Cancelled'
+returning pg_notify('submission_moved', format('%s:%s', company_id, submission_id)) is not null;
+
+-- name: cancellation_claim :many
+-- Cancellations without a result, of any company: company_id, id, cancel_fence.
+select company_id, id, cancel_fence from claim_cancellations(:lease::interval, :most::int);
+
+-- name: cancellation_get :one
+select d.id, d.submission_id, d.invoice_id, d.uuid, d.status, d.cancelling_until, d.cancel_reason, s.tin
+  from submitted_documents d
+  join submissions s on s.company_id = d.company_id and s.id = d.submission_id
+ where d.company_id = :company_id and s.company_id = :company_id and d.id = :id;
+
+-- name: pause_set :exec
+-- The portal asked a client id of ours to wait. Belongs to no company: all share the client id.
+insert into portal_pauses (client_id, operation, until)
+values (:client_id, :operation, clock_timestamp() + :pause::interval)
+    on conflict (client_id, operation) do update set until = greatest(portal_pauses.until, excluded.until);
+
+-- name: pause_left :value
+-- How long the operation has still to wait; null when it need not.
+select until - clock_timestamp()
+  from portal_pauses
+ where client_id = :client_id and operation = :operation and until > clock_timestamp();
+
+-- name: submission_moved_notify :exec
+-- Wakes those who wait for a submission.
+select pg_notify('submission_moved', format('%s:%s', :company_id::bigint, :id::bigint));
+
+-- name: work_due_notify :exec
+-- Wakes the workers of every process.
+select pg_notify('submission_due', '');

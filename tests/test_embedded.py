@@ -1,0 +1,309 @@
+"""The embedded PostgreSQL keeps what was committed, whoever is killed, and says what to do when it cannot start."""
+import asyncio
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from service.embedded import postgres
+from service.embedded_programs import EmbeddedError, Programs, account_for, find_programs, launch, reaching
+from service.embedded_server import until
+
+ROOT = Path(__file__).parents[1]
+#: A process of ours that runs the database until its input says so.
+OWNER = """
+import asyncio, sys
+from service.embedded import postgres
+
+async def main():
+    async with postgres(sys.argv[1]) as url:
+        print(url, flush=True)
+        await asyncio.to_thread(sys.stdin.readline)
+
+asyncio.run(main())
+"""
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A data directory that a process made and left in good order."""
+    directory = tmp_path_factory.mktemp("made") / "pg"
+    owner = started_owner(directory)
+    read_url(owner)
+    assert ended(owner) == 0
+    return directory
+
+
+@pytest.fixture
+def data(made, tmp_path):
+    subprocess.run(["cp", "-a", made, tmp_path / "pg"], check=True)
+    return tmp_path / "pg"
+
+
+def started_owner(directory):
+    return subprocess.Popen([sys.executable, "-c", OWNER, directory], cwd=ROOT, text=True,
+                            stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+
+def read_url(owner):
+    return owner.stdout.readline().strip()
+
+
+def told_to_end(owner):
+    owner.stdin.write("\n")
+    owner.stdin.flush()
+
+
+def ended(owner):
+    """Its exit status. It ends at the end of its input, when it has not been told before."""
+    owner.communicate(timeout=30)
+    return owner.returncode
+
+
+def killed(owner):
+    owner.kill()
+    owner.communicate(timeout=30)
+
+
+async def query(url, text):
+    connection = await asyncpg.connect(url)
+    try:
+        return await connection.fetchval(text)
+    finally:
+        await connection.close()
+
+
+def postmaster(data):
+    return int((data / "cluster" / "postmaster.pid").read_text().split()[0])
+
+
+# A cluster and its server
+
+
+async def test_a_new_cluster_is_durable_utf8_and_closed_to_others(tmp_path):
+    data = tmp_path / "deep" / "pg"
+    async with postgres(data) as url:
+        shown = [await query(url, f"show {name}") for name in
+                 ("fsync", "full_page_writes", "data_checksums", "server_encoding", "timezone", "listen_addresses",
+                  "unix_socket_directories", "password_encryption")]
+        assert shown == ["on", "on", "on", "UTF8", "UTC", "127.0.0.1", "", "scram-sha-256"]
+        assert await query(url, "select current_database()") == "einvoice"
+        assert await query(url, "select lower('ÄÖ') || (select string_agg(c, '' order by c) from "
+                                "(values ('a'), ('B'), ('é')) v (c))") == "äöBaé"
+        modes = [(data / name).stat().st_mode & 0o777 for name in ("", "cluster", "url", "cluster/superuser_password")]
+        assert modes == [0o700, 0o700, 0o600, 0o600]
+        with pytest.raises(asyncpg.InvalidPasswordError):
+            await query(url.replace("@", "x@"), "select 1")
+
+
+async def test_what_was_stored_is_there_at_the_next_start(data):
+    async with postgres(data) as url:
+        await query(url, "create table kept as select 42 as answer")
+    async with postgres(data) as url:
+        assert await query(url, "select answer from kept") == 42
+
+
+async def test_the_server_is_gone_after_the_last_use(data):
+    async with postgres(data) as url:
+        pass
+    with pytest.raises(OSError):
+        await query(url, "select 1")
+
+
+async def test_a_terminal_interrupt_does_not_reach_the_server(data):
+    async with postgres(data):
+        assert os.getpgid(postmaster(data)) != os.getpgid(0)
+
+
+# Several processes
+
+
+async def test_a_second_process_joins_and_leaves_the_server_running(data):
+    async with postgres(data) as url:
+        second = started_owner(data)
+        assert read_url(second) == url
+        assert ended(second) == 0
+        assert await query(url, "select 1") == 1
+
+
+async def test_an_owner_waits_for_those_who_joined(data):
+    owner = started_owner(data)
+    read_url(owner)
+    async with postgres(data) as url:
+        told_to_end(owner)
+        assert await until(lambda: not (data / "url").exists(), 10)  # it is stopping
+        assert await query(url, "select 1") == 1
+    assert ended(owner) == 0
+
+
+async def test_two_that_start_at_once_share_one_server(data):
+    first, second = started_owner(data), started_owner(data)
+    assert read_url(first) == read_url(second) != ""
+    told_to_end(first)
+    told_to_end(second)
+    assert ended(first) == ended(second) == 0
+
+
+async def test_one_that_comes_while_the_owner_stops_starts_its_own(data):
+    owner = started_owner(data)
+    old = read_url(owner)
+    async with postgres(data):
+        told_to_end(owner)
+        assert await until(lambda: not (data / "url").exists(), 10)
+        third = started_owner(data)
+    assert read_url(third) not in ("", old)
+    assert ended(owner) == ended(third) == 0
+
+
+# Killed
+
+
+async def test_a_commit_outlives_the_kill_of_its_process(data):
+    owner = started_owner(data)
+    url = read_url(owner)
+    await query(url, "create table kept as select 42 as answer")
+    killed(owner)
+    async with postgres(data) as again:
+        assert await query(again, "select answer from kept") == 42
+        with pytest.raises((OSError, asyncpg.PostgresError)):
+            await query(url, "select 1")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the next start ends it")
+async def test_a_server_ends_with_its_killed_process(data):
+    owner, gone = started_owner(data), asyncio.Event()
+    connection = await asyncpg.connect(read_url(owner))
+    connection.add_termination_listener(lambda _: gone.set())
+    killed(owner)
+    await asyncio.wait_for(gone.wait(), 10)
+
+
+async def test_an_orphan_is_ended_before_the_next_server_starts(data):
+    programs, account = find_programs(), account_for(data / "cluster")
+    orphan = launch([programs.bin / "postgres", "--listen_addresses=", "--unix_socket_directories=",
+                     "-D", data / "cluster"], reaching(account, programs, data))
+    try:
+        assert await until((data / "cluster" / "postmaster.pid").exists, 10)
+        async with postgres(data) as url:
+            assert await query(url, "select 1") == 1
+            assert orphan.poll() is not None
+    finally:
+        killed(orphan)
+
+
+async def test_a_commit_outlives_the_kill_of_the_server(data):
+    async with postgres(data) as url:
+        await query(url, "create table kept as select 42 as answer")
+        os.kill(postmaster(data), signal.SIGKILL)
+    async with postgres(data) as url:
+        assert await query(url, "select answer from kept") == 42
+
+
+async def test_a_cluster_whose_making_was_killed_is_made_anew(tmp_path):
+    owner = started_owner(tmp_path / "pg")
+    assert await until(lambda: list((tmp_path / "pg").glob("making-*/cluster/base")), 30)
+    killed(owner)
+    assert not (tmp_path / "pg" / "cluster").exists()
+    async with postgres(tmp_path / "pg") as url:
+        assert await query(url, "select current_database()") == "einvoice"
+        assert not list((tmp_path / "pg").glob("making-*"))
+
+
+@pytest.mark.parametrize("alive", [False, True], ids=["of the dead", "of a stranger"])
+async def test_a_stale_pid_file_does_not_keep_the_server_from_starting(data, alive):
+    async with postgres(data):
+        pid_file = (data / "cluster" / "postmaster.pid").read_text()
+    stranger = launch(["sleep", "60"], account_for(data))
+    try:
+        if not alive:
+            killed(stranger)
+        (data / "cluster" / "postmaster.pid").write_text(pid_file.replace(pid_file.split()[0], str(stranger.pid), 1))
+        async with postgres(data) as url:
+            assert await query(url, "select 1") == 1
+        assert alive == (stranger.poll() is None)
+    finally:
+        killed(stranger)
+
+
+# Users
+
+
+async def test_a_closed_parent_directory_does_not_matter(tmp_path):
+    """A clone in a directory that `mktemp -d` made, for root, who becomes another user, and for a user."""
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o700)
+    async with postgres(closed / "checkout" / "pg") as url:
+        assert await query(url, "select 1") == 1
+    owner = (closed / "checkout" / "pg" / "cluster").stat().st_uid
+    assert owner == os.geteuid() if os.geteuid() else owner != 0
+    assert closed.stat().st_mode & 0o777 == 0o700
+
+
+def test_root_keeps_no_right_that_it_can_do_without():
+    directory = Path(tempfile.mkdtemp())
+    try:
+        (directory / "postgres").write_text("#!/bin/sh\necho here\n")
+        (directory / "postgres").chmod(0o755)
+        programs, account = Programs(directory, 18, "here\n"), account_for(directory)
+        rights = []
+        for mode in (0o755, 0o700):
+            directory.chmod(mode)
+            reached = reaching(account, programs, directory)
+            rights.append(reached and reached.reads_all)
+        assert rights == ([None, None] if account is None else [False, True])
+    finally:
+        shutil.rmtree(directory)
+
+
+async def test_a_directory_of_somebody_else_is_refused(data):
+    if os.geteuid() == 0:
+        os.chown(data / "cluster", 0, 0)
+    else:
+        data.chmod(0)
+    try:
+        with pytest.raises(EmbeddedError, match="start as "):
+            async with postgres(data):
+                pass
+    finally:
+        data.chmod(0o700)
+
+
+# What a person is told
+
+
+async def test_data_of_another_major_version_names_that_version(data):
+    (data / "cluster" / "PG_VERSION").write_text("9\n")
+    with pytest.raises(EmbeddedError, match="made by PostgreSQL 9, which is not installed .there is: .*18"):
+        async with postgres(data):
+            pass
+
+
+async def test_a_directory_that_lost_its_version_is_not_taken_for_a_cluster(data):
+    (data / "cluster" / "PG_VERSION").unlink()
+    with pytest.raises(EmbeddedError, match="not a PostgreSQL data directory any more"):
+        async with postgres(data):
+            pass
+
+
+async def test_a_failed_start_shows_the_log_and_frees_the_directory(data):
+    configuration = data / "cluster" / "postgresql.conf"
+    good = configuration.read_text()
+    configuration.write_text(good + "nonsense = 1\n")
+    with pytest.raises(EmbeddedError, match='unrecognized configuration parameter "nonsense"'):
+        async with postgres(data):
+            pass
+    configuration.write_text(good)
+    async with postgres(data) as url:
+        assert await query(url, "select 1") == 1
+
+
+async def test_an_error_of_the_user_of_the_database_passes_unchanged(data):
+    with pytest.raises(FileNotFoundError):
+        async with postgres(data):
+            raise FileNotFoundError

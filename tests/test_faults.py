@@ -1,0 +1,175 @@
+"""A portal that is down, slow, or loses its answer: the caller is told, the document locked, the truth found, nothing sent twice."""
+
+import asyncio
+
+import pytest
+from conftest import until
+from kit import created, documents, invoice, reaches, record, submitted
+
+FAILED = "Failed to submit, please try again"
+
+#: The portal took the document, and its answer did not arrive whole.
+TAKEN = [
+    ("accept_then_drop", {}),
+    ("error_after", {"status": 500}),
+    ("error_after", {"status": 503}),
+    ("slow", {"seconds": 3}),
+    ("drip", {"seconds": 3}),
+    ("truncate", {}),
+    ("html", {"processed": True}),
+    ("garbage", {}),
+    ("neither", {}),
+]
+#: The portal did not take it, and did not say so.
+NOT_TAKEN = [
+    ("drop", {}),
+    ("error_before", {"status": 503}),
+    ("html", {}),
+    ("redirect", {}),
+    ("garbage", {"processed": False}),
+    ("neither", {"processed": False}),
+]
+#: The portal certainly did not take it.
+UNSENT = [
+    ("submit", "throttle", {"retry_after": 1}),
+    ("login", "error_before", {}),
+    ("login", "throttle", {"retry_after": 1}),
+    ("login", "drop", {}),
+]
+
+
+@pytest.mark.parametrize("kind, members", TAKEN)
+async def test_a_lost_answer_is_found_and_nothing_sent_twice(api, sandbox, kind, members):
+    await sandbox.fault("submit", kind, **members)
+    id = await created(api)
+    status, body = await submitted(api, id)
+    assert status == 400 and body["message"] == FAILED and body["errors"][0]["code"] == "OutcomeUnknown"
+    await until(lambda: record(api, id), lambda found: found["status"] == "Valid")
+    assert len(await sandbox.ledger()) == 1
+
+
+@pytest.mark.parametrize("kind, members", NOT_TAKEN)
+async def test_what_never_arrived_is_let_go_after_two_proofs(api, owner, sandbox, kind, members):
+    await sandbox.fault("submit", kind, **members)
+    id = await created(api)
+    assert (await submitted(api, id))[0] == 400
+    await until(lambda: record(api, id), lambda found: found["status"] == "Draft")
+    assert await owner.fetchval("select absent_proofs from submissions") == 2
+    assert (await documents(api, id))[0]["errors"][0]["code"] == "NotReceived"
+    assert (await submitted(api, id))[0] == 200
+    await reaches(api, id, "Valid")
+    assert len(await sandbox.ledger()) == 1
+
+
+@pytest.mark.parametrize("operation, kind, members", UNSENT)
+async def test_what_was_certainly_not_sent_leaves_a_draft_at_once(api, sandbox, operation, kind, members):
+    await sandbox.fault(operation, kind, **members)
+    id = await created(api)
+    status, body = await submitted(api, id)
+    assert status == 400 and body["message"] == FAILED and body["errors"]
+    assert (await record(api, id))["status"] == "Draft"
+    assert not await sandbox.ledger()
+
+
+async def test_a_portal_that_is_down_refuses_at_once_and_is_used_again_when_it_is_back(api, start, company, sandbox):
+    down = await start(company, PORTAL_API_BASE="http://127.0.0.1:9", PORTAL_IDENTITY_BASE="http://127.0.0.1:9")
+    id = await created(down)
+    status, body = await submitted(down, id)
+    assert status == 400 and body["errors"][0]["code"] == "PortalUnreachable"
+    assert (await record(down, id))["status"] == "Draft"
+    assert (await submitted(api, id))[0] == 200
+    await reaches(api, id, "Valid")
+
+
+async def test_a_document_of_unknown_outcome_is_locked(start, company, sandbox):
+    api = await start(company, background=False)
+    await sandbox.fault("submit", "accept_then_drop")
+    id = await created(api)
+    await submitted(api, id)
+    found = await record(api, id)
+    assert found["status"] == "Submitting" and found["is_submitted_to_portal"] is True
+    async with api.put(f"/api/invoices/{id}", json={"isReady": True}) as response:
+        assert response.status == 403
+    async with api.delete(f"/api/invoices/{id}") as response:
+        assert response.status == 403
+    async with api.post(f"/api/invoices/{id}/cancel-latest-invoice-submitted") as response:
+        assert response.status == 409
+
+
+async def test_a_repeated_submit_joins_the_unknown_attempt(api, sandbox):
+    await sandbox.settings(search_lag_seconds=1)
+    await sandbox.fault("submit", "accept_then_drop")
+    id = await created(api)
+    assert (await submitted(api, id))[0] == 400
+    answers = await asyncio.gather(*[submitted(api, id) for _ in range(5)])
+    assert {status for status, _ in answers} <= {200, 400}
+    await until(lambda: record(api, id), lambda found: found["status"] in ("Valid", "Draft"))
+    assert len(await sandbox.ledger()) == 1
+
+
+async def test_a_wait_for_an_attempt_without_outcome_ends(start, company, sandbox):
+    api = await start(company, background=False, SUBMIT_WAIT_SECONDS="0.3")
+    await sandbox.fault("submit", "accept_then_drop")
+    id = await created(api)
+    await submitted(api, id)
+    status, body = await submitted(api, id)
+    assert status == 400 and body["errors"][0]["code"] == "OutcomeUnknown"
+
+
+async def test_a_false_absence_ends_in_the_portals_own_refusal_of_the_same_bytes(start, company, sandbox):
+    """The settling time is too short for this portal: the frozen bytes are the net below."""
+    api = await start(company, PORTAL_SETTLE_SECONDS="0.1", PORTAL_PROOF_GAP_SECONDS="0.05")
+    await sandbox.settings(search_lag_seconds=2)
+    await sandbox.fault("submit", "accept_then_drop")
+    async with api.post("/api/invoices", json=invoice(submitImmediately=True)) as response:
+        id = (await response.json())["data"]["id"]
+    await until(lambda: record(api, id), lambda found: found["status"] == "Valid")
+    assert len(await sandbox.ledger()) == 1
+    assert (await sandbox.calls())["answers"]["submit"].get("422", 0) >= 1
+
+
+async def test_a_duplicate_answer_never_makes_a_document_invalid(api, sandbox):
+    await sandbox.fault("submit", "duplicate", retry_after=1)
+    id = await created(api)
+    status, _ = await submitted(api, id)
+    assert status == 400
+    assert (await record(api, id))["status"] in ("Submitting", "Draft")
+    await until(lambda: record(api, id), lambda found: found["status"] == "Draft")
+
+
+async def test_an_expired_token_costs_one_login_and_no_second_document(api, sandbox):
+    await sandbox.fault("submit", "unauthorized")
+    id = await created(api)
+    assert (await submitted(api, id))[0] == 200
+    await reaches(api, id, "Valid")
+    assert len(await sandbox.ledger()) == 1
+
+
+async def test_one_listing_resolves_every_unknown_submission_of_a_company(api, sandbox):
+    await sandbox.fault("submit", "accept_then_drop", times=10)
+    ids = [await created(api) for _ in range(10)]
+    await asyncio.gather(*[submitted(api, id) for id in ids])
+    for id in ids:
+        await until(lambda id=id: record(api, id), lambda found: found["status"] == "Valid")
+    assert len(await sandbox.ledger()) == 10
+
+
+async def test_a_submission_that_is_unknown_for_a_while_after_the_receipt_is_polled_on(api, sandbox):
+    await sandbox.settings(not_found_seconds=1)
+    id = await created(api)
+    assert (await submitted(api, id))[0] == 200
+    await until(lambda: record(api, id), lambda found: found["status"] == "Valid")
+
+
+async def test_a_buyers_rejection_and_a_cancellation_elsewhere_are_seen(start, company, sandbox):
+    api = await start(company, PORTAL_RECHECK_SECONDS="0.1")
+    id = await created(api)
+    await submitted(api, id)
+    await reaches(api, id, "Valid")
+    (document,) = await documents(api, id)
+    await sandbox.reject(document["uuid"], "Never ordered")
+    found = await until(lambda: documents(api, id), lambda found: found[0]["rejection_requested_at"])
+    assert found[0]["rejection_reason"] == "Never ordered" and found[0]["status"] == "Valid"
+    await sandbox.cancel(document["uuid"], "By hand")
+    await until(lambda: record(api, id), lambda found: found["status"] == "Cancelled")
+    assert (await documents(api, id))[0]["cancel_reason"] == "By hand"
