@@ -1,0 +1,163 @@
+"""kill -9 at bad moments: what was acknowledged is there, what was under way is resolved, nothing is sent twice."""
+
+import asyncio
+import json
+import re
+
+import aiohttp
+import pytest
+from conftest import until
+from kit import created, documents, invoice, now, record, submitted
+from processes import Service, free_port
+
+
+@pytest.fixture
+async def service(environment, tmp_path):
+    """A running process of the service on the test's database and sandbox."""
+    process = Service(environment, tmp_path / "service.log")
+    await process.start()
+    yield process
+    await process.stop()
+
+
+@pytest.fixture
+async def client(service, company):
+    async with aiohttp.ClientSession(service.base, headers={"X-API-Key": company.key}) as session:
+        yield session
+
+
+async def test_killed_after_the_portal_took_it_and_before_it_was_recorded(service, client, sandbox):
+    await sandbox.fault("submit", "slow", seconds=2)
+    id = await created(client)
+    answer = asyncio.create_task(submitted(client, id))
+    await until(sandbox.ledger)
+    await service.kill()
+    with pytest.raises(aiohttp.ClientError):
+        await answer
+    await service.start()
+    assert (await record(client, id))["status"] == "Submitting"
+    await until(lambda: record(client, id), lambda found: found["status"] == "Valid")
+    assert len(await sandbox.ledger()) == 1
+    assert [document["status"] for document in await documents(client, id)] == ["Valid"]
+
+
+async def test_killed_before_the_portal_took_it(service, client, sandbox):
+    await sandbox.fault("submit", "slow_before", seconds=600)
+    id = await created(client)
+    answer = asyncio.create_task(submitted(client, id))
+    await until(sandbox.calls, lambda calls: calls["calls"].get("submit"))
+    await service.kill()
+    with pytest.raises(aiohttp.ClientError):
+        await answer
+    await service.start()
+    await until(lambda: record(client, id), lambda found: found["status"] == "Draft")
+    assert not await sandbox.ledger()
+    assert (await submitted(client, id))[0] == 200
+
+
+async def test_killed_while_cancelling(service, client, sandbox):
+    id = await created(client)
+    await submitted(client, id)
+    await until(lambda: record(client, id), lambda found: found["status"] == "Valid")
+    await sandbox.fault("state", "slow", seconds=2)
+    answer = asyncio.create_task(client.post(f"/api/invoices/{id}/cancel-latest-invoice-submitted"))
+    await until(sandbox.ledger, lambda listed: listed[0]["status"] == "Cancelled")
+    await service.kill()
+    with pytest.raises(aiohttp.ClientError):
+        await answer
+    await service.start()
+    await until(lambda: record(client, id), lambda found: found["status"] == "Cancelled")
+
+
+async def test_two_processes_submit_one_invoice_fifty_times(service, client, environment, company, sandbox, tmp_path):
+    other = Service(environment, tmp_path / "other.log")
+    await other.start()
+    try:
+        async with aiohttp.ClientSession(other.base, headers={"X-API-Key": company.key}) as second:
+            id = await created(client)
+            answers = await asyncio.gather(*[submitted(each, id) for each in [client, second] * 25])
+            assert {status for status, _ in answers} == {200}
+            await until(lambda: record(client, id), lambda found: found["status"] == "Valid")
+    finally:
+        await other.stop()
+    assert len(await sandbox.ledger()) == 1
+
+
+async def test_two_processes_submit_fifty_times_what_loses_its_answer(service, client, environment, company, sandbox, tmp_path):
+    await sandbox.fault("submit", "accept_then_drop")
+    other = Service(environment, tmp_path / "other.log")
+    await other.start()
+    try:
+        async with aiohttp.ClientSession(other.base, headers={"X-API-Key": company.key}) as second:
+            id = await created(client)
+            await asyncio.gather(*[submitted(each, id) for each in [client, second] * 25])
+            await until(lambda: record(client, id), lambda found: found["status"] == "Valid")
+    finally:
+        await other.stop()
+    assert len(await sandbox.ledger()) == 1
+
+
+async def test_killed_again_and_again_under_load(service, client, sandbox):
+    """Each acknowledged invoice is there, each comes to its end, and the portal has one document of each."""
+    acknowledged, stop = [], asyncio.Event()
+
+    async def create():
+        while not stop.is_set():
+            try:
+                async with client.post("/api/invoices", json=invoice(submitImmediately=True)) as response:
+                    if response.status == 201:
+                        acknowledged.append((await response.json())["data"]["id"])
+            except aiohttp.ClientError:
+                await asyncio.sleep(0.02)
+
+    writers = [asyncio.create_task(create()) for _ in range(4)]
+    for round in range(1, 5):
+        await until(lambda least=round * 15: _reached(acknowledged, least), seconds=40)
+        await service.kill()
+        await service.start()
+    stop.set()
+    await asyncio.gather(*writers)
+    for id in acknowledged:
+        await until(lambda id=id: record(client, id), lambda found: found["status"] == "Valid", seconds=40)
+    numbers = [entry["number"] for entry in await sandbox.ledger()]
+    assert len(numbers) == len(set(numbers)) >= len(acknowledged)
+
+
+async def _reached(acknowledged, least):
+    return len(acknowledged) >= least
+
+
+async def test_sigterm_lets_a_request_finish(service, client, sandbox):
+    await sandbox.fault("submit", "slow", seconds=1)
+    id = await created(client)
+    answer = asyncio.create_task(submitted(client, id))
+    await until(sandbox.ledger)
+    assert await service.stop() == 0
+    assert (await answer)[0] == 200
+
+
+async def test_with_nothing_configured_all_is_there_after_kill_9(tmp_path):
+    """The embedded PostgreSQL, the sandbox and the demo company come with the one command, and stay."""
+    environment = {"DATABASE_URL": "", "DATA_DIR": str(tmp_path / "data"), "SANDBOX_PORT": str(free_port()), "SANDBOX_PROCESSING_SECONDS": "0.1", "PORTAL_POLL_SECONDS": "0.1"}
+    service = Service(environment, tmp_path / "service.log")
+    await service.start()
+    printed = await until(lambda: _printed(service), lambda text: "export KEY=" in text)
+    key = re.search(r"export KEY=(\S+)", printed)[1]
+    try:
+        async with aiohttp.ClientSession(service.base, headers={"X-API-Key": key}) as client:
+            draft, sent = await created(client), await created(client, issueDateTime=now())
+            assert (await submitted(client, sent))[0] == 200
+            await service.kill()
+            await service.start()
+            assert (await record(client, draft))["status"] == "Draft"
+            await until(lambda: record(client, sent), lambda found: found["status"] == "Valid")
+            (document,) = await documents(client, sent)
+            async with client.get(document["validation_link"]) as page:
+                assert page.status == 200
+    finally:
+        assert await service.stop() == 0
+    assert json.loads((tmp_path / "data" / "demo-company.json").read_text())["id"] == 1
+
+
+async def _printed(service):
+    return service.output()
