@@ -13,6 +13,8 @@ log = logging.getLogger(__name__)
 
 AT_ONCE = 8  # submissions that one process works on
 LONGEST_SLEEP = 5.0  # seconds; news of work can be missed
+SHORTEST_SLEEP = 0.02  # what is due at once may be in somebody else's hands
+MOST_CLAIMS = 5  # without a result: what then still ends no claim may be what ends the process, and goes to a person
 STOP_SECONDS = 25  # that what is under way may take when the process stops
 
 #: state of a claimed submission -> its flow
@@ -35,8 +37,8 @@ class Worker:
         while not self._stopping:
             self._desk.due.clear()
             try:
-                busy = await self._claim()
-                await self._sleep(busy)
+                await self._claim()
+                await self._sleep()
             except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as fault:
                 log.warning("worker: %s", fault)
                 await asyncio.sleep(0.5)
@@ -48,21 +50,20 @@ class Worker:
         await self._desk.finish(STOP_SECONDS)
 
     async def _claim(self):
-        """Starts what is due, as much as there is room for. True when there may be more."""
+        """Starts what is due, as much as there is room for."""
         room = AT_ONCE - len(self._desk.tasks)
         if room <= 0:
-            return False
+            return
         lease = self._desk.config.portal_lease
         async with self._desk.database.across() as conn:
             rows = await sql.submission_claim(conn, lease=lease, most=room)
             stuck = await sql.cancellation_claim(conn, lease=lease, most=room)
         for row in rows:
-            claim = Claim(row["company_id"], row["id"], row["fence"])
-            self._desk.spawn(self._work(FLOWS[row["state"]], claim))
+            flow = FLOWS[row["state"]] if row["claims"] <= MOST_CLAIMS else send.give_up
+            self._desk.spawn(self._work(flow, Claim(row["company_id"], row["id"], row["fence"])))
         for row in stuck:
             cancellation = cancel.Cancellation(row["company_id"], row["id"], row["cancel_fence"])
             self._desk.spawn(self._work(cancel.resume, cancellation))
-        return len(rows) == room
 
     async def _work(self, flow, claim):
         try:
@@ -72,13 +73,13 @@ class Worker:
         finally:
             self._desk.due.set()
 
-    async def _sleep(self, busy):
-        """Until news, or the next work falls due."""
-        if busy and len(self._desk.tasks) < AT_ONCE:
-            return
-        async with self._desk.database.across() as conn:
-            due = await sql.submission_next_due(conn)
-        seconds = LONGEST_SLEEP if due is None else min(LONGEST_SLEEP, max(0.02, due.total_seconds()))
+    async def _sleep(self):
+        """Until news, or until the next work falls due that there is room for."""
+        seconds = LONGEST_SLEEP
+        if len(self._desk.tasks) < AT_ONCE:
+            async with self._desk.database.across() as conn:
+                due = await sql.submission_next_due(conn)
+            seconds = seconds if due is None else min(seconds, max(SHORTEST_SLEEP, due.total_seconds()))
         try:
             async with asyncio.timeout(seconds):
                 await self._desk.due.wait()

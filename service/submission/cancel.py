@@ -83,6 +83,7 @@ async def _carry_out(desk, cancellation):
     try:
         await desk.portal.cancel(doc["tin"], doc["uuid"], doc["cancel_reason"])
     except PortalError as why:
+        await desk.heed(why, "cancel")
         return await resolve(desk, cancellation, doc, why)
     await _cancelled(desk, cancellation, None)
     return None

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 
 from service.config import Config
 from service.db import Database, Keeper
-from service.portal.client import Portal
+from service.portal.client import Portal, Throttled
+from service.statements import sql
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +64,14 @@ class Desk:
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
         return task
+
+    async def heed(self, why, operation):
+        """Where the portal asked to wait, all that use our client id wait with this operation."""
+        if isinstance(why, Throttled):
+            async with self.database.across() as conn:
+                await sql.pause_set(
+                    conn, client_id=self.config.portal_client_id, operation=operation, pause=why.retry_after
+                )
 
     async def finish(self, seconds):
         """Waits for the work under way. What is not done by then is found again in the database."""

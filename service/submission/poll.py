@@ -52,6 +52,7 @@ def interval(config, looks):
 
 async def _not_told(desk, claim, row, why):
     """The portal could not be asked, or does not know the submission, which it may not for a while."""
+    await desk.heed(why, "submission")
     unknown = isinstance(why, Refused) and why.status == 404
     if unknown and row["now"] - row["last_sent_at"] > GIVE_UP:
         return await record.move(desk, claim, ["Accepted"], "NeedsPerson", error={"code": "NotFound", "message": str(why)})

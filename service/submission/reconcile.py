@@ -65,6 +65,7 @@ async def _look(desk, open_ones):
     try:
         listing = await desk.portal.search(open_ones[0][1]["tin"], since, listed_at + CLOCKS_APART)
     except PortalError as why:
+        await desk.heed(why, "search")
         for claim, row in open_ones:
             await _not_listed(desk, claim, row, why)
         return

@@ -109,8 +109,7 @@ async def _refused(desk, claim, why):
 
 async def _unsent(desk, claim, row, why, state):
     """Certainly not received. Who was told it will be done is kept waiting; who is told it failed is let go."""
-    if isinstance(why, Throttled):
-        await _pause(desk, why.retry_after)
+    await desk.heed(why, "submit")
     if row["promise"] == "pending":
         return await record.move(desk, claim, [state], "Queued", delay=_patience(desk, row, why), error=_error(why))
     return await close_unreceived(desk, claim, [state], _error(why))
@@ -132,10 +131,10 @@ def _patience(desk, row, why):
     return min(LONGEST_RETRY, desk.config.portal_retry * 2 ** min(row["looks"], 10))
 
 
-async def _pause(desk, pause):
-    """The portal asks a client id to wait, so all that use it wait."""
-    async with desk.database.across() as conn:
-        await sql.pause_set(conn, client_id=desk.config.portal_client_id, operation="submit", pause=pause)
+async def give_up(desk, claim):
+    """A submission that was claimed again and again without a result: a person has to look."""
+    error = {"code": "NeedsPerson", "path": "", "message": "It was tried several times and gave no result."}
+    await record.move(desk, claim, ["Queued", "Sending", "Uncertain", "Accepted"], "NeedsPerson", error=error)
 
 
 #: class of failure -> the code that our callers see.

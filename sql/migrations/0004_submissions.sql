@@ -114,7 +114,7 @@ create policy across_companies on submitted_documents to einvoice_across using (
 grant select, update on submissions, submitted_documents to einvoice_across;
 
 create function claim_submissions(lease interval, most int)
-  returns table (company_id bigint, id bigint, fence bigint, state text)
+  returns table (company_id bigint, id bigint, fence bigint, state text, claims int)
   volatile security definer set search_path = pg_catalog, public language sql
   begin atomic
     with due as (
@@ -131,7 +131,7 @@ create function claim_submissions(lease interval, most int)
        set fence = s.fence + 1, claims = s.claims + 1, lease_until = clock_timestamp() + lease
       from due
      where s.company_id = due.company_id and s.id = due.id
-    returning s.company_id, s.id, s.fence, s.state;
+    returning s.company_id, s.id, s.fence, s.state, s.claims;
   end;
 alter function claim_submissions(interval, int) owner to einvoice_across;
 revoke all on function claim_submissions(interval, int) from public;

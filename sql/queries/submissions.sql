@@ -24,8 +24,8 @@ values (:company_id, :submission_id, :invoice_id, :number, :document_type, :docu
 returning id;
 
 -- name: submission_claim :many
--- Work that is due, of any company: company_id, id, fence, state.
-select company_id, id, fence, state from claim_submissions(:lease::interval, :most::int);
+-- Work that is due, of any company: company_id, id, fence, state, and how often it was claimed without a result.
+select company_id, id, fence, state, claims from claim_submissions(:lease::interval, :most::int);
 
 -- name: submission_next_due :value
 -- In how long the next work falls due, as an interval; null when nothing waits.
@@ -127,7 +127,8 @@ with moved as (
          long_id = coalesce(:long_id, long_id),
          validation_link = coalesce(:validation_link, validation_link),
          errors = coalesce(:errors::jsonb, errors),
-         submitted_at = coalesce(:submitted_at::timestamptz, submitted_at),
+         submitted_at = coalesce(:submitted_at::timestamptz, submitted_at,
+                                 case when :next = 'Submitted' then clock_timestamp() end),
          validated_at = coalesce(:validated_at::timestamptz, validated_at),
          cancelled_at = coalesce(:cancelled_at::timestamptz, cancelled_at,
                                  case when :next = 'Cancelled' then clock_timestamp() end),
