@@ -92,13 +92,14 @@ CANCEL_REFUSALS = (
 )
 
 #: creating an adjustment note against an invoice: the first row that holds refuses. Spec: Errors.
+#: A document whose cancellation is under way counts as no longer valid: no note comes between.
 NOTE_REFUSALS = (
     (
         lambda doc: doc is None,
         "The invoice has not been submitted.",
     ),
     (
-        lambda doc: doc["status"] != "Valid",
+        lambda doc: doc["status"] != "Valid" or doc["cancelling_until"],
         "The invoice has been submitted but not yet being validated by the tax authority "
         "or latest submission result status is not valid.",
     ),

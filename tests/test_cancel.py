@@ -120,22 +120,29 @@ async def test_fifty_cancellations_at_once_have_one_winner(api, sandbox):
     assert (await sandbox.calls())["calls"]["state"] == 1
 
 
-async def test_a_note_and_a_cancellation_at_once_leave_no_note_on_a_cancelled_invoice(api, owner):
-    for _ in range(5):
-        id = await valid_invoice(api)
+async def test_no_note_is_made_while_the_invoice_is_being_cancelled(api, sandbox):
+    id = await valid_invoice(api)
+    await sandbox.fault("state", "slow", seconds=1)
+    answer = asyncio.create_task(cancelled(api, id))
+    await until(sandbox.ledger, lambda listed: listed[0]["status"] == "Cancelled")
+    assert (await noted(api, id)) == 403
+    assert (await answer)[0] == 200
 
-        async def noted(id=id):
-            async with api.post(f"/api/invoices/{id}/adjustment-note", json=note()) as response:
-                return response.status
 
-        (cancel_status, _), *notes = await asyncio.gather(cancelled(api, id), *[noted() for _ in range(3)])
-        assert cancel_status == 200 and set(notes) <= {201, 403}
-        late = await owner.fetchval(
-            """select count(*) from adjustment_notes n join submitted_documents d using (company_id, invoice_id)
-                where n.invoice_id = $1 and n.created_at > d.cancelled_at + interval '1 second'""",
-            id,
-        )
-        assert late == 0
+async def test_a_note_waits_for_whoever_is_changing_the_invoice(api, owner, database):
+    id = await valid_invoice(api)
+    async with owner.transaction():
+        await owner.execute("update submitted_documents set cancelling_until = clock_timestamp() + interval '1 minute'")
+        await owner.execute("select from invoices for update")
+        answer = asyncio.create_task(noted(api, id))
+        waiting = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()"
+        await until(lambda: owner.fetchval(waiting))
+    assert await answer == 403
+
+
+async def noted(api, id):
+    async with api.post(f"/api/invoices/{id}/adjustment-note", json=note()) as response:
+        return response.status
 
 
 async def test_an_unknown_reason_field_and_a_long_reason_are_refused(api):

@@ -116,6 +116,16 @@ async def test_a_wait_for_an_attempt_without_outcome_ends(start, company, sandbo
     assert status == 400 and body["errors"][0]["code"] == "OutcomeUnknown"
 
 
+async def test_a_listing_that_lags_behind_is_waited_for(start, company, sandbox):
+    api = await start(company, PORTAL_SETTLE_SECONDS="1.5")
+    await sandbox.settings(search_lag_seconds=1)
+    await sandbox.fault("submit", "accept_then_drop")
+    id = await created(api)
+    await submitted(api, id)
+    found = await until(lambda: record(api, id), lambda found: found["status"] != "Submitting")
+    assert found["status"] in ("Submitted", "Valid")
+
+
 async def test_a_false_absence_ends_in_the_portals_own_refusal_of_the_same_bytes(start, company, sandbox):
     """The settling time is too short for this portal: the frozen bytes are the net below."""
     api = await start(company, PORTAL_SETTLE_SECONDS="0.1", PORTAL_PROOF_GAP_SECONDS="0.05")
