@@ -28,7 +28,8 @@ select format('the role %s owns the table %s', current_user, c.relname)
 union all
 select format('the table %s has no forced policy', c.relname)
   from pg_class c
-  join pg_attribute a on a.attrelid = c.oid and a.attname = 'company_id' and not a.attisdropped
+  join pg_attribute a on a.attrelid = c.oid and not a.attisdropped
+                     and a.attname = case c.relname when 'companies' then 'id' else 'company_id' end
  where c.relnamespace = 'public'::regnamespace and c.relkind = 'r'
    and not (c.relrowsecurity and c.relforcerowsecurity and exists (select from pg_policy p where p.polrelid = c.oid))
 union all
