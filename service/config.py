@@ -80,8 +80,8 @@ def _seconds(value):
     try:
         number = Decimal(value)
     except InvalidOperation:
-        number = Decimal(-1)
-    if not 0 < number <= 10**7:
+        number = Decimal("NaN")
+    if number.is_nan() or not 0 < number <= 10**7:
         raise ValueError("must be a number of seconds above 0")
     return timedelta(milliseconds=int(number * 1000))
 

@@ -33,6 +33,11 @@ select format('the table %s has no forced policy', c.relname)
  where c.relnamespace = 'public'::regnamespace and c.relkind = 'r'
    and not (c.relrowsecurity and c.relforcerowsecurity and exists (select from pg_policy p where p.polrelid = c.oid))
 union all
+select format('the policy %s opens the table %s', p.polname, p.polrelid::regclass)
+  from pg_policy p
+ where p.polpermissive and p.polname <> 'own_company'
+   and exists (select from unnest(p.polroles) r where r = 0 or pg_has_role(current_user, r, 'usage'))
+union all
 select format('the view %s does not ask its caller''s rights', c.relname)
   from pg_class c
  where c.relnamespace = 'public'::regnamespace and c.relkind = 'v'
