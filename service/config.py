@@ -171,7 +171,7 @@ def _missing_portal(values):
     return [
         f"{VARIABLES[field][0]} is missing: PORTAL_API_BASE is set, and is of use only with it"
         for field in PORTAL_TOGETHER
-        if not values.get(field)
+        if field in values and not values[field]
     ]
 
 
