@@ -3,8 +3,11 @@
 
 import argparse
 import os
+import socket
 import sys
 import threading
+
+import asyncpg
 
 from service.commands import companies
 from service.commands.codes import import_codes
@@ -15,15 +18,25 @@ from service.db import migrate
 from service.embedded import EmbeddedError
 from service.statements import sql
 
-KNOWN = (ConfigError, EmbeddedError, ServeError, companies.CommandError)
+KNOWN = (ConfigError, EmbeddedError, ServeError, companies.CommandError, OSError)
+DATABASE = (asyncpg.PostgresError, asyncpg.InterfaceError, ConnectionError, socket.gaierror, TimeoutError)
 
 
 def main(arguments):
     options = _parser().parse_args(arguments)
     try:
         options.command(options)
+    except BrokenPipeError:
+        sys.exit(1)  # whoever read what we print has gone
+    except DATABASE as fault:
+        sys.exit(f"The database of DATABASE_URL cannot be used: {_first_line(fault)}")
     except KNOWN as fault:
         sys.exit(f"{fault}")
+
+
+def _first_line(fault):
+    """What PostgreSQL says; its details and hints come on further lines."""
+    return str(fault).partition("\n")[0] or type(fault).__name__
 
 
 def _serve(options):
@@ -68,7 +81,7 @@ def _migrate(options):
 def _demo(options):
     from service.commands.demo import demo
 
-    sys.exit(run(demo(read_config())))
+    sys.exit(run(demo(read_config(), options.company)))
 
 
 def _add_company(options):
@@ -113,7 +126,8 @@ def _parser():
     made = command("sandbox", "the portal's stand-in, on its own", _sandbox)
     made.add_argument("--until-stdin-closes", action="store_true", help="end with the process that started it")
     command("migrate", "bring the database up to date, and say what was done", _migrate)
-    command("demo", "walk the main job against the running service", _demo)
+    made = command("demo", "walk the main job against the running service", _demo)
+    made.add_argument("--company", type=int, help="another than the demo company")
     made = command("add-company", "make a company; prints its id", _add_company)
     made.add_argument("--name", required=True)
     made.add_argument("--tin", required=True, help="its tax identification number")

@@ -1,0 +1,28 @@
+-- All that is known of one invoice, in order: what happened, what was sent, and what the portal showed of it.
+--
+--   psql "$DATABASE_URL" -v company_id=1 -v id=42 -f sql/inspect/invoice_history.sql
+--
+-- Only a role that may step over the wall between companies sees anything here.
+
+select at, what, detail
+  from (select created_at as at,
+               type as what,
+               nullif((data - 'invoice_id')::text, '{}') as detail
+          from events
+         where company_id = :company_id and data -> 'invoice_id' = to_jsonb(:id::bigint)
+        union all
+        select s.first_sent_at,
+               'first sent',
+               format('submission %s, %s sends, now %s', s.id, s.sends, s.state)
+          from submitted_documents d
+          join submissions s on s.company_id = d.company_id and s.id = d.submission_id
+         where d.company_id = :company_id and d.invoice_id = :id and s.first_sent_at is not null
+        union all
+        select e.seen_at,
+               'seen at the portal',
+               format('submission %s, uuid %s, by %s', e.submission_id, e.uuid, e.via)
+          from submitted_documents d
+          join portal_evidence e
+            on e.company_id = d.company_id and e.submission_id = d.submission_id and e.number = d.number
+         where d.company_id = :company_id and d.invoice_id = :id) history
+ order by at;
