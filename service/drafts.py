@@ -18,10 +18,10 @@ class Draft:
 
 def checked(body, issue_date):
     """The Draft of a body that its schema has let through. Raises Invalid with every fault of codes and amounts."""
-    faults = codes.faults(body) + money.faults(body)
+    sums = _sums(body)
+    faults = codes.faults(body) + ([] if sums else money.faults(body))
     if faults:
         raise Invalid(faults[: schema.MAX_FAULTS])
-    sums = money.totals(body["lineItems"], body.get("invoiceLevelAllowanceCharge"))
     amounts = {
         "net_amount": sums.net_amount,
         "excluding_tax": sums.excluding_tax,
@@ -29,6 +29,14 @@ def checked(body, issue_date):
         "payable_amount": sums.payable,
     }
     return Draft(body, issue_date, amounts)
+
+
+def _sums(body):
+    """The totals, or None where a line makes no amounts; then money.faults says why."""
+    try:
+        return money.totals(body["lineItems"], body.get("invoiceLevelAllowanceCharge"))
+    except money.AmountError:
+        return None
 
 
 def code_year(issue_date, time_zone):

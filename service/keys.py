@@ -56,7 +56,8 @@ class KeyRing:
     def __init__(self, database, keeper):
         self._database = database
         self._keeper = keeper
-        self._rows = {}  # key id -> (row, believed until, by the monotonic clock)
+        self._rows = {}  # key id -> (row, when it was asked for, by the monotonic clock)
+        self._news = 0  # notifications so far
         self._used = {}  # key id -> company, since the last flush
 
     async def company_of(self, text):
@@ -74,10 +75,12 @@ class KeyRing:
 
     def forget(self, key_id):
         """A key has changed somewhere: the next request asks again."""
+        self._news += 1
         self._rows.pop(key_id, None)
 
     def forget_all(self):
         """Notifications may have been missed."""
+        self._news += 1
         self._rows.clear()
 
     async def note_use(self):
@@ -93,17 +96,17 @@ class KeyRing:
             await self.note_use()
 
     async def _row(self, key_id):
-        row, until = self._rows.get(key_id, (None, 0))
-        if time.monotonic() < until:
+        row, asked = self._rows.get(key_id, (None, 0))
+        trust = TRUST_SECONDS if self._keeper.alive else TRUST_SECONDS_DEAF
+        if row is not None and time.monotonic() < asked + trust:
             return row
-        asked = time.monotonic()
+        asked, news = time.monotonic(), self._news
         async with self._database.across() as conn:
             row = await sql.api_key_of(conn, key_id=key_id)
-        if row is not None:
+        if row is not None and news == self._news:  # else what was just read may be older than the news
             if len(self._rows) >= MAX_CACHED:
                 self._rows.clear()
-            trust = TRUST_SECONDS if self._keeper.alive else TRUST_SECONDS_DEAF
-            self._rows[key_id] = row, asked + trust
+            self._rows[key_id] = row, asked
         return row
 
 

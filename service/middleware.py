@@ -1,6 +1,7 @@
 """Around every request: its id, its key, its limit, its log line, and the one place where an error becomes JSON."""
 
 import logging
+import math
 import re
 import secrets
 import time
@@ -82,7 +83,7 @@ class Limiter:
         tokens, at = self._buckets.get(key_id, (self._per_minute, now))
         tokens = min(self._per_minute, tokens + (now - at) * self._per_minute / 60)
         if tokens < 1:
-            wait = retry_after(round((1 - tokens) * 60 / self._per_minute))
+            wait = retry_after(math.ceil((1 - tokens) * 60 / self._per_minute))
             raise TooManyRequests("Too many requests, please slow down.", wait)
         self._buckets[key_id] = tokens - 1, now
 

@@ -7,9 +7,10 @@ from functools import cache
 from pathlib import Path
 
 import jsonschema_rs
-from jsonschema import Draft202012Validator
+from jsonschema import Draft202012Validator, ValidationError
 from jsonschema.validators import extend
-from referencing import Registry, Resource
+from referencing import Registry
+from referencing.jsonschema import DRAFT202012
 
 from service import wire
 from service.errors import fault
@@ -19,12 +20,18 @@ MAX_FAULTS = 50
 
 
 def load(folder=SCHEMAS):
-    """{file stem: schema} of every file, numbers as Decimal."""
-    return {path.stem: wire.loads(path.read_bytes()) for path in sorted(folder.glob("*.json"))}
+    """{file stem: schema} of every file, numbers as Decimal.
+
+    Without $schema, at the sight of which jsonschema would go on with its own validator in place of ours.
+    """
+    files = {path.stem: wire.loads(path.read_bytes()) for path in sorted(folder.glob("*.json"))}
+    for schema in files.values():
+        del schema["$schema"]
+    return files
 
 
 ALL = load()
-REGISTRY = Registry().with_resources((f"{name}.json", Resource.from_contents(schema)) for name, schema in ALL.items())
+REGISTRY = Registry().with_resources((f"{name}.json", DRAFT202012.create_resource(schema)) for name, schema in ALL.items())
 
 
 def _is_integer(checker, value):
@@ -33,29 +40,47 @@ def _is_integer(checker, value):
     )
 
 
+def _pattern(checker, pattern, value, schema):
+    """Patterns are left to the fast validator: Python means something else by $ and by \\S."""
+    if checker.is_type(value, "string") and not _fast_pattern(pattern).is_valid(value):
+        yield ValidationError(f"does not match {pattern}")
+
+
+def _items(checker, items, value, schema):
+    """Of a list that is too long only as much as may be there is looked at: a long walk holds up every request."""
+    if checker.is_type(value, "array"):
+        yield from Draft202012Validator.VALIDATORS["items"](checker, items, value[: schema.get("maxItems")], schema)
+
+
+@cache
+def _fast_pattern(pattern):
+    return jsonschema_rs.Draft202012Validator({"pattern": pattern})
+
+
 _Careful = extend(
     Draft202012Validator,
+    {"pattern": _pattern, "items": _items},
     type_checker=Draft202012Validator.TYPE_CHECKER.redefine("integer", _is_integer),
 )
 
 
 @cache
-def _fast(name):
+def fast(name):
     registry = jsonschema_rs.Registry([(f"{stem}.json", schema) for stem, schema in ALL.items()])
     return jsonschema_rs.Draft202012Validator(ALL[name], registry=registry)
 
 
 @cache
-def _careful(name):
+def careful(name):
     return _Careful(ALL[name], registry=REGISTRY)
 
 
 def faults(name, body):
     """What in `body` breaks the schema `name`: a list of {path, rule, message}, at most 50, empty when all is well."""
-    if _fast(name).is_valid(body):
+    if fast(name).is_valid(body):
         return []
     found = {}
-    for error in _careful(name).iter_errors(body):
+    for error in careful(name).iter_errors(body):
         for path, rule, message in _worded(error):
             found.setdefault((path, rule), fault(path, rule, message))
             if len(found) == MAX_FAULTS:
@@ -123,7 +148,7 @@ WORDINGS = {
     "pattern": lambda pattern: PATTERNS.get(pattern, "must be a date and a time, like 2026-01-31T09:30:00Z"),
     "not": "must not be sent together with the rest",
     "anyOf": "is not one of the forms it may have",
-    "oneOf": "is not exactly one of the forms it may have",
+    "oneOf": lambda forms: "must have exactly one of " + " and ".join(form["required"][0] for form in forms),
     "minProperties": lambda limit: f"must have at least {limit} member{'' if limit == 1 else 's'}",
     "maxProperties": lambda limit: f"must have at most {limit} member{'' if limit == 1 else 's'}",
 }

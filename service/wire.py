@@ -18,7 +18,7 @@ DESK = web.AppKey("desk", object)
 WORKER = web.AppKey("worker", object)
 
 MAX_DEPTH = 32
-MAX_DIGITS = 40  # of a number as it is written; a longer one is not money
+MAX_DIGITS = 40  # of a number written out; a longer one is not money
 
 #: What the middleware finds out of a request.
 COMPANY = web.RequestKey("company", int)
@@ -26,11 +26,9 @@ KEY_ID = web.RequestKey("key_id", str)
 REQUEST_ID = web.RequestKey("request_id", str)
 
 _INSTANT = re.compile(
-    r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,9})?)?([Zz]|[+-][0-9]{2}:?[0-9]{2})?"
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,9})?)?([Zz]|[+-][0-9]{2}:?[0-5][0-9])?"
 )
 _TOO_DEEP = f"The body is nested deeper than {MAX_DEPTH} levels."
-#: Strings, which may hold brackets, or one bracket. For JSON that was parsed: on other text it could take long.
-_BRACKETS = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]', re.DOTALL)
 
 
 class NotJson(ValueError):
@@ -52,7 +50,7 @@ def loads(raw):
         raise NotJson(f"The body is not JSON: {fault.msg} at line {fault.lineno}, column {fault.colno}.") from None
     except RecursionError:
         raise NotJson(_TOO_DEEP) from None
-    if _depth(raw) > MAX_DEPTH:
+    if _too_deep(value):
         raise NotJson(_TOO_DEEP)
     return value
 
@@ -118,31 +116,36 @@ def pointer_part(name):
     return str(name).replace("~", "~0").replace("/", "~1")
 
 
-def _depth(raw):
-    if raw.count(b"[") + raw.count(b"{") <= MAX_DEPTH:
-        return 0
-    depth = deepest = 0
-    for token in _BRACKETS.finditer(raw):
-        first = raw[token.start()]
-        if first in b"[{":
-            depth += 1
-            deepest = max(deepest, depth)
-        elif first in b"]}":
-            depth -= 1
-    return deepest
+def _too_deep(value):
+    """Whether a value is nested deeper than we take, walked level by level."""
+    level = [value]
+    for _ in range(MAX_DEPTH + 1):
+        level = [child for parent in level if isinstance(parent, (dict, list)) for child in _children(parent)]
+        if not level:
+            return False
+    return True
+
+
+def _children(parent):
+    return parent.values() if isinstance(parent, dict) else parent
 
 
 def _decimal(text):
-    mantissa, _, exponent = text.lower().partition("e")
-    if len(mantissa) > MAX_DIGITS or len(exponent.lstrip("+-0")) > 2 or abs(int(exponent or 0)) > 20:
-        raise NotJson(f"The number {text[:24]} has more digits than we take.")
-    return Decimal(text)
+    """Held to the length in which PostgreSQL writes it: what it gives back has to pass here too."""
+    exponent = text.lower().partition("e")[2]
+    if len(text) <= MAX_DIGITS and len(exponent) <= 3 and len(f"{(number := Decimal(text)):f}") <= MAX_DIGITS:
+        return number
+    raise _too_long(text)
 
 
 def _integer(text):
     if len(text) > MAX_DIGITS:
-        raise NotJson(f"The number {text[:24]}… has more digits than we take.")
+        raise _too_long(text)
     return int(text)
+
+
+def _too_long(text):
+    return NotJson(f"The number {text[:24]}… has more digits than we take.")
 
 
 def _constant(name):

@@ -60,6 +60,18 @@ def note(**changes):
     return {**body, **changes}
 
 
+async def answered(api, method, path, **request):
+    """(status, body) of the answer to a request."""
+    async with api.request(method, path, **request) as response:
+        return response.status, await response.json()
+
+
+def routes(api, *methods):
+    """(method, path with its {parts}) of every route of the service under /api, or of those with the methods."""
+    known = ((route.method, route.resource.canonical) for route in api.app.router.routes() if route.resource)
+    return [(method, path) for method, path in known if path.startswith("/api/") and (not methods or method in methods)]
+
+
 async def created(api, **changes):
     """The id of a new invoice."""
     async with api.post("/api/invoices", json=invoice(**changes)) as response:

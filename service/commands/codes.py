@@ -1,7 +1,6 @@
 """Loading the code lists that the authority publishes."""
 
 import re
-from datetime import date
 from pathlib import Path
 
 from service import codes, wire
@@ -34,7 +33,7 @@ async def import_codes(config, files):
     lists = {_list_of(path): _read(path) for path in map(Path, files)}
     async with with_database(config) as (config, database), database.across() as conn:
         for name, entries in lists.items():
-            await sql.code_list_put(conn, code_list=name, codes=wire.dumps(entries), valid_from=date.today())
+            await sql.code_list_put(conn, code_list=name, codes=wire.dumps(entries))
     return {name: len(entries) for name, entries in lists.items()}
 
 
@@ -49,6 +48,8 @@ def _list_of(path):
 def _read(path):
     try:
         rows = wire.loads(path.read_bytes())
+        if not isinstance(rows, list):
+            raise TypeError("it is no array")
         entries = [_entry({name.lower(): value for name, value in row.items()}) for row in rows]
     except (OSError, wire.NotJson, AttributeError, TypeError, StopIteration) as fault:
         raise CommandError(f"{path} is not a JSON array of codes ({type(fault).__name__}: {fault}).") from None
@@ -58,8 +59,10 @@ def _read(path):
 def _entry(row):
     """{code, description} from the names that the published files use for them."""
     code = next(row[name] for name in ("code", "id") if name in row)
+    if not isinstance(code, str):
+        raise TypeError("a code is no text")
     texts = [value for name, value in row.items() if name.startswith(("name", "desc", "state", "country", "currency", "unit", "msic"))]
-    return {"code": str(code), "description": str(texts[0]) if texts else ""}
+    return {"code": code, "description": str(texts[0]) if texts else ""}
 
 
 assert set(LISTS.values()) <= set(codes.TABLES) | {"units", "msic"}

@@ -47,7 +47,7 @@ class ServeError(Exception):
 async def serve(config, background=True):
     """Runs until SIGTERM or SIGINT, then finishes what was accepted. Raises ServeError."""
     start_logging(config)
-    stop = stop_event()
+    stop, embedded = stop_event(), not config.database_url
     async with with_postgres(config) as config, AsyncExitStack() as stack:
         await migrate(config.database_owner_url or config.database_url)
         if not config.portal_api_base:
@@ -60,7 +60,7 @@ async def serve(config, background=True):
             await stack.enter_async_context(listening(config, background))
         else:
             await stack.enter_async_context(_processes(config, background))
-        print(f"{_addresses(config)}{greeting}", flush=True)
+        print(f"{_addresses(config, embedded)}{greeting}", flush=True)
         await stop.wait()
 
 
@@ -227,12 +227,13 @@ async def _demo_company(config):
     return FIRST.format(name=DEMO_COMPANY["name"], company=id, key=key["key"]) + TRY.format(port=config.port)
 
 
-def _addresses(config):
+def _addresses(config, embedded):
+    """Where everything is; a configured database's address is its owner's secret."""
+    psql = f'psql:         psql "{config.database_url}"\n' if embedded else ""
     return f"""
 The API:      http://{config.host}:{config.port}/api
 The portal:   {config.portal_api_base}
-psql:         psql "{config.database_url}"
-"""
+{psql}"""
 
 
 FIRST = """

@@ -48,7 +48,7 @@ async def list_invoices(request):
     company, database = request[wire.COMPANY], request.app[wire.DATABASE]
     window = {"company_id": company, "per_page": page.per_page, "offset": page.offset}
     if page.is_plain:
-        async with database.reading(company) as conn:
+        async with database.paging(company) as conn:
             row = await sql.invoice_page(conn, **window)
     else:
         async with database.searching(company) as conn:

@@ -18,6 +18,8 @@ async def stream_array(request, filename, pieces):
     response = web.StreamResponse(headers=wire.attachment(filename))
     response.content_type = "application/json"
     await response.prepare(request)
+    if request.method == "HEAD":
+        return response
     try:
         await response.write(b"[")
         separator = ""

@@ -15,7 +15,10 @@ begin
     begin
       execute format('grant %I to current_user', wanted);
     exception when others then
-      raise notice '% is not granted to %: %', wanted, current_user, sqlerrm;
+      if not pg_has_role(current_user, wanted, 'member') then
+        raise exception '% must be a member of %', current_user, wanted
+          using hint = format('As an administrator: grant einvoice_service, einvoice_across to %I', current_user);
+      end if;
     end;
   end loop;
 end $$;

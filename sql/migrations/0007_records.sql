@@ -29,20 +29,21 @@ select i.id,
        json_build_object(
          'invoiceCodeWithPrefixAndDigits', full_code(
            case when i.type in ('SELF_BILLED_INVOICE', 'PENDING_FINALIZE_SELF_BILLED_INVOICE')
-                then c.setting ->> 'SELF_BILLED_INVOICE_PREFIX' else c.setting ->> 'INVOICE_PREFIX' end,
-           (c.setting ->> 'PREFIX_DIGIT_COUNT')::int, i.code),
+                then own.setting ->> 'SELF_BILLED_INVOICE_PREFIX' else own.setting ->> 'INVOICE_PREFIX' end,
+           (own.setting ->> 'PREFIX_DIGIT_COUNT')::int, i.code),
          'invoiceCode', i.code::text,
          'buyer', case when i.type in ('SELF_BILLED_INVOICE', 'PENDING_FINALIZE_SELF_BILLED_INVOICE')
-                       then as_buyer(c) else i.buyer::json end,
+                       then own.buyer else i.buyer::json end,
          'supplier', case when i.type in ('SELF_BILLED_INVOICE', 'PENDING_FINALIZE_SELF_BILLED_INVOICE')
-                          then i.supplier::json else as_supplier(c) end,
+                          then i.supplier::json else own.supplier end,
          'lineItems', i.line_items,
          'invoiceDateTime', instant(i.issue_date),
          'invoiceLevelAllowanceCharge', i.invoice_level_allowance_charge,
          'consolidatedInvoiceCode', null,
          'createdAt', instant(i.created_at)) as export
-  from invoices i
-  join companies c on c.id = i.company_id
+  from companies c
+ cross join lateral (select c.setting, as_buyer(c) as buyer, as_supplier(c) as supplier offset 0) own  -- once, not per row
+  join invoices i on i.company_id = c.id
  where i.deleted_at is null;
 
 create view submitted_document_records with (security_invoker = true) as

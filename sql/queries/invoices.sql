@@ -33,20 +33,36 @@ select to_json(r) from invoice_records r where company_id = :company_id and id =
 select true from invoices where company_id = :company_id and id = :id and deleted_at is null;
 
 -- name: invoice_page :one
--- total, and data: a JSON array of records, newest first. The offset is passed over inside the index.
-select (select coalesce(sum(live), 0)::bigint from invoice_counts where company_id = :company_id) as total,
+-- total, and data: a JSON array of records, newest first. The offset is passed over inside the index, from the
+-- nearer end. To be planned once for all pages: with a limit at hand PostgreSQL would plan anew at every call.
+with counted as materialized (
+  select coalesce(sum(live), 0)::bigint as total from invoice_counts where company_id = :company_id
+), page as (
+  (select id
+     from invoices
+    where company_id = :company_id and deleted_at is null and (select 2 * :offset::bigint <= total from counted)
+    order by id desc
+    limit :per_page::bigint offset :offset::bigint)
+  union all
+  (select id
+     from invoices
+    where company_id = :company_id and deleted_at is null and (select 2 * :offset::bigint > total from counted)
+    order by id
+    limit (select greatest(0, least(:per_page::bigint, total - :offset::bigint)) from counted)
+   offset (select greatest(0, total - :offset::bigint - :per_page::bigint) from counted))
+)
+select (select total from counted) as total,
        (select coalesce(json_agg(r order by r.id desc), '[]')
-          from (select id
-                  from invoices
-                 where company_id = :company_id and deleted_at is null
-                 order by id desc
-                 limit :per_page::bigint offset :offset::bigint) page
-          join invoice_records r on r.company_id = :company_id and r.id = page.id) as data;
+          from page
+         cross join lateral (select *
+                               from invoice_records
+                              where company_id = :company_id and id = page.id
+                             offset 0) r) as data;
 
 -- name: invoice_search :one
 -- As invoice_page, for what is filtered or sorted otherwise. A filter that is null does not filter; to be planned
 -- for the values at hand, so that the filters that are there use their index and the chosen order its own.
-with found as (
+with found as not materialized (
   select i.id, i.issue_date, i.code
     from invoices i
     join companies c on c.id = i.company_id

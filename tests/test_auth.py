@@ -1,0 +1,252 @@
+"""Who may ask: keys and their end, the order of the gates, limits, and what the log says. Spec: Authentication"""
+
+import asyncio
+import logging
+import re
+from types import SimpleNamespace
+
+import asyncpg
+import pytest
+from conftest import make_company, until
+from kit import answered, buyer, created, invoice, now, routes
+
+from service.commands.companies import add_key, revoke_key
+from service.config import read_config
+from service.keys import new_key
+
+REQUIRED = (401, {"message": "API key is required"})
+WRONG = (401, {"message": "Invalid API key"})
+INTERNAL = (500, {"message": "Internal server error"})
+
+
+async def with_key(api, key):
+    return await answered(api, "GET", "/api/invoices", headers={"X-API-Key": key})
+
+
+@pytest.fixture
+async def keyless(start, company):
+    """A client of the service that sends no key."""
+    api = await start(company)
+    del api.session.headers["X-API-Key"]
+    return api
+
+
+async def another_key(environment, company, **facts):
+    return SimpleNamespace(**await add_key(read_config(environment), company.id, **facts))
+
+
+async def test_a_key_opens_its_company(api, company):
+    assert (await with_key(api, company.key))[0] == 200
+
+
+async def test_without_a_key_the_answer_is_that_it_is_required(keyless):
+    for headers in ({}, {"X-API-Key": ""}, {"X-API-Key": "  "}, {"X-Portal-Key": "einv_test_x"}):
+        assert await answered(keyless, "GET", "/api/invoices", headers=headers) == REQUIRED, headers
+
+
+#: What a key may turn into before it arrives.
+SPOILT = (
+    lambda key: "secret",
+    lambda key: key[:-1],
+    lambda key: key + "0",
+    lambda key: key[:-1] + ("0" if key[-1] != "0" else "1"),
+    lambda key: key[:30] + ("0" if key[30] != "0" else "1") + key[31:],
+    lambda key: key.replace("einv_", "einp_"),
+    lambda key: key.upper(),
+    lambda key: f"Bearer {key}",
+    lambda key: "é" * 75,
+    lambda key: "١" * 75,
+    lambda key: new_key(live=False).text,
+    lambda key: new_key(live=True).text,
+    lambda key: "x" * 4000,
+)
+
+
+async def test_what_is_no_key_of_ours_is_an_invalid_one(api, company):
+    for spoil in SPOILT:
+        assert await with_key(api, spoil(company.key)) == WRONG, spoil(company.key)
+
+
+async def test_a_known_key_id_with_another_secret_is_invalid(api, owner, company):
+    await owner.execute("update api_keys set secret_sha256 = sha256('another')")
+    assert await with_key(api, company.key) == WRONG
+
+
+async def test_an_expired_key_is_invalid(api, environment, company):
+    key = await another_key(environment, company, expires=now())
+    assert await with_key(api, key.key) == WRONG
+
+
+async def test_a_key_ends_at_its_expiry_also_while_it_is_in_use(api, environment, company):
+    key = await another_key(environment, company, expires=now(seconds=-7))  # in one to two seconds
+    assert (await with_key(api, key.key))[0] == 200
+    assert await until(lambda: with_key(api, key.key), lambda answer: answer[0] != 200, seconds=3) == WRONG
+
+
+async def test_a_revoked_key_ends_within_a_second_in_every_process(api, start, environment, company):
+    other = await start(company)
+    for each in (api, other):
+        assert (await with_key(each, company.key))[0] == 200
+    assert (await revoke_key(read_config(environment), company.key_id))["revoked"] is True
+    for each in (api, other):
+        assert await until(lambda: with_key(each, company.key), lambda answer: answer[0] != 200, seconds=1) == WRONG
+
+
+async def test_a_revoked_key_ends_within_a_second_also_where_the_news_does_not_arrive(api, owner, company, cluster):
+    """The session that listens is cut off and cannot come back."""
+    assert (await with_key(api, company.key))[0] == 200
+    name = await owner.fetchval("select current_database()")
+    elsewhere = await asyncpg.connect(cluster)
+    await elsewhere.execute(f"alter database {name} allow_connections false")
+    await elsewhere.close()
+    await owner.execute("select pg_terminate_backend(pid) from pg_stat_activity where query ilike 'listen%'")
+    await owner.execute("update api_keys set revoked_at = clock_timestamp()")
+    assert await until(lambda: with_key(api, company.key), lambda answer: answer[0] != 200, seconds=1) == WRONG
+
+
+async def test_revoking_one_key_leaves_the_companys_other_alone(api, environment, company):
+    other = await another_key(environment, company)
+    await revoke_key(read_config(environment), other.key_id)
+    assert await until(lambda: with_key(api, other.key), lambda answer: answer[0] != 200, seconds=1) == WRONG
+    assert (await with_key(api, company.key))[0] == 200
+
+
+async def test_a_keys_last_use_is_kept_to_the_minute(start, owner, company):
+    api = await start(company)
+    await with_key(api, company.key)
+    await api.close()  # else it is written within a minute
+    used = await owner.fetchval("select last_used_at from api_keys")
+    assert used.second == 0 and used.microsecond == 0
+
+
+async def test_a_key_is_not_stored(owner, company):
+    row = await owner.fetchval("select to_json(k)::text from api_keys k")
+    assert company.key.split("_")[3][:43] not in row
+
+
+# The order of the gates
+
+
+async def test_every_route_asks_for_a_key_before_anything_else(keyless):
+    """The body is no JSON, the content type wrong and the id unknown: neither is looked at."""
+    for method, path in routes(keyless):
+        path = path.format(id="999", submitted_document_id="1")
+        async with keyless.request(method, path, data=b"{", headers={"Content-Type": "text/plain"}) as response:
+            assert response.status == 401, (method, path)
+
+
+async def test_a_wrong_key_is_refused_before_the_body_is_judged(api):
+    wrong = {"X-API-Key": "no", "Content-Type": "text/plain"}
+    assert await answered(api, "POST", "/api/invoices", data=b"{", headers=wrong) == WRONG
+
+
+async def test_there_is_nothing_at_an_unknown_path(api, keyless):
+    for path in ("/", "/api", "/api/nothing", "/api/invoices/1/nothing", "/api/invoices/", "/favicon.ico"):
+        for client in (api, keyless):
+            assert await answered(client, "GET", path) == (404, {"message": "There is nothing at this path."}), path
+
+
+async def test_a_method_that_a_path_does_not_know_is_answered_with_those_it_does(api):
+    for method, path, allowed in (
+        ("DELETE", "/api/invoices", {"GET", "HEAD", "POST"}),
+        ("PATCH", "/api/invoices/1", {"GET", "HEAD", "PUT", "DELETE"}),
+        ("GET", "/api/invoices/1/submit-to-portal", {"POST"}),
+        ("TRACE", "/api/invoices/1/submitted-documents", {"GET", "HEAD"}),
+    ):
+        async with api.request(method, path) as response:
+            assert response.status == 405, (method, path)
+            assert await response.json() == {"message": "The method is not allowed on this path."}
+            assert set(response.headers["Allow"].split(",")) == allowed
+
+
+async def test_health_asks_for_no_key(keyless):
+    for path in ("/healthz", "/readyz"):
+        assert await answered(keyless, "GET", path) == (200, {"status": "ok"})
+
+
+# Request ids
+
+
+async def test_a_sane_request_id_comes_back_on_every_answer(api):
+    for path in ("/api/invoices", "/api/invoices/export-all", "/api/invoices/0", "/api/nothing", "/healthz"):
+        async with api.get(path, headers={"X-Request-Id": "Order-7.b_2"}) as response:
+            assert response.headers["X-Request-Id"] == "Order-7.b_2", path
+
+
+async def test_also_on_a_refusal_of_the_key(api):
+    async with api.get("/api/invoices", headers={"X-Request-Id": "mine", "X-API-Key": "no"}) as response:
+        assert response.headers["X-Request-Id"] == "mine"
+
+
+async def test_any_other_request_id_is_replaced_by_ours(api):
+    for sent in ("", "a b", "x" * 65, "é", 'a"', "a=b", "%0a"):
+        async with api.get("/api/invoices", headers={"X-Request-Id": sent}) as response:
+            assert re.fullmatch(r"[0-9a-f]{24}", response.headers["X-Request-Id"]), sent
+
+
+# Limits
+
+
+async def test_a_key_over_its_limit_is_told_when_to_come_back(start, company):
+    api = await start(company, REQUESTS_PER_MINUTE="2")
+    for _ in range(2):
+        assert (await with_key(api, company.key))[0] == 200
+    async with api.get("/api/invoices") as response:
+        assert response.status == 429
+        assert await response.json() == {"message": "Too many requests, please slow down."}
+        assert int(response.headers["Retry-After"]) == 30
+
+
+async def test_a_limit_is_a_keys_own(start, environment, company):
+    api = await start(company, REQUESTS_PER_MINUTE="1")
+    other = await another_key(environment, company)
+    for key in (company.key, other.key):
+        assert (await with_key(api, key))[0] == 200
+        assert (await with_key(api, key))[0] == 429
+
+
+async def test_a_key_over_its_limit_is_served_again_after_a_while(start, company):
+    api = await start(company, REQUESTS_PER_MINUTE="120")
+    answers = await asyncio.gather(*[with_key(api, company.key) for _ in range(140)])
+    assert {status for status, _ in answers} == {200, 429}
+    await until(lambda: with_key(api, company.key), lambda answer: answer[0] == 200, seconds=2)
+
+
+async def test_a_limit_of_zero_is_none(start, company):
+    api = await start(company, REQUESTS_PER_MINUTE="0")
+    assert {(await with_key(api, company.key))[0] for _ in range(20)} == {200}
+
+
+# The log
+
+
+async def test_every_request_has_one_line_with_its_id_and_nothing_of_its_body(api, company, caplog):
+    caplog.set_level(logging.INFO, "service.requests")
+    id = await created(api)
+    async with api.get(f"/api/invoices/{id}?query=Aminah", headers={"X-Request-Id": "mine"}):
+        pass
+    line = caplog.messages[-1]
+    expected = rf"request_id=mine method=GET route=/api/invoices/{{id}} status=200 ms=[0-9.]+ company={company.id}"
+    assert re.fullmatch(expected, line)
+
+
+async def test_neither_keys_nor_bodies_come_into_the_log(api, owner, company, caplog):
+    """Answers of every kind, among them a failure whose detail holds the row."""
+    caplog.set_level(logging.DEBUG)
+    await owner.execute("alter table invoices add constraint none_of_it check (code <> 777777)")
+    marked = buyer(name="Marked Person")
+    await created(api, buyer=marked)
+    assert await answered(api, "POST", "/api/invoices", json=invoice(buyer=marked, code=777777)) == INTERNAL
+    for body in (invoice(buyer=marked, nothing=1), invoice(buyer=marked, code="7"), {"buyer": marked}):
+        assert (await answered(api, "POST", "/api/invoices", json=body))[0] == 422
+    assert await with_key(api, company.key + "x") == WRONG
+    assert "request_id" in caplog.text
+    assert company.key.split("_")[3] not in caplog.text
+    assert "Marked" not in caplog.text
+
+
+async def test_a_key_does_not_see_what_another_companys_key_made(api, start, environment):
+    id = await created(api)
+    stranger = await start(await make_company(environment))
+    assert (await answered(stranger, "GET", f"/api/invoices/{id}"))[0] == 404
+    assert (await answered(stranger, "GET", "/api/invoices"))[1]["data"] == []

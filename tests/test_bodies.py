@@ -1,0 +1,314 @@
+"""What comes in: bodies that keep or break the schemas, and bytes that are no body at all."""
+
+import gzip
+import json
+import random
+from copy import deepcopy
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from conftest import make_company
+from kit import answered, buyer, created, invoice, line, note, record, routes
+
+from service import schema, wire
+
+BODIES = Path(__file__).parent / "bodies"
+FILES = {f"{path.parent.parent.name}/{path.parent.name}/{path.stem}": path for path in sorted(BODIES.rglob("*.json"))}
+GOOD = [name for name in FILES if "/good/" in name]
+BAD = [name for name in FILES if "/bad/" in name]
+
+
+def body_of(name):
+    return wire.loads(FILES[name].read_bytes())
+
+
+def schema_of(name):
+    return name.split("/")[0]
+
+
+def test_every_schema_of_a_body_has_good_and_bad_ones():
+    tried = {(schema_of(name), "good" if name in GOOD else "bad") for name in FILES}
+    assert tried == {(name, kind) for name in schema.ALL.keys() - {"common"} for kind in ("good", "bad")}
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_a_good_body_has_no_fault(name):
+    assert schema.faults(schema_of(name), body_of(name)) == []
+    assert schema.careful(schema_of(name)).is_valid(body_of(name))
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_body_breaks_one_rule(name):
+    faults = schema.faults(schema_of(name), body_of(name))
+    assert len(faults) == 1, faults
+    assert faults[0].keys() == {"path", "rule", "message"} and faults[0]["message"].endswith((".", "?"))
+
+
+@pytest.mark.parametrize("name", [name for name in BAD if schema_of(name) == "invoice_update"])
+def test_what_is_bad_in_an_update_is_bad_in_a_creation(name):
+    whole = {**body_of("invoice_create/good/an_invoice"), **body_of(name)}
+    assert schema.faults("invoice_create", whole) == schema.faults("invoice_update", body_of(name))
+
+
+#: Values at the edges of what the schemas say, or of what the two validators may see differently.
+ODD = (
+    None, True, False, 0, -1, 7, 10**12, 10**39, Decimal("7.0"), Decimal("7.5"), Decimal("1E+3"), Decimal("1E-20"),
+    Decimal("0.0"), Decimal("-0.0"), Decimal("1E+20"), Decimal("1000.0000000000000000001"), Decimal("999999999999.1"),
+    "", " ", "\n", "\x1c", "\x85", "\u00a0", "\u180e", "\u200b", "\u2028", "\u3000", "\ufeff", "x", "x" * 51,
+    "x" * 300, "x" * 301, "é" * 300, "👩‍🌾" * 150, "12345", "12345\n", "KGM", "KGM\n", "١٢٣٤٥", "2026-01-31T09:30:00Z",
+    "2026-01-31T09:30:00Z\n", "2026-01-31T09:30", "INVOICE", "SELF_BILLED_INVOICE", "MYR", "USD", [], {}, [None], [{}],
+    {"amount": 1}, {"amount": 1, "rate": 1}, {"percentage": 8}, [{"taxType": "02"}], {"name": "x"},
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_the_two_validators_are_of_one_mind(name):
+    chance = random.Random(name)
+    fast, careful = schema.fast(schema_of(name)), schema.careful(schema_of(name))
+    for body in [body_of(name), *(mutated(body_of(name), chance) for _ in range(150))]:
+        assert fast.is_valid(body) == careful.is_valid(body), body
+
+
+def mutated(body, chance):
+    """The body with one to three members or entries changed, lost or added."""
+    body = deepcopy(body)
+    for _ in range(chance.randint(1, 3)):
+        holder, key = chance.choice(list(places(body)) or [(body, "type")])
+        if chance.random() < 0.15:
+            holder.pop(key, None) if isinstance(holder, dict) else holder.clear()
+        elif chance.random() < 0.15 and isinstance(holder, dict):
+            holder[chance.choice(["supplier", "exchangeRate", "currencyCode", "discount", "nothing"])] = odd(chance)
+        else:
+            _put(holder, key, odd(chance))
+    return body
+
+
+def odd(chance):
+    return deepcopy(chance.choice(ODD))
+
+
+def _put(holder, key, value):
+    if isinstance(holder, dict) or key < len(holder):
+        holder[key] = value
+
+
+def places(value):
+    """(holder, key) of every member and entry at any depth."""
+    members = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, member in members:
+        yield value, key
+        yield from places(member)
+
+
+# What no route takes
+
+
+JSON_TYPE = {"Content-Type": "application/json"}
+ROUND = b"[" * 200_000 + b"]" * 200_000
+
+#: name -> (status, bytes)
+REFUSED = {
+    "not JSON": (400, b"{'a': 1}"),
+    "cut off": (400, b'{"a": '),
+    "two bodies": (400, b"{} {}"),
+    "a comment": (400, b"{} // none"),
+    "a member twice": (400, b'{"a": 1, "a": 1}'),
+    "a member twice further in": (400, b'{"a": [{"b": 1, "b": 2}]}'),
+    "NaN": (400, b'{"a": NaN}'),
+    "Infinity": (400, b'{"a": -Infinity}'),
+    "1e400": (400, b'{"a": 1e400}'),
+    "1e-400": (400, b'{"a": 1e-400}'),
+    "1e40": (400, b'{"a": 1e40}'),
+    "39 places after the point": (400, b'{"a": 1e-39}'),
+    "40 places after a minus": (400, b'{"a": -1E+39}'),
+    "41 digits": (400, b'{"a": ' + b"1" * 41 + b"}"),
+    "1e with 5,000 digits": (400, b'{"a": 1e' + b"0" * 5000 + b"1}"),
+    "5,000 digits": (400, b'{"a": ' + b"1" * 5000 + b"}"),
+    "5,000 decimals": (400, b'{"a": 0.' + b"1" * 5000 + b"}"),
+    "a leading zero": (400, b'{"a": 01}'),
+    "not UTF-8": (400, b'{"a": "\xff"}'),
+    "an encoded surrogate": (400, b'{"a": "\xed\xa0\x80"}'),
+    "UTF-16": (400, '{"a": 1}'.encode("utf-16")),
+    "UTF-32": (400, '{"a": 1}'.encode("utf-32-le")),
+    "a byte order mark": (400, b"\xef\xbb\xbf{}"),
+    "a bare NUL": (400, b'{"a": "\0"}'),
+    "a bare newline in a text": (400, b'{"a": "\n"}'),
+    "200,000 brackets": (400, ROUND),
+    "200,000 open brackets": (400, b"[" * 200_000),
+    "200,000 objects": (400, b'{"a":' * 200_000),
+    "33 levels": (400, b'{"a":' * 33 + b"1" + b"}" * 33),
+    "33 levels with brackets in texts": (400, b'{"]\\"}":' * 33 + b"1" + b"}" * 33),
+    "an array": (422, b"[]"),
+    "a text": (422, b'"{}"'),
+    "a number": (422, b"1"),
+    "null": (422, b"null"),
+    "an escaped NUL": (422, rb'{"reason": "a\u0000b"}'),
+    "an escaped NUL in a name": (422, rb'{"a\u0000b": 1}'),
+    "half a surrogate pair": (422, rb'{"reason": "\ud800"}'),
+    "the other half": (422, rb'{"reason": {"a": ["\uDC00"]}}'),
+    "halves in the wrong order": (422, rb'{"reason": "\udc00\ud800"}'),
+    "half a surrogate pair in a name": (422, rb'{"\udfff": 1}'),
+    "an array with half a surrogate pair": (422, rb'["\ud800"]'),
+    "an unknown member": (422, b'{"no_route_knows_this": 1}'),
+}
+
+
+async def test_no_route_takes_what_is_no_body(api):
+    for method, path in routes(api, "POST", "PUT"):
+        for name, (status, data) in REFUSED.items():
+            given, body = await answered(api, method, path.format(id=1), data=data, headers=JSON_TYPE)
+            members = {"message"} if status == 400 else {"message", "errors"}
+            assert (given, set(body)) == (status, members), (method, path, name, body)
+
+
+async def test_no_route_takes_another_content_type(api):
+    types = ("text/plain", "application/x-www-form-urlencoded", "application/json5", "multipart/form-data", "text/json")
+    for method, path in routes(api, "POST", "PUT"):
+        for kind in types:
+            given, body = await answered(api, method, path.format(id=1), data=b"{}", headers={"Content-Type": kind})
+            assert (given, set(body)) == (415, {"message"}), (method, path, kind)
+
+
+async def test_the_content_type_may_be_written_in_any_case_and_with_a_charset(api):
+    id = await created(api)
+    for kind in ("application/json; charset=utf-8", "Application/JSON", "application/json;charset=UTF-16"):
+        given, body = await answered(api, "PUT", f"/api/invoices/{id}", data=b"{}", headers={"Content-Type": kind})
+        assert given == 200, (kind, body)
+
+
+async def test_no_route_takes_a_compressed_body(api):
+    for method, path in routes(api, "POST", "PUT"):
+        for encoding, data in (("gzip", gzip.compress(b"{}")), ("compress", b"{}"), ("strange", b"{}")):
+            headers = {**JSON_TYPE, "Content-Encoding": encoding}
+            given, body = await answered(api, method, path.format(id=1), data=data, headers=headers)
+            assert (given, set(body)) == (415, {"message"}), (method, path, encoding)
+
+
+async def test_no_route_takes_a_body_over_the_limit(start, company):
+    api = await start(company, MAX_BODY_BYTES="4096")
+    for method, path in routes(api, "POST", "PUT"):
+        for data in (b" " * 4097, _pieces(5)):
+            given, body = await answered(api, method, path.format(id=1), data=data, headers=JSON_TYPE)
+            assert (given, set(body)) == (413, {"message"}), (method, path)
+
+
+async def _pieces(count):
+    """A body that does not say its length."""
+    for _ in range(count):
+        yield b" " * 1000
+
+
+async def test_a_body_of_the_limit_is_taken(start, company):
+    api = await start(company, MAX_BODY_BYTES="4096")
+    body = json.dumps(invoice()).encode()
+    assert (await answered(api, "POST", "/api/invoices", data=body.ljust(4096), headers=JSON_TYPE))[0] == 201
+
+
+async def test_the_limit_is_2_mib_unless_it_is_set(api):
+    for data, status in ((b" " * (2 * 1024 * 1024), 422), (b" " * (2 * 1024 * 1024 + 1), 413)):
+        assert (await answered(api, "POST", "/api/invoices", data=data, headers=JSON_TYPE))[0] == status
+
+
+async def test_no_body_is_an_empty_object(api):
+    id = await created(api)
+    for data in (None, b"", b" \r\n\t"):
+        headers = JSON_TYPE if data else {}
+        assert (await answered(api, "PUT", f"/api/invoices/{id}", data=data, headers=headers))[0] == 200, data
+
+
+async def test_32_levels_are_stored_and_come_back(api):
+    deep = 1
+    for _ in range(30):
+        deep = [deep]
+    id = await created(api, buyer=buyer(deep=deep))
+    assert (await record(api, id))["buyer"]["deep"] == deep
+    assert (await answered(api, "PUT", f"/api/invoices/{id}", json={}))[0] == 200
+
+
+async def test_any_text_but_nul_comes_back_as_it_was_sent(api):
+    text = '  "\\\u0001\u007f\u2028\ufffe\ufeff 王👩‍🌾 é́ عائشة \U0010ffff  '
+    id = await created(api, buyer=buyer(name=text, **{text: text}))
+    stored = (await record(api, id))["buyer"]
+    assert stored["name"] == text and stored[text] == text
+
+
+# What is said about a fault
+
+
+async def refusals(api, **changes):
+    """{path: (rule, message)} of a creation that is refused."""
+    status, body = await answered(api, "POST", "/api/invoices", json=invoice(**changes))
+    assert status == 422, body
+    return {error["path"]: (error["rule"], error["message"]) for error in body["errors"]}
+
+
+async def test_an_unknown_member_is_named_with_the_nearest_known_one(api):
+    faults = await refusals(api, lineItem=[], zzz=1)
+    assert faults == {
+        "/lineItem": ("unknown", "lineItem is not a member of this body. Did you mean lineItems?"),
+        "/zzz": ("unknown", "zzz is not a member of this body."),
+    }
+
+
+async def test_all_faults_come_at_once_each_with_its_place(api):
+    items = [line(description=" "), line(unit={"code": "KGM", "price": "1"})]
+    faults = await refusals(api, type="RECEIPT", code=0, issueDateTime="today", lineItems=items, **{"a/b~c": 1})
+    assert {path: rule for path, (rule, _) in faults.items()} == {
+        "/type": "enum",
+        "/code": "minimum",
+        "/issueDateTime": "pattern",
+        "/lineItems/0/description": "pattern",
+        "/lineItems/1/unit/price": "type",
+        "/lineItems/1/unit/count": "required",
+        "/a~1b~0c": "unknown",
+    }
+
+
+async def test_at_most_fifty_faults_are_told(api):
+    assert len(await refusals(api, lineItems=[line(description="")] * 200)) == 50
+    assert len(await refusals(api, lineItems=[line(originCountry="XXX")] * 200)) == 50
+    assert len(await refusals(api, **{f"member{number}": 1 for number in range(200)})) == 50
+
+
+async def test_a_document_has_at_most_1000_lines(api):
+    for count, status in ((1000, 201), (1001, 422), (5000, 422)):
+        assert (await answered(api, "POST", "/api/invoices", json=invoice(lineItems=[line()] * count)))[0] == status
+
+
+#: (what is wrong, its place, words of what is said: the table, the nearest code)
+CODES = (
+    ({"currencyCode": "RM", "exchangeRate": 1}, "/currencyCode", ["currencies", "MYR"]),
+    ({"buyer": buyer(type="COMPANY")}, "/buyer/type", ["party types", "LOCAL_COMPANY"]),
+    ({"buyer": buyer(registration={"type": "IC", "number": "1"})}, "/buyer/registration/type", ["registration types"]),
+    ({"buyer": buyer(address={"state": "Selangor", "country": "MYS"})}, "/buyer/address/state", ["states", '"10"']),
+    ({"buyer": buyer(address={"country": "Malaysia"})}, "/buyer/address/country", ["countries", "MYS"]),
+    ({"lineItems": [line(classifications=["022", "22"])]}, "/lineItems/0/classifications/1", ["classifications", "022"]),
+    ({"lineItems": [line(taxDetails=[{"taxType": "2"}])]}, "/lineItems/0/taxDetails/0/taxType", ["tax types", "02"]),
+    ({"lineItems": [line(originCountry="MY")]}, "/lineItems/0/originCountry", ["countries", "MYS"]),
+)
+
+
+async def test_an_unknown_code_is_named_with_its_table_and_the_nearest(api):
+    for changes, path, words in CODES:
+        rule, message = (await refusals(api, **changes))[path]
+        assert rule == "code"
+        assert all(word in message for word in words), message
+
+
+async def test_an_update_and_a_note_know_the_same_codes(api):
+    id = await created(api)
+    wrong = [line(originCountry="MY")]
+    for method, path, body in (
+        ("PUT", f"/api/invoices/{id}", {"lineItems": wrong}),
+        ("POST", f"/api/invoices/{id}/adjustment-note", note(lineItems=wrong)),
+    ):
+        status, refusal = await answered(api, method, path, json=body)
+        assert (status, refusal["errors"][0]["path"]) == (422, "/lineItems/0/originCountry")
+
+
+async def test_a_body_is_judged_before_the_invoice_is_looked_for(api, start, environment):
+    stranger = await start(await make_company(environment))
+    id = await created(api)
+    for method, path in (("PUT", f"/api/invoices/{id}"), ("POST", f"/api/invoices/{id}/adjustment-note")):
+        assert (await answered(stranger, method, path, json={"nothing": 1}))[0] == 422

@@ -1,0 +1,236 @@
+"""run.py as a person uses it: what each command prints and changes, and the one line that says what is wrong."""
+
+import asyncio
+import json
+import os
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from urllib.parse import urlsplit, urlunsplit
+
+import aiohttp
+import asyncpg
+import pytest
+from conftest import until
+from kit import answered, created, invoice, line
+from processes import Service
+
+from service.commands.codes import import_codes
+from service.commands.companies import CommandError
+from service.config import read_config
+from service.db import MIGRATIONS, migrate
+from service.statements import sql
+
+RUN = Path(__file__).resolve().parent.parent / "run.py"
+NAMES = sorted(path.name for path in MIGRATIONS.glob("*.sql"))
+COMMANDS = (
+    "serve",
+    "worker",
+    "sandbox",
+    "migrate",
+    "demo",
+    "add-company",
+    "add-key",
+    "revoke-key",
+    "sql",
+    "import-codes",
+)
+
+
+@pytest.fixture
+def command(environment):
+    """Runs run.py on the test's database: `await command("migrate")`; variables may be changed by keyword."""
+
+    async def run(*arguments, **variables):
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            *[str(RUN), *map(str, arguments)],
+            env={"PATH": os.environ["PATH"], **environment, **variables},
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        out, err = await process.communicate()
+        return SimpleNamespace(code=process.returncode, out=out.decode(), err=err.decode())
+
+    return run
+
+
+async def result(running):
+    """The one JSON object that a command prints."""
+    done = await running
+    assert (done.code, done.err) == (0, ""), done.err
+    return json.loads(done.out)
+
+
+async def complaint(running):
+    """The one line of a command that cannot do its work."""
+    done = await running
+    assert (done.code, done.out) == (1, ""), done
+    (wording,) = done.err.splitlines()
+    return wording
+
+
+async def with_key(api, key):
+    return (await answered(api, "GET", "/api/invoices", headers={"X-API-Key": key}))[0]
+
+
+# Companies and keys
+
+
+async def test_a_company_and_its_key_made_by_hand_work(command, start, owner):
+    made = await result(command("add-company", "--name", "Kedai Ü Sdn. Bhd.", "--tin", "C123", "--zip-code", "30000"))
+    assert set(made) == {"id"}
+    row = await owner.fetchrow("select id, name, tin_code, zip_code, msic_code from companies")
+    assert tuple(row) == (made["id"], "Kedai Ü Sdn. Bhd.", "C123", "30000", None)
+    key = await result(command("add-key", "--company", made["id"], "--name", "till"))
+    assert set(key) == {"key", "key_id", "company_id"} and key["company_id"] == made["id"]
+    assert key["key"].split("_")[2] == key["key_id"]
+    assert await created(await start(SimpleNamespace(**key)))
+
+
+async def test_a_key_with_an_expiry_works_until_then(command, api, company):
+    for expires, status in (("2020-01-01T00:00:00Z", 401), ("2999-01-01T00:00:00+08:00", 200)):
+        key = await result(command("add-key", "--company", company.id, "--expires", expires))
+        assert await with_key(api, key["key"]) == status
+
+
+async def test_a_revoked_key_is_over_in_a_running_service(command, api, company):
+    assert await with_key(api, company.key) == 200
+    assert await result(command("revoke-key", company.key_id)) == {"key_id": company.key_id, "revoked": True}
+    await until(lambda: with_key(api, company.key), lambda status: status == 401, seconds=1)
+    assert await result(command("revoke-key", company.key_id)) == {"key_id": company.key_id, "revoked": False}
+
+
+async def test_a_key_where_no_portal_is_set_is_one_for_tests(command, company):
+    none = {f"PORTAL_{name}": "" for name in ("API_BASE", "IDENTITY_BASE", "WEB_BASE", "CLIENT_ID", "CLIENT_SECRET")}
+    assert (await result(command("add-key", "--company", company.id)))["key"].startswith("einv_live_")
+    assert (await result(command("add-key", "--company", company.id, **none)))["key"].startswith("einv_test_")
+
+
+@pytest.mark.parametrize(
+    "arguments, wording",
+    [
+        (("add-key", "--company", "999"), "There is no company 999."),
+        (("add-key", "--company", 2**63), "The database of DATABASE_URL cannot be used: "),
+        (("add-key", "--company", "1", "--expires", "tomorrow"),
+         "tomorrow is not a date and a time, like 2026-12-31T23:59:59Z."),
+        (("revoke-key", "nobody"), "There is no key nobody; a key id is the 12 characters after einv_live_."),
+        (("import-codes", "nothing.json"), "nothing.json is not named after a code list: "),
+        (("import-codes", "units.json"), "units.json is not a JSON array of codes (FileNotFoundError: "),
+        (("sql", "nothing"), "There is no statement nothing. There are: "),
+    ],
+)  # fmt: skip
+async def test_what_cannot_be_done_is_said_in_one_line(command, arguments, wording):
+    assert (await complaint(command(*arguments))).startswith(wording)
+
+
+# The database
+
+
+@pytest.fixture
+async def empty(cluster, database):
+    """The address of a database that nothing was done to."""
+    name = f"{urlsplit(database).path[1:]}_empty"
+    elsewhere = await asyncpg.connect(cluster)
+    await elsewhere.execute(f"create database {name}")
+    yield urlunsplit(urlsplit(database)._replace(path=f"/{name}"))
+    await elsewhere.execute(f"drop database {name} with (force)")
+    await elsewhere.close()
+
+
+async def test_migrating_says_what_it_did_and_does_it_once(command, empty):
+    first = await command("migrate", DATABASE_URL=empty)
+    assert (first.code, first.out.splitlines(), first.err) == (0, NAMES, "")
+    again = await command("migrate", DATABASE_URL=empty)
+    assert (again.code, again.out, again.err) == (0, "nothing to apply\n", "")
+
+
+async def test_of_many_migrations_at_once_one_does_it(empty):
+    done = await asyncio.gather(*[migrate(empty) for _ in range(8)])
+    assert sorted(done) == [[]] * 7 + [NAMES]
+
+
+async def test_every_command_brings_the_database_up_to_date(command, empty):
+    assert (await result(command("add-company", "--name", "A", "--tin", "C1", DATABASE_URL=empty)))["id"] == 1
+
+
+async def test_a_database_that_cannot_be_reached_is_named_in_one_line(command, database):
+    nowhere = urlsplit(database)._replace(netloc="127.0.0.1:1", query="").geturl()
+    absent = urlsplit(database)._replace(path="/absent").geturl()
+    for address, words in ((nowhere, "refused"), (absent, '"absent"'), ("nonsense", "DSN"), ("postgresql://h.invalid", "")):
+        said = await complaint(command("add-key", "--company", "1", DATABASE_URL=address))
+        assert said.startswith("The database of DATABASE_URL cannot be used: ") and words in said
+
+
+async def test_wrong_variables_are_named_one_line_each(command):
+    done = await command("migrate", PORT="http", LOG_LEVEL="loud")
+    assert done.code == 1 and [line.split()[0] for line in done.err.splitlines()] == ["PORT", "LOG_LEVEL"]
+
+
+# Code lists
+
+
+async def unit_taken(client, code):
+    """None for a unit code that an invoice may have, else the fault."""
+    item = line(unit={"code": code, "price": 1, "count": 1})
+    status, body = await answered(client, "POST", "/api/invoices", json=invoice(lineItems=[item]))
+    return None if status == 201 else body["errors"][0]
+
+
+async def test_loaded_units_replace_their_form_at_the_next_start(command, environment, company, tmp_path):
+    """Loaded where the clock on the wall is already at tomorrow."""
+    path = tmp_path / "UnitTypes.json"
+    path.write_text(json.dumps([{"Code": "KGM", "Name": "kilogram"}, {"Code": "XBX", "Name": "box"}]))
+    service = Service(environment, tmp_path / "service.log")
+    async with aiohttp.ClientSession(service.base, headers={"X-API-Key": company.key}) as client:
+        await service.start()
+        assert await unit_taken(client, "KGX") is None
+        assert await result(command("import-codes", path, TZ="AHEAD-24")) == {"units": 2}
+        assert await unit_taken(client, "KGX") is None
+        await service.stop()
+        await service.start()
+        fault = await unit_taken(client, "KGX")
+        assert (fault["path"], fault["rule"]) == ("/lineItems/0/unit/code", "code")
+        assert all(word in fault["message"] for word in ("units", '"KGM"', "kilogram"))
+        assert await unit_taken(client, "KGM") is await unit_taken(client, "XBX") is None
+        assert await service.stop() == 0
+
+
+async def test_loading_a_list_again_renews_its_words_and_keeps_old_codes(command, owner, tmp_path):
+    path = tmp_path / "MSICSubCategoryCodes.json"
+    for entries in ([{"Code": "56101", "Description": "Restaurants"}, {"Code": "01111", "Description": "Maize"}],
+                    [{"Code": "56101", "Description": "Restaurants and cafes"}]):  # fmt: skip
+        path.write_text(json.dumps(entries))
+        assert await result(command("import-codes", path)) == {"msic": len(entries)}
+    rows = await owner.fetch("select code_list, code, description from code_lists order by code")
+    assert [tuple(row) for row in rows] == [("msic", "01111", "Maize"), ("msic", "56101", "Restaurants and cafes")]
+
+
+async def test_what_is_no_list_of_codes_is_refused_and_loads_nothing(environment, owner, tmp_path):
+    good, bad = tmp_path / "MSIC.json", tmp_path / "UnitTypes.json"
+    good.write_text('[{"Code": "56101", "Description": "Restaurants"}]')
+    for content in ("", "{}", "[1]", "7", '[{"name": "kilogram"}]', '{"Code": "KGM"}', "[{", '[{"Code": null}]'):
+        bad.write_text(content)
+        with pytest.raises(CommandError, match="is not a JSON array of codes"):
+            await import_codes(read_config(environment), [good, bad])
+    assert await owner.fetchval("select count(*) from code_lists") == 0
+
+
+async def test_help_lists_the_commands(command):
+    done = await command("--help")
+    assert done.code == 0 and all(f"\n    {name} " in done.out or f"\n    {name}\n" in done.out for name in COMMANDS)
+
+
+async def test_what_is_no_command_is_answered_with_how_to_use_it(command):
+    for arguments in (("serv",), ("add-key", "--company", "one")):
+        done = await command(*arguments)
+        assert done.code == 2 and done.err.startswith("usage: ")
+
+
+# Statements for psql
+
+
+async def test_a_statement_is_printed_as_psql_takes_it(command):
+    done = await command("sql", "invoice_get")
+    assert done.out == sql.by_name["invoice_get"].text + "\n"
+    assert ":company_id" in done.out and done.out.endswith(";\n")

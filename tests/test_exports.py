@@ -1,0 +1,244 @@
+"""Exports: one invoice as a file, and all of a company's as one. Spec: Invoice export object"""
+
+import json
+
+import aiohttp
+import pytest
+from conftest import make_company, until
+from kit import answered, buyer, created, invoice, line, record
+
+MEMBERS = [
+    "invoiceCodeWithPrefixAndDigits",
+    "invoiceCode",
+    "buyer",
+    "supplier",
+    "lineItems",
+    "invoiceDateTime",
+    "invoiceLevelAllowanceCharge",
+    "consolidatedInvoiceCode",
+    "createdAt",
+]
+
+#: The demo company as a party of a document. Spec: Company
+AS_BUYER = {
+    "contactNumber": "+60312345678",
+    "name": "Kopi Tiga Sdn. Bhd.",
+    "partyType": "LOCAL_COMPANY",
+    "registrationType": "BRN",
+    "registrationNumber": "202001234567",
+    "sstRegistrationNumber": "NA",
+    "tin": "C20880050010",
+    "address": {
+        "addressLine0": "12 Jalan Kiara",
+        "cityName": "Kuala Lumpur",
+        "country": "MYS",
+        "state": "14",
+        "postalZone": "50480",
+    },
+    "email": "accounts@kopitiga.example",
+}
+AS_SUPPLIER = {
+    **AS_BUYER,
+    "businessActivityDescription": "Restaurants and mobile food service activities",
+    "msic": "56101",
+    "tourismTaxRegistrationNumber": "NA",
+}
+
+
+async def exported(api, id):
+    status, body = await answered(api, "GET", f"/api/invoices/{id}/export")
+    assert status == 200
+    return body
+
+
+async def exported_all(api):
+    status, body = await answered(api, "GET", "/api/invoices/export-all")
+    assert status == 200
+    return body
+
+
+async def set_setting(owner, **changes):
+    await owner.execute("update companies set setting = setting || $1::jsonb", json.dumps(changes))
+
+
+async def copies(owner, id, count, **members):
+    """Makes rows like an invoice's until there are `count`: as many requests would say no more."""
+    await owner.execute(
+        """
+        insert into invoices (company_id, code, code_year, type, issue_date, buyer, line_items,
+               net_amount, excluding_tax, including_tax, payable_amount)
+        select company_id, code + n, code_year, type, issue_date, buyer || $3::jsonb, line_items,
+               net_amount, excluding_tax, including_tax, payable_amount
+          from invoices, generate_series(1, $2 - 1) n
+         where id = $1
+         order by n
+        """,
+        id,
+        count,
+        json.dumps(members),
+    )
+
+
+async def test_an_export_has_the_specified_members(api):
+    charge = {"charges": [{"amount": 1.5, "reason": "wrapping"}]}
+    sent = invoice(code=7, issueDateTime="2026-01-31T09:30:00+08:00", invoiceLevelAllowanceCharge=charge)
+    id = await created(api, **sent)
+    export = await exported(api, id)
+    assert list(export) == MEMBERS
+    assert export == {
+        "invoiceCodeWithPrefixAndDigits": "INV-00007",
+        "invoiceCode": "7",
+        "buyer": sent["buyer"],
+        "supplier": AS_SUPPLIER,
+        "lineItems": sent["lineItems"],
+        "invoiceDateTime": "2026-01-31T01:30:00.000+00:00",
+        "invoiceLevelAllowanceCharge": charge,
+        "consolidatedInvoiceCode": None,
+        "createdAt": (await record(api, id))["created_at"],
+    }
+
+
+async def test_in_a_self_billed_export_the_company_is_the_buyer(api):
+    seller = buyer(name="Foshan Timber Export Co. Ltd.")
+    for code, type in enumerate(("SELF_BILLED_INVOICE", "PENDING_FINALIZE_SELF_BILLED_INVOICE"), start=7):
+        export = await exported(api, await created(api, code=code, type=type, buyer=None, supplier=seller))
+        assert (export["buyer"], export["supplier"]) == (AS_BUYER, seller)
+        assert export["invoiceCodeWithPrefixAndDigits"] == f"SB-0000{code}"
+
+
+async def test_what_is_absent_is_null(api):
+    export = await exported(api, await created(api, type="PENDING_FINALIZE_INVOICE", buyer=None))
+    assert list(export) == MEMBERS
+    assert export["buyer"] is None and export["invoiceLevelAllowanceCharge"] is None
+
+
+async def test_an_absent_registration_number_of_the_company_is_na(environment, start):
+    api = await start(await make_company(environment, registration_number=None))
+    assert (await exported(api, await created(api)))["supplier"]["registrationNumber"] == "NA"
+
+
+#: (PREFIX_DIGIT_COUNT, code, full code)
+FULL_CODES = (
+    (0, 7, "INV-7"),
+    (1, 7, "INV-7"),
+    (5, 7, "INV-00007"),
+    (5, 99999, "INV-99999"),
+    (5, 100000, "INV-100000"),
+    (12, 7, "INV-000000000007"),
+    (12, 999999999999, "INV-999999999999"),
+    (0, 999999999999, "INV-999999999999"),
+)
+
+
+async def test_a_full_code_is_padded_and_never_cut(api, owner):
+    for year, (digits, code, full) in enumerate(FULL_CODES, start=2001):
+        await set_setting(owner, PREFIX_DIGIT_COUNT=digits)
+        export = await exported(api, await created(api, code=code, issueDateTime=f"{year}-06-01T00:00:00Z"))
+        assert (export["invoiceCodeWithPrefixAndDigits"], export["invoiceCode"]) == (full, str(code))
+
+
+async def test_one_export_is_a_file_named_by_the_full_code(api, owner):
+    id = await created(api, code=7)
+    for prefix, name in (
+        ("INV-", "invoice-INV-00007.json"),
+        ("", "invoice-00007.json"),
+        ('a"/../ü\r\nX: y', "invoice-a__..____X__y00007.json"),
+    ):
+        await set_setting(owner, INVOICE_PREFIX=prefix)
+        async with api.get(f"/api/invoices/{id}/export") as response:
+            assert response.headers["Content-Disposition"] == f'attachment; filename="{name}"'
+            assert response.content_type == "application/json" and "X" not in response.headers
+            assert (await response.json())["invoiceCodeWithPrefixAndDigits"] == f"{prefix}00007"
+
+
+async def test_all_exports_are_a_file(api):
+    async with api.get("/api/invoices/export-all") as response:
+        assert response.headers["Content-Disposition"] == 'attachment; filename="invoices.json"'
+        assert response.content_type == "application/json"
+
+
+async def test_all_of_nothing_is_an_empty_array(api):
+    assert await exported_all(api) == []
+
+
+async def test_all_of_one_is_the_same_as_the_one(api):
+    id = await created(api)
+    assert await exported_all(api) == [await exported(api, id)]
+
+
+async def test_all_of_several_batches_come_once_each_newest_first_in_pieces(api, owner):
+    await copies(owner, await created(api, code=1), 1203)
+    async with api.get("/api/invoices/export-all") as response:
+        assert response.headers["Transfer-Encoding"] == "chunked"
+        exports = await response.json()
+    assert [export["invoiceCode"] for export in exports] == [str(code) for code in range(1203, 0, -1)]
+    assert {tuple(export) for export in exports} == {tuple(MEMBERS)}
+
+
+@pytest.mark.parametrize("count", [500, 501])
+async def test_a_batch_that_is_just_full_does_no_harm(api, owner, count):
+    await copies(owner, await created(api), count)
+    assert len(await exported_all(api)) == count
+
+
+async def test_deleted_invoices_and_those_of_others_are_not_exported(api, start, environment):
+    stranger = await start(await make_company(environment))
+    await created(stranger, code=1)
+    gone = await created(api, code=2)
+    await created(api, code=3)
+    assert (await answered(api, "DELETE", f"/api/invoices/{gone}"))[0] == 200
+    assert [export["invoiceCode"] for export in await exported_all(api)] == ["3"]
+
+
+async def test_the_head_of_an_export_can_be_asked_for(api):
+    await created(api)
+    async with api.head("/api/invoices/export-all") as response:
+        assert response.status == 200 and await response.read() == b""
+        assert "attachment" in response.headers["Content-Disposition"]
+
+
+async def test_an_export_that_fails_on_the_way_does_not_look_whole(api, owner):
+    """The client has read only a little of a first batch that no buffer holds when the second one becomes impossible."""
+    await copies(owner, await created(api), 1203, remark="x" * 40_000)
+    async with api.get("/api/invoices/export-all") as response:
+        assert response.status == 200
+        await response.content.readexactly(10_000)
+        await owner.execute("alter view invoice_exports rename to elsewhere")
+        with pytest.raises(aiohttp.ClientError):
+            await response.read()
+
+
+async def test_an_export_whose_first_batch_fails_does_not_look_whole(api, owner):
+    await owner.execute("alter view invoice_exports rename to elsewhere")
+    with pytest.raises(aiohttp.ClientError):
+        async with api.get("/api/invoices/export-all") as response:
+            await response.read()
+
+
+async def test_a_reader_that_stands_still_holds_no_connection_of_the_database(api, owner):
+    await copies(owner, await created(api), 1203, remark="x" * 40_000)
+    async with api.get("/api/invoices/export-all") as response:
+        await response.content.readexactly(10_000)
+        await until(lambda: _busy(owner), lambda busy: busy == 0)
+        assert (await response.read()).endswith(b"}]")
+
+
+async def _busy(owner):
+    """Transactions of the service that are open."""
+    return await owner.fetchval(
+        """
+        select count(*) from pg_stat_activity
+         where application_name = 'einvoice' and datname = current_database() and xact_start is not null
+        """
+    )
+
+
+async def test_while_it_is_exported_an_invoice_can_be_created_and_deleted(api, owner):
+    await copies(owner, await created(api, lineItems=[line()]), 1203, remark="x" * 40_000)
+    newest = await owner.fetchval("select max(id) from invoices")
+    async with api.get("/api/invoices/export-all") as response:
+        head = await response.content.readexactly(10_000)
+        await created(api, issueDateTime="2020-01-31T09:30:00Z")
+        assert (await answered(api, "DELETE", f"/api/invoices/{newest - 1200}"))[0] == 200
+        exports = json.loads(head + await response.read())
+    assert len(exports) == 1202

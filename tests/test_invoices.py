@@ -1,0 +1,465 @@
+"""Invoices over HTTP: created, read, changed and deleted, to the letter of their record. Spec: Invoices"""
+
+import asyncio
+import json
+
+from conftest import make_company
+from kit import (
+    answered,
+    buyer,
+    created,
+    documents,
+    invoice,
+    line,
+    note,
+    record,
+    routes,
+    submitted,
+    valid_invoice,
+)
+
+MISSING = {"message": "Invoice not found"}
+TAKEN = {"path": "/code", "rule": "unique", "message": "The code has already been used this year."}
+CANCEL_FIRST = (
+    "A submitted invoice cannot be {}, please cancel first and try again. "
+    "A submitted document can only be cancelled within 72 hours after submission"
+)
+
+#: The record's members as the specification lists them, and then those that it does not know.
+SPECIFIED = [
+    "id",
+    "company_id",
+    "is_submitted_to_portal",
+    "is_ready",
+    "invoice_code",
+    "type",
+    "buyer",
+    "line_items",
+    "final_adjusted_amount",
+    "status",
+    "legal_monetary_total",
+    "created_at",
+    "updated_at",
+]
+FURTHER = ["supplier", "issue_date", "invoice_level_allowance_charge", "currency_code", "exchange_rate"]
+
+
+async def updated(api, id, **changes):
+    return await answered(api, "PUT", f"/api/invoices/{id}", json=changes)
+
+
+async def deleted(api, id):
+    return await answered(api, "DELETE", f"/api/invoices/{id}")
+
+
+async def refusal(api, **changes):
+    """{path: rule} of a creation that is refused."""
+    status, body = await answered(api, "POST", "/api/invoices", json=invoice(**changes))
+    assert status == 422, body
+    return {error["path"]: error["rule"] for error in body["errors"]}
+
+
+async def text_of(api, id):
+    """The record as the bytes of the answer say it."""
+    async with api.get(f"/api/invoices/{id}") as response:
+        return await response.text()
+
+
+async def posted(api, text):
+    """The id of an invoice created from JSON text."""
+    headers = {"Content-Type": "application/json"}
+    status, body = await answered(api, "POST", "/api/invoices", data=text.encode(), headers=headers)
+    assert status == 201, body
+    return body["data"]["id"]
+
+
+# Create and get
+
+
+async def test_a_creation_answers_the_id(api):
+    status, body = await answered(api, "POST", "/api/invoices", json=invoice())
+    assert status == 201
+    assert body == {"success": True, "message": "Invoice created.", "data": {"id": body["data"]["id"]}}
+    assert type(body["data"]["id"]) is int
+
+
+async def test_a_record_has_the_specified_members(api, company):
+    sent = invoice(code=7)
+    found = await record(api, await created(api, **sent))
+    assert sorted(found) == sorted(SPECIFIED + FURTHER)
+    assert found["company_id"] == company.id
+    assert found["invoice_code"] == "7"
+    assert found["type"] == "INVOICE" and found["status"] == "Draft"
+    assert found["is_submitted_to_portal"] is False and found["is_ready"] is False
+    assert found["buyer"] == sent["buyer"] and found["supplier"] is None
+    assert found["line_items"] == sent["lineItems"]
+    assert found["currency_code"] == "MYR" and found["exchange_rate"] is None
+    assert list(found["legal_monetary_total"]) == ["excludingTax", "includingTax", "payableAmount", "netAmount"]
+
+
+async def test_an_answer_is_json_and_says_so(api):
+    async with api.get(f"/api/invoices/{await created(api)}") as response:
+        assert response.headers["Content-Type"] == "application/json; charset=utf-8"
+
+
+async def test_instants_of_the_service_are_utc_with_milliseconds(api):
+    found = await record(api, await created(api))
+    for member in ("created_at", "updated_at", "issue_date"):
+        assert len(found[member]) == 29 and found[member].endswith("+00:00") and found[member][19] == "."
+
+
+async def test_a_code_comes_back_as_a_text_of_its_digits(api):
+    for code, digits in (("1", "1"), ("2.0", "2"), ("3e0", "3"), ("1E+3", "1000"), ("999999999999", "999999999999")):
+        text = json.dumps(invoice(code=0)).replace('"code": 0', f'"code": {code}')
+        assert (await record(api, await posted(api, text)))["invoice_code"] == digits, code
+
+
+async def test_numbers_come_back_as_they_were_sent(api):
+    numbers = ["0.1", "0.10", "1.10", "3", "12345678901234567890.123456789", "0.00000000000000000001"]
+    body = invoice(buyer=buyer(numbers="HERE"), lineItems=[line(unit={"code": "KGM", "price": "P", "count": "C"})])
+    text = json.dumps(body).replace('"HERE"', f"[{','.join(numbers)}]").replace('"P"', "0.1").replace('"C"', "19.990")
+    stored = await text_of(api, await posted(api, text))
+    assert f'"numbers": [{", ".join(numbers)}]' in stored
+    assert '"price": 0.1,' in stored or '"price": 0.1}' in stored
+    assert '"count": 19.990' in stored
+
+
+async def test_a_number_that_is_stored_can_be_changed_and_submitted(api):
+    """PostgreSQL writes it out without an exponent; it has to come in again like that."""
+    for number in ("1e20", "1.5e19", "-1e-20", "1234567890123456789e20", "1.234567890123456789e-20", "0e-38", "1e38"):
+        text = json.dumps(invoice(buyer=buyer(number="HERE"))).replace('"HERE"', number)
+        id = await posted(api, text)
+        assert (await updated(api, id, isReady=True))[0] == 200, number
+        assert (await submitted(api, id))[0] == 200, number
+
+
+async def test_members_that_are_not_listed_are_kept_where_objects_are_open(api):
+    extra = {"grade": {"letters": ["A", None], "sure": False}}
+    person = buyer(**extra, address={**buyer()["address"], **extra}, registration={**buyer()["registration"], **extra})
+    item = line(**extra, unit={**line()["unit"], **extra}, taxDetails=[{**line()["taxDetails"][0], **extra}])
+    found = await record(api, await created(api, buyer=person, lineItems=[item]))
+    assert found["buyer"] == person and found["line_items"] == [item]
+
+
+async def test_what_a_client_says_of_sums_is_kept_and_not_believed(api):
+    found = await record(api, await created(api, lineItems=[line(total=1, legal_monetary_total={"payableAmount": 1})]))
+    assert found["line_items"][0]["total"] == 1
+    assert found["legal_monetary_total"]["payableAmount"] == 104.76
+
+
+# Amounts, contract: per line net = round(price x count) - discount + charge, each tax rounded
+
+
+def priced(price, count, percentage=None, **members):
+    taxes = [] if percentage is None else [{"taxType": "01", "taxRate": {"percentage": percentage}}]
+    return line(unit={"code": "KGM", "price": price, "count": count}, taxDetails=taxes, **members)
+
+
+#: (lines, allowances and charges, excluding tax, tax, net)
+SUMS = (
+    ([priced(48.5, 2, 8)], None, 97, 7.76, 97),
+    ([priced(0.1, 3), priced(0.2, 3)], None, 0.9, 0, 0.9),
+    ([priced(1.005, 1)], None, 1.01, 0, 1.01),  # half up, and no binary float on the way
+    ([priced(2.675, 1)], None, 2.68, 0, 2.68),
+    ([priced(0.333, 3)], None, 1, 0, 1),
+    ([priced(1.25, 1, 10)], None, 1.25, 0.13, 1.25),
+    ([priced(0.05, 1, 10), priced(0.05, 1, 10)], None, 0.1, 0.02, 0.1),  # each line's tax is rounded
+    ([priced(100, 1, 6, discount={"amount": 10})], None, 90, 5.4, 90),
+    ([priced(100, 1, 6, discount={"rate": 12.5}, charge={"amount": 0.5})], None, 88, 5.28, 88),
+    ([priced(0, 5, 8)], None, 0, 0, 0),
+    ([priced(100, 1, 10)], {"allowances": [{"amount": 30}], "charges": [{"amount": 5}, {"amount": 1}]}, 76, 10, 100),
+)
+
+
+async def test_amounts_are_computed_from_the_lines(api):
+    for items, document, excluding, tax, net in SUMS:
+        found = await record(api, await created(api, lineItems=items, invoiceLevelAllowanceCharge=document))
+        including = round(excluding + tax, 2)
+        assert found["legal_monetary_total"] == {
+            "excludingTax": excluding,
+            "includingTax": including,
+            "payableAmount": including,
+            "netAmount": net,
+        }, items
+        assert found["final_adjusted_amount"] == including
+
+
+async def test_amounts_are_numbers_with_two_places(api):
+    stored = await text_of(api, await created(api, lineItems=[priced(48.5, 2)]))
+    assert '"payableAmount" : 97.00' in stored and '"final_adjusted_amount":97.00' in stored
+
+
+async def test_what_makes_no_amount_is_refused_with_its_place(api):
+    per_unit = [{"taxType": "01", "taxRate": {"perUnitAmount": "x"}}]
+    for changes, path in (
+        ({"lineItems": [priced(1, 1, discount={"amount": 1.01})]}, "/lineItems/0/discount"),
+        ({"invoiceLevelAllowanceCharge": {"allowances": [{"amount": 1000}]}}, "/invoiceLevelAllowanceCharge/allowances"),
+        ({"lineItems": [priced(999999999999, 999999999999)]}, "/lineItems"),
+        ({"lineItems": [priced(1e-21, 1)]}, "/lineItems/0/unit/price"),
+        ({"lineItems": [line(taxDetails=per_unit)]}, "/lineItems/0/taxDetails/0/taxRate/perUnitAmount"),
+    ):
+        assert await refusal(api, **changes) == {path: "amount"}, changes
+
+
+# Instants and the year of a code
+
+
+#: (as it is sent, as it comes back)
+INSTANTS = (
+    ("2026-01-31T09:30:00Z", "2026-01-31T09:30:00.000+00:00"),
+    ("2026-01-31T09:30:00", "2026-01-31T09:30:00.000+00:00"),
+    ("2026-01-31T09:30", "2026-01-31T09:30:00.000+00:00"),
+    ("2026-01-31 09:30:00z", "2026-01-31T09:30:00.000+00:00"),
+    ("2026-01-31t09:30:00.5Z", "2026-01-31T09:30:00.500+00:00"),
+    ("2026-01-31T09:30:00.123456789Z", "2026-01-31T09:30:00.123+00:00"),
+    ("2026-01-31T09:30:00.9999Z", "2026-01-31T09:30:00.999+00:00"),
+    ("2026-01-31T09:30:00+08:00", "2026-01-31T01:30:00.000+00:00"),
+    ("2026-01-31T00:00:00+0800", "2026-01-30T16:00:00.000+00:00"),
+    ("2024-02-29T23:59:59-11:30", "2024-03-01T11:29:59.000+00:00"),
+)
+
+
+async def test_an_instant_comes_back_in_utc(api):
+    for sent, stored in INSTANTS:
+        assert (await record(api, await created(api, issueDateTime=sent)))["issue_date"] == stored, sent
+
+
+async def test_what_the_calendar_does_not_have_is_refused(api):
+    for sent in (
+        "2026-02-29T00:00:00Z",
+        "2026-13-01T00:00:00Z",
+        "2026-00-01T00:00:00Z",
+        "2026-01-31T24:01:00Z",
+        "2026-01-31T09:60:00Z",
+        "2026-01-31T09:30:61Z",
+        "2026-01-31T09:30:00+24:00",
+        "0000-01-01T00:00:00Z",
+        "0001-01-01T00:00:00+14:00",
+        "9999-12-31T23:59:59-14:00",
+        "1066-10-14T09:00:00Z",
+    ):
+        assert await refusal(api, issueDateTime=sent) == {"/issueDateTime": "format"}, sent
+
+
+async def test_a_code_is_refused_the_second_time_in_a_year(api):
+    await created(api, code=5)
+    status, body = await answered(api, "POST", "/api/invoices", json=invoice(code=5))
+    assert (status, body) == (422, {"message": TAKEN["message"], "errors": [TAKEN]})
+
+
+async def test_a_code_is_one_over_all_types_of_invoice(api):
+    await created(api, code=5)
+    for type in ("SELF_BILLED_INVOICE", "PENDING_FINALIZE_INVOICE", "PENDING_FINALIZE_SELF_BILLED_INVOICE"):
+        assert await refusal(api, code=5, type=type, supplier=buyer()) == {"/code": "unique"}
+
+
+async def test_the_year_of_a_code_is_that_of_the_business_time_zone(api):
+    """In Kuala Lumpur the year begins at 16:00 UTC."""
+    await created(api, code=5, issueDateTime="2025-12-31T23:30:00Z")
+    assert await refusal(api, code=5, issueDateTime="2026-06-01T00:00:00Z") == {"/code": "unique"}
+    assert await refusal(api, code=5, issueDateTime="2025-12-31T16:00:00Z") == {"/code": "unique"}
+    await created(api, code=5, issueDateTime="2025-12-31T15:59:59Z")
+
+
+async def test_the_business_time_zone_can_be_set(start, company):
+    api = await start(company, TIME_ZONE="America/New_York")
+    await created(api, code=5, issueDateTime="2026-01-01T04:59:59Z")
+    assert await refusal(api, code=5, issueDateTime="2025-06-01T00:00:00Z") == {"/code": "unique"}
+    await created(api, code=5, issueDateTime="2026-01-01T05:00:00Z")
+
+
+async def test_two_companies_use_the_same_code(api, start, environment):
+    other = await start(await make_company(environment))
+    assert await created(api, code=5) and await created(other, code=5)
+
+
+async def test_of_fifty_creations_of_one_code_at_once_one_wins(api, owner):
+    bodies = [invoice(code=5) for _ in range(50)]
+    answers = await asyncio.gather(*[answered(api, "POST", "/api/invoices", json=body) for body in bodies])
+    refused = [body["errors"] for status, body in answers if status == 422]
+    assert sorted(status for status, _ in answers) == [201] + [422] * 49
+    assert refused == [[TAKEN]] * 49
+    assert (await answered(api, "GET", "/api/invoices"))[1]["meta"]["total"] == 1
+
+
+async def test_deleting_frees_a_code_and_keeps_the_row(api, owner):
+    id = await created(api, code=5)
+    assert await deleted(api, id) == (200, {"success": True, "message": "Invoice deleted."})
+    assert (await answered(api, "GET", f"/api/invoices/{id}")) == (404, MISSING)
+    assert await created(api, code=5)
+    assert await owner.fetchval("select count(*) from invoices") == 2
+
+
+async def test_of_many_deletions_at_once_one_finds_it(api):
+    id = await created(api)
+    await created(api)
+    answers = await asyncio.gather(*[deleted(api, id) for _ in range(20)])
+    assert sorted(status for status, _ in answers) == [200] + [404] * 19
+    assert (await answered(api, "GET", "/api/invoices"))[1]["meta"]["total"] == 1
+
+
+# Parties and currencies
+
+
+async def test_a_pending_invoice_needs_no_party(api):
+    for type in ("PENDING_FINALIZE_INVOICE", "PENDING_FINALIZE_SELF_BILLED_INVOICE"):
+        found = await record(api, await created(api, type=type, buyer=None))
+        assert (found["type"], found["buyer"], found["supplier"]) == (type, None, None)
+
+
+async def test_each_type_needs_its_party(api):
+    assert await refusal(api, buyer=None) == {"/buyer": "required"}
+    assert await refusal(api, type="SELF_BILLED_INVOICE") == {"/supplier": "required"}
+    assert (await record(api, await created(api, type="SELF_BILLED_INVOICE", buyer=None, supplier=buyer())))["supplier"]
+
+
+async def test_another_currency_needs_a_rate(api):
+    assert await refusal(api, currencyCode="USD") == {"/exchangeRate": "required"}
+    found = await record(api, await created(api, currencyCode="USD", exchangeRate=4.4725))
+    assert found["currency_code"] == "USD" and found["exchange_rate"] == 4.4725
+    assert (await record(api, await created(api, currencyCode="MYR")))["exchange_rate"] is None
+
+
+# Update
+
+
+async def test_an_update_changes_what_is_sent_and_nothing_else(api):
+    id = await created(api, invoiceLevelAllowanceCharge={"charges": [{"amount": 5}]}, currencyCode="USD", exchangeRate=4.5)
+    before = await record(api, id)
+    assert await updated(api, id, buyer=buyer(name="Bakar")) == (
+        200,
+        {"success": True, "message": "Invoice updated.", "data": {"id": id}},
+    )
+    after = await record(api, id)
+    assert after.pop("buyer") == buyer(name="Bakar") and before.pop("buyer") == buyer()
+    assert after.pop("updated_at") > before.pop("updated_at")
+    assert after == before
+
+
+async def test_every_member_can_be_updated(api):
+    for changes, member, value in (
+        ({"code": 777777}, "invoice_code", "777777"),
+        ({"isReady": True}, "is_ready", True),
+        ({"type": "PENDING_FINALIZE_INVOICE"}, "type", "PENDING_FINALIZE_INVOICE"),
+        ({"issueDateTime": "2026-03-01T00:00:00+08:00"}, "issue_date", "2026-02-28T16:00:00.000+00:00"),
+        ({"currencyCode": "SGD", "exchangeRate": 3.31}, "currency_code", "SGD"),
+        ({"lineItems": [priced(10, 1)]}, "final_adjusted_amount", 10),
+        ({"invoiceLevelAllowanceCharge": {"charges": [{"amount": 1}]}}, "final_adjusted_amount", 105.76),
+    ):
+        id = await created(api)
+        assert (await updated(api, id, **changes))[0] == 200, changes
+        assert (await record(api, id))[member] == value
+
+
+async def test_an_empty_update_keeps_everything(api):
+    id = await created(api, isReady=True, code=9, issueDateTime="2026-01-31T09:30:00.123456Z")
+    before = await record(api, id)
+    assert (await updated(api, id))[0] == 200
+    after = await record(api, id)
+    assert {**after, "updated_at": None} == {**before, "updated_at": None}
+
+
+async def test_allowances_and_charges_can_be_taken_away(api):
+    id = await created(api, invoiceLevelAllowanceCharge={"charges": [{"amount": 1}]})
+    assert (await updated(api, id, invoiceLevelAllowanceCharge=None))[0] == 200
+    found = await record(api, id)
+    assert found["invoice_level_allowance_charge"] is None and found["final_adjusted_amount"] == 104.76
+
+
+async def test_an_updated_invoice_is_held_to_the_rules_of_a_creation(api):
+    id = await created(api)
+    for changes, path in (
+        ({"type": "SELF_BILLED_INVOICE"}, "/supplier"),
+        ({"currencyCode": "USD"}, "/exchangeRate"),
+        ({"lineItems": [priced(1, 1, discount={"amount": 2})]}, "/lineItems/0/discount"),
+        ({"issueDateTime": "2026-02-30T00:00:00Z"}, "/issueDateTime"),
+    ):
+        status, body = await updated(api, id, **changes)
+        assert (status, [error["path"] for error in body["errors"]]) == (422, [path])
+    assert (await updated(api, id, type="SELF_BILLED_INVOICE", supplier=buyer()))[0] == 200
+
+
+async def test_an_update_moves_a_code_with_its_year(api):
+    await created(api, code=5, issueDateTime="2025-06-01T00:00:00Z")
+    id = await created(api, code=5, issueDateTime="2026-06-01T00:00:00Z")
+    status, body = await updated(api, id, issueDateTime="2025-07-01T00:00:00Z")
+    assert (status, body["errors"]) == (422, [TAKEN])
+    assert (await updated(api, id, issueDateTime="2024-07-01T00:00:00Z"))[0] == 200
+    await created(api, code=5, issueDateTime="2026-06-01T00:00:00Z")
+
+
+async def test_an_update_to_a_code_in_use_is_refused(api):
+    await created(api, code=5)
+    id = await created(api, code=6)
+    status, body = await updated(api, id, code=5)
+    assert (status, body["errors"]) == (422, [TAKEN])
+    assert (await updated(api, id, code=6))[0] == 200
+
+
+async def test_updates_at_once_lose_nothing(api):
+    """Each changes another member; all of them are there in the end."""
+    id = await created(api)
+    changes = [{"isReady": True}, {"code": 77}, {"buyer": buyer(name="Bakar")}, {"lineItems": [priced(10, 1)]}]
+    answers = await asyncio.gather(*[updated(api, id, **change) for change in changes * 5])
+    assert {status for status, _ in answers} == {200}
+    found = await record(api, id)
+    assert (found["is_ready"], found["invoice_code"], found["buyer"]["name"]) == (True, "77", "Bakar")
+    assert found["final_adjusted_amount"] == 10
+
+
+async def test_a_submitted_invoice_can_be_neither_updated_nor_deleted(api):
+    id = await valid_invoice(api)
+    assert await updated(api, id, isReady=True) == (403, {"message": CANCEL_FIRST.format("updated")})
+    assert await deleted(api, id) == (403, {"message": CANCEL_FIRST.format("deleted")})
+    assert (await record(api, id))["is_submitted_to_portal"] is True
+
+
+# Ids
+
+
+#: What is no id of ours, as it stands in the path; {} is one of the company's own.
+NO_IDS = (
+    "0", "-{}", "+{}", "0{}", "{}.0", "{}e0", "abc", "9223372036854775808", "9223372036854775807", "1" * 500,
+    "%20", "{}%20", "%20{}", "%00", "{}%00", "null", "{}%2F2", "{}%3B", "{},{}", "%ff", "18446744073709551617",
+)  # fmt: skip
+ARABIC = str.maketrans("0123456789", "٠١٢٣٤٥٦٧٨٩")
+
+
+def no_ids(id):
+    """Every way of not quite writing an id."""
+    return [*(form.replace("{}", str(id)) for form in NO_IDS), str(id).translate(ARABIC)]
+
+
+async def test_every_route_answers_all_that_is_no_id_of_the_company_in_the_same_bytes(api, start, environment):
+    stranger = await start(await make_company(environment))
+    theirs, gone, own = await valid_invoice(stranger), await created(api), await valid_invoice(api)
+    await deleted(api, gone)
+    for method, path in routes(api):
+        for id in (*no_ids(own), theirs, gone) if "{id}" in path else ():
+            body = note() if path.endswith("/adjustment-note") else {}
+            given = await raw(api, method, path.replace("{id}", str(id)).replace("{submitted_document_id}", "1"), body)
+            assert given == (404, b"" if method == "HEAD" else b'{"message":"Invoice not found"}'), (method, path, id)
+
+
+async def test_every_submitted_document_that_is_not_the_invoices_is_answered_in_the_same_bytes(api, start, environment):
+    stranger = await start(await make_company(environment))
+    (theirs,) = await documents(stranger, await valid_invoice(stranger))
+    id, other = await valid_invoice(api), await valid_invoice(api)
+    (own,), (others,) = await documents(api, id), await documents(api, other)
+    for document in (*no_ids(own["id"]), theirs["id"], others["id"]):
+        given = await raw(api, "GET", f"/api/invoices/{id}/submitted-documents/{document}")
+        assert given == (404, b'{"message":"Submitted document not found"}'), document
+
+
+async def raw(api, method, path, body=None):
+    """(status, bytes) of an answer."""
+    async with api.request(method, path, json=None if method in ("GET", "HEAD") else body) as response:
+        return response.status, await response.read()
+
+
+async def test_of_another_companys_invoice_nothing_can_be_changed(api, start, environment):
+    stranger = await start(await make_company(environment))
+    theirs = await created(stranger)
+    before = await record(stranger, theirs)
+    assert (await updated(api, theirs, isReady=True))[0] == (await deleted(api, theirs))[0] == 404
+    assert await record(stranger, theirs) == before

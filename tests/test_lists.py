@@ -1,0 +1,249 @@
+"""The list of invoices: its pages, their addresses, its filters and orders. Spec: Pagination meta"""
+
+from urllib.parse import parse_qs, urlsplit
+
+from conftest import make_company
+from kit import answered, buyer, created, invoice, reaches, record, submitted
+
+META = [
+    "total",
+    "per_page",
+    "current_page",
+    "last_page",
+    "first_page",
+    "first_page_url",
+    "last_page_url",
+    "next_page_url",
+    "previous_page_url",
+]
+
+
+async def listed(api, **query):
+    """(meta, data) of a page."""
+    status, body = await answered(api, "GET", "/api/invoices", params=query)
+    assert status == 200, body
+    assert list(body) == ["meta", "data"]
+    return body["meta"], body["data"]
+
+
+async def codes(api, **query):
+    return [int(found["invoice_code"]) for found in (await listed(api, **query))[1]]
+
+
+async def with_codes(api, *codes, **changes):
+    """The ids of invoices with these codes, one after another."""
+    return [await created(api, code=code, **changes) for code in codes]
+
+
+async def test_an_empty_list_has_one_page(api):
+    assert await listed(api) == (
+        {
+            "total": 0,
+            "per_page": 10,
+            "current_page": 1,
+            "last_page": 1,
+            "first_page": 1,
+            "first_page_url": "/api/invoices?page=1&per_page=10",
+            "last_page_url": "/api/invoices?page=1&per_page=10",
+            "next_page_url": None,
+            "previous_page_url": None,
+        },
+        [],
+    )
+
+
+async def test_the_newest_comes_first_ten_on_a_page(api):
+    await with_codes(api, *range(1, 13))
+    meta, data = await listed(api)
+    assert list(meta) == META
+    assert [found["invoice_code"] for found in data] == [str(code) for code in range(12, 2, -1)]
+    assert meta["total"] == 12 and meta["last_page"] == 2
+    assert meta["next_page_url"] == "/api/invoices?page=2&per_page=10" and meta["previous_page_url"] is None
+
+
+async def test_an_entry_is_the_record(api):
+    (id,) = await with_codes(api, 1)
+    for query in ({}, {"sort": "code"}):
+        assert (await listed(api, **query))[1] == [await record(api, id)]
+
+
+async def test_following_the_next_pages_finds_every_invoice_once(api):
+    await with_codes(api, *range(1, 8))
+    for query, order in (("", range(7, 0, -1)), ("&sort=id", range(1, 8)), ("&type=INVOICE", range(7, 0, -1))):
+        path, seen = f"/api/invoices?per_page=3{query}", []
+        while path:
+            _, body = await answered(api, "GET", path)
+            seen += [int(found["invoice_code"]) for found in body["data"]]
+            path = body["meta"]["next_page_url"]
+        assert seen == list(order), query
+
+
+async def test_a_page_in_the_middle_leads_both_ways(api):
+    await with_codes(api, *range(1, 8))
+    meta, data = await listed(api, page=2, per_page=3)
+    assert [found["invoice_code"] for found in data] == ["4", "3", "2"]
+    assert meta["current_page"] == 2 and meta["last_page"] == 3 and meta["per_page"] == 3
+    assert meta["previous_page_url"] == "/api/invoices?page=1&per_page=3"
+    assert meta["next_page_url"] == meta["last_page_url"] == "/api/invoices?page=3&per_page=3"
+
+
+async def test_a_page_past_the_end_is_empty_and_leads_back(api):
+    await with_codes(api, 1, 2, 3)
+    for page, query in ((2, {}), (999, {}), (10**9, {}), (2, {"sort": "code"}), (10**9, {"sort": "code"})):
+        meta, data = await listed(api, page=page, **query)
+        assert data == [] and meta["total"] == 3 and meta["last_page"] == 1 and meta["current_page"] == page
+        assert meta["next_page_url"] is None
+        assert parse_qs(urlsplit(meta["previous_page_url"]).query)["page"] == ["1"]
+
+
+async def test_page_addresses_keep_the_filters_and_nothing_else(api):
+    query = {"query": "a&b=ü +1", "status": "Draft", "issued_from": "2026-01-01T00:00:00+08:00", "sort": "-code"}
+    meta, _ = await listed(api, page=2, per_page=5, nothing="1", **query)
+    for name in ("first_page_url", "last_page_url", "previous_page_url"):
+        path, _, given = meta[name].partition("?")
+        assert path == "/api/invoices"
+        assert parse_qs(given) == {"page": ["1"], "per_page": ["5"], **{name: [value] for name, value in query.items()}}
+
+
+async def test_a_page_holds_up_to_a_hundred(api):
+    await with_codes(api, *range(1, 103))
+    for query in ({}, {"sort": "-id"}):
+        meta, data = await listed(api, per_page=100, **query)
+        assert len(data) == 100 and meta["last_page"] == 2
+
+
+async def test_a_page_is_a_whole_number_in_its_bounds(api):
+    texts = ("0", "-1", "1.5", "1e1", "ten", "", " 1", "+1", "٣", "²", "1" * 30, "1" * 5000, "10000000000")
+    for name, value in [*(("page", text) for text in texts), *(("per_page", text) for text in texts), ("per_page", "101")]:
+        status, body = await answered(api, "GET", "/api/invoices", params={name: value})
+        assert (status, [error["path"] for error in body["errors"]]) == (422, [name]), (name, value)
+
+
+async def test_every_parameter_that_is_wrong_is_named_at_once(api):
+    wrong = {
+        "page": "x",
+        "per_page": "0",
+        "sort": "name",
+        "status": "draft",
+        "type": "CREDIT_NOTE",
+        "issued_from": "2026-01-01",
+        "issued_to": "tomorrow",
+        "query": "x" * 301,
+    }
+    status, body = await answered(api, "GET", "/api/invoices", params=wrong)
+    assert status == 422 and set(body) == {"message", "errors"}
+    assert sorted(error["path"] for error in body["errors"]) == sorted(wrong)
+    assert all(error["message"].startswith(error["path"]) for error in body["errors"])
+
+
+async def test_hostile_texts_in_a_filter_find_nothing_and_break_nothing(api):
+    await created(api)
+    for text in ("'", '"; drop table invoices; --', "%", "_", "\\", "*", "💥", "%00", "\u2028", "1e400", ":status"):
+        assert await codes(api, query=text) == [], text
+    for path in ("/api/invoices?query=%00", "/api/invoices?query=a%00b"):
+        assert (await answered(api, "GET", path))[0] == 422
+    for text in ("0001-01-01T00:00:00%2B14:00", "9999-12-31T23:59:59-14:00"):
+        status, body = await answered(api, "GET", f"/api/invoices?issued_from={text}")
+        assert (status, body["errors"][0]["path"]) == (422, "issued_from")
+    for text in ("0001-01-01T00:00:00Z", "9999-12-31T23:59:59.999Z"):
+        assert (await answered(api, "GET", f"/api/invoices?issued_from={text}&issued_to={text}"))[0] == 200
+
+
+# Filters
+
+
+async def test_by_status(api):
+    draft, sent = await with_codes(api, 1, 2)
+    await submitted(api, sent)
+    await reaches(api, sent, "Valid")
+    assert await codes(api, status="Draft") == [1]
+    assert await codes(api, status="Valid") == [2]
+    assert await codes(api, status="Cancelled") == []
+
+
+async def test_by_type(api):
+    await created(api, code=1)
+    await created(api, code=2, type="SELF_BILLED_INVOICE", supplier=buyer())
+    await created(api, code=3, type="PENDING_FINALIZE_INVOICE", buyer=None)
+    for code, type in ((1, "INVOICE"), (2, "SELF_BILLED_INVOICE"), (3, "PENDING_FINALIZE_INVOICE")):
+        assert await codes(api, type=type) == [code]
+
+
+async def test_by_time_of_issue_both_ends_included(api):
+    for code, hour in enumerate(("09", "10", "11"), start=1):
+        await created(api, code=code, issueDateTime=f"2026-01-31T{hour}:00:00Z")
+    assert await codes(api, issued_from="2026-01-31T10:00:00Z") == [3, 2]
+    assert await codes(api, issued_to="2026-01-31T18:00:00+08:00") == [2, 1]
+    assert await codes(api, issued_from="2026-01-31T09:00:01Z", issued_to="2026-01-31T10:59:59Z") == [2]
+
+
+async def test_by_code_full_code_or_name_of_the_buyer(api):
+    await with_codes(api, 17, 70, 77)
+    await created(api, code=7, buyer=buyer(name="Rosmah binti Idris"))
+    await created(api, code=8, type="PENDING_FINALIZE_INVOICE", buyer=None)
+    for query in ("7", "INV-00007", "inv-00007", "Rosmah", "rosmah binti", "ROSMAH"):
+        assert await codes(api, query=query) == [7], query
+
+
+async def test_the_full_code_of_a_self_billed_invoice_has_its_own_prefix(api):
+    await created(api, code=7)
+    await created(api, code=8, type="PENDING_FINALIZE_SELF_BILLED_INVOICE", buyer=None)
+    assert await codes(api, query="SB-00008") == [8]
+    assert await codes(api, query="INV-00008") == []
+
+
+async def test_filters_narrow_each_other_and_the_total(api):
+    await with_codes(api, 1, 2, 3, issueDateTime="2026-01-31T09:30:00Z")
+    await with_codes(api, 4, issueDateTime="2026-02-01T00:00:00Z")
+    await created(api, code=5, issueDateTime="2026-01-31T09:30:00Z", type="PENDING_FINALIZE_INVOICE", buyer=None)
+    narrow = {"type": "INVOICE", "status": "Draft", "issued_to": "2026-01-31T23:59:59Z", "query": "aminah"}
+    meta, data = await listed(api, per_page=2, sort="code", **narrow)
+    assert meta["total"] == 3 and meta["last_page"] == 2
+    assert [found["invoice_code"] for found in data] == ["1", "2"]
+
+
+async def test_an_empty_filter_does_not_filter(api):
+    await with_codes(api, 1, 2)
+    assert await codes(api, status="", type="", query="", issued_from="") == [2, 1]
+
+
+async def test_every_order(api):
+    """20 and 11 were issued at the same time: the older one comes before, in descending order after."""
+    for code, day in ((30, 2), (10, 1), (20, 3), (11, 3)):
+        await created(api, code=code, issueDateTime=f"2026-01-0{day}T00:00:00Z")
+    for sort, order in (
+        ("id", [30, 10, 20, 11]),
+        ("-id", [11, 20, 10, 30]),
+        ("code", [10, 11, 20, 30]),
+        ("-code", [30, 20, 11, 10]),
+        ("issue_date", [10, 30, 20, 11]),
+        ("-issue_date", [11, 20, 30, 10]),
+    ):
+        assert await codes(api, sort=sort) == order, sort
+        assert await codes(api, sort=sort, per_page=2, page=2) == order[2:], sort
+
+
+# What is not there
+
+
+async def test_deleted_invoices_are_gone_from_the_list_and_its_total(api):
+    ids = await with_codes(api, 1, 2, 3)
+    assert (await answered(api, "DELETE", f"/api/invoices/{ids[1]}"))[0] == 200
+    for query in ({}, {"sort": "-id"}, {"query": "aminah"}):
+        meta, data = await listed(api, **query)
+        assert meta["total"] == 2 and [found["invoice_code"] for found in data] == ["3", "1"]
+
+
+async def test_a_refused_creation_is_not_counted(api):
+    await with_codes(api, 1)
+    assert (await answered(api, "POST", "/api/invoices", json=invoice(code=1)))[0] == 422
+    assert (await listed(api))[0]["total"] == 1
+
+
+async def test_another_companys_invoices_are_not_listed(api, start, environment):
+    stranger = await start(await make_company(environment))
+    await with_codes(api, 1, 2)
+    await with_codes(stranger, 3)
+    for query in ({}, {"sort": "code"}, {"query": "aminah"}):
+        assert await codes(stranger, **query) == [3]
+        assert (await listed(stranger, **query))[0]["total"] == 1
