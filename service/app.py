@@ -4,13 +4,11 @@ import asyncio
 import contextlib
 import logging
 
-import asyncpg
 from aiohttp import web
 
 from service import codes, wire
 from service.background import Worker
-from service.errors import ApiError
-from service.db import Database, Keeper, connected_pool, refuse_without_wall
+from service.db import PASSING, Database, Keeper, connected_pool, refuse_without_wall
 from service.handlers import adjustment_notes, health, invoices, submissions
 from service.keys import KeyRing
 from service.middleware import Limiter, answering, company_key, name_request
@@ -93,7 +91,7 @@ async def _pause(desk, operation):
     try:
         async with desk.database.across() as conn:
             left = await sql.pause_left(conn, client_id=desk.config.portal_client_id, operation=operation)
-    except (ApiError, asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as fault:
+    except PASSING as fault:
         raise NotSent("The database cannot be asked whether the portal may be called.") from fault
     if left:
         raise Throttled("The portal asked to wait.", retry_after=left)

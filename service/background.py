@@ -3,8 +3,7 @@
 import asyncio
 import logging
 
-import asyncpg
-
+from service.db import PASSING
 from service.statements import sql
 from service.submission import cancel, poll, reconcile, send
 from service.submission.desk import Claim
@@ -32,14 +31,21 @@ class Worker:
     def __init__(self, desk):
         self._desk = desk
         self._stopping = False
+        self._idle = asyncio.Event()  # set once it claims no more
 
     async def run(self):
+        try:
+            await self._run()
+        finally:
+            self._idle.set()
+
+    async def _run(self):
         while not self._stopping:
             self._desk.due.clear()
             try:
                 await self._claim()
                 await self._sleep()
-            except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as fault:
+            except PASSING as fault:
                 log.warning("worker: %s", fault)
                 await asyncio.sleep(0.5)
 
@@ -47,6 +53,7 @@ class Worker:
         """Claims no more, and lets what is under way finish."""
         self._stopping = True
         self._desk.due.set()
+        await self._idle.wait()
         await self._desk.finish(STOP_SECONDS)
 
     async def _claim(self):

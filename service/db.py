@@ -33,6 +33,9 @@ _BEGIN_READ = "begin read only; set local app.company_id = '{:d}'"
 _BEGIN_PAGE = _BEGIN_READ + "; set local plan_cache_mode = force_generic_plan"
 _BEGIN_SEARCH = _BEGIN_READ + "; set local plan_cache_mode = force_custom_plan"
 
+#: What passes: PostgreSQL is away, restarting, or has no connection free. Work goes on when it is back.
+PASSING = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, Unavailable)
+
 log = logging.getLogger(__name__)
 
 
@@ -164,7 +167,7 @@ class Keeper:
         while True:
             try:
                 await self._connect()
-            except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError) as fault:
+            except PASSING as fault:
                 log.warning("keeper: no connection: %s", fault)
                 await asyncio.sleep(0.5)
                 continue

@@ -3,17 +3,21 @@
 import asyncio
 import hashlib
 import hmac
+import logging
 import re
 import secrets
 import time
 import zlib
 from dataclasses import dataclass
 
+from service.db import PASSING
 from service.errors import Unauthorized
 from service.statements import sql
 
 REQUIRED = "API key is required"
 WRONG = "Invalid API key"
+
+log = logging.getLogger(__name__)
 
 BASE62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _KEY = re.compile(r"(einv_(?:live|test)_([0-9A-Za-z]{12})_([0-9A-Za-z]{43}))([0-9A-Za-z]{6})", re.ASCII)
@@ -84,11 +88,17 @@ class KeyRing:
         self._rows.clear()
 
     async def note_use(self):
-        """Writes last_used_at of the keys used since the last call, outside of any request."""
-        used, self._used = self._used, {}
-        for key_id, company_id in used.items():
-            async with self._database.company(company_id) as conn:
-                await sql.api_key_used(conn, company_id=company_id, key_id=key_id)
+        """Writes last_used_at of the keys used since the last call, outside of any request.
+
+        What cannot be written now is written with the next call.
+        """
+        try:
+            for key_id, company_id in list(self._used.items()):
+                async with self._database.company(company_id) as conn:
+                    await sql.api_key_used(conn, company_id=company_id, key_id=key_id)
+                self._used.pop(key_id, None)
+        except PASSING as fault:
+            log.warning("keys: the last use is not noted: %s", fault)
 
     async def keep_noting(self):
         while True:
