@@ -81,8 +81,8 @@ def _seconds(value):
         number = Decimal(value)
     except InvalidOperation:
         number = Decimal("NaN")
-    if number.is_nan() or not 0 < number <= 10**7:
-        raise ValueError("must be a number of seconds above 0")
+    if number.is_nan() or not Decimal("0.001") <= number <= 10**7:
+        raise ValueError("must be a number of seconds, at least 0.001")
     return timedelta(milliseconds=int(number * 1000))
 
 

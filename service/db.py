@@ -13,6 +13,7 @@ from service.statements import sql
 MIGRATIONS = Path(__file__).resolve().parent.parent / "sql" / "migrations"
 SERVICE_ROLE = "einvoice_service"
 ACQUIRE_SECONDS = 2
+HEARTBEAT_SECONDS = 5  # of the keeper's connection
 #: What every connection of the service is bound by; the server enforces it.
 SESSION = {
     "role": SERVICE_ROLE,
@@ -171,8 +172,25 @@ class Keeper:
                 log.warning("keeper: no connection: %s", fault)
                 await asyncio.sleep(0.5)
                 continue
-            await self._lost.wait()
+            await self._while_it_lives()
             log.warning("keeper: the connection was lost")
+
+    async def _while_it_lives(self):
+        """Until the connection is lost, also to a network that no longer carries anything and says nothing."""
+        while not self._lost.is_set():
+            try:
+                async with asyncio.timeout(HEARTBEAT_SECONDS):
+                    await self._lost.wait()
+            except TimeoutError:
+                await self._beat()
+
+    async def _beat(self):
+        try:
+            async with asyncio.timeout(HEARTBEAT_SECONDS), self._turn:
+                await sql.ping(self._conn)
+        except PASSING:
+            self._conn.terminate()
+            self._lost.set()
 
     async def _connect(self):
         lost = asyncio.Event()

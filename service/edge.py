@@ -18,9 +18,15 @@ INTERNAL = "Internal server error"
 
 
 class Runner(web.AppRunner):
-    """An AppRunner whose connections answer and log in our way."""
+    """An AppRunner whose connections answer and log in our way.
+
+    A compressed body, which is refused, is not inflated either: a small one can hold up everything.
+    """
 
     __slots__ = ()
+
+    def __init__(self, app, **options):
+        super().__init__(app, access_log=None, auto_decompress=False, **options)
 
     async def _make_server(self):
         server = await super()._make_server()

@@ -1,8 +1,10 @@
 """What is no HTTP: answered in our shape, and quoted neither in the answer nor in the log."""
 
 import asyncio
+import gzip
 import json
 
+import aiohttp
 import pytest
 from aiohttp import web
 
@@ -22,7 +24,7 @@ BROKEN = {
 
 @pytest.fixture
 async def port(environment):
-    runner = Runner(create_app(read_config(environment)), access_log=None)
+    runner = Runner(create_app(read_config(environment)))
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
@@ -39,3 +41,12 @@ async def test_what_is_no_http_is_refused_and_quoted_nowhere(port, company, capl
     assert b" 400 " in head.splitlines()[0] and b"application/json" in head
     assert set(json.loads(body)) == {"message"}
     assert company.key not in caplog.text and company.key.encode() not in head + body
+
+
+async def test_a_compressed_body_is_refused_without_being_inflated(port, company):
+    bomb = gzip.compress(bytes(200_000_000))
+    async with aiohttp.ClientSession(f"http://127.0.0.1:{port}", headers={"X-API-Key": company.key}) as client:
+        headers = {"Content-Encoding": "gzip", "Content-Type": "application/json"}
+        for body in (bomb, b"no gzip at all"):
+            async with client.post("/api/invoices", data=body, headers=headers) as response:
+                assert response.status == 415 and "message" in await response.json()
