@@ -51,45 +51,52 @@ SUBJECT_OF_DOCUMENT = {
 }
 
 PENDING_FINALIZE = {"PENDING_FINALIZE_INVOICE", "PENDING_FINALIZE_SELF_BILLED_INVOICE"}
-SELF_BILLED = {"SELF_BILLED_INVOICE", "PENDING_FINALIZE_SELF_BILLED_INVOICE"}
-
-#: type of an invoice or note -> the portal's document type, and of its self-billed kind. Portal: 9
-DOCUMENT_TYPES = {
-    "INVOICE": "01",
-    "CREDIT_NOTE": "02",
-    "DEBIT_NOTE": "03",
-    "REFUND_NOTE": "04",
-    "SELF_BILLED_INVOICE": "11",
-}
 
 SUBMIT_FAILED = "Failed to submit, please try again"
-SUBMITTED = "The invoice has been submitted to the portal."
-ALREADY_SUBMITTED = "The invoice has already been submitted to the portal."
+SUBMITTED = "The {noun} has been submitted to the portal."
+ALREADY_SUBMITTED = "The {noun} has already been submitted to the portal."
+NOTE_WITHOUT_VALID_INVOICE = "Only invoice with status Valid can have adjustment note submitted to the portal"
 
 _CANCEL_FIRST = (
-    "A submitted invoice cannot be {}, please cancel first and try again. "
+    "A submitted {noun} cannot be {done}, please cancel first and try again. "
     "A submitted document can only be cancelled within 72 hours after submission"
 )
-DELETE_REFUSED = _CANCEL_FIRST.format("deleted")
-UPDATE_REFUSED = _CANCEL_FIRST.format("updated")
 
-#: cancelling the latest submitted document of an invoice: the first row that holds refuses. Spec: Errors.
+
+def locked_refusal(noun, done):
+    """Why a submitted document of this noun cannot be `done`: updated or deleted. Spec: Errors"""
+    return _CANCEL_FIRST.format(noun=noun, done=done)
+
+
+#: cancelling the latest submitted document: the first row that holds refuses, with the message of its name.
 #: `doc` has status and submitted_at; now - submitted_at is by the database's clock.
 CANCEL_REFUSALS = (
-    (
-        lambda doc, now: doc is None,
-        "The invoice does not have any submitted document.",
-    ),
-    (
-        lambda doc, now: doc["status"] in FINAL,
-        "The latest submitted document of the invoice has already been cancelled/invali.",
-    ),
-    (
-        lambda doc, now: now - doc["submitted_at"] > CANCEL_WINDOW,
-        "The latest submitted document of the invoice has been submitted more than 72 hours ago. "
-        "Submitted documents can only be cancelled within 72 hours.",
-    ),
+    (lambda doc, now: doc is None, "none"),
+    (lambda doc, now: doc["status"] in FINAL, "closed"),
+    (lambda doc, now: now - doc["submitted_at"] > CANCEL_WINDOW, "late"),
 )
+_LATE = (
+    "The latest submitted document of the {noun} has been submitted more than 72 hours ago. "
+    "Submitted documents can only be cancelled within 72 hours."
+)
+#: noun -> the messages of CANCEL_REFUSALS. Spec: Errors, to the letter; consolidated invoices after their pattern.
+CANCEL_MESSAGES = {
+    "invoice": {
+        "none": "The invoice does not have any submitted document.",
+        "closed": "The latest submitted document of the invoice has already been cancelled/invali.",
+        "late": _LATE.format(noun="invoice"),
+    },
+    "adjustment note": {
+        "none": "The latest submitted document of the adjustment note not found.",
+        "closed": "The latest submitted document of the adjustment note has already been cancelled/invalid.",
+        "late": _LATE.format(noun="adjustment note"),
+    },
+    "consolidated invoice": {
+        "none": "The consolidated invoice does not have any submitted document.",
+        "closed": "The latest submitted document of the consolidated invoice has already been cancelled/invalid.",
+        "late": _LATE.format(noun="consolidated invoice"),
+    },
+}
 
 #: creating an adjustment note against an invoice: the first row that holds refuses. Spec: Errors.
 #: A document whose cancellation is under way counts as no longer valid: no note comes between.

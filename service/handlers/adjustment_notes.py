@@ -1,14 +1,26 @@
-"""Adjustment notes against an invoice. Spec: Invoices, create adjustment note."""
+"""Adjustment notes: create against an invoice, list, get, update, delete, export. Spec: Adjustment notes."""
 
 from aiohttp import web
 
-from service import states, wire
+from service import paging, schema, states, wire
 from service.drafts import checked
 from service.errors import Forbidden, Invalid, fault
+from service.handlers.streams import export_batches, stream_array
 from service.intake import document_instant, found, path_id, read_body
 from service.statements import sql
+from service.submission.subjects import COLUMNS, NOTE
 
 routes = web.RouteTableDef()
+
+NOUN = "Adjustment note"
+SORTS = ("id", "-id", "issue_date", "-issue_date", "code", "-code")
+FILTERS = {
+    "status": paging.one_of("status", tuple(states.SUBJECT_MOVES)),
+    "type": paging.one_of("type", tuple(schema.ALL["adjustment_note_update"]["properties"]["type"]["enum"])),
+    "issued_from": paging.instant("issued_from"),
+    "issued_to": paging.instant("issued_to"),
+    "query": paging.words,
+}
 
 
 @routes.post("/api/invoices/{id}/adjustment-note")
@@ -20,24 +32,102 @@ async def create_adjustment_note(request):
     """
     body, text = await read_body(request, "adjustment_note_create")
     draft = checked(body, document_instant(body, "adjustmentNoteIssueDate"))
-    company, id = request[wire.COMPANY], path_id(request, "Invoice")
-    async with request.app[wire.DATABASE].company(company) as conn:
-        invoice = found(await sql.invoice_share(conn, company_id=company, id=id), "Invoice")
-        latest = await sql.submitted_document_latest(conn, company_id=company, invoice_id=id)
-        if message := states.refusal(states.NOTE_REFUSALS, latest):
-            raise Forbidden(message)
-        _refuse_misfit(invoice, draft)
-        note = await sql.adjustment_note_insert(
-            conn, company_id=company, invoice_id=id, body=text, issue_date=draft.issue_date, **draft.amounts
-        )
+    id = path_id(request, "Invoice")
+    async with request.app[wire.DATABASE].company(request[wire.COMPANY]) as conn:
+        target = found(await sql.invoice_share(conn, company_id=request[wire.COMPANY], id=id), "Invoice")
+        note = await insert_note(conn, request[wire.COMPANY], {"invoice_id": id}, target, draft, text)
     return wire.answer({"success": True, "message": "Adjustment note created.", "data": {"id": note}}, 201)
 
 
-def _refuse_misfit(invoice, draft):
-    if draft.body["targetInvoiceType"] != invoice["type"]:
-        wording = f"targetInvoiceType is not the type of the invoice, which is {invoice['type']}."
+async def insert_note(conn, company, target_id, target, draft, text):
+    """The id of a new note against a locked target, {invoice_id} or {consolidated_invoice_id}."""
+    latest = await sql.submitted_document_latest(conn, company_id=company, **{**dict.fromkeys(COLUMNS), **target_id})
+    if message := states.refusal(states.NOTE_REFUSALS, latest):
+        raise Forbidden(message)
+    _refuse_misfit(target, draft)
+    ids = {"invoice_id": None, "consolidated_invoice_id": None, **target_id}
+    return await sql.adjustment_note_insert(
+        conn, company_id=company, **ids, body=text, issue_date=draft.issue_date, **draft.amounts
+    )
+
+
+@routes.get("/api/adjustment-notes")
+async def list_adjustment_notes(request):
+    page = paging.read_page(request, FILTERS, SORTS)
+    return await paging.answer(request, page, sql.adjustment_note_page, sql.adjustment_note_search)
+
+
+# Above {id}, which would take it for an id.
+@routes.get("/api/adjustment-notes/export-all")
+async def export_adjustment_notes(request):
+    """Every note of the company, newest first, as one JSON array, streamed in batches."""
+    return await stream_array(request, "adjustment-notes.json", export_batches(request, sql.adjustment_note_export_batch))
+
+
+@routes.get("/api/adjustment-notes/{id}")
+async def get_adjustment_note(request):
+    company, id = request[wire.COMPANY], path_id(request, NOUN)
+    async with request.app[wire.DATABASE].reading(company) as conn:
+        return wire.passed(found(await sql.adjustment_note_get(conn, company_id=company, id=id), NOUN))
+
+
+@routes.put("/api/adjustment-notes/{id}")
+async def update_adjustment_note(request):
+    """Merge the sent members into a draft. Raises Forbidden for a submitted note."""
+    body, _ = await read_body(request, "adjustment_note_update")
+    company, id = request[wire.COMPANY], path_id(request, NOUN)
+    async with request.app[wire.DATABASE].company(company) as conn:
+        row = found(await NOTE.locked(conn, company, id), NOUN)
+        if row["status"] in states.LOCKED:
+            raise Forbidden(states.locked_refusal("adjustment note", "updated"))
+        draft = _merged(row, body)
+        _refuse_excess(row["adjustable"], draft)
+        text = wire.dumps(draft.body)
+        await sql.adjustment_note_update(
+            conn, company_id=company, id=id, body=text, issue_date=draft.issue_date, **draft.amounts
+        )
+    return wire.answer({"success": True, "message": "Adjustment note updated."})
+
+
+@routes.delete("/api/adjustment-notes/{id}")
+async def delete_adjustment_note(request):
+    """Hide a note that is not submitted; its code is free again. Spec: Errors"""
+    company, id = request[wire.COMPANY], path_id(request, NOUN)
+    async with request.app[wire.DATABASE].company(company) as conn:
+        row = found(await NOTE.locked(conn, company, id), NOUN)
+        if row["status"] in states.LOCKED:
+            raise Forbidden(states.locked_refusal("adjustment note", "deleted"))
+        await sql.adjustment_note_delete(conn, company_id=company, id=id)
+    return wire.answer({"message": "Adjustment note deleted."})
+
+
+@routes.get("/api/adjustment-notes/{id}/export")
+async def export_adjustment_note(request):
+    company, id = request[wire.COMPANY], path_id(request, NOUN)
+    async with request.app[wire.DATABASE].reading(company) as conn:
+        row = found(await sql.adjustment_note_export(conn, company_id=company, id=id), NOUN)
+    return wire.passed(row["export"], headers=wire.attachment(f"adjustment-note-{row['full_code']}.json"))
+
+
+def _merged(row, changes):
+    """The Draft of a stored note with changes. Raises Invalid when an amount or code of the whole is wrong."""
+    stored = wire.loads(row["body"].encode())
+    kept = {name: stored[name] for name in schema.ALL["adjustment_note_update"]["properties"]}
+    body = {**kept, **changes}
+    issued = row["issue_date"]
+    if "adjustmentNoteIssueDate" in changes:
+        issued = document_instant(body, "adjustmentNoteIssueDate")
+    return checked(body, issued)
+
+
+def _refuse_misfit(target, draft):
+    if draft.body["targetInvoiceType"] != target["type"]:
+        wording = f"targetInvoiceType is not the type of the invoice, which is {target['type']}."
         raise Invalid([fault("/targetInvoiceType", "target", wording)])
-    takes = draft.body["type"] != "DEBIT_NOTE"
-    if takes and draft.amounts["payable_amount"] > invoice["final_adjusted_amount"]:
-        wording = f"The note would take the invoice, adjusted to {invoice['final_adjusted_amount']}, under zero."
+    _refuse_excess(target["final_adjusted_amount"], draft)
+
+
+def _refuse_excess(adjustable, draft):
+    if draft.body["type"] != "DEBIT_NOTE" and draft.amounts["payable_amount"] > adjustable:
+        wording = f"The note would take the invoice, adjusted to {adjustable}, under zero."
         raise Invalid([fault("/lineItems", "amount", wording)])

@@ -4,8 +4,8 @@ from aiohttp import web
 
 from service import paging, schema, states, wire
 from service.drafts import checked, code_year
-from service.errors import Forbidden, Invalid
-from service.handlers.streams import stream_array
+from service.errors import Conflict, Forbidden, Invalid
+from service.handlers.streams import export_batches, stream_array
 from service.intake import document_instant, found, path_id, read_body
 from service.statements import sql
 from service.submission import attempt
@@ -13,7 +13,6 @@ from service.submission import attempt
 routes = web.RouteTableDef()
 
 NOUN = "Invoice"
-EXPORT_BATCH = 500
 SORTS = ("id", "-id", "issue_date", "-issue_date", "code", "-code")
 FILTERS = {
     "status": paging.one_of("status", tuple(states.SUBJECT_MOVES)),
@@ -45,36 +44,14 @@ async def create_invoice(request):
 @routes.get("/api/invoices")
 async def list_invoices(request):
     page = paging.read_page(request, FILTERS, SORTS)
-    company, database = request[wire.COMPANY], request.app[wire.DATABASE]
-    window = {"company_id": company, "per_page": page.per_page, "offset": page.offset}
-    if page.is_plain:
-        async with database.paging(company) as conn:
-            row = await sql.invoice_page(conn, **window)
-    else:
-        async with database.searching(company) as conn:
-            row = await sql.invoice_search(conn, **window, **page.filters, sort=page.sort)
-    return wire.passed(f'{{"meta":{wire.dumps(page.meta(row["total"]))},"data":{row["data"]}}}')
+    return await paging.answer(request, page, sql.invoice_page, sql.invoice_search)
 
 
 # Above {id}, which would take it for an id.
 @routes.get("/api/invoices/export-all")
 async def export_invoices(request):
-    """Every invoice of the company, newest first, as one JSON array, streamed in batches.
-
-    A batch is one statement: a client that reads slowly holds no connection and no snapshot meanwhile.
-    """
-    company, database = request[wire.COMPANY], request.app[wire.DATABASE]
-
-    async def batches():
-        before = 2**63 - 1
-        while before is not None:
-            async with database.reading(company) as conn:
-                row = await sql.invoice_export_batch(conn, company_id=company, before=before, most=EXPORT_BATCH)
-            if row["text"]:
-                yield row["text"]
-            before = row["last"]
-
-    return await stream_array(request, "invoices.json", batches())
+    """Every invoice of the company, newest first, as one JSON array, streamed in batches."""
+    return await stream_array(request, "invoices.json", export_batches(request, sql.invoice_export_batch))
 
 
 @routes.get("/api/invoices/{id}")
@@ -92,7 +69,8 @@ async def update_invoice(request):
     async with request.app[wire.DATABASE].company(company) as conn:
         row = found(await sql.invoice_lock(conn, company_id=company, id=id), NOUN)
         if row["status"] in states.LOCKED:
-            raise Forbidden(states.UPDATE_REFUSED)
+            raise Forbidden(states.locked_refusal("invoice", "updated"))
+        _refuse_consolidated(row)
         draft = _merged(row, body)
         text = wire.dumps(draft.body)
         await sql.invoice_update(conn, company_id=company, id=id, **_columns(request, draft, text))
@@ -108,7 +86,8 @@ async def delete_invoice(request):
     async with request.app[wire.DATABASE].company(company) as conn:
         row = found(await sql.invoice_lock(conn, company_id=company, id=id), NOUN)
         if row["status"] in states.LOCKED:
-            raise Forbidden(states.DELETE_REFUSED)
+            raise Forbidden(states.locked_refusal("invoice", "deleted"))
+        _refuse_consolidated(row)
         await sql.invoice_delete(conn, company_id=company, id=id)
     return wire.answer({"success": True, "message": "Invoice deleted."})
 
@@ -119,6 +98,11 @@ async def export_invoice(request):
     async with request.app[wire.DATABASE].reading(company) as conn:
         row = found(await sql.invoice_export(conn, company_id=company, id=id), NOUN)
     return wire.passed(row["export"], headers=wire.attachment(f"invoice-{row['full_code']}.json"))
+
+
+def _refuse_consolidated(row):
+    if row["consolidated_invoice_id"]:
+        raise Conflict("The invoice is part of a consolidated invoice; delete or cancel that first.")
 
 
 def _columns(request, draft, text):

@@ -9,6 +9,22 @@ from service import wire
 log = logging.getLogger(__name__)
 
 
+EXPORT_BATCH = 500
+LAST_ID = 2**63 - 1
+
+
+async def export_batches(request, statement):
+    """Pieces of an export, newest first. A batch is one transaction: a client that reads slowly holds no connection
+    and no snapshot meanwhile."""
+    company, before = request[wire.COMPANY], LAST_ID
+    while before is not None:
+        async with request.app[wire.DATABASE].reading(company) as conn:
+            row = await statement(conn, company_id=company, before=before, most=EXPORT_BATCH)
+        if row["text"]:
+            yield row["text"]
+        before = row["last"]
+
+
 async def stream_array(request, filename, pieces):
     """A JSON array as a file to download, from pieces that each hold some of its entries.
 

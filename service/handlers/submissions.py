@@ -1,4 +1,6 @@
-"""Submitting and cancelling an invoice, and what was submitted. Spec: Invoices."""
+"""Submitting and cancelling, and what was submitted: the same for invoices, adjustment notes and consolidated invoices."""
+
+from functools import partial
 
 from aiohttp import web
 
@@ -6,43 +8,53 @@ from service import wire
 from service.intake import found, path_id, read_body
 from service.statements import sql
 from service.submission import attempt, cancel
+from service.submission.subjects import CONSOLIDATED, INVOICE, NOTE
 
 routes = web.RouteTableDef()
 
-NOUN = "Invoice"
 
-
-@routes.post("/api/invoices/{id}/submit-to-portal")
-async def submit_invoice(request):
-    """Send an invoice to the portal and answer what came of it; a submitted one is not sent again."""
+async def submit(subject, request):
+    """Send a document to the portal and answer what came of it; a submitted one is not sent again."""
     await read_body(request, "submit")
-    message = await attempt.submit(request.app[wire.DESK], request[wire.COMPANY], path_id(request, NOUN))
+    id = path_id(request, subject.title)
+    message = await attempt.submit(request.app[wire.DESK], request[wire.COMPANY], subject, id)
     return wire.answer({"success": True, "message": message})
 
 
-@routes.post("/api/invoices/{id}/cancel-latest-invoice-submitted")
-async def cancel_invoice(request):
+async def cancel_latest(subject, request):
     """Cancel the latest submitted document, within 72 hours of its submission. Spec: Errors"""
     body, _ = await read_body(request, "cancel")
     reason = body.get("reason", "Cancelled by the issuer")
-    await cancel.cancel(request.app[wire.DESK], request[wire.COMPANY], path_id(request, NOUN), reason)
+    await cancel.cancel(request.app[wire.DESK], request[wire.COMPANY], subject, path_id(request, subject.title), reason)
     return wire.answer({"success": True, "message": "The submitted document has been cancelled."})
 
 
-@routes.get("/api/invoices/{id}/submitted-documents")
-async def list_submitted_documents(request):
-    """All submitted documents of an invoice, newest first."""
-    company, id = request[wire.COMPANY], path_id(request, NOUN)
+async def list_submitted_documents(subject, request):
+    """All submitted documents of one subject, newest first."""
+    company, id = request[wire.COMPANY], path_id(request, subject.title)
     async with request.app[wire.DATABASE].reading(company) as conn:
-        found(await sql.invoice_exists(conn, company_id=company, id=id), NOUN)
-        return wire.passed(await sql.submitted_document_page(conn, company_id=company, invoice_id=id))
+        found(await subject.exists(conn, company_id=company, id=id), subject.title)
+        return wire.passed(await sql.submitted_document_page(conn, company_id=company, **subject.ids(id)))
 
 
-@routes.get("/api/invoices/{id}/submitted-documents/{submitted_document_id}")
-async def get_submitted_document(request):
-    company, invoice_id = request[wire.COMPANY], path_id(request, NOUN)
+async def get_submitted_document(subject, request):
+    company, subject_id = request[wire.COMPANY], path_id(request, subject.title)
     id = path_id(request, "Submitted document", "submitted_document_id")
     async with request.app[wire.DATABASE].reading(company) as conn:
-        found(await sql.invoice_exists(conn, company_id=company, id=invoice_id), NOUN)
-        record = await sql.submitted_document_get(conn, company_id=company, invoice_id=invoice_id, id=id)
+        found(await subject.exists(conn, company_id=company, id=subject_id), subject.title)
+        record = await sql.submitted_document_get(conn, company_id=company, id=id, **subject.ids(subject_id))
     return wire.passed(found(record, "Submitted document"))
+
+
+#: where the documents of a subject are, and the last part of the path that cancels one. Spec: Endpoints
+PLACES = (
+    ("/api/invoices/{id}", INVOICE, "cancel-latest-invoice-submitted"),
+    ("/api/adjustment-notes/{id}", NOTE, "cancel-latest-adjustment-note-submitted"),
+    ("/api/consolidated-invoices/{id}", CONSOLIDATED, "cancel-latest-invoice-submitted"),
+)
+
+for place, subject, cancelling in PLACES:
+    routes.post(f"{place}/submit-to-portal")(partial(submit, subject))
+    routes.post(f"{place}/{cancelling}")(partial(cancel_latest, subject))
+    routes.get(f"{place}/submitted-documents")(partial(list_submitted_documents, subject))
+    routes.get(f"{place}/submitted-documents/{{submitted_document_id}}")(partial(get_submitted_document, subject))

@@ -17,6 +17,7 @@ from service.portal import document
 from service.statements import sql
 from service.submission.desk import Claim
 from service.submission.send import UNKNOWN, send
+from service.submission.subjects import INVOICE, refuse_unready
 
 MOST_DOCUMENT_BYTES = 300_000  # Portal: 1.5
 RECHECK = timedelta(seconds=1)  # while waiting: news can be missed when a connection is lost
@@ -32,23 +33,24 @@ class Started:
     errors: list = field(default_factory=list)
 
 
-async def submit(desk, company, invoice_id):
-    """Submits an invoice and returns the message of success.
+async def submit(desk, company, subject, id):
+    """Submits an invoice, a note or a consolidated invoice, and returns the message of success.
 
     Raises NotFound, and BadRequest in the specified words when it did not go through or nobody knows yet.
     """
     async with desk.database.company(company) as conn:
-        row = found(await sql.invoice_lock(conn, company_id=company, id=invoice_id), "Invoice")
+        row = found(await subject.locked(conn, company, id), subject.title)
         if row["status"] in ("Submitted", "Valid"):
-            return states.ALREADY_SUBMITTED
+            return states.ALREADY_SUBMITTED.format(noun=subject.noun)
         if row["status"] == "Submitting":
             claim = None
-            joined = await sql.submission_of_invoice(conn, company_id=company, invoice_id=invoice_id)
+            joined = await sql.submission_of_subject(conn, company_id=company, **subject.ids(id))
         else:
-            claim = await freeze(desk, conn, company, row, "failed", desk.config.portal_lease)
-    outcome = await (_sent(desk, claim, invoice_id) if claim else _joined(desk, company, invoice_id, joined["id"]))
+            claim = await freeze(desk, conn, company, subject, row, "failed", desk.config.portal_lease)
+    ids = subject.ids(id)
+    outcome = await (_sent(desk, claim, ids) if claim else _joined(desk, company, ids, joined["id"]))
     if outcome["state"] in ("Accepted", "Finished") and outcome["status"] != "Rejected":
-        return states.SUBMITTED
+        return states.SUBMITTED.format(noun=subject.noun)
     raise BadRequest(states.SUBMIT_FAILED, errors=_reasons(outcome))
 
 
@@ -60,10 +62,10 @@ async def start_if_asked(desk, conn, company, invoice_id, body):
     at_once = body.get("submitImmediately", False)
     if not (at_once or (body.get("isReady") and await sql.company_auto_submits(conn, company_id=company))):
         return None
-    row = await sql.invoice_lock(conn, company_id=company, id=invoice_id)
+    row = await INVOICE.locked(conn, company, invoice_id)
     lease = desk.config.portal_lease if at_once else None
     try:
-        return Started(await freeze(desk, conn, company, row, "pending", lease), at_once)
+        return Started(await freeze(desk, conn, company, INVOICE, row, "pending", lease), at_once)
     except BadRequest as refusal:
         return Started(errors=refusal.more["errors"])
 
@@ -79,7 +81,7 @@ async def told(desk, company, invoice_id, started):
         return " It could not be submitted, see errors.", {"status": "Draft", "errors": started.errors}
     if not started.at_once:
         return " It will be submitted to the portal.", {"status": "Submitting"}
-    outcome = await _sent(desk, started.claim, invoice_id)
+    outcome = await _sent(desk, started.claim, INVOICE.ids(invoice_id))
     if outcome["status"] == "Rejected":
         return " The portal did not take it, see errors.", {"status": "Draft", "errors": _reasons(outcome)}
     if outcome["state"] in ("Accepted", "Finished"):
@@ -87,13 +89,14 @@ async def told(desk, company, invoice_id, started):
     return " Its submission is under way.", {"status": "Submitting", "errors": _passing(outcome)}
 
 
-async def freeze(desk, conn, company, row, promise, lease):
-    """Writes a Queued submission of a locked invoice, with the bytes that will be sent, and returns its Claim.
+async def freeze(desk, conn, company, subject, row, promise, lease):
+    """Writes a Queued submission of a locked subject, with the bytes that will be sent, and returns its Claim.
 
     With a `lease` the caller holds it at once. Raises BadRequest with every reason why the document cannot go.
     """
+    await refuse_unready(conn, company, subject, row)
     source = {name: member for name, member in wire.loads(row["body"].encode()).items() if member is not None}
-    issuer = await sql.issuer_get(conn, company_id=company, id=row["id"])
+    issuer = await sql.issuer_get(conn, company_id=company)
     issued_at = issue_time(row["issue_date"], row["attempts"], issuer["now"])
     content = _content(desk, row, source, issuer, issued_at)
     submission = await sql.submission_insert(
@@ -101,7 +104,7 @@ async def freeze(desk, conn, company, row, promise, lease):
         company_id=company,
         attempt_key=uuid.uuid4(),
         tin=issuer["tin_code"],
-        body=document.envelope([(issuer["number"], content)]),
+        body=document.envelope([(row["number"], content)]),
         promise=promise,
         lease=lease,
     )
@@ -109,9 +112,9 @@ async def freeze(desk, conn, company, row, promise, lease):
         conn,
         company_id=company,
         submission_id=submission["id"],
-        invoice_id=row["id"],
-        number=issuer["number"],
-        document_type=states.DOCUMENT_TYPES[row["type"]],
+        **subject.ids(row["id"]),
+        number=row["number"],
+        document_type=document.document_type(source),
         document_version=desk.config.portal_document_version,
         issued_at=issued_at,
         document_hash=hashlib.sha256(content).hexdigest(),
@@ -136,7 +139,7 @@ def _content(desk, row, source, issuer, issued_at):
     if errors := _own_refusals(row, source, issuer, issued_at):
         raise BadRequest(states.SUBMIT_FAILED, errors=errors)
     version = desk.config.portal_document_version
-    built = document.build(source, dict(issuer), number=issuer["number"], issued_at=issued_at, version=version)
+    built = document.build(source, dict(issuer), number=row["number"], issued_at=issued_at, version=version)
     content = document.encode(built)
     if len(content) > MOST_DOCUMENT_BYTES:
         wording = f"The document has {len(content)} bytes; the portal takes {MOST_DOCUMENT_BYTES}."
@@ -160,19 +163,19 @@ def _reason(code, path, message):
     return {"code": code, "path": path, "message": message}
 
 
-async def _sent(desk, claim, invoice_id):
+async def _sent(desk, claim, ids):
     """Sends, and gives the submission as it then stands, or as it does when the wait is over."""
     await asyncio.wait({desk.spawn(send(desk, claim))}, timeout=desk.config.submit_wait.total_seconds())
-    return await _standing(desk, claim.company_id, invoice_id)
+    return await _standing(desk, claim.company_id, ids)
 
 
-async def _joined(desk, company, invoice_id, submission_id):
+async def _joined(desk, company, ids, submission_id):
     """Somebody else's attempt once its outcome is known, or as it stands when the wait is over."""
     until = time.monotonic() + desk.config.submit_wait.total_seconds()
     with desk.bell.heard(company, submission_id) as moved:
         while True:
             moved.clear()
-            row = await _standing(desk, company, invoice_id)
+            row = await _standing(desk, company, ids)
             left = until - time.monotonic()
             if row["id"] != submission_id or row["state"] in TOLD or left <= 0:
                 return row
@@ -183,9 +186,9 @@ async def _joined(desk, company, invoice_id, submission_id):
                 pass
 
 
-async def _standing(desk, company, invoice_id):
+async def _standing(desk, company, ids):
     async with desk.database.reading(company) as conn:
-        return await sql.submission_of_invoice(conn, company_id=company, invoice_id=invoice_id)
+        return await sql.submission_of_subject(conn, company_id=company, **ids)
 
 
 def _reasons(outcome):

@@ -15,7 +15,7 @@ from service.submission.record import Change
 
 log = logging.getLogger(__name__)
 
-STILL_SUBMITTING = "The submission of the invoice is under way and its outcome not yet known."
+STILL_SUBMITTING = "The submission of the {noun} is under way and its outcome not yet known."
 RECHECK = timedelta(seconds=1)
 
 
@@ -28,15 +28,15 @@ class Cancellation:
     fence: int
 
 
-async def cancel(desk, company, invoice_id, reason):
-    """Cancels the latest submitted document of an invoice.
+async def cancel(desk, company, subject, id, reason):
+    """Cancels the latest submitted document of an invoice, a note or a consolidated invoice.
 
     Raises Forbidden by states.CANCEL_REFUSALS, Conflict while the outcome of the submission is unknown, and
     BadRequest with the authority's `code` when it refuses, or without one when it could not be asked.
     """
     async with asyncio.timeout(desk.config.submit_wait.total_seconds() + 5):
-        while (begun := await _begin(desk, company, invoice_id, reason)) is None:
-            await _other(desk, company, invoice_id)
+        while (begun := await _begin(desk, company, subject, id, reason)) is None:
+            await _other(desk, company, subject.ids(id))
     task = desk.spawn(_carry_out(desk, begun))
     done, _ = await asyncio.wait({task}, timeout=desk.config.submit_wait.total_seconds())
     if not done:
@@ -45,16 +45,16 @@ async def cancel(desk, company, invoice_id, reason):
         raise refusal
 
 
-async def _begin(desk, company, invoice_id, reason):
+async def _begin(desk, company, subject, id, reason):
     """The Cancellation, written before the portal is asked; None while another one is under way."""
     async with desk.database.company(company) as conn:
-        found(await sql.invoice_lock(conn, company_id=company, id=invoice_id), "Invoice")
-        latest = await sql.submitted_document_latest(conn, company_id=company, invoice_id=invoice_id)
+        found(await subject.lock(conn, company_id=company, id=id), subject.title)
+        latest = await sql.submitted_document_latest(conn, company_id=company, **subject.ids(id))
         if latest and latest["status"] == "Submitting":
-            raise Conflict(STILL_SUBMITTING)
-        if message := states.refusal(states.CANCEL_REFUSALS, latest, latest and latest["now"]):
-            raise Forbidden(message)
-        if await sql.adjustment_note_live(conn, company_id=company, invoice_id=invoice_id):
+            raise Conflict(STILL_SUBMITTING.format(noun=subject.noun))
+        if name := states.refusal(states.CANCEL_REFUSALS, latest, latest and latest["now"]):
+            raise Forbidden(states.CANCEL_MESSAGES[subject.noun][name])
+        if await subject.referred_to(conn, company, id):
             raise _by_authority("ActiveReferencingDocuments")
         if latest["cancelling_until"] and latest["cancelling_until"] > latest["now"]:
             return None
@@ -64,10 +64,10 @@ async def _begin(desk, company, invoice_id, reason):
         return Cancellation(company, latest["id"], fence)
 
 
-async def _other(desk, company, invoice_id):
+async def _other(desk, company, ids):
     """Waits for a move of a cancellation that somebody else carries out."""
     async with desk.database.reading(company) as conn:
-        latest = await sql.submitted_document_latest(conn, company_id=company, invoice_id=invoice_id)
+        latest = await sql.submitted_document_latest(conn, company_id=company, **ids)
     with desk.bell.heard(company, latest["submission_id"]) as moved:
         try:
             async with asyncio.timeout(RECHECK.total_seconds()):
@@ -120,7 +120,7 @@ async def resume(desk, cancellation):
 async def _cancelled(desk, cancellation, at):
     async with desk.database.company(cancellation.company_id) as conn:
         doc = await sql.cancellation_get(conn, company_id=cancellation.company_id, id=cancellation.id)
-        await sql.subjects_lock(conn, company_id=cancellation.company_id, submission_id=doc["submission_id"])
+        await record.lock_subjects(conn, cancellation.company_id, doc["submission_id"])
         await record.apply(conn, cancellation.company_id, Change(cancellation.id, "Cancelled", cancelled_at=at))
         await sql.submission_moved_notify(conn, company_id=cancellation.company_id, id=doc["submission_id"])
 

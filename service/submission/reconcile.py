@@ -127,7 +127,7 @@ def _same(row, there):
 async def _absent(desk, claim, row, listed_at):
     """Not in a complete listing: a proof when it is late enough, the second of which decides."""
     async with desk.database.company(claim.company_id) as conn:
-        await sql.subjects_lock(conn, company_id=claim.company_id, submission_id=claim.id)
+        await record.lock_subjects(conn, claim.company_id, claim.id)
         proof = await sql.submission_absent(
             conn,
             **claim.key,

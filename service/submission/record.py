@@ -32,10 +32,10 @@ async def move(desk, claim, expected, state, changes=(), *, delay=NOW, submissio
     """Brings a claimed submission into its next state and gives the claim back.
 
     `expected` are the states it may be in. False, and nothing is written, when the claim was lost meanwhile.
-    The invoices are locked first, then the submission: the order of every transaction.
+    The subjects are locked first, then the submission: the order of every transaction.
     """
     async with desk.database.company(claim.company_id) as conn:
-        await sql.subjects_lock(conn, company_id=claim.company_id, submission_id=claim.id)
+        await lock_subjects(conn, claim.company_id, claim.id)
         moved = await sql.submission_move(
             conn,
             **claim.key,
@@ -51,6 +51,12 @@ async def move(desk, claim, expected, state, changes=(), *, delay=NOW, submissio
                 await apply(conn, claim.company_id, change)
     log.info("submission company=%d id=%d state=%s%s", *claim.key.values(), state, "" if moved else " (claim lost)")
     return bool(moved)
+
+
+async def lock_subjects(conn, company_id, submission_id):
+    """Locks what a submission's documents are of: invoices, consolidated invoices, then the notes against them."""
+    for lock in (sql.subjects_lock_invoices, sql.subjects_lock_consolidated, sql.subjects_lock_notes):
+        await lock(conn, company_id=company_id, submission_id=submission_id)
 
 
 async def apply(conn, company_id, change):

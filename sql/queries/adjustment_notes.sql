@@ -1,27 +1,190 @@
--- Adjustment notes: credit, debit and refund notes against an invoice.
+-- Adjustment notes: credit, debit and refund notes against an invoice or a consolidated invoice.
+-- Every statement takes :company_id. A deleted note is not there.
 
 -- name: adjustment_note_insert :value
--- Stores a draft and returns its id. Breaks adjustment_notes_code_once_a_type when the code is taken.
+-- Stores a draft against the one target that is not null, and returns its id.
+-- Breaks adjustment_notes_code_once_a_type when the code is taken.
 with stored as (
-  insert into adjustment_notes (company_id, invoice_id, code, type, issue_date, line_items,
+  insert into adjustment_notes (company_id, invoice_id, consolidated_invoice_id, code, type, issue_date, line_items,
          net_amount, excluding_tax, including_tax, payable_amount)
-  select :company_id::bigint, :invoice_id::bigint, (body ->> 'adjustmentNoteCode')::numeric::bigint, body ->> 'type',
-         :issue_date::timestamptz, body -> 'lineItems',
+  select :company_id::bigint, :invoice_id::bigint, :consolidated_invoice_id::bigint,
+         (body ->> 'adjustmentNoteCode')::numeric::bigint, body ->> 'type', :issue_date::timestamptz, body -> 'lineItems',
          :net_amount::numeric, :excluding_tax::numeric, :including_tax::numeric, :payable_amount::numeric
     from (select :body::jsonb as body) request
-  returning id
+  returning id, invoice_id, consolidated_invoice_id
+), counted as (
+  insert into list_counts (company_id, list, slot, live)
+  values (:company_id::bigint, 'adjustment_notes', pg_backend_pid() % 8, 1)
+      on conflict (company_id, list, slot) do update set live = list_counts.live + 1
 ), noted as (
   insert into events (company_id, type, data)
-  select :company_id::bigint, 'adjustment_note.created',
-         jsonb_build_object('adjustment_note_id', id, 'invoice_id', :invoice_id::bigint)
-    from stored
+  select :company_id::bigint, 'adjustment_note.created', subject_ids(invoice_id, id, consolidated_invoice_id) from stored
 )
 select id from stored;
 
+-- name: adjustment_note_get :value
+select to_json(r) from adjustment_note_records r where company_id = :company_id and id = :id;
+
+-- name: adjustment_note_exists :value
+select true from adjustment_notes where company_id = :company_id and id = :id and deleted_at is null;
+
+-- name: adjustment_note_page :one
+-- total, and data: a JSON array of records, newest first. The offset is passed over inside the index.
+select (select coalesce(sum(live), 0)::bigint
+          from list_counts
+         where company_id = :company_id and list = 'adjustment_notes') as total,
+       (select coalesce(json_agg(r order by r.id desc), '[]')
+          from (select id
+                  from adjustment_notes
+                 where company_id = :company_id and deleted_at is null
+                 order by id desc
+                 limit :per_page::bigint offset :offset::bigint) page
+          join adjustment_note_records r on r.company_id = :company_id and r.id = page.id) as data;
+
+-- name: adjustment_note_search :one
+-- As adjustment_note_page, for what is filtered or sorted otherwise; see invoice_search. The buyer is the target's.
+with found as (
+  select n.id, n.issue_date, n.code
+    from adjustment_notes n
+    join companies c on c.id = n.company_id
+    left join invoices i on i.company_id = n.company_id and i.id = n.invoice_id
+   where n.company_id = :company_id and c.id = :company_id and n.deleted_at is null
+     and (:status::text is null or n.status = :status)
+     and (:type::text is null or n.type = :type)
+     and (:issued_from::timestamptz is null or n.issue_date >= :issued_from)
+     and (:issued_to::timestamptz is null or n.issue_date <= :issued_to)
+     and (:query::text is null
+          or n.code::text = :query
+          or lower(full_code(note_prefix(n.type, c.setting), (c.setting ->> 'PREFIX_DIGIT_COUNT')::int, n.code))
+             = lower(:query)
+          or position(lower(:query) in lower(i.buyer ->> 'name')) > 0)
+), page as (
+  select row_number() over () as place, id
+    from (select id
+            from found
+           order by case when :sort = 'id' then id end,
+                    case when :sort = '-id' then id end desc,
+                    case when :sort = 'issue_date' then issue_date end,
+                    case when :sort = '-issue_date' then issue_date end desc,
+                    case when :sort = 'code' then code end,
+                    case when :sort = '-code' then code end desc,
+                    case when :sort in ('issue_date', 'code') then id end,
+                    case when :sort in ('-issue_date', '-code') then id end desc
+           limit :per_page::bigint offset :offset::bigint) ordered
+)
+select (select count(*) from found) as total,
+       (select coalesce(json_agg(r order by page.place), '[]')
+          from page
+          join adjustment_note_records r on r.company_id = :company_id and r.id = page.id) as data;
+
+-- name: adjustment_note_lock_invoice :one
+-- Locks the invoice that a note adjusts, before the note itself: notes against one invoice follow one another.
+select i.id
+  from invoices i
+ where i.company_id = :company_id
+   and i.id = (select invoice_id from adjustment_notes where company_id = :company_id and id = :id)
+   for update;
+
+-- name: adjustment_note_lock_consolidated :one
+-- Likewise the consolidated invoice.
+select k.id
+  from consolidated_invoices k
+ where k.company_id = :company_id
+   and k.id = (select consolidated_invoice_id from adjustment_notes where company_id = :company_id and id = :id)
+   for update;
+
+-- name: adjustment_note_lock :one
+-- Locks a note for a change; the body is that of a document against its target, whose parties and currency it has.
+-- `adjustable` is what the target can still be reduced by, notes that are on their way counted in.
+select n.id, n.status, n.type, n.attempts, n.issue_date, n.payable_amount, n.invoice_id, n.consolidated_invoice_id,
+       full_code(note_prefix(n.type, c.setting), (c.setting ->> 'PREFIX_DIGIT_COUNT')::int, n.code) as number,
+       coalesce(i.payable_amount + i.adjusted_by, k.payable_amount + k.adjusted_by)
+         - (select coalesce(sum(o.payable_amount), 0)
+              from adjustment_notes o
+             where o.company_id = :company_id and o.type <> 'DEBIT_NOTE' and o.status in ('Submitting', 'Submitted')
+               and (o.invoice_id = n.invoice_id or o.consolidated_invoice_id = n.consolidated_invoice_id)) as adjustable,
+       json_build_object(
+         'type', n.type, 'adjustmentNoteCode', n.code, 'adjustmentNoteIssueDate', instant(n.issue_date),
+         'lineItems', n.line_items,
+         'selfBilled', coalesce(i.type, k.type) like '%SELF_BILLED%',
+         'buyer', case when k.type = 'CONSOLIDATED_INVOICE' then json_build_object('type', 'GENERAL_PUBLIC')
+                       else i.buyer::json end,
+         'supplier', case when k.type = 'CONSOLIDATED_SELF_BILLED_INVOICE' then json_build_object('type', 'GENERAL_PUBLIC')
+                          else i.supplier::json end,
+         'currencyCode', coalesce(i.currency_code, 'MYR'), 'exchangeRate', i.exchange_rate,
+         'originals', (select json_agg(json_build_object('uuid', d.uuid, 'number', d.number))
+                         from submitted_documents d
+                        where d.company_id = :company_id and d.status = 'Valid'
+                          and (d.invoice_id = n.invoice_id or d.consolidated_invoice_id = n.consolidated_invoice_id))) as body
+  from adjustment_notes n
+  join companies c on c.id = n.company_id
+  left join invoices i on i.company_id = n.company_id and i.id = n.invoice_id
+  left join consolidated_invoices k on k.company_id = n.company_id and k.id = n.consolidated_invoice_id
+ where n.company_id = :company_id and c.id = :company_id and n.id = :id and n.deleted_at is null
+   for update of n;
+
+-- name: adjustment_note_update :exec
+-- Writes the whole draft from a merged body. For a locked row; may break adjustment_notes_code_once_a_type.
+with changed as (
+  update adjustment_notes n
+     set code = (body ->> 'adjustmentNoteCode')::numeric::bigint,
+         type = body ->> 'type',
+         issue_date = :issue_date::timestamptz,
+         line_items = body -> 'lineItems',
+         net_amount = :net_amount::numeric,
+         excluding_tax = :excluding_tax::numeric,
+         including_tax = :including_tax::numeric,
+         payable_amount = :payable_amount::numeric,
+         updated_at = clock_timestamp()
+    from (select :body::jsonb as body) request
+   where n.company_id = :company_id and n.id = :id
+  returning n.id, n.invoice_id, n.consolidated_invoice_id
+)
+insert into events (company_id, type, data)
+select :company_id::bigint, 'adjustment_note.updated', subject_ids(invoice_id, id, consolidated_invoice_id) from changed;
+
+-- name: adjustment_note_delete :exec
+-- Hides a locked note and frees its code.
+with hidden as (
+  update adjustment_notes
+     set deleted_at = clock_timestamp(), updated_at = clock_timestamp()
+   where company_id = :company_id and id = :id
+  returning id, invoice_id, consolidated_invoice_id
+), counted as (
+  insert into list_counts (company_id, list, slot, live)
+  select :company_id::bigint, 'adjustment_notes', pg_backend_pid() % 8, -1 from hidden
+      on conflict (company_id, list, slot) do update set live = list_counts.live - 1
+)
+insert into events (company_id, type, data)
+select :company_id::bigint, 'adjustment_note.deleted', subject_ids(invoice_id, id, consolidated_invoice_id) from hidden;
+
+-- name: adjustment_note_export :one
+select export::text as export, export ->> 'invoiceCodeWithPrefixAndDigits' as full_code
+  from adjustment_note_exports
+ where company_id = :company_id and id = :id;
+
+-- name: adjustment_note_export_batch :one
+-- As invoice_export_batch.
+select string_agg(export::text, ',' order by id desc) as text, min(id) as last
+  from (select id, export
+          from adjustment_note_exports
+         where company_id = :company_id and id < :before
+         order by id desc
+         limit :most::bigint) batch;
+
 -- name: adjustment_note_live :value
--- True when a note that the portal has, or may have, refers to the invoice.
+-- True when a note that the portal has, or may have, refers to the target that is not null.
 select true
   from adjustment_notes
- where company_id = :company_id and invoice_id = :invoice_id
+ where company_id = :company_id
+   and (invoice_id = :invoice_id or consolidated_invoice_id = :consolidated_invoice_id)
    and deleted_at is null and status in ('Submitting', 'Submitted', 'Valid')
+ limit 1;
+
+-- name: adjustment_note_code_used :value
+-- True when another note of the type has the code.
+select true
+  from adjustment_notes
+ where company_id = :company_id and type = :type and code = :code and deleted_at is null
+   and id is distinct from :except_id
  limit 1;

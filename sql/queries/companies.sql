@@ -19,6 +19,14 @@ select true from companies where id = :company_id;
 -- name: company_auto_submits :value
 select (setting -> 'AUTO_SUBMIT_INVOICE')::boolean from companies where id = :company_id;
 
+-- name: issuer_get :one
+-- The company as its documents need it, and the database's clock.
+select name, tin_code, registration_number, registration_type, sst_registration_number,
+       tourism_tax_registration_number, business_activity_description, msic_code, country, state, zip_code,
+       city, address, phone, email, clock_timestamp() as now
+  from companies
+ where id = :company_id;
+
 -- name: api_key_insert :exec
 insert into api_keys (company_id, key_id, name, secret_sha256, expires_at)
 values (:company_id, :key_id, :name, :secret_sha256, :expires_at);

@@ -101,15 +101,20 @@ select (select count(*) from found) as total,
 -- Locks an invoice for a change and gives what the rules need: its fields in the shape of a request body,
 -- and the number that the portal sees. Look at anything else of it in a later statement: only then is what a
 -- former holder of the lock did in sight.
-select i.id, i.status, i.type, i.attempts, i.issue_date, i.is_ready,
+select i.id, i.status, i.type, i.attempts, i.issue_date, i.is_ready, i.consolidated_invoice_id, i.payable_amount,
+       full_code(
+         case when i.type like '%SELF_BILLED%' then c.setting ->> 'SELF_BILLED_INVOICE_PREFIX'
+              else c.setting ->> 'INVOICE_PREFIX' end,
+         (c.setting ->> 'PREFIX_DIGIT_COUNT')::int, i.code) as number,
        json_build_object(
          'type', i.type, 'code', i.code, 'issueDateTime', instant(i.issue_date), 'buyer', i.buyer,
          'supplier', i.supplier, 'lineItems', i.line_items, 'isReady', i.is_ready,
          'invoiceLevelAllowanceCharge', i.invoice_level_allowance_charge,
          'currencyCode', i.currency_code, 'exchangeRate', i.exchange_rate) as body
   from invoices i
- where i.company_id = :company_id and i.id = :id and i.deleted_at is null
-   for update;
+  join companies c on c.id = i.company_id
+ where i.company_id = :company_id and c.id = :company_id and i.id = :id and i.deleted_at is null
+   for update of i;
 
 -- name: invoice_share :one
 -- Locks an invoice against a change, for what refers to it: a note cannot come between it and its cancellation.
@@ -175,17 +180,3 @@ select string_agg(export::text, ',' order by id desc) as text, min(id) as last
          where company_id = :company_id and id < :before
          order by id desc
          limit :most::bigint) batch;
-
--- name: issuer_get :one
--- The company as a document needs it, the number of an invoice of it, and the database's clock.
-select c.name, c.tin_code, c.registration_number, c.registration_type, c.sst_registration_number,
-       c.tourism_tax_registration_number, c.business_activity_description, c.msic_code, c.country, c.state,
-       c.zip_code, c.city, c.address, c.phone, c.email,
-       full_code(
-         case when i.type like '%SELF_BILLED%' then c.setting ->> 'SELF_BILLED_INVOICE_PREFIX'
-              else c.setting ->> 'INVOICE_PREFIX' end,
-         (c.setting ->> 'PREFIX_DIGIT_COUNT')::int, i.code) as number,
-       clock_timestamp() as now
-  from companies c
-  join invoices i on i.company_id = c.id
- where c.id = :company_id and i.company_id = :company_id and i.id = :id;

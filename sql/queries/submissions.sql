@@ -8,19 +8,30 @@ values (:company_id, :attempt_key, :tin, :body, :promise, 1, clock_timestamp() +
 returning id, fence;
 
 -- name: submitted_document_insert :value
--- One document of it. Breaks submitted_documents_one_live_per_invoice when another submission is live.
-with counted as (
+-- One document of it, whose subject counts the attempt; of the three subject ids one is not null.
+-- Breaks submitted_documents_one_live_per_... when another submission of the subject is live.
+with invoice as (
   update invoices
      set attempts = attempts + 1, status = 'Submitting', updated_at = clock_timestamp()
    where company_id = :company_id and id = :invoice_id
+), note as (
+  update adjustment_notes
+     set attempts = attempts + 1, status = 'Submitting', updated_at = clock_timestamp()
+   where company_id = :company_id and id = :adjustment_note_id
+), consolidated as (
+  update consolidated_invoices
+     set attempts = attempts + 1, status = 'Submitting', updated_at = clock_timestamp()
+   where company_id = :company_id and id = :consolidated_invoice_id
 ), noted as (
   insert into events (company_id, type, data)
-  values (:company_id, 'invoice.submitting', jsonb_build_object('invoice_id', :invoice_id::bigint))
+  values (:company_id,
+          document_subject(:invoice_id, :adjustment_note_id, :consolidated_invoice_id) || '.submitting',
+          subject_ids(:invoice_id, :adjustment_note_id, :consolidated_invoice_id))
 )
-insert into submitted_documents (company_id, submission_id, invoice_id, number, document_type, document_version,
-       issued_at, document_hash)
-values (:company_id, :submission_id, :invoice_id, :number, :document_type, :document_version, :issued_at,
-       :document_hash)
+insert into submitted_documents (company_id, submission_id, invoice_id, adjustment_note_id, consolidated_invoice_id,
+       number, document_type, document_version, issued_at, document_hash)
+values (:company_id, :submission_id, :invoice_id, :adjustment_note_id, :consolidated_invoice_id,
+        :number, :document_type, :document_version, :issued_at, :document_hash)
 returning id;
 
 -- name: submission_claim :many
@@ -37,12 +48,14 @@ select id, state, promise, tin, fence, sends, looks, claims, absent_proofs, subm
   from submissions
  where company_id = :company_id and id = :id;
 
--- name: submission_of_invoice :one
--- The submission that the latest document of an invoice is in, and how both stand.
+-- name: submission_of_subject :one
+-- The submission that the latest document of an invoice, a note or a consolidated invoice is in, and how both stand.
 select s.id, s.state, s.promise, d.status, d.errors::text as errors, s.last_error::text as last_error
   from submitted_documents d
   join submissions s on s.company_id = d.company_id and s.id = d.submission_id
- where d.company_id = :company_id and s.company_id = :company_id and d.invoice_id = :invoice_id
+ where d.company_id = :company_id and s.company_id = :company_id
+   and (d.invoice_id = :invoice_id or d.adjustment_note_id = :adjustment_note_id
+        or d.consolidated_invoice_id = :consolidated_invoice_id)
  order by d.id desc
  limit 1;
 
@@ -100,28 +113,58 @@ returning company_id, id, fence, state;
 
 -- name: submission_documents :many
 -- The documents of a submission, in the order in which their subjects are to be locked.
-select d.id, d.invoice_id, d.adjustment_note_id, d.number, d.document_type, d.issued_at, d.status, d.uuid,
+select d.id, d.invoice_id, d.adjustment_note_id, d.consolidated_invoice_id, d.number, d.document_type, d.issued_at, d.status, d.uuid,
        d.validated_at, s.tin
   from submitted_documents d
   join submissions s on s.company_id = d.company_id and s.id = d.submission_id
  where d.company_id = :company_id and s.company_id = :company_id and d.submission_id = :submission_id
- order by d.invoice_id, d.adjustment_note_id;
+ order by d.id;
 
--- name: subjects_lock :many
--- Locks the invoices of a submission's documents, always before the submission itself.
+-- name: subjects_lock_invoices :many
+-- Locks the invoices that a submission's documents are of, and those that its notes adjust: before the notes.
 select id
   from invoices
  where company_id = :company_id
-   and id in (select invoice_id
+   and id in (select coalesce(d.invoice_id, n.invoice_id)
+                from submitted_documents d
+                left join adjustment_notes n on n.company_id = d.company_id and n.id = d.adjustment_note_id
+               where d.company_id = :company_id and d.submission_id = :submission_id)
+ order by id
+   for update;
+
+-- name: subjects_lock_consolidated :many
+-- Likewise for consolidated invoices.
+select id
+  from consolidated_invoices
+ where company_id = :company_id
+   and id in (select coalesce(d.consolidated_invoice_id, n.consolidated_invoice_id)
+                from submitted_documents d
+                left join adjustment_notes n on n.company_id = d.company_id and n.id = d.adjustment_note_id
+               where d.company_id = :company_id and d.submission_id = :submission_id)
+ order by id
+   for update;
+
+-- name: subjects_lock_notes :many
+select id
+  from adjustment_notes
+ where company_id = :company_id
+   and id in (select adjustment_note_id
                 from submitted_documents
                where company_id = :company_id and submission_id = :submission_id)
  order by id
    for update;
 
 -- name: submitted_document_move :value
--- What the portal says of a document. No row: it stands where this cannot be. Its invoice follows.
-with moved as (
-  update submitted_documents
+-- What the portal says of a document. No row: it stands where this cannot be. Its subject follows; a note that
+-- becomes Valid adjusts its invoice, and one that was Valid and is cancelled no longer does; the invoices of a
+-- cancelled consolidated invoice are free again.
+with former as (
+  select id, status
+    from submitted_documents
+   where company_id = :company_id and id = :id and status = any (:expected::text[])
+     for update
+), moved as (
+  update submitted_documents d
      set status = :next,
          uuid = coalesce(:uuid, uuid),
          long_id = coalesce(:long_id, long_id),
@@ -135,17 +178,49 @@ with moved as (
          cancel_reason = coalesce(:cancel_reason, cancel_reason),
          cancelling_until = case when :next = 'Cancelled' then null else cancelling_until end,
          updated_at = clock_timestamp()
-   where company_id = :company_id and id = :id and status = any (:expected::text[])
-  returning id, invoice_id, status
-), followed as (
+    from former
+   where d.company_id = :company_id and d.id = former.id
+  returning d.id, d.invoice_id, d.adjustment_note_id, d.consolidated_invoice_id, d.status, former.status as before
+), invoice as (
   update invoices i
      set status = :subject_status, updated_at = clock_timestamp()
     from moved
    where i.company_id = :company_id and i.id = moved.invoice_id
+), consolidated as (
+  update consolidated_invoices c
+     set status = :subject_status, updated_at = clock_timestamp()
+    from moved
+   where c.company_id = :company_id and c.id = moved.consolidated_invoice_id
+), freed as (
+  update invoices i
+     set consolidated_invoice_id = null, updated_at = clock_timestamp()
+    from moved
+   where moved.status = 'Cancelled' and i.company_id = :company_id
+     and i.consolidated_invoice_id = moved.consolidated_invoice_id
+), note as (
+  update adjustment_notes n
+     set status = :subject_status, updated_at = clock_timestamp()
+    from moved
+   where n.company_id = :company_id and n.id = moved.adjustment_note_id
+  returning n.invoice_id, n.consolidated_invoice_id,
+            case when n.type = 'DEBIT_NOTE' then n.payable_amount else -n.payable_amount end
+            * case when moved.status = 'Valid' then 1 when moved.before = 'Valid' then -1 else 0 end as adjusts_by
+), adjusted_invoice as (
+  update invoices i
+     set adjusted_by = i.adjusted_by + note.adjusts_by, updated_at = clock_timestamp()
+    from note
+   where note.adjusts_by <> 0 and i.company_id = :company_id and i.id = note.invoice_id
+), adjusted_consolidated as (
+  update consolidated_invoices c
+     set adjusted_by = c.adjusted_by + note.adjusts_by, updated_at = clock_timestamp()
+    from note
+   where note.adjusts_by <> 0 and c.company_id = :company_id and c.id = note.consolidated_invoice_id
 ), noted as (
   insert into events (company_id, type, data)
-  select :company_id::bigint, 'invoice.' || lower(:next),
-         jsonb_build_object('invoice_id', invoice_id, 'submitted_document_id', id, 'status', status)
+  select :company_id::bigint,
+         document_subject(invoice_id, adjustment_note_id, consolidated_invoice_id) || '.' || lower(:next),
+         subject_ids(invoice_id, adjustment_note_id, consolidated_invoice_id)
+           || jsonb_build_object('submitted_document_id', id, 'status', status)
     from moved
 )
 select id from moved;
@@ -177,26 +252,32 @@ select true
  where company_id = :company_id and uuid = :uuid and submission_id <> :submission_id;
 
 -- name: submitted_document_page :value
--- The records of an invoice's submitted documents, newest first, as JSON text.
+-- The records of a subject's submitted documents, newest first, as JSON text.
 select coalesce(json_agg(r order by r.id desc), '[]')
   from submitted_document_records r
- where company_id = :company_id and invoice_id = :invoice_id;
+ where company_id = :company_id
+   and (invoice_id = :invoice_id or adjustment_note_id = :adjustment_note_id
+        or consolidated_invoice_id = :consolidated_invoice_id);
 
 -- name: submitted_document_get :value
 select to_json(r)
   from submitted_document_records r
- where company_id = :company_id and invoice_id = :invoice_id and id = :id;
+ where company_id = :company_id and id = :id
+   and (invoice_id = :invoice_id or adjustment_note_id = :adjustment_note_id
+        or consolidated_invoice_id = :consolidated_invoice_id);
 
 -- name: submitted_document_latest :one
--- The latest document of an invoice that the portal did not refuse outright, and the database's clock.
-select id, submission_id, status, uuid, submitted_at, cancel_fence, cancelling_until, clock_timestamp() as now
+-- The latest document of a subject that the portal did not refuse outright, and the database's clock.
+select id, submission_id, status, uuid, number, submitted_at, cancel_fence, cancelling_until, clock_timestamp() as now
   from submitted_documents
- where company_id = :company_id and invoice_id = :invoice_id and status <> 'Rejected'
+ where company_id = :company_id and status <> 'Rejected'
+   and (invoice_id = :invoice_id or adjustment_note_id = :adjustment_note_id
+        or consolidated_invoice_id = :consolidated_invoice_id)
  order by id desc
  limit 1;
 
 -- name: cancellation_begin :value
--- Written before the portal is asked; returns the fence. For a document whose invoice is locked.
+-- Written before the portal is asked; returns the fence. For a document whose subject is locked.
 update submitted_documents
    set cancel_fence = cancel_fence + 1, cancelling_until = clock_timestamp() + :lease::interval,
        cancel_reason = :reason, updated_at = clock_timestamp()
@@ -215,7 +296,7 @@ returning pg_notify('submission_moved', format('%s:%s', company_id, submission_i
 select company_id, id, cancel_fence from claim_cancellations(:lease::interval, :most::int);
 
 -- name: cancellation_get :one
-select d.id, d.submission_id, d.invoice_id, d.uuid, d.status, d.cancelling_until, d.cancel_reason, s.tin
+select d.id, d.submission_id, d.uuid, d.status, d.cancelling_until, d.cancel_reason, s.tin
   from submitted_documents d
   join submissions s on s.company_id = d.company_id and s.id = d.submission_id
  where d.company_id = :company_id and s.company_id = :company_id and d.id = :id;
