@@ -10,6 +10,7 @@ from service import codes, wire
 from service.background import Worker
 from service.db import PASSING, Database, Keeper, connected_pool, refuse_without_wall
 from service.handlers import adjustment_notes, health, invoices, submissions
+from service.idempotency import idempotent
 from service.keys import KeyRing
 from service.middleware import Limiter, answering, company_key, name_request
 from service.portal.client import NotSent, Portal, Throttled, portal_session
@@ -23,7 +24,7 @@ log = logging.getLogger(__name__)
 
 def create_app(config, *, background=True):
     """The application on a migrated database. Without `background` it serves requests only."""
-    app = web.Application(middlewares=[answering, company_key], client_max_size=config.max_body_bytes)
+    app = web.Application(middlewares=[answering, company_key, idempotent], client_max_size=config.max_body_bytes)
     app[wire.CONFIG] = config
     app[wire.LIMITER] = Limiter(config.requests_per_minute)
     for module in HANDLERS:

@@ -33,6 +33,10 @@ class Conflict(ApiError):
     status = 409
 
 
+class PreconditionFailed(ApiError):
+    status = 412
+
+
 class TooLarge(ApiError):
     status = 413
 

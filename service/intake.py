@@ -11,6 +11,7 @@ from service.errors import (
     BadRequest,
     Invalid,
     NotFound,
+    PreconditionFailed,
     TooLarge,
     UnsupportedMediaType,
     fault,
@@ -33,7 +34,7 @@ async def read_body(request, name):
     Returns (value, text): the value with decimals, and its JSON text for PostgreSQL, `{}` when there is no body.
     Raises UnsupportedMediaType, TooLarge, BadRequest for what is no JSON, Invalid for what breaks the schema.
     """
-    raw = await _read(request)
+    raw = await read_raw(request)
     if not raw.strip():
         raw = b"{}"
     try:
@@ -64,6 +65,12 @@ def found(value, noun):
     return value
 
 
+async def refuse_stale(request, conn, statement, **key):
+    """Raises PreconditionFailed when If-Match is sent and the record, as `statement` gives it, is another by now."""
+    if "If-Match" in request.headers and not wire.matches(request.headers["If-Match"], await statement(conn, **key)):
+        raise PreconditionFailed("The record has changed since it was read.")
+
+
 def document_instant(body, member):
     """The UTC instant of a document's member. Raises Invalid when the calendar does not have it."""
     try:
@@ -76,7 +83,8 @@ def document_instant(body, member):
     raise Invalid([fault(f"/{member}", "format", wording)])
 
 
-async def _read(request):
+async def read_raw(request):
+    """The bytes of a body. Raises UnsupportedMediaType, TooLarge and RequestTimeout."""
     if request.headers.get("Content-Encoding", "identity").lower() != "identity":
         raise UnsupportedMediaType("A compressed body is not taken.")
     try:

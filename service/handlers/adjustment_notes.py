@@ -6,7 +6,8 @@ from service import paging, schema, states, wire
 from service.drafts import checked
 from service.errors import Forbidden, Invalid, fault
 from service.handlers.streams import export_batches, stream_array
-from service.intake import document_instant, found, path_id, read_body
+from service.idempotency import keep
+from service.intake import document_instant, found, path_id, read_body, refuse_stale
 from service.statements import sql
 from service.submission.subjects import COLUMNS, NOTE
 
@@ -36,7 +37,9 @@ async def create_adjustment_note(request):
     async with request.app[wire.DATABASE].company(request[wire.COMPANY]) as conn:
         target = found(await sql.invoice_share(conn, company_id=request[wire.COMPANY], id=id), "Invoice")
         note = await insert_note(conn, request[wire.COMPANY], {"invoice_id": id}, target, draft, text)
-    return wire.answer({"success": True, "message": "Adjustment note created.", "data": {"id": note}}, 201)
+        answer = wire.answer({"success": True, "message": "Adjustment note created.", "data": {"id": note}}, 201)
+        await keep(request, conn, answer)
+    return answer
 
 
 async def insert_note(conn, company, target_id, target, draft, text):
@@ -68,7 +71,7 @@ async def export_adjustment_notes(request):
 async def get_adjustment_note(request):
     company, id = request[wire.COMPANY], path_id(request, NOUN)
     async with request.app[wire.DATABASE].reading(company) as conn:
-        return wire.passed(found(await sql.adjustment_note_get(conn, company_id=company, id=id), NOUN))
+        return wire.record(request, found(await sql.adjustment_note_get(conn, company_id=company, id=id), NOUN))
 
 
 @routes.put("/api/adjustment-notes/{id}")
@@ -78,6 +81,7 @@ async def update_adjustment_note(request):
     company, id = request[wire.COMPANY], path_id(request, NOUN)
     async with request.app[wire.DATABASE].company(company) as conn:
         row = found(await NOTE.locked(conn, company, id), NOUN)
+        await refuse_stale(request, conn, sql.adjustment_note_get, company_id=company, id=id)
         if row["status"] in states.LOCKED:
             raise Forbidden(states.locked_refusal("adjustment note", "updated"))
         draft = _merged(row, body)
@@ -95,6 +99,7 @@ async def delete_adjustment_note(request):
     company, id = request[wire.COMPANY], path_id(request, NOUN)
     async with request.app[wire.DATABASE].company(company) as conn:
         row = found(await NOTE.locked(conn, company, id), NOUN)
+        await refuse_stale(request, conn, sql.adjustment_note_get, company_id=company, id=id)
         if row["status"] in states.LOCKED:
             raise Forbidden(states.locked_refusal("adjustment note", "deleted"))
         await sql.adjustment_note_delete(conn, company_id=company, id=id)

@@ -6,7 +6,8 @@ from service import paging, schema, states, wire
 from service.drafts import checked, code_year
 from service.errors import Conflict, Forbidden, Invalid
 from service.handlers.streams import export_batches, stream_array
-from service.intake import document_instant, found, path_id, read_body
+from service.idempotency import keep
+from service.intake import document_instant, found, path_id, read_body, refuse_stale
 from service.statements import sql
 from service.submission import attempt
 
@@ -36,8 +37,13 @@ async def create_invoice(request):
     async with request.app[wire.DATABASE].company(company) as conn:
         id = await sql.invoice_insert(conn, company_id=company, **_columns(request, draft, text))
         started = await attempt.start_if_asked(desk, conn, company, id, body)
-    sentence, submitted = await attempt.told(desk, company, id, started)
-    data = {"id": id, **submitted}
+        await keep(request, conn, _created(id))
+    return _created(id, *await attempt.told(desk, company, id, started))
+
+
+def _created(id, sentence="", submitted=None):
+    """The answer to a creation, also as it is kept before the submission that was asked for has been tried."""
+    data = {"id": id, **(submitted or {})}
     return wire.answer({"success": True, "message": f"Invoice created.{sentence}", "data": data}, 201)
 
 
@@ -58,7 +64,7 @@ async def export_invoices(request):
 async def get_invoice(request):
     company, id = request[wire.COMPANY], path_id(request, NOUN)
     async with request.app[wire.DATABASE].reading(company) as conn:
-        return wire.passed(found(await sql.invoice_get(conn, company_id=company, id=id), NOUN))
+        return wire.record(request, found(await sql.invoice_get(conn, company_id=company, id=id), NOUN))
 
 
 @routes.put("/api/invoices/{id}")
@@ -68,6 +74,7 @@ async def update_invoice(request):
     company, id, desk = request[wire.COMPANY], path_id(request, NOUN), request.app[wire.DESK]
     async with request.app[wire.DATABASE].company(company) as conn:
         row = found(await sql.invoice_lock(conn, company_id=company, id=id), NOUN)
+        await refuse_stale(request, conn, sql.invoice_get, company_id=company, id=id)
         if row["status"] in states.LOCKED:
             raise Forbidden(states.locked_refusal("invoice", "updated"))
         _refuse_consolidated(row)
@@ -85,6 +92,7 @@ async def delete_invoice(request):
     company, id = request[wire.COMPANY], path_id(request, NOUN)
     async with request.app[wire.DATABASE].company(company) as conn:
         row = found(await sql.invoice_lock(conn, company_id=company, id=id), NOUN)
+        await refuse_stale(request, conn, sql.invoice_get, company_id=company, id=id)
         if row["status"] in states.LOCKED:
             raise Forbidden(states.locked_refusal("invoice", "deleted"))
         _refuse_consolidated(row)

@@ -43,7 +43,7 @@ async def get_submitted_document(subject, request):
     async with request.app[wire.DATABASE].reading(company) as conn:
         found(await subject.exists(conn, company_id=company, id=subject_id), subject.title)
         record = await sql.submitted_document_get(conn, company_id=company, id=id, **subject.ids(subject_id))
-    return wire.passed(found(record, "Submitted document"))
+    return wire.record(request, found(record, "Submitted document"))
 
 
 #: where the documents of a subject are, and the last part of the path that cancels one. Spec: Endpoints

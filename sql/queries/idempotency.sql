@@ -1,0 +1,31 @@
+-- First answers, by company, route and key.
+
+-- name: idempotency_claim :one
+-- Takes a key that is new, older than 72 hours, or whose request died; no row: somebody has it.
+insert into idempotency_keys (company_id, route, key, body_sha256, lease_until)
+values (:company_id, :route, :key, :body_sha256, clock_timestamp() + :lease::interval)
+    on conflict (company_id, route, key) do update
+   set body_sha256 = excluded.body_sha256, status = null, answer = null, lease_until = excluded.lease_until,
+       created_at = clock_timestamp()
+ where idempotency_keys.created_at < clock_timestamp() - interval '72 hours'
+    or (idempotency_keys.status is null and idempotency_keys.lease_until < clock_timestamp()
+        and idempotency_keys.body_sha256 = excluded.body_sha256)
+returning key;
+
+-- name: idempotency_get :one
+select body_sha256, status, answer
+  from idempotency_keys
+ where company_id = :company_id and route = :route and key = :key;
+
+-- name: idempotency_keep :exec
+update idempotency_keys
+   set status = :status, answer = :answer
+ where company_id = :company_id and route = :route and key = :key;
+
+-- name: idempotency_drop :exec
+-- The answer is not one to repeat: the next request is the first again.
+delete from idempotency_keys where company_id = :company_id and route = :route and key = :key and status is null;
+
+-- name: idempotency_sweep :exec
+-- What a company has kept longer than it is given again.
+delete from idempotency_keys where company_id = :company_id and created_at < clock_timestamp() - interval '72 hours';

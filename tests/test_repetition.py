@@ -1,0 +1,120 @@
+"""A request that is repeated, and a record that has changed meanwhile: Idempotency-Key, ETag, If-Match."""
+
+import asyncio
+
+import pytest
+from conftest import make_company, until
+from kit import created, invoice, note, record
+
+
+async def post(api, key, path="/api/invoices", **body):
+    async with api.post(path, json=body, headers={"Idempotency-Key": key}) as response:
+        return response.status, await response.json(), response.headers.get("Idempotent-Replayed")
+
+
+async def test_a_repeated_creation_gets_the_first_answer_and_makes_one_invoice(api):
+    body = invoice()
+    first = await post(api, "a", **body)
+    assert first[0] == 201 and first[2] is None
+    assert await post(api, "a", **body) == (*first[:2], "true")
+    async with api.get("/api/invoices") as response:
+        assert (await response.json())["meta"]["total"] == 1
+
+
+async def test_fifty_repetitions_at_once_make_one_invoice(api):
+    body = invoice()
+    answers = await asyncio.gather(*[post(api, "a", **body) for _ in range(50)])
+    assert {status for status, *_ in answers} <= {201, 409} and 201 in {status for status, *_ in answers}
+    assert len({answer["data"]["id"] for status, answer, _ in answers if status == 201}) == 1
+
+
+async def test_the_key_with_another_body_is_refused(api):
+    await post(api, "a", **invoice())
+    status, body, _ = await post(api, "a", **invoice())
+    assert status == 422 and body["errors"][0]["path"] == "Idempotency-Key"
+
+
+async def test_the_key_on_another_route_or_of_another_company_is_another_key(api, start, environment):
+    body = invoice()
+    assert (await post(api, "a", **body))[0] == 201
+    other = await start(await make_company(environment))
+    assert (await post(other, "a", **body))[0] == 201
+    id = await created(api)
+    assert (await post(api, "a", f"/api/invoices/{id}/submit-to-portal"))[0] == 200
+
+
+async def test_a_refusal_is_repeated_too_and_an_answer_that_passes_is_not(api, sandbox):
+    status, first, _ = await post(api, "a", code=1)
+    assert status == 422
+    assert await post(api, "a", code=1) == (422, first, "true")
+    async with api.post("/api/invoices", data=b"{", headers={"Idempotency-Key": "b", "Content-Type": "text/plain"}) as response:
+        assert response.status == 415
+    assert (await post(api, "b", **invoice()))[0] == 201
+
+
+async def test_a_repeated_submit_and_a_repeated_note_get_the_first_answer(api, sandbox):
+    id = await created(api)
+    first = await post(api, "s", f"/api/invoices/{id}/submit-to-portal")
+    assert await post(api, "s", f"/api/invoices/{id}/submit-to-portal") == (*first[:2], "true")
+    await until(lambda: record(api, id), lambda found: found["status"] == "Valid")
+    body = note()
+    first = await post(api, "n", f"/api/invoices/{id}/adjustment-note", **body)
+    assert first[0] == 201
+    assert await post(api, "n", f"/api/invoices/{id}/adjustment-note", **body) == (*first[:2], "true")
+
+
+async def test_an_answer_is_kept_with_its_effect(api, owner):
+    """What a crash after the commit would leave: the creation's answer stands although nobody got it."""
+    body = invoice()
+    first = await post(api, "a", **body)
+    assert await owner.fetchval("select status from idempotency_keys") == 201
+    await owner.execute("update idempotency_keys set lease_until = clock_timestamp() - interval '1 hour'")
+    assert await post(api, "a", **body) == (*first[:2], "true")
+
+
+async def test_a_key_whose_request_died_is_taken_over(api, owner):
+    body = invoice()
+    await post(api, "a", **body)
+    await owner.execute("update idempotency_keys set status = null, answer = null")
+    assert (await post(api, "a", **body))[0] == 409
+    await owner.execute("update idempotency_keys set lease_until = clock_timestamp() - interval '1 second'")
+    status, answer, _ = await post(api, "a", **body)
+    assert status == 422 and answer["errors"][0]["rule"] == "unique"
+
+
+async def test_after_72_hours_the_key_is_free(api, owner):
+    await post(api, "a", **invoice())
+    await owner.execute("update idempotency_keys set created_at = created_at - interval '73 hours'")
+    assert (await post(api, "a", **invoice()))[0::2] == (201, None)
+
+
+@pytest.mark.parametrize("key", ["x" * 256, "tab\tin"])
+async def test_a_key_that_is_none_is_refused(api, key):
+    async with api.post("/api/invoices", json=invoice(), headers={"Idempotency-Key": key}) as response:
+        assert response.status == 400
+
+
+async def test_a_record_that_is_known_is_not_sent_again(api):
+    id = await created(api)
+    async with api.get(f"/api/invoices/{id}") as response:
+        etag = response.headers["ETag"]
+    async with api.get(f"/api/invoices/{id}", headers={"If-None-Match": etag}) as response:
+        assert response.status == 304 and not await response.read()
+    async with api.put(f"/api/invoices/{id}", json={"isReady": True}, headers={"If-Match": etag}) as response:
+        assert response.status == 200
+    async with api.get(f"/api/invoices/{id}", headers={"If-None-Match": etag}) as response:
+        assert response.status == 200 and response.headers["ETag"] != etag
+
+
+async def test_a_change_to_what_has_changed_is_refused(api):
+    id = await created(api)
+    async with api.get(f"/api/invoices/{id}") as response:
+        etag = response.headers["ETag"]
+    changes = [api.put(f"/api/invoices/{id}", json={"isReady": True}, headers={"If-Match": etag}) for _ in range(10)]
+    assert sorted(response.status for response in await asyncio.gather(*changes)) == [200] + [412] * 9
+    async with api.delete(f"/api/invoices/{id}", headers={"If-Match": etag}) as response:
+        assert response.status == 412 and "message" in await response.json()
+    async with api.delete(f"/api/invoices/{id}", headers={"If-Match": "*"}) as response:
+        assert response.status == 200
+
+
