@@ -9,7 +9,7 @@ import threading
 
 import asyncpg
 
-from service.commands import companies
+from service.commands import companies, integrations
 from service.commands.codes import import_codes
 from service.commands.ground import run, with_postgres
 from service.commands.serve import ServeError, serve, serve_child, work
@@ -94,6 +94,21 @@ def _add_key(options):
     print(companies.printed(run(companies.add_key(read_config(), options.company, options.name, options.expires))))
 
 
+def _add_integration_key(options):
+    made = integrations.add_integration_key(read_config(), options.account, options.name, options.expires)
+    print(companies.printed(run(made)))
+
+
+def _add_user(options):
+    facts = {name: getattr(options, name) for name in ("name", "email", "role")}
+    print(companies.printed(run(integrations.add_user(read_config(), options.account, **facts))))
+
+
+def _add_organization(options):
+    made = integrations.add_organization(read_config(), options.account, options.name, options.company)
+    print(companies.printed(run(made)))
+
+
 def _revoke_key(options):
     print(companies.printed(run(companies.revoke_key(read_config(), options.key_id))))
 
@@ -137,7 +152,18 @@ def _parser():
     made.add_argument("--company", type=int, required=True, help="the company's id")
     made.add_argument("--name", default="", help="what the key is for")
     made.add_argument("--expires", metavar="ISO", help="the instant from which it no longer works")
-    command("revoke-key", "stop a key from working", _revoke_key).add_argument("key_id")
+    made = command("add-integration-key", "make a key of the integration surface; prints it, once", _add_integration_key)
+    made.add_argument("--account", required=True, help="the account's name; a new name makes an account")
+    made.add_argument("--name", default="", help="what the key is for")
+    made.add_argument("--expires", metavar="ISO", help="the instant from which it no longer works")
+    made = command("add-user", "make a user of an account; prints its id", _add_user)
+    for name in ("account", "name", "email", "role"):
+        made.add_argument(f"--{name}", required=True)
+    made = command("add-organization", "make an organization of an account; prints its id", _add_organization)
+    for name in ("account", "name"):
+        made.add_argument(f"--{name}", required=True)
+    made.add_argument("--company", type=int, action="extend", nargs="+", default=[], help="ids of the companies it has")
+    command("revoke-key", "stop a key from working, of a company or of an account", _revoke_key).add_argument("key_id")
     command("sql", "print a named statement, for psql", _sql).add_argument("statement")
     made = command("import-codes", "load code lists as the authority publishes them", _import_codes)
     made.add_argument("files", nargs="+", metavar="FILE")

@@ -9,27 +9,28 @@ from aiohttp import web
 from service import codes, wire
 from service.background import Worker
 from service.db import PASSING, Database, Keeper, connected_pool, refuse_without_wall
-from service.handlers import adjustment_notes, health, invoices, submissions
+from service.handlers import adjustment_notes, health, integrations, invoices, submissions
 from service.idempotency import idempotent
-from service.keys import KeyRing
-from service.middleware import Limiter, answering, company_key, name_request
+from service.keys import INTEGRATION, KeyRing
+from service.middleware import Limiter, answering, key_guard, name_request, show_quota
 from service.portal.client import NotSent, Portal, Throttled, portal_session
+from service.quota import Quota
 from service.statements import sql
 from service.submission.desk import Bell, Desk
 
-HANDLERS = (invoices, submissions, adjustment_notes, health)
+HANDLERS = (invoices, submissions, adjustment_notes, integrations, health)
 
 log = logging.getLogger(__name__)
 
 
 def create_app(config, *, background=True):
     """The application on a migrated database. Without `background` it serves requests only."""
-    app = web.Application(middlewares=[answering, company_key, idempotent], client_max_size=config.max_body_bytes)
+    app = web.Application(middlewares=[answering, key_guard, idempotent], client_max_size=config.max_body_bytes)
     app[wire.CONFIG] = config
     app[wire.LIMITER] = Limiter(config.requests_per_minute)
     for module in HANDLERS:
         app.add_routes(module.routes)
-    app.on_response_prepare.append(name_request)
+    app.on_response_prepare.extend([name_request, show_quota])
     app.cleanup_ctx.extend([_database, _code_lists, _keeper, _portal])
     if background:
         app.cleanup_ctx.append(_worker)
@@ -41,6 +42,7 @@ async def _database(app):
     async with connected_pool(config.database_url, config.pool_size) as pool:
         await refuse_without_wall(pool)
         app[wire.DATABASE] = Database(pool)
+        app[wire.QUOTA] = Quota(app[wire.DATABASE], config.integration_requests_per_minute)
         yield
 
 
@@ -61,20 +63,27 @@ async def _keeper(app):
         bell.ring(name)
         due.set()  # when it falls due next has changed too
 
+    def forget(key_id):
+        for ring in rings:
+            ring.forget(key_id)
+
     heard = {
         "submission_moved": moved,
         "submission_due": lambda _: due.set(),
-        "api_key_changed": lambda key_id: app[wire.KEY_RING].forget(key_id),
+        "api_key_changed": forget,
     }
     keeper = Keeper(app[wire.CONFIG].database_url, heard)
     app[wire.KEY_RING] = KeyRing(app[wire.DATABASE], keeper)
-    keeper.on_reconnect += [app[wire.KEY_RING].forget_all, due.set]
+    app[wire.INTEGRATION_KEY_RING] = KeyRing(app[wire.DATABASE], keeper, INTEGRATION)
+    rings = (app[wire.KEY_RING], app[wire.INTEGRATION_KEY_RING])
+    keeper.on_reconnect += [*(ring.forget_all for ring in rings), due.set]
     app[wire.KEEPER] = keeper
     app[wire.DESK] = Desk(app[wire.CONFIG], app[wire.DATABASE], keeper, portal=None, bell=bell, due=due)
-    async with _running(keeper.run()), _running(app[wire.KEY_RING].keep_noting()):
+    async with _running(keeper.run()), _running(rings[0].keep_noting()), _running(rings[1].keep_noting()):
         await keeper.connected()
         yield
-        await app[wire.KEY_RING].note_use()
+        for ring in rings:
+            await ring.note_use()
     await keeper.close()
 
 

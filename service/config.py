@@ -29,6 +29,7 @@ class Config:
     time_zone: ZoneInfo  # decides the year of a code
     max_body_bytes: int
     requests_per_minute: int  # per key and process; 0 switches it off
+    integration_requests_per_minute: int  # per integration key, all processes together; 0 switches it off
     log_level: str
 
     portal_api_base: str  # empty: the sandbox
@@ -120,6 +121,7 @@ VARIABLES = {
     "time_zone": ("TIME_ZONE", "Asia/Kuala_Lumpur", _zone),
     "max_body_bytes": ("MAX_BODY_BYTES", str(2 * 1024 * 1024), _count(1024, 64 * 1024 * 1024)),
     "requests_per_minute": ("REQUESTS_PER_MINUTE", "6000", _count(0, 10**7)),
+    "integration_requests_per_minute": ("INTEGRATION_REQUESTS_PER_MINUTE", "120", _count(0, 10**7)),
     "log_level": ("LOG_LEVEL", "INFO", _one_of("DEBUG", "INFO", "WARNING", "ERROR")),
     "portal_api_base": ("PORTAL_API_BASE", "", _base),
     "portal_identity_base": ("PORTAL_IDENTITY_BASE", "", _base),

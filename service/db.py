@@ -29,6 +29,9 @@ SESSION = {
 #: which alone carries two statements, takes no parameters.
 _BEGIN = "begin; set local app.company_id = '{:d}'"
 _BEGIN_READ = "begin read only; set local app.company_id = '{:d}'"
+#: The same for the wall between accounts, of the integration surface.
+_BEGIN_ACCOUNT = "begin; set local app.account_id = '{:d}'"
+_BEGIN_ACCOUNT_READ = "begin read only; set local app.account_id = '{:d}'"
 #: For statements with a limit that are planned well without knowing it, and would be planned anew at every call.
 #: And for those whose filters may be absent: planned for the filters at hand, so that their index is used.
 _BEGIN_PAGE = _BEGIN_READ + "; set local plan_cache_mode = force_generic_plan"
@@ -89,8 +92,20 @@ class Database:
             yield conn
 
     @asynccontextmanager
+    async def account(self, account_id):
+        """A transaction that sees and writes the rows of one account."""
+        async with self._transaction(_BEGIN_ACCOUNT, account_id) as conn:
+            yield conn
+
+    @asynccontextmanager
+    async def reading_account(self, account_id):
+        """A read-only transaction behind the wall of an account."""
+        async with self._transaction(_BEGIN_ACCOUNT_READ, account_id) as conn:
+            yield conn
+
+    @asynccontextmanager
     async def across(self):
-        """A connection that has no company: it sees shared tables and the functions that look across."""
+        """A connection that has neither company nor account: it sees shared tables and the functions that look across."""
         try:
             conn = await self.pool.acquire(timeout=ACQUIRE_SECONDS)
         except TimeoutError:
@@ -101,9 +116,9 @@ class Database:
             await self.pool.release(conn)
 
     @asynccontextmanager
-    async def _transaction(self, begin, company_id):
+    async def _transaction(self, begin, owner_id):
         async with self.across() as conn:
-            await conn.execute(begin.format(company_id))
+            await conn.execute(begin.format(owner_id))
             try:
                 yield conn
             except BaseException:

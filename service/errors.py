@@ -87,4 +87,8 @@ CONSTRAINTS = {
     "adjustment_notes_code_once_a_type": lambda: Invalid(
         [fault("/adjustmentNoteCode", "unique", "The code has already been used by a note of this type.")]
     ),
+    "integration_users_email_once": lambda: Conflict(
+        "The e-mail address is already in use.",
+        errors=[fault("/email", "unique", "The e-mail address is already in use.")],
+    ),
 }

@@ -58,6 +58,14 @@ def path_id(request, noun, part="id"):
     return int(text)
 
 
+def text_id(request, noun, form):
+    """As path_id, for an id that is a text of the compiled `form`."""
+    text = request.match_info["id"]
+    if not form.fullmatch(text):
+        raise NotFound(f"{noun} not found")
+    return text
+
+
 def found(value, noun):
     """The value, or the NotFound that an absent one means."""
     if value is None:

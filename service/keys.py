@@ -1,4 +1,4 @@
-"""API keys: `einv_live_<key id>_<secret><checksum>`. Only the secret's SHA-256 is kept."""
+"""API keys: `einv_live_<key id>_<secret><checksum>`, `einp_` for integrations. Only the secret's SHA-256 is kept."""
 
 import asyncio
 import hashlib
@@ -10,23 +10,49 @@ import time
 import zlib
 from dataclasses import dataclass
 
-from service.db import PASSING
+from service.db import PASSING, Database
 from service.errors import Unauthorized
-from service.statements import sql
+from service.statements import Statement, sql
 
 REQUIRED = "API key is required"
 WRONG = "Invalid API key"
+INTEGRATION_WRONG = "Unauthorized: Valid API key required"
 
 log = logging.getLogger(__name__)
 
 BASE62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-_KEY = re.compile(r"(einv_(?:live|test)_([0-9A-Za-z]{12})_([0-9A-Za-z]{43}))([0-9A-Za-z]{6})", re.ASCII)
+_KEY = re.compile(r"((ein[vp])_(?:live|test)_([0-9A-Za-z]{12})_([0-9A-Za-z]{43}))([0-9A-Za-z]{6})", re.ASCII)
 _NOBODY = bytes(32)  # what an unknown key id is compared with, so that both ways do the same work
 
 #: How long a key is believed without asking: while notifications of a revocation arrive, and while they may not.
 TRUST_SECONDS = 60
 TRUST_SECONDS_DEAF = 0.5
 MAX_CACHED = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What sets the keys of one surface apart: `owner` is the column, and the variable, of whom they belong to."""
+
+    prefix: str
+    owner: str
+    wrong: str
+    wall: object  # (database, owner's id) -> a transaction behind the owner's wall
+    of: Statement
+    used: Statement
+    revoke: Statement
+
+
+COMPANY = Kind("einv", "company_id", WRONG, Database.company, sql.api_key_of, sql.api_key_used, sql.api_key_revoke)
+INTEGRATION = Kind(
+    "einp",
+    "account_id",
+    INTEGRATION_WRONG,
+    Database.account,
+    sql.integration_key_of,
+    sql.integration_key_used,
+    sql.integration_key_revoke,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,44 +64,50 @@ class NewKey:
     digest: bytes
 
 
-def new_key(live):
-    """A fresh company key; `live` is false where the portal is a sandbox."""
-    key_id = "".join(secrets.choice(BASE62) for _ in range(12))
+def random_text(length):
+    """Letters and digits that nobody guesses."""
+    return "".join(secrets.choice(BASE62) for _ in range(length))
+
+
+def new_key(live, kind=COMPANY):
+    """A fresh key; `live` is false where the portal is a sandbox."""
+    key_id = random_text(12)
     secret = _base62(int.from_bytes(secrets.token_bytes(32)), 43)
-    body = f"einv_{'live' if live else 'test'}_{key_id}_{secret}"
+    body = f"{kind.prefix}_{'live' if live else 'test'}_{key_id}_{secret}"
     return NewKey(body + _checksum(body), key_id, _digest(secret))
 
 
-def parse(text):
-    """(key id, SHA-256 of the secret) of a key's text; None for anything that is no key of ours."""
+def parse(text, kind=COMPANY):
+    """(key id, SHA-256 of the secret) of a key's text; None for anything that is no key of this kind."""
     parts = _KEY.fullmatch(text)
-    if parts is None or not hmac.compare_digest(_checksum(parts[1]), parts[4]):
+    if parts is None or parts[2] != kind.prefix or not hmac.compare_digest(_checksum(parts[1]), parts[5]):
         return None
-    return parts[2], _digest(parts[3])
+    return parts[3], _digest(parts[4])
 
 
 class KeyRing:
     """Who a key belongs to: looked up once, then in memory until it is revoked, expires or grows old."""
 
-    def __init__(self, database, keeper):
+    def __init__(self, database, keeper, kind=COMPANY):
+        self._kind = kind
         self._database = database
         self._keeper = keeper
         self._rows = {}  # key id -> (row, when it was asked for, by the monotonic clock)
         self._news = 0  # notifications so far
-        self._used = {}  # key id -> company, since the last flush
+        self._used = {}  # key id -> owner, since the last flush
 
-    async def company_of(self, text):
-        """(company id, key id) of a key's text. Raises Unauthorized, in the same words for every fault."""
-        parsed = parse(text)
+    async def owner_of(self, text):
+        """(owner's id, key id) of a key's text. Raises Unauthorized, in the same words for every fault."""
+        parsed = parse(text, self._kind)
         if parsed is None:
-            raise Unauthorized(WRONG)
+            raise Unauthorized(self._kind.wrong)
         key_id, digest = parsed
         row = await self._row(key_id)
         known = hmac.compare_digest(row["secret_sha256"] if row else _NOBODY, digest)
         if not (row and known) or row["revoked_at"] or (row["expires_at"] and row["expires_at"].timestamp() <= time.time()):
-            raise Unauthorized(WRONG)
-        self._used[key_id] = row["company_id"]
-        return row["company_id"], key_id
+            raise Unauthorized(self._kind.wrong)
+        owner = self._used[key_id] = row[self._kind.owner]
+        return owner, key_id
 
     def forget(self, key_id):
         """A key has changed somewhere: the next request asks again."""
@@ -93,9 +125,9 @@ class KeyRing:
         What cannot be written now is written with the next call.
         """
         try:
-            for key_id, company_id in list(self._used.items()):
-                async with self._database.company(company_id) as conn:
-                    await sql.api_key_used(conn, company_id=company_id, key_id=key_id)
+            for key_id, owner in list(self._used.items()):
+                async with self._kind.wall(self._database, owner) as conn:
+                    await self._kind.used(conn, key_id=key_id, **{self._kind.owner: owner})
                 self._used.pop(key_id, None)
         except PASSING as fault:
             log.warning("keys: the last use is not noted: %s", fault)
@@ -112,7 +144,7 @@ class KeyRing:
             return row
         asked, news = time.monotonic(), self._news
         async with self._database.across() as conn:
-            row = await sql.api_key_of(conn, key_id=key_id)
+            row = await self._kind.of(conn, key_id=key_id)
         if row is not None and news == self._news:  # else what was just read may be older than the news
             if len(self._rows) >= MAX_CACHED:
                 self._rows.clear()

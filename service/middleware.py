@@ -5,6 +5,7 @@ import math
 import re
 import secrets
 import time
+from http import HTTPStatus
 
 import asyncpg
 from aiohttp import web
@@ -24,7 +25,9 @@ from service.keys import REQUIRED
 
 #: Paths that answer without a key. Every other route of the service asks for one.
 OPEN = {"/healthz", "/readyz"}
-INTERNAL = {"message": "Internal server error"}
+#: What lies below it is the integration surface: it has keys, a quota and error bodies of its own.
+INTEGRATIONS = "/api/integrations"
+INTERNAL = "Internal server error"
 #: SQLSTATE classes and codes of what passes: lost connections, no room, shutting down, cut off, deadlocked.
 PASSING = ("08", "53", "57", "40", "55P03", "25006")
 _SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
@@ -53,19 +56,40 @@ async def name_request(request, response):
     response.headers.pop("Server", None)
 
 
+async def show_quota(request, response):
+    """What is left of the integration key's minute, on every response of its surface. Spec: Limits."""
+    response.headers.update(request.get(wire.QUOTA_HEADERS, {}))
+
+
 @web.middleware
-async def company_key(request, handler):
-    """Finds the company of the key, before anything of the body is read. Spec: Authentication."""
+async def key_guard(request, handler):
+    """Finds whom the key belongs to, before anything of the body is read. Spec: Authentication."""
+    if _on_integrations(request):
+        await _find_account(request)
+        return await handler(request)
     if request.match_info.http_exception is not None or _route(request) in OPEN:
         return await handler(request)
     text = request.headers.get("X-API-Key", "").strip()
     if not text:
         raise Unauthorized(REQUIRED)
-    company, key_id = await request.app[wire.KEY_RING].company_of(text)
+    company, key_id = await request.app[wire.KEY_RING].owner_of(text)
     request[wire.COMPANY] = company
     request[wire.KEY_ID] = key_id
     request.app[wire.LIMITER].count(key_id)
     return await handler(request)
+
+
+async def _find_account(request):
+    """Finds the account of an integration key, also where there is no route, and counts the request."""
+    quota = request.app[wire.QUOTA]
+    request[wire.QUOTA_HEADERS] = quota.headers_of_nobody()
+    text = request.headers.get("X-Portal-Key", "").strip()
+    account, key_id = await request.app[wire.INTEGRATION_KEY_RING].owner_of(text)
+    request[wire.ACCOUNT] = account
+    request[wire.KEY_ID] = key_id
+    request[wire.QUOTA_HEADERS], wait = await quota.take(account, key_id)
+    if wait:
+        raise TooManyRequests("Too many requests, please slow down.", retry_after(wait), retry_after=wait)
 
 
 class Limiter:
@@ -91,14 +115,25 @@ class Limiter:
 def render(error, request):
     """The response that an error means. What is not expected is logged, and its cause is not shown."""
     if isinstance(error, web.HTTPException):
-        return _rendered_http(error)
+        return _rendered_http(error, request)
     refusal = _refusal(error)
     if refusal is None:
         log.exception("request_id=%s failed", request[wire.REQUEST_ID], exc_info=error)
-        return wire.answer(INTERNAL, 500)
+        return _shaped(request, 500, INTERNAL)
     if refusal is not error:
         log.warning("request_id=%s %s: %s", request[wire.REQUEST_ID], type(error).__name__, _safe(error))
-    return wire.answer({"message": refusal.message, **refusal.more}, refusal.status, refusal.headers)
+    return _shaped(request, refusal.status, refusal.message, refusal.more, refusal.headers)
+
+
+def _shaped(request, status, message, more=None, headers=None):
+    """A refusal in the shape of the surface that the path is of. Spec: Errors."""
+    more = more or {}
+    if not _on_integrations(request):
+        return wire.answer({"message": message, **more}, status, headers)
+    if status == 401:
+        return wire.answer({"error": message}, 401, headers)
+    status = 400 if status == 422 else status
+    return wire.answer({"error": HTTPStatus(status).phrase, "message": message, "details": more}, status, headers)
 
 
 def _refusal(error):
@@ -126,9 +161,9 @@ def _safe(error):
     return wire.dumps(str(error).splitlines()[0][:200]) if str(error) else ""
 
 
-def _rendered_http(error):
+def _rendered_http(error, request):
     allow = {"Allow": error.headers["Allow"]} if "Allow" in error.headers else None
-    return wire.answer({"message": HTTP_MESSAGES.get(error.status, error.reason)}, error.status, allow)
+    return _shaped(request, error.status, HTTP_MESSAGES.get(error.status, error.reason), headers=allow)
 
 
 HTTP_MESSAGES = {
@@ -143,6 +178,10 @@ def _request_id(request):
     return sent if _SANE_ID.fullmatch(sent) else secrets.token_hex(12)
 
 
+def _on_integrations(request):
+    return request.path == INTEGRATIONS or request.path.startswith(f"{INTEGRATIONS}/")
+
+
 def _route(request):
     resource = request.match_info.route.resource
     return resource.canonical if resource else "unknown"
@@ -150,11 +189,12 @@ def _route(request):
 
 def _log(request, status, began):
     log.info(
-        "request_id=%s method=%s route=%s status=%d ms=%.1f company=%s",
+        "request_id=%s method=%s route=%s status=%d ms=%.1f company=%s account=%s",
         request[wire.REQUEST_ID],
         request.method if request.method.isalpha() else "?",
         _route(request),
         status,
         (time.perf_counter() - began) * 1000,
         request.get(wire.COMPANY, "-"),
+        request.get(wire.ACCOUNT, "-"),
     )

@@ -50,6 +50,19 @@ class Page:
             "previous_page_url": self._url(min(self.number - 1, last)) if self.number > 1 else None,
         }
 
+    def window(self, total):
+        """As meta, the six members of the integration surface; an empty page has `from` and `to` null."""
+        last = max(1, -(-total // self.per_page))
+        empty = self.offset >= total
+        return {
+            "total": total,
+            "per_page": self.per_page,
+            "current_page": self.number,
+            "last_page": last,
+            "from": None if empty else self.offset + 1,
+            "to": None if empty else min(self.offset + self.per_page, total),
+        }
+
     def _url(self, number):
         return f"{self.path}?{urlencode({'page': number, 'per_page': self.per_page, **self.kept})}"
 

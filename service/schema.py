@@ -129,6 +129,7 @@ PATTERNS = {
     r"\S": "must not be blank",
     r"^[A-Z0-9]{1,3}$": "must be a unit code: one to three of A-Z and 0-9",
     r"^[0-9]{5}$": "must be five digits",
+    r"^[^@\s]+@[^@\s]+$(?!\n)": "must be an e-mail address",
 }
 
 #: keyword -> what is wrong, after the member's name.

@@ -14,7 +14,9 @@ CONFIG = web.AppKey("config", object)
 DATABASE = web.AppKey("database", object)
 KEEPER = web.AppKey("keeper", object)
 KEY_RING = web.AppKey("key_ring", object)
+INTEGRATION_KEY_RING = web.AppKey("integration_key_ring", object)
 LIMITER = web.AppKey("limiter", object)
+QUOTA = web.AppKey("quota", object)
 DESK = web.AppKey("desk", object)
 WORKER = web.AppKey("worker", object)
 
@@ -23,7 +25,9 @@ MAX_DIGITS = 40  # of a number written out; a longer one is not money
 
 #: What the middleware finds out of a request.
 COMPANY = web.RequestKey("company", int)
+ACCOUNT = web.RequestKey("account", int)
 KEY_ID = web.RequestKey("key_id", str)
+QUOTA_HEADERS = web.RequestKey("quota_headers", dict)
 REQUEST_ID = web.RequestKey("request_id", str)
 
 _INSTANT = re.compile(

@@ -2,9 +2,8 @@
 
 import json
 
-from service import wire
+from service import keys, wire
 from service.commands.ground import with_database
-from service.keys import new_key
 from service.statements import sql
 
 #: The columns of a company that add-company takes beside its name and TIN.
@@ -46,11 +45,11 @@ async def insert_company(database, facts):
 async def add_key(config, company, name="", expires=None):
     """{key, key_id, company_id}; the key is not stored and cannot be shown again. Raises CommandError."""
     async with with_database(config) as (config, database):
-        return await insert_key(config, database, company, name, _instant(expires))
+        return await insert_key(config, database, company, name, read_instant(expires))
 
 
 async def insert_key(config, database, company, name, expires_at=None):
-    key = new_key(live=bool(config.portal_api_base))
+    key = keys.new_key(live=bool(config.portal_api_base))
     async with database.company(company) as conn:
         if not await sql.company_exists(conn, company_id=company):
             raise CommandError(f"There is no company {company}.")
@@ -61,22 +60,28 @@ async def insert_key(config, database, company, name, expires_at=None):
 
 
 async def revoke_key(config, key_id):
-    """{key_id, revoked}; `revoked` is false when the key no longer worked before. Raises CommandError."""
+    """{key_id, revoked}, of a key of any kind; `revoked` is false when it no longer worked before. Raises CommandError."""
     async with with_database(config) as (config, database):
-        async with database.across() as conn:
-            row = await sql.api_key_of(conn, key_id=key_id)
-        if row is None:
-            raise CommandError(f"There is no key {key_id}; a key id is the 12 characters after einv_live_.")
-        async with database.company(row["company_id"]) as conn:
-            revoked = await sql.api_key_revoke(conn, company_id=row["company_id"], key_id=key_id)
+        kind, owner = await _key_owner(database, key_id)
+        async with kind.wall(database, owner) as conn:
+            revoked = await kind.revoke(conn, key_id=key_id, **{kind.owner: owner})
         return {"key_id": key_id, "revoked": bool(revoked)}
+
+
+async def _key_owner(database, key_id):
+    async with database.across() as conn:
+        for kind in (keys.COMPANY, keys.INTEGRATION):
+            if row := await kind.of(conn, key_id=key_id):
+                return kind, row[kind.owner]
+    raise CommandError(f"There is no key {key_id}; a key id is the 12 characters after einv_live_ or einp_live_.")
 
 
 def printed(result):
     return json.dumps(result)
 
 
-def _instant(text):
+def read_instant(text):
+    """The instant that an option names, None where it is not given. Raises CommandError."""
     if text is None:
         return None
     try:

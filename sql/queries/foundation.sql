@@ -17,7 +17,7 @@ select name from schema_migrations;
 insert into schema_migrations (name) values (:name);
 
 -- name: wall_gaps :many
--- One row for each thing that would let one company see another's rows.
+-- One row for each thing that would let one company, or one account, see another's rows.
 select format('the role %s may step over it', rolname) as gap
   from pg_roles
  where rolname = current_user and (rolsuper or rolbypassrls)
@@ -29,7 +29,8 @@ union all
 select format('the table %s has no forced policy', c.relname)
   from pg_class c
   join pg_attribute a on a.attrelid = c.oid and not a.attisdropped
-                     and a.attname = case c.relname when 'companies' then 'id' else 'company_id' end
+                     and (a.attname in ('company_id', 'account_id')
+                          or a.attname = 'id' and c.relname in ('companies', 'accounts'))
  where c.relnamespace = 'public'::regnamespace and c.relkind = 'r'
    and not (c.relrowsecurity and c.relforcerowsecurity and exists (select from pg_policy p where p.polrelid = c.oid))
 union all

@@ -1,0 +1,151 @@
+-- Accounts, their keys and quotas, users and organizations. Every statement takes :account_id, so another account's
+-- row is a row that is not there; the exceptions are those that find an account.
+
+-- name: account_id_next :value
+-- The id of an account that is about to be made: the wall is opened for it before its row is there.
+select nextval(pg_get_serial_sequence('accounts', 'id'));
+
+-- name: account_insert :value
+-- The id; no row when somebody was first with the name.
+insert into accounts (id, name) values (:account_id, :name)
+    on conflict (name) do nothing
+returning id;
+
+-- name: account_named :value
+-- The id of the account of exactly this name, or null.
+select account_named(:name);
+
+-- name: integration_key_insert :exec
+insert into integration_keys (account_id, key_id, name, secret_sha256, expires_at)
+values (:account_id, :key_id, :name, :secret_sha256, :expires_at);
+
+-- name: integration_key_of :one
+-- account_id, secret_sha256, expires_at, revoked_at of one key, whatever its state; no row: unknown.
+select account_id, secret_sha256, expires_at, revoked_at from integration_key_of(:key_id);
+
+-- name: integration_key_revoke :value
+-- As api_key_revoke.
+with revoked as (
+  update integration_keys
+     set revoked_at = clock_timestamp()
+   where account_id = :account_id and key_id = :key_id and revoked_at is null
+  returning key_id
+)
+select pg_notify('api_key_changed', key_id) is not null from revoked;
+
+-- name: integration_key_used :exec
+update integration_keys
+   set last_used_at = date_trunc('minute', clock_timestamp())
+ where account_id = :account_id and key_id = :key_id;
+
+-- name: integration_quota_take :one
+-- Counts one request of a key against :quota in a minute, which begins with its first request. `wait` is the rest of
+-- the minute in seconds when it was used up before, null when the request is within it; `reset` is its end as Unix time.
+insert into integration_quotas as q (account_id, key_id, ends_at, used)
+values (:account_id, :key_id, clock_timestamp() + interval '1 minute', 1)
+    on conflict (account_id, key_id) do update
+   set used = case when q.ends_at <= excluded.ends_at - interval '1 minute' then 1
+                   else least(q.used, :quota::int) + 1 end,
+       ends_at = case when q.ends_at <= excluded.ends_at - interval '1 minute' then excluded.ends_at else q.ends_at end
+returning greatest(0, :quota::int - used) as remaining,
+          ceil(extract(epoch from ends_at))::bigint as reset,
+          case when used > :quota::int
+               then greatest(1, ceil(extract(epoch from ends_at - clock_timestamp())))::int end as wait;
+
+-- name: integration_user_insert :exec
+-- Breaks integration_users_email_once when the address is in use, in whatever case.
+insert into integration_users (account_id, id, name, email, role) values (:account_id, :id, :name, :email, :role);
+
+-- name: integration_user_get :value
+select record from integration_user_records where account_id = :account_id and id = :id;
+
+-- name: integration_user_exists :value
+select true from integration_users where account_id = :account_id and id = :id;
+
+-- name: integration_user_page :one
+-- total, and data: a JSON array of records, newest first, of the users with :query in their name or address.
+with found as (
+  select id, created_at
+    from integration_users
+   where account_id = :account_id
+     and (:query::text is null
+          or position(lower(:query) in lower(name)) > 0
+          or position(lower(:query) in lower(email)) > 0)
+), page as (
+  select id, created_at from found order by created_at desc, id desc limit :per_page::bigint offset :offset::bigint
+)
+select (select count(*) from found) as total,
+       (select coalesce(json_agg(r.record order by page.created_at desc, page.id desc), '[]')
+          from page
+          join integration_user_records r on r.account_id = :account_id and r.id = page.id) as data;
+
+-- name: integration_user_update :value
+-- True when there is such a user; null leaves a member as it is. Breaks integration_users_email_once.
+update integration_users
+   set name = coalesce(:name, name), email = coalesce(:email, email), updated_at = clock_timestamp()
+ where account_id = :account_id and id = :id
+returning true;
+
+-- name: integration_user_organizations :one
+-- total, and data: the organizations that a user is a member of, newest first.
+select count(*) as total, coalesce(json_agg(r.record order by o.created_at desc, o.id desc), '[]') as data
+  from organization_members m
+  join organizations o on o.account_id = m.account_id and o.id = m.organization_id
+  join organization_records r on r.account_id = m.account_id and r.id = m.organization_id
+ where m.account_id = :account_id and m.user_id = :id;
+
+-- name: organization_insert :exec
+insert into organizations (account_id, id, name) values (:account_id, :id, :name);
+
+-- name: organization_link :exec
+insert into organization_companies (account_id, organization_id, company_id)
+select :account_id, :id, unnest(:companies::bigint[]);
+
+-- name: organization_get :value
+select record from organization_records where account_id = :account_id and id = :id;
+
+-- name: organization_page :one
+-- As integration_user_page, by name.
+with found as (
+  select id, created_at
+    from organizations
+   where account_id = :account_id and (:query::text is null or position(lower(:query) in lower(name)) > 0)
+), page as (
+  select id, created_at from found order by created_at desc, id desc limit :per_page::bigint offset :offset::bigint
+)
+select (select count(*) from found) as total,
+       (select coalesce(json_agg(r.record order by page.created_at desc, page.id desc), '[]')
+          from page
+          join organization_records r on r.account_id = :account_id and r.id = page.id) as data;
+
+-- name: organization_update :value
+-- True when there is such an organization, which is then locked. :body holds the members to change; null empties one.
+update organizations o
+   set name = coalesce(body ->> 'name', o.name),
+       email = case when body ? 'email' then body ->> 'email' else o.email end,
+       phone = case when body ? 'phone' then body ->> 'phone' else o.phone end,
+       updated_at = clock_timestamp()
+  from (select :body::jsonb as body) request
+ where o.account_id = :account_id and o.id = :id
+returning true;
+
+-- name: organization_members_unknown :many
+-- The place, from 0, of each of :users that is no user of the account.
+select place - 1 as place
+  from unnest(:users::text[]) with ordinality sent (id, place)
+ where not exists (select from integration_users u where u.account_id = :account_id and u.id = sent.id)
+ order by place;
+
+-- name: organization_members_put :exec
+-- Makes :users, each of them once, the members of a locked organization. A null in :roles leaves a member's role as it
+-- is, and makes a new one a member.
+with gone as (
+  delete from organization_members
+   where account_id = :account_id and organization_id = :id and user_id <> all (:users::text[])
+)
+insert into organization_members as m (account_id, organization_id, user_id, role)
+select :account_id, :id, sent.user_id, coalesce(sent.role, stays.role, 'member')
+  from unnest(:users::text[], :roles::text[]) sent (user_id, role)
+  left join organization_members stays
+    on stays.account_id = :account_id and stays.organization_id = :id and stays.user_id = sent.user_id
+    on conflict (account_id, organization_id, user_id) do update set role = excluded.role;

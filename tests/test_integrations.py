@@ -1,0 +1,614 @@
+"""The integration surface: accounts apart, its keys, its quota, users and organizations, and every refusal's shape."""
+
+import asyncio
+import json
+import re
+import subprocess
+import sys
+import time
+from types import SimpleNamespace
+
+import asyncpg
+import pytest
+from conftest import make_company, until
+from processes import ROOT
+
+from service.app import create_app
+from service.commands.integrations import insert_integration_key, insert_organization
+from service.config import read_config
+from service.db import SERVICE_ROLE, Database, connected_pool
+from service.keys import COMPANY, INTEGRATION, parse
+from service.statements import QUERIES, sql
+from service.statements import parse as statements_in
+
+UNAUTHORIZED = {"error": "Unauthorized: Valid API key required"}
+USERS, ORGANIZATIONS = "/api/integrations/users", "/api/integrations/organizations"
+NO_USER, NO_ORGANIZATION = f"usr_{'0' * 22}", f"org_{'0' * 22}"
+QUOTA_HEADERS = ("X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset")
+ACCOUNT_TABLES = (
+    "integration_keys",
+    "integration_quotas",
+    "integration_users",
+    "organizations",
+    "organization_members",
+    "organization_companies",
+)
+
+
+async def make_account(environment, name):
+    """An account with a key: id, key, key_id."""
+    config = read_config(environment)
+    async with connected_pool(config.database_url, 2) as pool:
+        made = await insert_integration_key(config, Database(pool), name)
+    return SimpleNamespace(id=made["account_id"], key=made["key"], key_id=made["key_id"])
+
+
+@pytest.fixture
+async def account(environment):
+    return await make_account(environment, "Penang Trading Group")
+
+
+@pytest.fixture
+async def rival(environment):
+    return await make_account(environment, "Ipoh Holdings")
+
+
+@pytest.fixture
+async def open_portal(environment, aiohttp_client):
+    """Makes a client of a service in this process with an account's key; variables may be changed by keyword."""
+
+    async def make(account, **variables):
+        variables = {**environment, "INTEGRATION_REQUESTS_PER_MINUTE": "10000", **variables}
+        app = create_app(read_config(variables), background=False)
+        return await aiohttp_client(app, headers={"X-Portal-Key": account.key})
+
+    return make
+
+
+@pytest.fixture
+async def portal(database, open_portal, account):
+    """A client with the key of `account`, and a quota that no test uses up."""
+    return await open_portal(account)
+
+
+@pytest.fixture
+def organize(environment):
+    """Makes an organization of an account, which no request can: `await organize(account, name, companies)` gives its id."""
+
+    async def make(account, name="Branch", companies=()):
+        async with connected_pool(environment["DATABASE_URL"], 2) as pool:
+            return (await insert_organization(Database(pool), account.id, name, companies))["id"]
+
+    return make
+
+
+def user(**changes):
+    return {"name": "Nurul Huda", "email": "nurul@example.com", "role": "member", **changes}
+
+
+async def ask(client, method, path, **options):
+    """(status, body) of an answer."""
+    async with client.request(method, path, **options) as response:
+        return response.status, await response.json()
+
+
+async def refused(client, method, path, status, **options):
+    """The details of a refusal, once its shape is the specified one."""
+    found, body = await ask(client, method, path, **options)
+    assert found == status, body
+    assert list(body) == ["error", "message", "details"], body
+    assert body["error"] and body["message"] and isinstance(body["details"], dict)
+    return body["details"]
+
+
+async def made_user(client, **changes):
+    status, body = await ask(client, "POST", USERS, json=user(**changes))
+    assert status == 201, body
+    return body["id"]
+
+
+async def test_a_created_user_is_answered_whole_and_can_be_read(portal):
+    status, body = await ask(portal, "POST", USERS, json=user())
+    assert status == 201 and list(body) == ["id", "name", "email", "role", "created_at", "updated_at"]
+    assert isinstance(body["id"], str) and body["created_at"].endswith("+00:00")
+    assert {name: body[name] for name in user()} == user()
+    assert await ask(portal, "GET", f"{USERS}/{body['id']}") == (200, body)
+
+
+async def test_an_update_changes_what_is_sent_and_answers_with_the_record(portal):
+    id = await made_user(portal)
+    status, body = await ask(portal, "PUT", f"{USERS}/{id}", json={"name": "Nurul Aini"})
+    assert status == 200 and (body["name"], body["email"]) == ("Nurul Aini", "nurul@example.com")
+    status, body = await ask(portal, "PUT", f"{USERS}/{id}", json={"email": "NURUL@example.com"})
+    assert status == 200 and (body["name"], body["email"]) == ("Nurul Aini", "NURUL@example.com")
+    assert await ask(portal, "GET", f"{USERS}/{id}") == (200, body)
+    assert (await ask(portal, "PUT", f"{USERS}/{id}"))[0] == 200
+
+
+@pytest.mark.parametrize(
+    "changes, path",
+    [
+        ({"name": ""}, "/name"),
+        ({"name": "x" * 301}, "/name"),
+        ({"name": None}, "/name"),
+        ({"name": "a\0b"}, "/name"),
+        ({"email": "nurul"}, "/email"),
+        ({"email": "a@b@c"}, "/email"),
+        ({"email": "nurul@example.com\n"}, "/email"),
+        ({"email": f"{'x' * 320}@example.com"}, "/email"),
+        ({"role": "king"}, "/role"),
+        ({"rle": "owner"}, "/rle"),
+    ],
+)
+async def test_a_bad_user_is_a_400_that_names_the_member(portal, changes, path):
+    details = await refused(portal, "POST", USERS, 400, json=user(**changes))
+    assert path in [fault["path"] for fault in details["errors"]]
+
+
+async def test_a_user_needs_name_email_and_role(portal):
+    details = await refused(portal, "POST", USERS, 400, json={})
+    assert sorted(fault["path"] for fault in details["errors"]) == ["/email", "/name", "/role"]
+    assert {fault["rule"] for fault in details["errors"]} == {"required"}
+
+
+@pytest.mark.parametrize("sent", [b"{", b'{"name":"a","name":"b"}', b'{"name":NaN}', b"\xff", b"[" * 40])
+async def test_a_body_that_is_no_json_is_a_400(portal, sent):
+    await refused(portal, "POST", USERS, 400, data=sent, headers={"Content-Type": "application/json"})
+
+
+async def test_a_body_that_is_no_object_is_a_400(portal):
+    details = await refused(portal, "POST", USERS, 400, json=[])
+    assert details["errors"][0]["rule"] == "type"
+
+
+async def test_another_content_type_is_a_415(portal):
+    await refused(portal, "POST", USERS, 415, data=b"{}", headers={"Content-Type": "text/plain"})
+
+
+async def test_a_body_over_the_limit_is_a_413(open_portal, account):
+    portal = await open_portal(account, MAX_BODY_BYTES="1024")
+    await refused(portal, "POST", USERS, 413, json=user(name="x" * 2000))
+
+
+@pytest.mark.parametrize("path", [USERS, ORGANIZATIONS])
+async def test_a_bad_query_is_a_400_that_names_the_parameter(portal, path):
+    for query in ("page=0", "page=x", "per_page=0", "per_page=101", f"query={'x' * 301}", "query=%00"):
+        details = await refused(portal, "GET", f"{path}?{query}", 400)
+        assert [fault["path"] for fault in details["errors"]] == [query.split("=")[0]]
+
+
+async def test_an_email_in_use_is_a_409_in_whatever_case(portal):
+    await made_user(portal)
+    other = await made_user(portal, email="siti@example.com")
+    details = await refused(portal, "POST", USERS, 409, json=user(email="Nurul@Example.com"))
+    assert details["errors"][0]["path"] == "/email"
+    await refused(portal, "PUT", f"{USERS}/{other}", 409, json={"email": "NURUL@example.com"})
+
+
+async def test_fifty_at_once_with_one_email_have_one_winner(portal, owner):
+    answers = await asyncio.gather(*[ask(portal, "POST", USERS, json=user()) for _ in range(50)])
+    assert sorted(status for status, _ in answers) == [201] + [409] * 49
+    assert await owner.fetchval("select count(*) from integration_users") == 1
+
+
+async def test_two_accounts_can_use_one_email(portal, open_portal, rival):
+    await made_user(portal)
+    await made_user(await open_portal(rival))
+
+
+async def test_users_are_listed_newest_first_with_their_place(portal):
+    ids = [await made_user(portal, email=f"{number}@example.com") for number in range(5)]
+    status, body = await ask(portal, "GET", f"{USERS}?per_page=2")
+    assert status == 200 and [found["id"] for found in body["data"]] == [ids[4], ids[3]]
+    assert body["meta"] == {"total": 5, "per_page": 2, "current_page": 1, "last_page": 3, "from": 1, "to": 2}
+    _, body = await ask(portal, "GET", f"{USERS}?per_page=2&page=3")
+    assert [found["id"] for found in body["data"]] == [ids[0]]
+    assert body["meta"] == {"total": 5, "per_page": 2, "current_page": 3, "last_page": 3, "from": 5, "to": 5}
+
+
+@pytest.mark.parametrize("path", [USERS, ORGANIZATIONS])
+async def test_an_empty_list_has_one_page_and_no_place(portal, path):
+    meta = {"total": 0, "per_page": 10, "current_page": 1, "last_page": 1, "from": None, "to": None}
+    assert await ask(portal, "GET", path) == (200, {"data": [], "meta": meta})
+
+
+async def test_a_page_past_the_end_is_empty_and_knows_the_total(portal):
+    await made_user(portal)
+    _, body = await ask(portal, "GET", f"{USERS}?page=7")
+    meta = {"total": 1, "per_page": 10, "current_page": 7, "last_page": 1, "from": None, "to": None}
+    assert body == {"data": [], "meta": meta}
+
+
+@pytest.mark.parametrize(
+    "words, found",
+    [("huda", 1), ("HUDA", 1), ("siti@", 1), ("example.com", 2), ("100%", 1), ("%", 1), ("_", 0), ("nobody", 0), ("", 2)],
+)
+async def test_users_are_searched_by_name_and_email_to_the_letter(portal, words, found):
+    await made_user(portal)
+    await made_user(portal, name="Siti 100%", email="siti@example.com")
+    async with portal.get(USERS, params={"query": words}) as response:
+        body = await response.json()
+    assert body["meta"]["total"] == len(body["data"]) == found
+
+
+async def test_an_organization_has_its_members_and_its_companies(portal, organize, account, company, environment):
+    other = await make_company(environment, name="Teh Satu Sdn. Bhd.", tin_code="C1234567890")
+    id = await organize(account, "Penang Branch", [other.id, company.id])
+    nurul, siti = await made_user(portal), await made_user(portal, name="Siti", email="siti@example.com")
+    members = [{"userId": siti, "role": "owner"}, {"userId": nurul}]
+    body = {"name": "Penang HQ", "email": "hq@example.com", "phone": "+6041234567", "members": members}
+    status, found = await ask(portal, "PUT", f"{ORGANIZATIONS}/{id}", json=body)
+    assert status == 200
+    assert list(found) == ["id", "name", "email", "phone", "companies", "members", "created_at", "updated_at"]
+    assert (found["name"], found["email"], found["phone"]) == ("Penang HQ", "hq@example.com", "+6041234567")
+    assert found["companies"] == [
+        {"id": company.id, "name": "Kopi Tiga Sdn. Bhd.", "tin_code": "C20880050010"},
+        {"id": other.id, "name": "Teh Satu Sdn. Bhd.", "tin_code": "C1234567890"},
+    ]
+    assert found["members"] == [
+        {"userId": nurul, "name": "Nurul Huda", "email": "nurul@example.com", "role": "member"},
+        {"userId": siti, "name": "Siti", "email": "siti@example.com", "role": "owner"},
+    ]
+    assert await ask(portal, "GET", f"{ORGANIZATIONS}/{id}") == (200, found)
+    assert (await ask(portal, "GET", ORGANIZATIONS))[1]["data"] == [found]
+
+
+async def test_members_are_replaced_and_a_role_that_is_not_sent_stays(portal, organize, account):
+    id = await organize(account)
+    users = [await made_user(portal, email=f"{number}@example.com") for number in range(3)]
+
+    async def put(*members):
+        status, body = await ask(portal, "PUT", f"{ORGANIZATIONS}/{id}", json={"members": list(members)})
+        assert status == 200, body
+        return {member["userId"]: member["role"] for member in body["members"]}
+
+    assert await put({"userId": users[0], "role": "owner"}, {"userId": users[1]}) == {users[0]: "owner", users[1]: "member"}
+    assert await put({"userId": users[0]}, {"userId": users[2], "role": "admin"}) == {users[0]: "owner", users[2]: "admin"}
+    assert await put({"userId": users[0], "role": "member"}) == {users[0]: "member"}
+    status, body = await ask(portal, "PUT", f"{ORGANIZATIONS}/{id}", json={"name": "Renamed"})
+    assert status == 200 and [member["userId"] for member in body["members"]] == [users[0]]
+    assert await put() == {}
+
+
+async def test_a_record_that_was_read_can_be_sent_back(portal, organize, account):
+    id = await organize(account)
+    member = {"userId": await made_user(portal), "role": "admin"}
+    _, found = await ask(portal, "PUT", f"{ORGANIZATIONS}/{id}", json={"members": [member]})
+    body = {name: found[name] for name in ("name", "email", "phone", "members")}
+    _, again = await ask(portal, "PUT", f"{ORGANIZATIONS}/{id}", json=body)
+    assert {**again, "updated_at": None} == {**found, "updated_at": None}
+
+
+async def test_null_empties_email_and_phone(portal, organize, account):
+    id = await organize(account)
+    await ask(portal, "PUT", f"{ORGANIZATIONS}/{id}", json={"email": "a@example.com", "phone": "1"})
+    _, body = await ask(portal, "PUT", f"{ORGANIZATIONS}/{id}", json={"email": None})
+    assert (body["email"], body["phone"]) == (None, "1")
+
+
+async def test_a_member_who_is_no_user_or_comes_twice_is_a_400_and_nothing_changes(portal, open_portal, organize, account, rival):
+    id, nurul = await organize(account), await made_user(portal)
+    stranger = await made_user(await open_portal(rival))
+    members = [{"userId": nurul}, {"userId": stranger}, {"userId": NO_USER}, {"userId": nurul}]
+    body = {"name": "Changed", "members": members}
+    details = await refused(portal, "PUT", f"{ORGANIZATIONS}/{id}", 400, json=body)
+    assert [(fault["path"], fault["rule"]) for fault in details["errors"]] == [
+        ("/members/1/userId", "exists"),
+        ("/members/2/userId", "exists"),
+        ("/members/3/userId", "unique"),
+    ]
+    _, found = await ask(portal, "GET", f"{ORGANIZATIONS}/{id}")
+    assert (found["name"], found["members"]) == ("Branch", [])
+
+
+@pytest.mark.parametrize(
+    "body, path",
+    [
+        ({"name": " "}, "/name"),
+        ({"name": None}, "/name"),
+        ({"email": "hq"}, "/email"),
+        ({"phone": 5}, "/phone"),
+        ({"members": {}}, "/members"),
+        ({"members": [{}]}, "/members/0/userId"),
+        ({"members": [{"userId": NO_USER, "role": "x"}]}, "/members/0/role"),
+        ({"companies": []}, "/companies"),
+    ],
+)
+async def test_a_bad_organization_is_a_400_that_names_the_member(portal, organize, account, body, path):
+    details = await refused(portal, "PUT", f"{ORGANIZATIONS}/{await organize(account)}", 400, json=body)
+    assert [fault["path"] for fault in details["errors"]] == [path]
+
+
+async def test_replacing_the_members_at_once_leaves_one_of_the_memberships(portal, organize, account):
+    id = await organize(account)
+    users = [await made_user(portal, email=f"{number}@example.com") for number in range(8)]
+    bodies = [{"members": [{"userId": users[at]}, {"userId": users[at + 1]}]} for at in range(0, 8, 2)] * 5
+    answers = await asyncio.gather(*[ask(portal, "PUT", f"{ORGANIZATIONS}/{id}", json=body) for body in bodies])
+    assert {status for status, _ in answers} == {200}
+    _, found = await ask(portal, "GET", f"{ORGANIZATIONS}/{id}")
+    assert {"members": [{"userId": member["userId"]} for member in found["members"]]} in bodies
+
+
+async def test_organizations_are_searched_by_name_and_listed_newest_first(portal, organize, account):
+    ids = [await organize(account, name) for name in ("Penang North", "Ipoh", "Penang South")]
+    _, body = await ask(portal, "GET", f"{ORGANIZATIONS}?query=penang&per_page=1")
+    assert [found["id"] for found in body["data"]] == [ids[2]]
+    assert body["meta"] == {"total": 2, "per_page": 1, "current_page": 1, "last_page": 2, "from": 1, "to": 1}
+
+
+async def test_the_organizations_of_a_user(portal, organize, account):
+    id, lonely = await made_user(portal), await made_user(portal, email="lonely@example.com")
+    ids = [await organize(account, name) for name in ("One", "Two", "Not theirs")]
+    for organization in ids[:2]:
+        await ask(portal, "PUT", f"{ORGANIZATIONS}/{organization}", json={"members": [{"userId": id}]})
+    status, body = await ask(portal, "GET", f"{USERS}/{id}/organizations")
+    assert status == 200 and body["meta"] == {"total": 2, "count": 2}
+    assert body["data"] == [(await ask(portal, "GET", f"{ORGANIZATIONS}/{one}"))[1] for one in (ids[1], ids[0])]
+    nothing = {"data": [], "meta": {"total": 0, "count": 0}}
+    assert await ask(portal, "GET", f"{USERS}/{lonely}/organizations") == (200, nothing)
+
+
+async def test_unknown_malformed_and_foreign_ids_are_one_404(portal, open_portal, organize, rival):
+    stranger = await open_portal(rival)
+    ids = {
+        USERS: [await made_user(stranger), NO_USER, "1", "usr_", "usr_%00", "%E2%9C%93", "x" * 500],
+        ORGANIZATIONS: [await organize(rival), NO_ORGANIZATION, "1", "usr_", "org_%00", "%E2%9C%93", "x" * 500],
+    }
+    nouns = {USERS: "User", ORGANIZATIONS: "Organization"}
+    for path, texts in ids.items():
+        expected = {"error": "Not Found", "message": f"{nouns[path]} not found", "details": {}}
+        bodies = set()
+        for text in texts:
+            for method, rest in [("GET", ""), ("PUT", "")] + ([("GET", "/organizations")] if path == USERS else []):
+                async with portal.request(method, f"{path}/{text}{rest}") as response:
+                    assert response.status == 404, (method, text)
+                    bodies.add(await response.read())
+        assert len(bodies) == 1 and json.loads(bodies.pop()) == expected
+
+
+async def test_unknown_paths_and_methods_have_the_surfaces_shape_and_ask_for_a_key_first(portal):
+    await refused(portal, "GET", "/api/integrations/nothing", 404)
+    await refused(portal, "GET", "/api/integrations", 404)
+    async with portal.delete(USERS) as response:
+        assert response.status == 405 and response.headers["Allow"] == "GET,HEAD,POST"
+    assert await ask(portal, "GET", "/api/integrations/nothing", headers={"X-Portal-Key": "x"}) == (401, UNAUTHORIZED)
+
+
+async def test_what_breaks_inside_is_a_500_of_the_surfaces_shape_that_says_no_more(portal, owner):
+    await owner.execute("alter table integration_users rename to elsewhere")
+    assert await refused(portal, "POST", USERS, 500, json=user()) == {}
+
+
+@pytest.mark.parametrize("method, path", [("GET", USERS), ("POST", USERS), ("GET", f"{USERS}/{NO_USER}"), ("GET", ORGANIZATIONS)])
+async def test_neither_no_key_nor_a_wrong_one_nor_a_companys_opens_the_surface(portal, company, account, method, path):
+    changed = account.key[:-1] + ("0" if account.key[-1] != "0" else "1")
+    for key in ("", " ", "x", changed, company.key, account.key.replace("einp", "einv")):
+        assert await ask(portal, method, path, headers={"X-Portal-Key": key, "X-API-Key": company.key}) == (401, UNAUTHORIZED)
+
+
+async def test_an_integration_key_does_not_open_the_company_surface(start, account, company):
+    api = await start(company, background=False)
+    assert await ask(api, "GET", "/api/invoices", headers={"X-API-Key": account.key}) == (401, {"message": "Invalid API key"})
+    missing = {"X-API-Key": "", "X-Portal-Key": account.key}
+    assert await ask(api, "GET", "/api/invoices", headers=missing) == (401, {"message": "API key is required"})
+
+
+async def test_an_expired_key_is_refused(portal, owner, account):
+    await owner.execute("update integration_keys set expires_at = clock_timestamp() - interval '1 second'")
+    assert await ask(portal, "GET", USERS) == (401, UNAUTHORIZED)
+
+
+async def test_last_use_of_a_key_is_kept(open_portal, account, owner):
+    portal = await open_portal(account)
+    await ask(portal, "GET", USERS)
+    await portal.close()
+    assert await owner.fetchval("select last_used_at from integration_keys where key_id = $1", account.key_id)
+
+
+async def test_a_key_has_the_form_of_its_kind(account, company):
+    assert account.key.startswith(f"einp_live_{account.key_id}_")
+    assert parse(account.key, INTEGRATION)[0] == account.key_id
+    assert parse(account.key, COMPANY) is None and parse(company.key, INTEGRATION) is None
+
+
+async def test_the_quota_is_one_for_two_processes_and_shown_on_every_answer(open_portal, account):
+    clients = [await open_portal(account, INTEGRATION_REQUESTS_PER_MINUTE="6") for _ in range(2)]
+    asked = [("GET", USERS, 200), ("GET", f"{USERS}/x", 404), ("POST", USERS, 400), ("DELETE", USERS, 405), ("GET", "/api/integrations", 404)]
+    ends = set()
+    for place, (method, path, status) in enumerate([*asked, ("GET", ORGANIZATIONS, 200)]):
+        async with clients[place % 2].request(method, path) as response:
+            assert response.status == status
+            assert [response.headers[name] for name in QUOTA_HEADERS[:2]] == ["6", str(5 - place)]
+            ends.add(int(response.headers["X-RateLimit-Reset"]))
+    assert len(ends) == 1 and 0 <= ends.pop() - time.time() <= 61
+    for client in clients:
+        async with client.get(USERS) as response:
+            body = await response.json()
+            assert response.status == 429 and response.headers["X-RateLimit-Remaining"] == "0"
+            assert response.headers["Retry-After"] == str(body["details"]["retry_after"])
+    assert 1 <= body["details"]["retry_after"] <= 60
+    assert list(body) == ["error", "message", "details"] and body["error"] == "Too Many Requests"
+
+
+async def test_no_more_than_the_quota_passes_when_all_come_at_once(open_portal, account):
+    clients = [await open_portal(account, INTEGRATION_REQUESTS_PER_MINUTE="10") for _ in range(2)]
+    answers = await asyncio.gather(*[ask(clients[number % 2], "GET", USERS) for number in range(40)])
+    assert sorted(status for status, _ in answers) == [200] * 10 + [429] * 30
+
+
+async def test_the_next_minute_begins_anew(open_portal, account, owner):
+    portal = await open_portal(account, INTEGRATION_REQUESTS_PER_MINUTE="1")
+    assert [(await ask(portal, "GET", USERS))[0] for _ in range(3)] == [200, 429, 429]
+    await owner.execute("update integration_quotas set ends_at = clock_timestamp()")
+    assert [(await ask(portal, "GET", USERS))[0] for _ in range(2)] == [200, 429]
+
+
+async def test_keys_have_a_quota_each(open_portal, account, rival, environment):
+    second = await make_account(environment, "Penang Trading Group")
+    assert second.id == account.id
+    portal = await open_portal(account, INTEGRATION_REQUESTS_PER_MINUTE="1")
+    for key in (account.key, second.key, rival.key):
+        statuses = [(await ask(portal, "GET", USERS, headers={"X-Portal-Key": key}))[0] for _ in range(2)]
+        assert statuses == [200, 429]
+
+
+async def test_an_answer_to_nobody_shows_a_quota_with_nothing_left(open_portal, account):
+    portal = await open_portal(account, INTEGRATION_REQUESTS_PER_MINUTE="7")
+    async with portal.get(USERS, headers={"X-Portal-Key": "x"}) as response:
+        assert response.status == 401
+        assert [response.headers[name] for name in QUOTA_HEADERS[:2]] == ["7", "0"]
+        assert abs(int(response.headers["X-RateLimit-Reset"]) - time.time()) < 5
+
+
+async def test_a_quota_of_0_is_off_and_120_is_the_default(open_portal, account):
+    portal = await open_portal(account, INTEGRATION_REQUESTS_PER_MINUTE="0")
+    async with portal.get(USERS) as response:
+        assert not set(QUOTA_HEADERS) & set(response.headers)
+    assert read_config({}).integration_requests_per_minute == 120
+
+
+@pytest.fixture
+async def filled(portal, open_portal, organize, account, rival, company):
+    """Both accounts with a user, an organization, its member and its company: {account id: (user, organization)}."""
+    made = {}
+    for owned, client in ((account, portal), (rival, await open_portal(rival))):
+        user_id, id = await made_user(client), await organize(owned, companies=[company.id])
+        assert (await ask(client, "PUT", f"{ORGANIZATIONS}/{id}", json={"members": [{"userId": user_id}]}))[0] == 200
+        made[owned.id] = user_id, id
+    return made
+
+
+async def test_the_wall_hides_the_other_account_where_no_statement_does(filled, owner, account):
+    await owner.execute(f"set role {SERVICE_ROLE}")
+    async with owner.transaction():
+        await owner.execute(f"set local app.account_id = '{account.id}'")
+        for table in ACCOUNT_TABLES:
+            assert await owner.fetchval(f"select array_agg(distinct account_id) from {table}") == [account.id], table
+        for view, place in (("integration_user_records", 0), ("organization_records", 1)):
+            assert [row["id"] for row in await owner.fetch(f"select id from {view}")] == [filled[account.id][place]]
+        assert await owner.fetch("select id from accounts") == [(account.id,)]
+    for table in ACCOUNT_TABLES:
+        assert await owner.fetchval(f"select count(account_id) from {table}") == 0, table
+
+
+@pytest.mark.parametrize(
+    "statement", [sql.integration_user_page, sql.organization_page], ids=lambda statement: statement.name
+)
+async def test_a_list_without_its_predicate_shows_no_other_account(filled, owner, account, statement):
+    query, predicates = re.subn(r"(r\.)?account_id = \$1", "$1::bigint is not null", statement.query)
+    assert predicates == 2
+    values = {"account_id": account.id, "query": None, "per_page": 10, "offset": 0}
+    arguments = [values[name] for name in statement.variables]
+    assert (await owner.fetchrow(query, *arguments))["total"] == 2  # the owner stands above the wall
+    async with owner.transaction():
+        await owner.execute(f"set local role {SERVICE_ROLE}")
+        await owner.execute(f"set local app.account_id = '{account.id}'")
+        found = await owner.fetchrow(query, *arguments)
+    assert found["total"] == 1 and len(json.loads(found["data"])) == 1
+
+
+async def test_the_wall_refuses_to_write_for_the_other_account(filled, owner, account, rival):
+    await owner.execute(f"set role {SERVICE_ROLE}")
+    statement = "insert into organizations (account_id, id, name) values ($1, 'org_x', 'x')"
+    with pytest.raises(asyncpg.InsufficientPrivilegeError):
+        async with owner.transaction():
+            await owner.execute(f"set local app.account_id = '{account.id}'")
+            await owner.execute(statement, rival.id)
+    async with owner.transaction():
+        await owner.execute(f"set local app.account_id = '{account.id}'")
+        assert await owner.execute("update integration_users set name = 'taken'") == "UPDATE 1"
+        assert await owner.execute("delete from organization_members") == "DELETE 1"
+
+
+async def test_the_statements_hide_the_other_account_where_no_wall_does(filled, owner, account, rival):
+    """`owner` is a superuser, whom no policy binds."""
+    user_id, id = filled[rival.id]
+    mine = {"account_id": account.id}
+    assert await sql.integration_user_get(owner, **mine, id=user_id) is None
+    assert await sql.integration_user_exists(owner, **mine, id=user_id) is None
+    assert await sql.integration_user_update(owner, **mine, id=user_id, name="taken", email=None) is None
+    assert (await sql.integration_user_organizations(owner, **mine, id=user_id))["total"] == 0
+    assert await sql.organization_get(owner, **mine, id=id) is None
+    assert await sql.organization_update(owner, **mine, id=id, body="{}") is None
+    assert [row["place"] for row in await sql.organization_members_unknown(owner, **mine, users=[user_id])] == [0]
+    for page in (sql.integration_user_page, sql.organization_page):
+        assert (await page(owner, **mine, query=None, per_page=10, offset=0))["total"] == 1
+    await sql.organization_members_put(owner, **mine, id=filled[account.id][1], users=[], roles=[])
+    assert await owner.fetchval("select count(*) from organization_members where account_id = $1", rival.id) == 1
+
+
+async def test_of_companies_an_account_sees_name_and_tin_of_the_linked_ones_alone(filled, owner, account, environment):
+    await make_company(environment, name="Not linked", tin_code="C999")
+    async with owner.transaction():
+        await owner.execute(f"set local role {SERVICE_ROLE}")
+        linked = "select name from linked_companies($1)"
+        assert await owner.fetch(linked, filled[account.id][1]) == []
+        await owner.execute(f"set local app.account_id = '{account.id}'")
+        assert await owner.fetch("select from companies") == []
+        assert await owner.fetch(linked, filled[account.id][1]) == [("Kopi Tiga Sdn. Bhd.",)]
+        others = [id for other, (_, id) in filled.items() if other != account.id]
+        assert await owner.fetch(linked, others[0]) == []
+
+
+async def test_the_service_reads_no_digest_of_a_key(owner, account):
+    await owner.execute(f"set role {SERVICE_ROLE}")
+    with pytest.raises(asyncpg.InsufficientPrivilegeError):
+        await owner.fetch("select secret_sha256 from integration_keys")
+
+
+async def test_a_table_of_an_account_without_a_wall_stops_the_start(open_portal, account, owner):
+    await owner.execute("alter table organization_members no force row level security")
+    with pytest.raises(RuntimeError, match="organization_members"):
+        await open_portal(account)
+
+
+async def test_every_statement_of_the_surface_is_understood_by_postgresql(owner):
+    for statement in statements_in((QUERIES / "integrations.sql").read_text()):
+        await owner.prepare(statement.query)
+
+
+def command(environment, *arguments):
+    """(exit code, printed JSON or complaint) of `python run.py …` as a process of its own."""
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "run.py"), *arguments], env=environment, capture_output=True, text=True, timeout=60
+    )
+    return done.returncode, json.loads(done.stdout) if done.returncode == 0 else done.stderr.strip()
+
+
+async def test_the_commands_make_an_account_that_works_and_end_its_key(environment, open_portal, company):
+    async def run(*arguments):
+        return await asyncio.to_thread(command, environment, *arguments)
+
+    status, made = await run("add-integration-key", "--account", "Melaka Group")
+    assert status == 0 and set(made) == {"key", "key_id", "account_id"}
+    status, user_made = await run("add-user", "--account", "Melaka Group", "--name", "Siti", "--email", "s@example.com", "--role", "owner")
+    assert status == 0 and user_made["account_id"] == made["account_id"]
+    status, organization = await run("add-organization", "--account", "Melaka Group", "--name", "HQ", "--company", str(company.id))
+    assert status == 0
+    portal = await open_portal(SimpleNamespace(key=made["key"]))
+    assert (await ask(portal, "GET", f"{USERS}/{user_made['id']}"))[1]["role"] == "owner"
+    _, found = await ask(portal, "GET", f"{ORGANIZATIONS}/{organization['id']}")
+    assert [linked["id"] for linked in found["companies"]] == [company.id]
+    assert await run("revoke-key", made["key_id"]) == (0, {"key_id": made["key_id"], "revoked": True})
+    await until(lambda: ask(portal, "GET", USERS), lambda answer: answer == (401, UNAUTHORIZED), seconds=2)
+    assert await run("revoke-key", made["key_id"]) == (0, {"key_id": made["key_id"], "revoked": False})
+
+
+@pytest.mark.parametrize(
+    "arguments, complaint",
+    [
+        (["add-user", "--account", "None", "--name", "A", "--email", "a@b.c", "--role", "owner"], "There is no account None"),
+        (["add-user", "--account", "Penang Trading Group", "--name", "A", "--email", "a", "--role", "king"], "e-mail"),
+        (["add-user", "--account", "Penang Trading Group", "--name", "A", "--email", "nurul@example.com", "--role", "owner"], "has the e-mail address"),
+        (["add-organization", "--account", "None", "--name", "A"], "There is no account None"),
+        (["add-organization", "--account", "Penang Trading Group", "--name", "A", "--company", "77"], "There is no company 77"),
+        (["add-organization", "--account", "Penang Trading Group", "--name", " "], "name must not be blank"),
+        (["add-integration-key", "--account", " "], "An account needs a name"),
+        (["add-integration-key", "--account", "A", "--expires", "tomorrow"], "is not a date and a time"),
+        (["revoke-key", "x"], "There is no key x"),
+    ],
+)
+async def test_a_command_that_cannot_be_done_says_why(environment, portal, arguments, complaint):
+    await made_user(portal, email="Nurul@example.com")
+    status, said = await asyncio.to_thread(command, environment, *arguments)
+    assert status == 1 and complaint in said and "Traceback" not in said
