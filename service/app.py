@@ -9,7 +9,7 @@ from aiohttp import web
 from service import codes, wire
 from service.background import Worker
 from service.db import PASSING, Database, Keeper, connected_pool, refuse_without_wall
-from service.handlers import adjustment_notes, health, integrations, invoices, submissions
+from service.handlers import adjustment_notes, consolidated_invoices, health, integrations, invoices, submissions
 from service.idempotency import idempotent
 from service.keys import INTEGRATION, KeyRing
 from service.middleware import Limiter, answering, key_guard, name_request, show_quota
@@ -18,7 +18,7 @@ from service.quota import Quota
 from service.statements import sql
 from service.submission.desk import Bell, Desk
 
-HANDLERS = (invoices, submissions, adjustment_notes, integrations, health)
+HANDLERS = (invoices, submissions, adjustment_notes, consolidated_invoices, integrations, health)
 
 log = logging.getLogger(__name__)
 

@@ -26,7 +26,8 @@ class Config:
     port: int
     workers: int
     pool_size: int  # connections of one process for requests
-    time_zone: ZoneInfo  # decides the year of a code
+    time_zone: ZoneInfo  # decides the year of a code and the month of a sale
+    consolidation_days: int  # calendar days after a month in which its sales may be consolidated. Portal: 13
     max_body_bytes: int
     requests_per_minute: int  # per key and process; 0 switches it off
     integration_requests_per_minute: int  # per integration key, all processes together; 0 switches it off
@@ -119,6 +120,7 @@ VARIABLES = {
     "workers": ("WORKERS", "1", _count(1, 64)),
     "pool_size": ("POOL_SIZE", "16", _count(2, 200)),
     "time_zone": ("TIME_ZONE", "Asia/Kuala_Lumpur", _zone),
+    "consolidation_days": ("CONSOLIDATION_DAYS", "7", _count(0, 366)),
     "max_body_bytes": ("MAX_BODY_BYTES", str(2 * 1024 * 1024), _count(1024, 64 * 1024 * 1024)),
     "requests_per_minute": ("REQUESTS_PER_MINUTE", "6000", _count(0, 10**7)),
     "integration_requests_per_minute": ("INTEGRATION_REQUESTS_PER_MINUTE", "120", _count(0, 10**7)),

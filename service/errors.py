@@ -84,6 +84,9 @@ CONSTRAINTS = {
     "invoices_code_once_a_year": lambda: Invalid(
         [fault("/code", "unique", "The code has already been used this year.")]
     ),
+    "consolidated_invoices_code_once_a_year": lambda: Invalid(
+        [fault("/code", "unique", "The code has already been used by a consolidated invoice this year.")]
+    ),
     "adjustment_notes_code_once_a_type": lambda: Invalid(
         [fault("/adjustmentNoteCode", "unique", "The code has already been used by a note of this type.")]
     ),

@@ -129,7 +129,8 @@ PATTERNS = {
     r"\S": "must not be blank",
     r"^[A-Z0-9]{1,3}$": "must be a unit code: one to three of A-Z and 0-9",
     r"^[0-9]{5}$": "must be five digits",
-    r"^[^@\s]+@[^@\s]+$(?!\n)": "must be an e-mail address",
+    r"^[^@\s]+@[^@\s]+$": "must be an e-mail address",
+    r"^(199[0-9]|2[0-9]{3})-(0[1-9]|1[0-2])$": "must be a month, like 2026-01",
 }
 
 #: keyword -> what is wrong, after the member's name.

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from service import states
+from service import consolidation, states, wire
 from service.errors import BadRequest
 from service.statements import Statement, sql
 
@@ -54,10 +54,12 @@ CONSOLIDATED = Subject(
 )
 
 
-async def refuse_unready(conn, company, subject, row):
+async def refuse_unready(conn, config, company, subject, row):
     """Raises BadRequest when what a document depends on does not stand so that it can be sent."""
     if subject is INVOICE and row["consolidated_invoice_id"]:
         raise _refused("Consolidated", "", "The invoice is part of a consolidated invoice.")
+    if subject is CONSOLIDATED:
+        _refuse_stale(row, config)
     if subject is not NOTE:
         return
     ids = {"invoice_id": row["invoice_id"], "consolidated_invoice_id": row["consolidated_invoice_id"]}
@@ -67,6 +69,18 @@ async def refuse_unready(conn, company, subject, row):
     if row["type"] != "DEBIT_NOTE" and row["payable_amount"] > row["adjustable"]:
         wording = f"The note would take the invoice, adjusted to {row['adjustable']}, under zero."
         raise _refused("Amount", "/lineItems", wording)
+    if row["consolidated_invoice_id"]:
+        for each in consolidation.misclassified(wire.loads(row["body"].encode())["lineItems"]):
+            raise _refused("ERR236", each["path"], each["message"])
+
+
+def _refuse_stale(row, config):
+    """A consolidated invoice that was cancelled has given its invoices away; one that is late stays a draft."""
+    if row["status"] == "Cancelled":
+        raise _refused("Cancelled", "", "Its invoices were freed by the cancellation; consolidate them anew.")
+    period = consolidation.period(row["month"], config.time_zone, config.consolidation_days)
+    for code, message in consolidation.period_refusals(period, row["issue_date"], row["now"]):
+        raise _refused(f"Consolidation{code.capitalize()}", "", message)
 
 
 def _refused(code, path, message):

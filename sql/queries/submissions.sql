@@ -191,12 +191,18 @@ with former as (
      set status = :subject_status, updated_at = clock_timestamp()
     from moved
    where c.company_id = :company_id and c.id = moved.consolidated_invoice_id
+), members as (
+  select i.id
+    from invoices i
+    join moved on moved.status = 'Cancelled' and i.consolidated_invoice_id = moved.consolidated_invoice_id
+   where i.company_id = :company_id
+   order by i.id
+     for update of i
 ), freed as (
   update invoices i
      set consolidated_invoice_id = null, updated_at = clock_timestamp()
-    from moved
-   where moved.status = 'Cancelled' and i.company_id = :company_id
-     and i.consolidated_invoice_id = moved.consolidated_invoice_id
+    from members
+   where i.company_id = :company_id and i.id = members.id
 ), note as (
   update adjustment_notes n
      set status = :subject_status, updated_at = clock_timestamp()
