@@ -9,7 +9,16 @@ from aiohttp import web
 from service import codes, wire
 from service.background import Worker
 from service.db import PASSING, Database, Keeper, connected_pool, refuse_without_wall
-from service.handlers import adjustment_notes, consolidated_invoices, health, integrations, invoices, submissions
+from service.handlers import (
+    adjustment_notes,
+    consolidated_invoices,
+    events,
+    health,
+    integrations,
+    invoices,
+    submissions,
+    webhooks,
+)
 from service.idempotency import idempotent
 from service.keys import INTEGRATION, KeyRing
 from service.middleware import Limiter, answering, key_guard, name_request, show_quota
@@ -17,8 +26,18 @@ from service.portal.client import NotSent, Portal, Throttled, portal_session
 from service.quota import Quota
 from service.statements import sql
 from service.submission.desk import Bell, Desk
+from service.webhooks.delivery import Courier, delivery_session
 
-HANDLERS = (invoices, submissions, adjustment_notes, consolidated_invoices, integrations, health)
+HANDLERS = (
+    invoices,
+    submissions,
+    adjustment_notes,
+    consolidated_invoices,
+    events,
+    webhooks,
+    integrations,
+    health,
+)
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +52,7 @@ def create_app(config, *, background=True):
     app.on_response_prepare.extend([name_request, show_quota])
     app.cleanup_ctx.extend([_database, _code_lists, _keeper, _portal])
     if background:
-        app.cleanup_ctx.append(_worker)
+        app.cleanup_ctx.extend([_worker, _webhooks])
     return app
 
 
@@ -112,6 +131,14 @@ async def _worker(app):
     async with _running(worker.run()):
         yield
         await worker.stop()
+
+
+async def _webhooks(app):
+    async with delivery_session(app[wire.CONFIG]) as session:
+        courier = Courier(app[wire.CONFIG], app[wire.DATABASE], session)
+        async with _running(courier.run()):
+            yield
+            await courier.stop()
 
 
 @contextlib.asynccontextmanager

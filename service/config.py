@@ -51,6 +51,11 @@ class Config:
     portal_retry: timedelta  # first pause after a passing failure
     submit_wait: timedelta  # how long a submit request waits for an attempt that is under way
 
+    webhook_timeout: timedelta  # of one attempt to deliver; a claim holds for twice as long
+    webhook_retry_scale: Decimal  # the pauses between attempts are multiplied by it
+    webhook_rotation: timedelta  # how long a replaced secret signs too
+    webhook_allow_internal: bool  # http, any port and internal addresses: for tests and a local sandbox only
+
     sandbox_port: int
 
     def __repr__(self):
@@ -86,6 +91,16 @@ def _seconds(value):
     if number.is_nan() or not Decimal("0.001") <= number <= 10**7:
         raise ValueError("must be a number of seconds, at least 0.001")
     return timedelta(milliseconds=int(number * 1000))
+
+
+def _scale(value):
+    try:
+        number = Decimal(value)
+    except InvalidOperation:
+        number = Decimal(-1)
+    if not 0 < number <= 1:
+        raise ValueError("must be a number above 0, at most 1")
+    return number
 
 
 def _one_of(*allowed):
@@ -142,6 +157,10 @@ VARIABLES = {
     "portal_recheck": ("PORTAL_RECHECK_SECONDS", "3600", _seconds),
     "portal_retry": ("PORTAL_RETRY_SECONDS", "5", _seconds),
     "submit_wait": ("SUBMIT_WAIT_SECONDS", "20", _seconds),
+    "webhook_timeout": ("WEBHOOK_TIMEOUT_SECONDS", "15", _seconds),
+    "webhook_retry_scale": ("WEBHOOK_RETRY_SCALE", "1", _scale),
+    "webhook_rotation": ("WEBHOOK_ROTATION_SECONDS", "86400", _seconds),
+    "webhook_allow_internal": ("WEBHOOK_ALLOW_INTERNAL", "false", _flag),
     "sandbox_port": ("SANDBOX_PORT", "8090", _count(0, 65535)),
 }
 

@@ -36,7 +36,7 @@ select format('the table %s has no forced policy', c.relname)
 union all
 select format('the policy %s opens the table %s', p.polname, p.polrelid::regclass)
   from pg_policy p
- where p.polpermissive and p.polname <> 'own_company'
+ where p.polpermissive and p.polname not in ('own_company', 'own_account')
    and exists (select from unnest(p.polroles) r where r = 0 or pg_has_role(current_user, r, 'usage'))
 union all
 select format('the view %s does not ask its caller''s rights', c.relname)

@@ -1,0 +1,118 @@
+"""Webhooks: the endpoints of a company, their secrets, and the log of what was delivered to them."""
+
+from aiohttp import web
+
+from service import paging, wire
+from service.errors import Conflict, Invalid, fault
+from service.intake import found, path_id, read_body
+from service.statements import sql
+from service.webhooks import signature
+from service.webhooks.address import refusal
+
+routes = web.RouteTableDef()
+
+NOUN = "Webhook"
+DELIVERY = "Delivery"
+MOST = 20  # endpoints of one company
+NEW = {"description": "", "types": [], "enabled": True}  # what a body need not say
+FILTERS = {"status": paging.one_of("status", ("Pending", "Delivered", "Failed"))}
+
+
+@routes.post("/api/webhooks")
+async def create_webhook(request):
+    """Store an endpoint for what happens from now on. The answer alone shows its secret."""
+    body, _ = await read_body(request, "webhook_create")
+    _check_url(request, body)
+    company, secret = request[wire.COMPANY], signature.new_secret()
+    async with request.app[wire.DATABASE].company(company) as conn:
+        id = await sql.webhook_insert(conn, company_id=company, secret=secret, most=MOST, **{**NEW, **body})
+    if id is None:
+        raise Conflict(f"A company has at most {MOST} webhooks.")
+    data = {"id": id, "secret": signature.shown(secret)}
+    return wire.answer({"success": True, "message": "Webhook created.", "data": data}, 201)
+
+
+@routes.get("/api/webhooks")
+async def list_webhooks(request):
+    company = request[wire.COMPANY]
+    page = paging.read_page(request, {}, (paging.NEWEST_FIRST,))
+    async with request.app[wire.DATABASE].reading(company) as conn:
+        row = await sql.webhook_page(conn, company_id=company, per_page=page.per_page, offset=page.offset)
+    return _listed(page, row)
+
+
+@routes.get("/api/webhooks/{id}")
+async def get_webhook(request):
+    company, id = request[wire.COMPANY], path_id(request, NOUN)
+    async with request.app[wire.DATABASE].reading(company) as conn:
+        return wire.passed(found(await sql.webhook_get(conn, company_id=company, id=id), NOUN))
+
+
+@routes.put("/api/webhooks/{id}")
+async def update_webhook(request):
+    """Merge the sent members. An endpoint that is enabled again gets what was due, and what happens from now on."""
+    body, _ = await read_body(request, "webhook_update")
+    _check_url(request, body)
+    company, id = request[wire.COMPANY], path_id(request, NOUN)
+    async with request.app[wire.DATABASE].company(company) as conn:
+        row = found(await sql.webhook_lock(conn, company_id=company, id=id), NOUN)
+        await sql.webhook_update(conn, company_id=company, id=id, **{**row, **body})
+    return wire.answer({"success": True, "message": "Webhook updated."})
+
+
+@routes.delete("/api/webhooks/{id}")
+async def delete_webhook(request):
+    """Delete an endpoint and its log. The events stay."""
+    company, id = request[wire.COMPANY], path_id(request, NOUN)
+    async with request.app[wire.DATABASE].company(company) as conn:
+        found(await sql.webhook_delete(conn, company_id=company, id=id), NOUN)
+    return wire.answer({"success": True, "message": "Webhook deleted."})
+
+
+@routes.post("/api/webhooks/{id}/rotate-secret")
+async def rotate_secret(request):
+    """A new secret, shown in this answer alone. The former one signs too for a while."""
+    await read_body(request, "webhook_action")
+    company, id, secret = request[wire.COMPANY], path_id(request, NOUN), signature.new_secret()
+    overlap = request.app[wire.CONFIG].webhook_rotation
+    async with request.app[wire.DATABASE].company(company) as conn:
+        found(await sql.webhook_lock(conn, company_id=company, id=id), NOUN)
+        until = await sql.webhook_secret_rotate(conn, company_id=company, id=id, secret=secret, overlap=overlap)
+    data = {"secret": signature.shown(secret), "previous_valid_until": until}
+    return wire.answer({"success": True, "message": "Secret rotated.", "data": data})
+
+
+@routes.get("/api/webhooks/{id}/deliveries")
+async def list_deliveries(request):
+    """The log of an endpoint, newest first."""
+    company, id = request[wire.COMPANY], path_id(request, NOUN)
+    page = paging.read_page(request, FILTERS, (paging.NEWEST_FIRST,))
+    window = {"per_page": page.per_page, "offset": page.offset, **page.filters}
+    async with request.app[wire.DATABASE].searching(company) as conn:
+        found(await sql.webhook_exists(conn, company_id=company, id=id), NOUN)
+        row = await sql.webhook_delivery_page(conn, company_id=company, endpoint_id=id, **window)
+    return _listed(page, row)
+
+
+@routes.post("/api/webhooks/{id}/deliveries/{delivery_id}/redeliver")
+async def redeliver(request):
+    """Make a delivery due at once, whatever became of it. Raises Conflict while its endpoint is disabled."""
+    await read_body(request, "webhook_action")
+    company, id = request[wire.COMPANY], path_id(request, NOUN)
+    delivery = path_id(request, DELIVERY, "delivery_id")
+    async with request.app[wire.DATABASE].company(company) as conn:
+        endpoint = found(await sql.webhook_lock(conn, company_id=company, id=id), NOUN)
+        found(await sql.webhook_delivery_again(conn, company_id=company, endpoint_id=id, id=delivery), DELIVERY)
+        if not endpoint["enabled"]:  # after the 404s; raising undoes the statement
+            raise Conflict("The webhook is disabled; enable it first.")
+    return wire.answer({"success": True, "message": "The event will be delivered again."})
+
+
+def _check_url(request, body):
+    allow_internal = request.app[wire.CONFIG].webhook_allow_internal
+    if "url" in body and (wording := refusal(body["url"], allow_internal)):
+        raise Invalid([fault("/url", "address", wording)])
+
+
+def _listed(page, row):
+    return wire.passed(f'{{"meta":{wire.dumps(page.meta(row["total"]))},"data":{row["data"]}}}')

@@ -1,0 +1,193 @@
+"""Delivers events: makes deliveries of what happened, claims those that are due, sends each, and notes what came of it.
+
+At least once: an attempt that dies with its process is made again when its lease is over. An endpoint is called by one
+process at a time, with one event after another in the order of the feed; one that has failed is tried again by a
+schedule and does not hold up those after it.
+"""
+
+import asyncio
+import errno
+import logging
+import socket
+import time
+from dataclasses import dataclass
+from datetime import timedelta
+
+import aiohttp
+import asyncpg
+
+from service.errors import ApiError
+from service.statements import sql
+from service.webhooks import address, signature
+
+AT_ONCE = 64  # endpoints that one process calls
+BEHIND_AT_ONCE, EVENTS_AT_ONCE = 50, 100  # endpoints, and events of each, that one look at the feed takes up
+POLL_SECONDS = 0.5  # events announce themselves to nobody
+MOST_BYTES = 64 * 1024  # of an answer, which is read only so that its connection can be used again
+LEASE_TIMES = 2  # the timeout of one attempt: until then another process believes the claim
+GONE = 410
+
+#: attempts made so far -> the pause before the next one. After the last one the delivery has failed.
+SCHEDULE = (
+    timedelta(0),
+    timedelta(seconds=5),
+    timedelta(minutes=5),
+    timedelta(minutes=30),
+    timedelta(hours=2),
+    timedelta(hours=5),
+    timedelta(hours=10),
+    timedelta(hours=14),
+    timedelta(hours=20),
+    timedelta(hours=24),
+)
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What an attempt came to: the status of an answer, or why there was none."""
+
+    response_status: int | None = None
+    error: str | None = None  # one of a few words: more would tell a company about our network
+
+    def ends(self, step, scale):
+        """How the delivery then stands: next, delay, gone."""
+        ok = self.response_status is not None and 200 <= self.response_status < 300
+        gone = self.response_status == GONE
+        if ok or gone or step >= len(SCHEDULE):
+            return {"next": "Delivered" if ok else "Failed", "delay": timedelta(0), "gone": gone}
+        return {"next": "Pending", "delay": SCHEDULE[step] * float(scale), "gone": False}
+
+
+class AddressRefused(OSError):
+    """A name has resolved to an address that must not be called."""
+
+    def __init__(self, text):
+        super().__init__(errno.EACCES, f"{text} is an internal address")
+
+
+def delivery_session(config):
+    """The ClientSession of deliveries: no cookies, no proxy from outside, no answer unpacked.
+
+    Its connector sees each address after the name was looked up and calls that very address, or none.
+    """
+    guard = {} if config.webhook_allow_internal else {"socket_factory": _public_socket}
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=AT_ONCE, use_dns_cache=False, **guard),
+        timeout=aiohttp.ClientTimeout(total=config.webhook_timeout.total_seconds()),
+        headers={"Content-Type": "application/json", "User-Agent": "einvoice-webhooks"},
+        cookie_jar=aiohttp.DummyCookieJar(),
+        auto_decompress=False,
+    )
+
+
+def _public_socket(found):
+    family, kind, protocol, _, target = found
+    if address.is_internal(target[0]):
+        raise AddressRefused(target[0])
+    return socket.socket(family, kind, protocol)
+
+
+class Courier:
+    """Delivers until it is stopped. What it does not finish is found again in the database."""
+
+    def __init__(self, config, database, session):
+        self._config = config
+        self._database = database
+        self._session = session
+        self._tasks = set()
+        self._wake = asyncio.Event()
+        self._stopping = False
+
+    async def run(self):
+        while not self._stopping:
+            self._wake.clear()
+            try:
+                await self._claim()
+            except (ApiError, asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as fault:
+                log.warning("webhooks: %s", fault)
+            await self._sleep()
+
+    async def stop(self):
+        """Claims no more, and lets the attempts under way finish."""
+        self._stopping = True
+        self._wake.set()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=self._config.webhook_timeout.total_seconds() + 1)
+
+    async def _claim(self):
+        async with self._database.across() as conn:
+            if await sql.webhook_fan_out(conn, endpoints=BEHIND_AT_ONCE, most=EVENTS_AT_ONCE):
+                self._wake.set()  # there may be more
+            if room := AT_ONCE - len(self._tasks):
+                lease = self._config.webhook_timeout * LEASE_TIMES
+                for claim in await sql.webhook_delivery_claim(conn, lease=lease, most=room):
+                    task = asyncio.create_task(self._deliver(claim))
+                    self._tasks.add(task)
+                    task.add_done_callback(self._done)
+
+    def _done(self, task):
+        self._tasks.discard(task)
+        self._wake.set()
+
+    async def _sleep(self):
+        """Until an attempt has ended, when the endpoint may have more that is due, or until it is time to look."""
+        try:
+            async with asyncio.timeout(POLL_SECONDS):
+                await self._wake.wait()
+        except TimeoutError:
+            pass
+
+    async def _deliver(self, claim):
+        try:
+            await self._note(claim, await self._attempt(claim))
+        except Exception:
+            log.exception("webhooks: delivery %d of company %d", claim["id"], claim["company_id"])
+
+    async def _attempt(self, claim):
+        """One POST. The rules for addresses hold for each: a URL stored while they were looser is not called."""
+        if address.refusal(claim["url"], self._config.webhook_allow_internal):
+            return Outcome(error="address")
+        signed = signature.headers(claim["event_id"], int(time.time()), claim["body"], claim["secrets"])
+        try:
+            async with self._session.post(
+                claim["url"], data=claim["body"].encode(), headers=signed, allow_redirects=False
+            ) as response:
+                await _pass_over(response)
+                return Outcome(response_status=response.status)
+        except TimeoutError:
+            return Outcome(error="timeout")
+        except (aiohttp.ClientError, OSError, ValueError) as fault:
+            return Outcome(error=_word(fault))
+
+    async def _note(self, claim, outcome):
+        company, ends = claim["company_id"], outcome.ends(claim["step"], self._config.webhook_retry_scale)
+        async with self._database.company(company) as conn:
+            await sql.webhook_delivery_end(
+                conn,
+                company_id=company,
+                endpoint_id=claim["endpoint_id"],
+                id=claim["id"],
+                fence=claim["fence"],
+                step=claim["step"],
+                response_status=outcome.response_status,
+                error=outcome.error,
+                **ends,
+            )
+
+
+async def _pass_over(response):
+    """Reads an answer to its end, so that the connection can be kept, or as far as it is worth it."""
+    left = MOST_BYTES
+    try:
+        while left > 0 and (piece := await response.content.read(left)):
+            left -= len(piece)
+    except (aiohttp.ClientError, OSError):
+        pass  # its status has come
+
+
+def _word(fault):
+    if getattr(fault, "errno", None) == errno.EACCES or isinstance(fault, aiohttp.InvalidURL):
+        return "address"
+    return "tls" if isinstance(fault, aiohttp.ClientSSLError) else "connection"

@@ -1,0 +1,29 @@
+-- Events: what happened to a company's documents. Every statement takes :company_id. They are written by the
+-- statements that change something, in the same transaction.
+
+-- name: event_page :one
+-- data: a JSON array of at most :most records that follow the event :after (0: from the first), of :types where those
+-- are not null; whether more follow; the id to go on after; and `known`, null when there is no event :after.
+-- In the order in which their transactions began to write; see 0013_webhooks.sql.
+with start as (
+  select transaction_id, id
+    from events
+   where company_id = :company_id and id = :after::bigint
+  union all
+  select '0', 0 where :after = 0
+), listed as (
+  select row_number() over (order by r.transaction_id, r.id) as place, r.id, r.type, r.data, r.created_at
+    from event_records r
+   where r.company_id = :company_id
+     and (r.transaction_id, r.id) > ((select transaction_id from start), (select id from start))
+     and (:types::text[] is null or r.type = any (:types))
+   order by r.transaction_id, r.id
+   limit :most::bigint + 1
+)
+select (select true from start) as known,
+       (select count(*) > :most from listed) as has_more,
+       coalesce((select id from listed where place <= :most order by place desc limit 1), :after) as next_after,
+       (select coalesce(json_agg(json_build_object('id', id, 'type', type, 'data', data, 'created_at', created_at)
+                                 order by place), '[]')
+          from listed
+         where place <= :most)::text as data;

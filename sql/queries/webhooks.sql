@@ -1,0 +1,117 @@
+-- Webhooks: endpoints, their secrets, and the log of deliveries. Every statement takes :company_id, but the two that
+-- find work whatever company it is of.
+
+-- name: webhook_insert :value
+-- Stores an endpoint with its first secret and returns its id; no row when the company has :most already.
+with stored as (
+  insert into webhook_endpoints (company_id, url, description, types, enabled)
+  select :company_id::bigint, :url, :description, :types::text[], :enabled
+   where (select count(*) from webhook_endpoints where company_id = :company_id) < :most::bigint
+  returning id
+), kept as (
+  insert into webhook_secrets (company_id, endpoint_id, secret)
+  select :company_id::bigint, id, :secret from stored
+)
+select id from stored;
+
+-- name: webhook_get :value
+select to_json(r) from webhook_records r where company_id = :company_id and id = :id;
+
+-- name: webhook_exists :value
+select true from webhook_endpoints where company_id = :company_id and id = :id;
+
+-- name: webhook_page :one
+-- total, and data: a JSON array of records, newest first.
+select (select count(*) from webhook_endpoints where company_id = :company_id) as total,
+       (select coalesce(json_agg(r order by r.id desc), '[]')
+          from (select *
+                  from webhook_records
+                 where company_id = :company_id
+                 order by id desc
+                 limit :per_page::bigint offset :offset::bigint) r) as data;
+
+-- name: webhook_lock :one
+-- Locks an endpoint for a change.
+select url, description, types, enabled
+  from webhook_endpoints
+ where company_id = :company_id and id = :id
+   for update;
+
+-- name: webhook_update :exec
+-- Writes a locked endpoint. One that is enabled again begins with what happens from now on.
+update webhook_endpoints
+   set cursor_transaction = case when :enabled and not enabled then pg_snapshot_xmin(pg_current_snapshot())
+                                 else cursor_transaction end,
+       cursor_event = case when :enabled and not enabled then 0 else cursor_event end,
+       url = :url,
+       description = :description,
+       types = :types::text[],
+       enabled = :enabled,
+       updated_at = clock_timestamp()
+ where company_id = :company_id and id = :id;
+
+-- name: webhook_delete :value
+-- Deletes an endpoint with its secrets and its log; no row when it is not there.
+delete from webhook_endpoints where company_id = :company_id and id = :id returning id;
+
+-- name: webhook_secret_rotate :value
+-- A new secret for a locked endpoint. The former one signs too for :overlap, and one retired before it no longer;
+-- returns until when.
+with retired as (
+  update webhook_secrets
+     set valid_until = case when valid_until is null then clock_timestamp() + :overlap::interval else clock_timestamp() end
+   where company_id = :company_id and endpoint_id = :id and (valid_until is null or valid_until > clock_timestamp())
+  returning valid_until
+), added as (
+  insert into webhook_secrets (company_id, endpoint_id, secret) values (:company_id, :id, :secret)
+)
+select instant(max(valid_until)) from retired;
+
+-- name: webhook_delivery_page :one
+-- As webhook_page, of one endpoint's deliveries, those of :status only where it is not null.
+with found as (
+  select id
+    from webhook_deliveries
+   where company_id = :company_id and endpoint_id = :endpoint_id and (:status::text is null or status = :status)
+)
+select (select count(*) from found) as total,
+       (select coalesce(json_agg(r order by r.id desc), '[]')
+          from (select id from found order by id desc limit :per_page::bigint offset :offset::bigint) page
+          join webhook_delivery_records r on r.company_id = :company_id and r.id = page.id) as data;
+
+-- name: webhook_delivery_again :value
+-- Makes a delivery due at once, its schedule begun anew; no row when the endpoint has none of this id.
+update webhook_deliveries
+   set status = 'Pending', step = 0, next_attempt_at = clock_timestamp(), delivered_at = null
+ where company_id = :company_id and endpoint_id = :endpoint_id and id = :id
+returning id;
+
+-- name: webhook_fan_out :value
+-- Makes deliveries of the events that endpoints have not come to yet, of any company; how many events it looked at.
+select fan_out_webhooks(:endpoints::int, :most::int);
+
+-- name: webhook_delivery_claim :many
+-- Deliveries that are due, of any company, one of an endpoint, each with all that is needed to send it.
+select company_id, id, endpoint_id, fence, step, event_id, url, secrets, body
+  from claim_webhook_deliveries(:lease::interval, :most::int);
+
+-- name: webhook_delivery_end :value
+-- What became of an attempt, and the claim given back; :gone disables the endpoint. No row: it was claimed anew, or
+-- is to be delivered again, which stays due.
+with mine as (
+  update webhook_endpoints
+     set lease_until = null,
+         enabled = enabled and not :gone,
+         updated_at = case when :gone then clock_timestamp() else updated_at end
+   where company_id = :company_id and id = :endpoint_id and fence = :fence
+  returning id
+)
+update webhook_deliveries d
+   set status = :next,
+       next_attempt_at = case when :next = 'Pending' then clock_timestamp() + :delay::interval end,
+       delivered_at = case when :next = 'Delivered' then clock_timestamp() end,
+       response_status = :response_status,
+       error = :error
+  from mine
+ where d.company_id = :company_id and d.endpoint_id = mine.id and d.id = :id and d.step = :step
+returning d.id;

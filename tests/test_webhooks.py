@@ -1,0 +1,504 @@
+"""Webhooks: what is delivered, how it is signed, when it is tried again, and where nothing is ever sent."""
+
+import asyncio
+import base64
+import hashlib
+import hmac
+import json
+import time
+
+import aiohttp
+import pytest
+from aiohttp import web
+from conftest import make_company, until
+from kit import created
+from processes import Service
+
+from service.config import read_config
+from service.webhooks import signature
+from service.webhooks.address import is_internal, refusal
+from service.webhooks.delivery import SCHEDULE, Outcome, delivery_session
+
+#: Receivers of the tests are on loopback; what takes days takes a moment.
+LOCAL = {
+    "WEBHOOK_ALLOW_INTERNAL": "true",
+    "WEBHOOK_TIMEOUT_SECONDS": "1",
+    "WEBHOOK_RETRY_SCALE": "0.000001",
+}
+
+
+class Receiver:
+    """What a company runs: keeps all that it gets, and answers as told; a callable makes the answer itself."""
+
+    def __init__(self):
+        self.got = []  # (headers, body text)
+        self.answers = []  # statuses or callables for the requests to come; after them 200
+        self.at_once = self.most_at_once = 0
+
+    async def take(self, request):
+        self.at_once += 1
+        self.most_at_once = max(self.most_at_once, self.at_once)
+        try:
+            self.got.append((request.headers, await request.text()))
+            answer = self.answers.pop(0) if self.answers else 200
+            return await answer(request) if callable(answer) else web.Response(status=answer, text="Thank you.")
+        finally:
+            self.at_once -= 1
+
+    async def gets(self, count):
+        """The first `count` requests, as soon as they are there."""
+        async def got():
+            return self.got
+
+        return (await until(got, lambda got: len(got) >= count))[:count]
+
+    def invoices(self):
+        return [json.loads(body)["data"]["invoice_id"] for _, body in self.got]
+
+
+@pytest.fixture
+async def receiver(aiohttp_server):
+    receiver, app = Receiver(), web.Application()
+    app.router.add_post("/hook", receiver.take)
+    server = await aiohttp_server(app)
+    receiver.url = str(server.make_url("/hook"))
+    return receiver
+
+
+@pytest.fixture
+async def api(start, company):
+    return await start(company, **LOCAL)
+
+
+async def hook(api, url, **members):
+    """The id and the secret of a new endpoint."""
+    async with api.post("/api/webhooks", json={"url": url, **members}) as response:
+        body = await response.json()
+        assert response.status == 201, body
+        return body["data"]["id"], body["data"]["secret"]
+
+
+async def get(api, path):
+    async with api.get(path) as response:
+        assert response.status == 200, await response.text()
+        return await response.json()
+
+
+async def post(api, path, body=None):
+    async with api.post(path, json=body or {}) as response:
+        return response.status, await response.json()
+
+
+async def log_of(api, id):
+    return (await get(api, f"/api/webhooks/{id}/deliveries"))["data"]
+
+
+async def delivery(api, id, status):
+    """The only delivery of an endpoint, once it has the status."""
+    [found] = await until(lambda: log_of(api, id), lambda listed: [one["status"] for one in listed] == [status])
+    return found
+
+
+def signed_by(headers, body, secret):
+    """As a receiver would check it, from the text of Standard Webhooks alone."""
+    key = base64.b64decode(secret.removeprefix("whsec_"))
+    text = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.{body}"
+    expected = base64.b64encode(hmac.new(key, text.encode(), hashlib.sha256).digest()).decode()
+    given = [part.split(",", 1) for part in headers["webhook-signature"].split(" ")]
+    return ["v1", expected] in given and abs(time.time() - int(headers["webhook-timestamp"])) < 300
+
+
+async def test_an_event_is_delivered_and_signed(api, receiver):
+    id, secret = await hook(api, receiver.url)
+    invoice = await created(api)
+    [(headers, body)] = await receiver.gets(1)
+    [event] = (await get(api, "/api/events"))["data"]
+    assert json.loads(body) == {"type": "invoice.created", "timestamp": event["created_at"], "data": {"invoice_id": invoice}}
+    assert headers["webhook-id"] == f"evt_{event['id']}" and headers["Content-Type"] == "application/json"
+    assert signed_by(headers, body, secret)
+    assert not signed_by(headers, body + " ", secret)
+    found = await delivery(api, id, "Delivered")
+    assert (found["event_id"], found["event_type"], found["attempts"]) == (event["id"], "invoice.created", 1)
+    assert (found["response_status"], found["error"], found["next_attempt_at"]) == (200, None, None)
+
+
+def test_the_example_of_the_specification():
+    key = base64.b64decode("MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
+    made = signature.sign(key, "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, '{"test": 2432232314}')
+    assert made == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
+
+
+async def test_types_choose_and_a_disabled_endpoint_gets_nothing(api, receiver):
+    chosen, _ = await hook(api, receiver.url, types=["invoice.deleted"])
+    disabled, _ = await hook(api, receiver.url, enabled=False)
+    id = await created(api)
+    async with api.delete(f"/api/invoices/{id}") as response:
+        assert response.status == 200
+    found = await delivery(api, chosen, "Delivered")
+    assert found["event_type"] == "invoice.deleted"
+    assert await log_of(api, disabled) == []
+    assert len(receiver.got) == 1
+
+
+async def test_an_answer_of_500_and_one_that_never_comes_are_tried_again(api, receiver):
+    async def never(request):
+        await asyncio.Event().wait()
+
+    receiver.answers = [500, never, 503]
+    id, secret = await hook(api, receiver.url)
+    await created(api)
+    requests = await receiver.gets(4)
+    assert len({headers["webhook-id"] for headers, _ in requests}) == 1
+    assert len({body for _, body in requests}) == 1
+    assert all(signed_by(headers, body, secret) for headers, body in requests)
+    assert (await delivery(api, id, "Delivered"))["attempts"] == 4
+
+
+async def test_after_its_last_attempt_a_delivery_has_failed_and_can_be_made_again(api, receiver):
+    receiver.answers = [500] * len(SCHEDULE)
+    id, _ = await hook(api, receiver.url)
+    await created(api)
+    failed = await delivery(api, id, "Failed")
+    assert (failed["attempts"], failed["response_status"], failed["next_attempt_at"]) == (len(SCHEDULE), 500, None)
+    assert await post(api, f"/api/webhooks/{id}/deliveries/{failed['id']}/redeliver") == (
+        200,
+        {"success": True, "message": "The event will be delivered again."},
+    )
+    assert (await delivery(api, id, "Delivered"))["attempts"] == len(SCHEDULE) + 1
+
+
+async def test_what_was_delivered_can_be_delivered_again(api, receiver):
+    id, _ = await hook(api, receiver.url)
+    await created(api)
+    first = await delivery(api, id, "Delivered")
+    assert (await post(api, f"/api/webhooks/{id}/deliveries/{first['id']}/redeliver"))[0] == 200
+    (one, _), (two, _) = await receiver.gets(2)
+    assert one["webhook-id"] == two["webhook-id"]
+
+
+async def test_to_deliver_again_counts_also_while_an_attempt_is_under_way(api, receiver):
+    held, go_on = asyncio.Event(), asyncio.Event()
+
+    async def hold(request):
+        held.set()
+        await go_on.wait()
+        return web.Response()
+
+    receiver.answers = [hold]
+    id, _ = await hook(api, receiver.url)
+    await created(api)
+    await held.wait()
+    [found] = await log_of(api, id)
+    assert (await post(api, f"/api/webhooks/{id}/deliveries/{found['id']}/redeliver"))[0] == 200
+    go_on.set()
+    await receiver.gets(2)
+    assert (await delivery(api, id, "Delivered"))["attempts"] == 2
+
+
+async def test_the_first_pause_is_kept(start, company, receiver):
+    api = await start(company, **{**LOCAL, "WEBHOOK_RETRY_SCALE": "1"})
+    receiver.answers = [500]
+    id, _ = await hook(api, receiver.url)
+    await created(api)
+    await receiver.gets(1)
+    [found] = await until(lambda: log_of(api, id), lambda listed: listed and listed[0]["response_status"])
+    assert found["status"] == "Pending" and found["next_attempt_at"] > found["last_attempt_at"]
+
+
+@pytest.mark.parametrize("step", range(1, 11))
+def test_the_schedule(step):
+    seconds = [5, 300, 1800, 7200, 18000, 36000, 50400, 72000, 86400]
+    ends = Outcome(response_status=500).ends(step, 1)
+    if step == 10:
+        assert ends["next"] == "Failed"
+    else:
+        assert (ends["next"], ends["delay"].total_seconds()) == ("Pending", seconds[step - 1])
+
+
+async def test_a_redirect_is_not_followed(api, receiver):
+    async def elsewhere(request):
+        raise web.HTTPTemporaryRedirect(receiver.url + "?followed")
+
+    receiver.answers = [elsewhere] * len(SCHEDULE)
+    id, _ = await hook(api, receiver.url)
+    await created(api)
+    failed = await delivery(api, id, "Failed")
+    assert failed["response_status"] == 307 and len(receiver.got) == len(SCHEDULE)
+
+
+async def test_an_endless_answer_is_cut_off(api, receiver):
+    async def endless(request):
+        response = web.StreamResponse()
+        await response.prepare(request)
+        while True:
+            await response.write(b"x" * 65536)
+
+    receiver.answers = [endless]
+    id, _ = await hook(api, receiver.url)
+    began = time.monotonic()
+    await created(api)
+    assert (await delivery(api, id, "Delivered"))["response_status"] == 200
+    assert time.monotonic() - began < 10
+
+
+async def test_410_disables_the_endpoint_and_enabling_begins_anew(api, receiver):
+    receiver.answers = [410]
+    id, _ = await hook(api, receiver.url)
+    await created(api)
+    failed = await delivery(api, id, "Failed")
+    assert (failed["response_status"], failed["attempts"]) == (410, 1)
+    assert (await get(api, f"/api/webhooks/{id}"))["enabled"] is False
+    assert (await post(api, f"/api/webhooks/{id}/deliveries/{failed['id']}/redeliver"))[0] == 409
+    await created(api)
+    async with api.put(f"/api/webhooks/{id}", json={"enabled": True}) as response:
+        assert response.status == 200
+    later = await created(api)
+    await receiver.gets(2)
+    assert receiver.invoices()[-1] == later
+    listed = await until(lambda: log_of(api, id), lambda listed: listed[0]["status"] == "Delivered")
+    assert [one["status"] for one in listed] == ["Delivered", "Failed"]
+
+
+async def test_a_rotated_secret_signs_beside_the_new_one_and_then_no_longer(start, company, receiver):
+    api = await start(company, **{**LOCAL, "WEBHOOK_ROTATION_SECONDS": "2"})
+    id, first = await hook(api, receiver.url)
+    status, body = await post(api, f"/api/webhooks/{id}/rotate-secret")
+    second = body["data"]["secret"]
+    assert status == 200 and body["data"]["previous_valid_until"] and second != first
+    await created(api)
+    [(headers, text)] = await receiver.gets(1)
+    assert len(headers["webhook-signature"].split(" ")) == 2
+    assert signed_by(headers, text, first) and signed_by(headers, text, second)
+
+    async def again():
+        """The latest request, of one more event."""
+        count = len(receiver.got)
+        await created(api)
+        await receiver.gets(count + 1)
+        return receiver.got[-1]
+
+    headers, text = await until(again, lambda got: not signed_by(*got, first))
+    assert signed_by(headers, text, second)
+
+
+async def test_at_most_two_secrets_sign(api, receiver):
+    id, first = await hook(api, receiver.url)
+    second = (await post(api, f"/api/webhooks/{id}/rotate-secret"))[1]["data"]["secret"]
+    third = (await post(api, f"/api/webhooks/{id}/rotate-secret"))[1]["data"]["secret"]
+    await created(api)
+    [(headers, body)] = await receiver.gets(1)
+    assert [signed_by(headers, body, secret) for secret in (first, second, third)] == [False, True, True]
+
+
+async def test_a_secret_is_shown_once_and_the_service_cannot_read_it(api, receiver, owner):
+    id, secret = await hook(api, receiver.url)
+    assert len(base64.b64decode(secret.removeprefix("whsec_"))) == 32
+    assert set(await get(api, f"/api/webhooks/{id}")) == {
+        "id", "company_id", "url", "description", "types", "enabled", "created_at", "updated_at",
+    }  # fmt: skip
+    async with api.get("/api/webhooks") as response:
+        assert secret not in await response.text()
+    assert not await owner.fetchval("select has_column_privilege('einvoice_service', 'webhook_secrets', 'secret', 'select')")
+
+
+async def test_events_come_one_after_another_in_their_order(api, receiver):
+    receiver.answers = [200, 500, 200]
+    id, _ = await hook(api, receiver.url)
+    made = [await created(api) for _ in range(12)]
+    await until(lambda: log_of(api, id), lambda listed: [one["status"] for one in listed].count("Delivered") == 10)
+    assert list(dict.fromkeys(receiver.invoices())) == made
+    assert receiver.most_at_once == 1
+
+
+async def test_a_failing_event_does_not_hold_up_those_after_it(start, company, receiver):
+    api = await start(company, **{**LOCAL, "WEBHOOK_RETRY_SCALE": "1"})
+    receiver.answers = [500]
+    await hook(api, receiver.url)
+    made = [await created(api) for _ in range(3)]
+    await receiver.gets(3)
+    assert receiver.invoices() == made
+
+
+async def test_an_endpoint_that_is_changed_keeps_the_rest(api, receiver):
+    id, _ = await hook(api, "https://hooks.example.com/in", description="Ledger", types=["invoice.valid"])
+    async with api.put(f"/api/webhooks/{id}", json={"url": receiver.url, "types": []}) as response:
+        assert (response.status, await response.json()) == (200, {"success": True, "message": "Webhook updated."})
+    record = await get(api, f"/api/webhooks/{id}")
+    assert (record["url"], record["types"], record["description"]) == (receiver.url, [], "Ledger")
+    await created(api)
+    await receiver.gets(1)
+
+
+async def test_a_deleted_endpoint_is_gone(api, receiver):
+    id, _ = await hook(api, receiver.url)
+    await created(api)
+    await delivery(api, id, "Delivered")
+    async with api.delete(f"/api/webhooks/{id}") as response:
+        assert (response.status, await response.json()) == (200, {"success": True, "message": "Webhook deleted."})
+    async with api.get(f"/api/webhooks/{id}/deliveries") as response:
+        assert (response.status, await response.json()) == (404, {"message": "Webhook not found"})
+    assert (await get(api, "/api/webhooks"))["meta"]["total"] == 0
+
+
+async def test_lists_have_nine_meta_fields_and_pages(api):
+    made = [(await hook(api, "https://hooks.example.com/in"))[0] for _ in range(3)]
+    page = await get(api, "/api/webhooks?page=2&per_page=1")
+    assert [one["id"] for one in page["data"]] == [made[1]] and len(page["meta"]) == 9 and page["meta"]["total"] == 3
+    page = await get(api, f"/api/webhooks/{made[0]}/deliveries?status=Failed")
+    assert page["data"] == [] and page["meta"]["first_page_url"].endswith("status=Failed")
+
+
+async def test_a_company_has_at_most_twenty_endpoints(api):
+    for _ in range(20):
+        await hook(api, "https://hooks.example.com/in")
+    assert (await post(api, "/api/webhooks", {"url": "https://hooks.example.com/in"}))[0] == 409
+
+
+@pytest.mark.parametrize(
+    "body, path",
+    [({}, "/url"), ({"url": ""}, "/url"), ({"url": "ftp://hooks.example.com/"}, "/url"), ({"url": "https://"}, "/url"),
+     ({"url": "https://hooks.example.com/", "types": ["invoice.eaten"]}, "/types/0"),
+     ({"url": "https://hooks.example.com/", "secret": "whsec_x"}, "/secret")],
+)  # fmt: skip
+async def test_a_bad_body_is_refused(api, body, path):
+    status, answer = await post(api, "/api/webhooks", body)
+    assert status == 422 and path in [fault["path"] for fault in answer["errors"]]
+
+
+async def test_another_companys_endpoints_are_not_there(api, start, environment, receiver):
+    id, _ = await hook(api, receiver.url)
+    await created(api)
+    found = await delivery(api, id, "Delivered")
+    other = await start(await make_company(environment, name="Other"), **LOCAL)
+    place = f"/api/webhooks/{id}"
+    for method, path in (
+        ("GET", place),
+        ("PUT", place),
+        ("DELETE", place),
+        ("POST", f"{place}/rotate-secret"),
+        ("GET", f"{place}/deliveries"),
+        ("POST", f"{place}/deliveries/{found['id']}/redeliver"),
+    ):
+        async with other.request(method, path) as response:
+            assert (response.status, await response.json()) == (404, {"message": "Webhook not found"}), (method, path)
+    own, _ = await hook(other, receiver.url)
+    status, answer = await post(other, f"/api/webhooks/{own}/deliveries/{found['id']}/redeliver")
+    assert (status, answer) == (404, {"message": "Delivery not found"})
+    await created(other)
+    await receiver.gets(2)
+    assert len(await log_of(api, id)) == 1
+
+
+HOSTS = (
+    "127.0.0.1", "127.0.0.1.", "10.1.2.3", "172.16.0.1", "172.31.255.255", "192.168.1.1", "169.254.169.254",
+    "100.64.0.1", "0.0.0.0", "224.0.0.1", "255.255.255.255", "198.18.0.1", "192.0.2.1",
+    "2130706433", "0x7f000001", "0x7f.0.0.1", "127.1", "0177.0.0.1", "127.0.0.01", "①②⑦.0.0.1",
+    "[::1]", "[::]", "[fe80::1]", "[fe80::1%25eth0]", "[fc00::1]", "[ff02::1]", "[::ffff:127.0.0.1]", "[::ffff:8.8.8.8]",
+    "[::127.0.0.1]", "[64:ff9b::7f00:1]", "[64:ff9b:1::a00:1]", "[2002:7f00:1::]", "[2001::1]", "[2001:db8::1]",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_an_internal_host_is_refused(host):
+    assert refusal(f"https://{host}/hook", allow_internal=False)
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["http://hooks.example.com/", "https://hooks.example.com:444/", "https://hooks.example.com:22/",
+     "https://a:b@hooks.example.com/", "https://hooks.example.com/#x", "https://exa mple.com/", "https://hooks.example.com:x/", "https://-a.example/",
+     "//hooks.example.com/", "hooks.example.com", "file:///etc/passwd", "https://hooks.example.com:99999/"],
+)  # fmt: skip
+def test_a_url_of_another_kind_is_refused(url):
+    assert refusal(url, allow_internal=False)
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["https://hooks.example.com", "https://hooks.example.com:8443/a?b=c", "https://8.8.8.8/", "https://[2606:4700::1111]/",
+     "https://例え.jp/", "https://a_b.example/", "https://0xabc.example.com/", "HTTPS://Hooks.Example.COM/"],
+)  # fmt: skip
+def test_a_public_url_is_taken(url):
+    assert refusal(url, allow_internal=False) is None
+
+
+@pytest.mark.parametrize("address", ["nonsense", "", "::ffff:10.0.0.1", "fe80::1%2", "100.127.255.255", "::1"])
+def test_an_address_that_is_not_public_is_internal(address):
+    assert is_internal(address)
+
+
+async def test_an_internal_url_is_refused_where_it_is_written(start, company):
+    api = await start(company)
+    for url in ("https://127.0.0.1/hook", "https://2130706433/", "http://hooks.example.com/"):
+        status, answer = await post(api, "/api/webhooks", {"url": url})
+        assert (status, [fault["path"] for fault in answer["errors"]]) == (422, ["/url"])
+    id, _ = await hook(api, "https://hooks.example.com/")
+    async with api.put(f"/api/webhooks/{id}", json={"url": "https://[::1]/"}) as response:
+        assert response.status == 422
+
+
+async def test_a_name_that_leads_inside_is_not_called(environment, receiver):
+    """The connector itself refuses, whatever was let through before it: a name, and an address."""
+    async with delivery_session(read_config(environment)) as session:
+        for host in ("localhost", "127.0.0.1"):
+            with pytest.raises(aiohttp.ClientConnectorError):
+                await session.post(receiver.url.replace("127.0.0.1", host), data=b"{}")
+    assert not receiver.got
+    async with delivery_session(read_config({**environment, **LOCAL})) as session:
+        async with session.post(receiver.url.replace("127.0.0.1", "localhost"), data=b"{}") as response:
+            assert response.status == 200
+
+
+async def test_the_log_tells_that_a_name_leads_inside_and_no_more(start, company, receiver, owner):
+    api = await start(company, **{**LOCAL, "WEBHOOK_ALLOW_INTERNAL": "false"})
+    id, _ = await hook(api, "https://localhost/hook")
+    await created(api)
+    failed = await delivery(api, id, "Failed")
+    assert (failed["error"], failed["response_status"], failed["attempts"]) == ("address", None, len(SCHEDULE))
+    await owner.execute("update webhook_endpoints set url = $1", receiver.url)
+    await post(api, f"/api/webhooks/{id}/deliveries/{failed['id']}/redeliver")
+    await until(lambda: log_of(api, id), lambda listed: listed[0]["attempts"] == 2 * len(SCHEDULE))
+    assert not receiver.got
+
+
+async def test_nobody_at_the_other_end(api, receiver):
+    id, _ = await hook(api, "http://127.0.0.1:1/")
+    await created(api)
+    assert (await delivery(api, id, "Failed"))["error"] == "connection"
+
+
+async def test_two_processes_deliver_each_event_once(start, company, receiver):
+    one, two = await start(company, **LOCAL), await start(company, **LOCAL)
+    ids = [(await hook(one, receiver.url))[0] for _ in range(3)]
+    made = [id for pair in [await asyncio.gather(created(one), created(two)) for _ in range(10)] for id in pair]
+    for id in ids:
+        page = f"/api/webhooks/{id}/deliveries?per_page=100&status=Delivered"
+        await until(lambda page=page: get(one, page), lambda listed: len(listed["data"]) == len(made))
+    assert sorted(receiver.invoices()) == sorted(made * len(ids))
+
+
+async def test_a_killed_process_has_its_delivery_made_again(environment, company, receiver, tmp_path):
+    held = asyncio.Event()
+
+    async def hold(request):
+        held.set()
+        await asyncio.Event().wait()
+
+    receiver.answers = [hold]
+    service = Service({**environment, **LOCAL, "WEBHOOK_TIMEOUT_SECONDS": "3"}, tmp_path / "service.log")
+    await service.start()
+    try:
+        async with aiohttp.ClientSession(service.base, headers={"X-API-Key": company.key}) as client:
+            id, secret = await hook(client, receiver.url)
+            made = [await created(client) for _ in range(2)]
+            async with asyncio.timeout(10):
+                await held.wait()
+            await service.kill()
+            await service.start()
+            await until(
+                lambda: get(client, f"/api/webhooks/{id}/deliveries?status=Delivered"), lambda page: len(page["data"]) == 2, 30
+            )
+    finally:
+        await service.stop()
+    assert receiver.invoices() == [made[0], *made]
+    assert all(signed_by(headers, body, secret) for headers, body in receiver.got)
