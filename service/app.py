@@ -11,12 +11,15 @@ from service.background import Worker
 from service.db import PASSING, Database, Keeper, connected_pool, refuse_without_wall
 from service.handlers import (
     adjustment_notes,
+    companies,
     consolidated_invoices,
+    einvoice_requests,
     events,
     health,
     integrations,
     invoices,
     submissions,
+    validations,
     webhooks,
 )
 from service.idempotency import idempotent
@@ -26,6 +29,7 @@ from service.portal.client import NotSent, Portal, Throttled, portal_session
 from service.quota import Quota
 from service.statements import sql
 from service.submission.desk import Bell, Desk
+from service.tins import TinChecks
 from service.webhooks.delivery import Courier, delivery_session
 
 HANDLERS = (
@@ -33,6 +37,9 @@ HANDLERS = (
     submissions,
     adjustment_notes,
     consolidated_invoices,
+    validations,
+    companies,
+    einvoice_requests,
     events,
     webhooks,
     integrations,
@@ -111,7 +118,9 @@ async def _portal(app):
     desk = app[wire.DESK]
     async with portal_session(desk.config) as session:
         desk.portal = Portal(session, desk.config, gate=lambda operation, tin: _pause(desk, operation))
+        app[wire.TINS] = TinChecks(desk)
         yield
+        await app[wire.TINS].close()
         await desk.finish(desk.config.portal_timeout.total_seconds())
 
 

@@ -50,6 +50,7 @@ class Config:
     portal_recheck: timedelta  # how often a Valid document is looked at while it can be cancelled
     portal_retry: timedelta  # first pause after a passing failure
     submit_wait: timedelta  # how long a submit request waits for an attempt that is under way
+    tin_cache: timedelta  # how long a TIN that the portal confirmed is not asked about again
 
     webhook_timeout: timedelta  # of one attempt to deliver; a claim holds for twice as long
     webhook_retry_scale: Decimal  # the pauses between attempts are multiplied by it
@@ -157,6 +158,7 @@ VARIABLES = {
     "portal_recheck": ("PORTAL_RECHECK_SECONDS", "3600", _seconds),
     "portal_retry": ("PORTAL_RETRY_SECONDS", "5", _seconds),
     "submit_wait": ("SUBMIT_WAIT_SECONDS", "20", _seconds),
+    "tin_cache": ("TIN_CACHE_SECONDS", "86400", _seconds),
     "webhook_timeout": ("WEBHOOK_TIMEOUT_SECONDS", "15", _seconds),
     "webhook_retry_scale": ("WEBHOOK_RETRY_SCALE", "1", _scale),
     "webhook_rotation": ("WEBHOOK_ROTATION_SECONDS", "86400", _seconds),

@@ -12,6 +12,10 @@ class ApiError(Exception):
         self.headers = headers or {}
         self.more = more
 
+    @property
+    def body(self):
+        return {"message": self.message, **self.more}
+
 
 class BadRequest(ApiError):
     status = 400
@@ -27,6 +31,14 @@ class Forbidden(ApiError):
 
 class NotFound(ApiError):
     status = 404
+
+
+class UnknownTin(NotFound):
+    """The portal's own error body, given on: `error` has type, title, status, traceId. Spec: Errors"""
+
+    @property
+    def body(self):
+        return self.more
 
 
 class Conflict(ApiError):

@@ -27,6 +27,8 @@ from service.keys import REQUIRED
 OPEN = {"/healthz", "/readyz"}
 #: What lies below it is the integration surface: it has keys, a quota and error bodies of its own.
 INTEGRATIONS = "/api/integrations"
+#: Paths whose errors also say `success: false`, but for those of authentication. Spec: Errors
+SAYING_SUCCESS = "/api/validation/"
 INTERNAL = "Internal server error"
 #: SQLSTATE classes and codes of what passes: lost connections, no room, shutting down, cut off, deadlocked.
 PASSING = ("08", "53", "57", "40", "55P03", "25006")
@@ -119,21 +121,27 @@ def render(error, request):
     refusal = _refusal(error)
     if refusal is None:
         log.exception("request_id=%s failed", request[wire.REQUEST_ID], exc_info=error)
-        return _shaped(request, 500, INTERNAL)
+        return _shaped(request, 500, {"message": INTERNAL})
     if refusal is not error:
         log.warning("request_id=%s %s: %s", request[wire.REQUEST_ID], type(error).__name__, _safe(error))
-    return _shaped(request, refusal.status, refusal.message, refusal.more, refusal.headers)
+    return _shaped(request, refusal.status, refusal.body, refusal.headers)
 
 
-def _shaped(request, status, message, more=None, headers=None):
+def _shaped(request, status, body, headers=None):
     """A refusal in the shape of the surface that the path is of. Spec: Errors."""
-    more = more or {}
-    if not _on_integrations(request):
-        return wire.answer({"message": message, **more}, status, headers)
+    if _on_integrations(request):
+        return _for_integrations(status, dict(body), headers)
+    if request.path.startswith(SAYING_SUCCESS) and status != 401 and "message" in body:
+        body = {"success": False, **body}
+    return wire.answer(body, status, headers)
+
+
+def _for_integrations(status, details, headers):
+    message = details.pop("message")
     if status == 401:
         return wire.answer({"error": message}, 401, headers)
     status = 400 if status == 422 else status
-    return wire.answer({"error": HTTPStatus(status).phrase, "message": message, "details": more}, status, headers)
+    return wire.answer({"error": HTTPStatus(status).phrase, "message": message, "details": details}, status, headers)
 
 
 def _refusal(error):
@@ -163,7 +171,8 @@ def _safe(error):
 
 def _rendered_http(error, request):
     allow = {"Allow": error.headers["Allow"]} if "Allow" in error.headers else None
-    return _shaped(request, error.status, HTTP_MESSAGES.get(error.status, error.reason), headers=allow)
+    body = {"message": HTTP_MESSAGES.get(error.status, error.reason)}
+    return _shaped(request, error.status, body, allow)
 
 
 HTTP_MESSAGES = {

@@ -50,7 +50,11 @@ SUBJECT_OF_DOCUMENT = {
     "Rejected": "Draft",
 }
 
-PENDING_FINALIZE = {"PENDING_FINALIZE_INVOICE", "PENDING_FINALIZE_SELF_BILLED_INVOICE"}
+#: type of an invoice that waits for its other party -> (its type once it is final, the member that the party becomes)
+PENDING_FINALIZE = {
+    "PENDING_FINALIZE_INVOICE": ("INVOICE", "buyer"),
+    "PENDING_FINALIZE_SELF_BILLED_INVOICE": ("SELF_BILLED_INVOICE", "supplier"),
+}
 
 SUBMIT_FAILED = "Failed to submit, please try again"
 SUBMITTED = "The {noun} has been submitted to the portal."

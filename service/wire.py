@@ -18,6 +18,7 @@ INTEGRATION_KEY_RING = web.AppKey("integration_key_ring", object)
 LIMITER = web.AppKey("limiter", object)
 QUOTA = web.AppKey("quota", object)
 DESK = web.AppKey("desk", object)
+TINS = web.AppKey("tins", object)
 WORKER = web.AppKey("worker", object)
 
 MAX_DEPTH = 32

@@ -24,7 +24,7 @@ ROWS = (
     ("the portal's stand-in", {"service.sandbox"}),
     ("wiring", {"service.app", "service.background"}),
     ("surfaces", {"service.handlers"}),
-    ("flows", {"service.submission"}),
+    ("flows", {"service.submission", "service.tins", "service.webhooks.delivery"}),
     (
         "reach",
         {
@@ -35,6 +35,8 @@ ROWS = (
             "service.paging",
             "service.keys",
             "service.drafts",
+            "service.idempotency",
+            "service.quota",
             "service.portal.client",
             "service.portal.answers",
         },
@@ -49,7 +51,18 @@ ROWS = (
             "service.embedded_server",
         },
     ),
-    ("rules", {"service.states", "service.money", "service.codes", "service.portal.document"}),
+    (
+        "rules",
+        {
+            "service.states",
+            "service.money",
+            "service.codes",
+            "service.consolidation",
+            "service.portal.document",
+            "service.webhooks.address",
+            "service.webhooks.signature",
+        },
+    ),
     ("wire", {"service.wire", "service.errors", "service.config"}),
 )
 
@@ -63,7 +76,7 @@ def _modules():
 
 MODULES = dict(_modules())
 #: Packages that hold nothing but their modules.
-HOLLOW = {"service", "service.portal"}
+HOLLOW = {"service", "service.portal", "service.webhooks"}
 
 
 def row_of(module):

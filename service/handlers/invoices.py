@@ -77,13 +77,21 @@ async def update_invoice(request):
         await refuse_stale(request, conn, sql.invoice_get, company_id=company, id=id)
         if row["status"] in states.LOCKED:
             raise Forbidden(states.locked_refusal("invoice", "updated"))
-        _refuse_consolidated(row)
-        draft = _merged(row, body)
-        text = wire.dumps(draft.body)
-        await sql.invoice_update(conn, company_id=company, id=id, **_columns(request, draft, text))
-        started = await attempt.start_if_asked(desk, conn, company, id, draft.body)
+        started = await rewrite(request, conn, row, body)
     sentence, submitted = await attempt.told(desk, company, id, started)
     return wire.answer({"success": True, "message": f"Invoice updated.{sentence}", "data": {"id": id, **submitted}})
+
+
+async def rewrite(request, conn, row, changes):
+    """Merges changes into a locked draft, and writes the submission that it then asks for: the Started, or None.
+
+    Raises Conflict for an invoice in a consolidated one, Invalid for changes that do not fit the rest.
+    """
+    _refuse_consolidated(row)
+    company, id, draft = request[wire.COMPANY], row["id"], _merged(row, changes)
+    text = wire.dumps(draft.body)
+    await sql.invoice_update(conn, company_id=company, id=id, **_columns(request, draft, text))
+    return await attempt.start_if_asked(request.app[wire.DESK], conn, company, id, draft.body)
 
 
 @routes.delete("/api/invoices/{id}")

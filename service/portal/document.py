@@ -304,7 +304,12 @@ def identification(party, general_tins, tourism_tax_number):
 
 def own_tin(party):
     """As the portal compares them: upper case, without blanks and hyphens. Portal: 3.2"""
-    return _NUMBER_MARKS.sub("", party.get("tin") or "").upper()
+    return identifier(party.get("tin")).upper()
+
+
+def identifier(number):
+    """A number that identifies somebody, without blanks and hyphens. Portal: 3.2"""
+    return _NUMBER_MARKS.sub("", number or "")
 
 
 def general_tin(party, general_tins):
@@ -318,7 +323,7 @@ def general_tin(party, general_tins):
 def registration(party):
     """(scheme, number) of the one identity a party has to show. Portal: 10.3, 12.9"""
     number = (party.get("registration") or {}).get("number")
-    if kept := _NUMBER_MARKS.sub("", number or ""):
+    if kept := identifier(number):
         return scheme_of(party), kept
     if own_tin(party) and not own_tin(party).startswith("EI"):
         return scheme_of(party), IDENTITY_UNKNOWN

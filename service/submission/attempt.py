@@ -95,6 +95,7 @@ async def freeze(desk, conn, company, subject, row, promise, lease):
     With a `lease` the caller holds it at once. Raises BadRequest with every reason why the document cannot go.
     """
     await refuse_unready(conn, desk.config, company, subject, row)
+    await sql.company_hold(conn, company_id=company)
     source = {name: member for name, member in wire.loads(row["body"].encode()).items() if member is not None}
     issuer = await sql.issuer_get(conn, company_id=company)
     issued_at = issue_time(row["issue_date"], row["attempts"], issuer["now"])

@@ -27,6 +27,61 @@ select name, tin_code, registration_number, registration_type, sst_registration_
   from companies
  where id = :company_id;
 
+-- name: company_get :value
+-- The record as JSON text.
+select to_json(r) from company_records r where id = :company_id;
+
+-- name: company_lock :one
+-- Locks the company for a change and gives what can be changed; what refers to the company goes on meanwhile.
+select name, tin_code, registration_number, registration_type, sst_registration_number,
+       tourism_tax_registration_number, business_activity_description, msic_code, country, state, zip_code,
+       city, address, phone, email, setting::text as setting
+  from companies
+ where id = :company_id
+   for no key update;
+
+-- name: company_hold :exec
+-- Keeps the company's TIN as it is until the transaction ends: whoever is about to send a document with it.
+select 1 from companies where id = :company_id for key share;
+
+-- name: company_lock_alone :exec
+-- Waits for those that hold the company, and keeps new ones out. Look for their documents in a later statement.
+select 1 from companies where id = :company_id for update;
+
+-- name: company_has_undecided :value
+-- True when a document of the company is on its way to the portal, or there and not yet judged.
+select true
+  from submitted_documents
+ where company_id = :company_id and status in ('Submitting', 'Submitted')
+ limit 1;
+
+-- name: company_update :exec
+-- Writes the whole of a locked company. A blank number of a tax is none.
+with changed as (
+  update companies
+     set name = :name,
+         tin_code = :tin_code,
+         registration_number = :registration_number,
+         registration_type = :registration_type,
+         sst_registration_number = nullif(btrim(:sst_registration_number), ''),
+         tourism_tax_registration_number = nullif(btrim(:tourism_tax_registration_number), ''),
+         business_activity_description = :business_activity_description,
+         msic_code = :msic_code,
+         country = :country,
+         state = :state,
+         zip_code = :zip_code,
+         city = :city,
+         address = :address,
+         phone = :phone,
+         email = :email,
+         setting = :setting::jsonb,
+         updated_at = clock_timestamp()
+   where id = :company_id
+  returning id
+)
+insert into events (company_id, type, data)
+select id, 'company.updated', jsonb_build_object('company_id', id) from changed;
+
 -- name: api_key_insert :exec
 insert into api_keys (company_id, key_id, name, secret_sha256, expires_at)
 values (:company_id, :key_id, :name, :secret_sha256, :expires_at);

@@ -1,0 +1,69 @@
+"""The company of the key: its record and its settings. Spec: Company."""
+
+from aiohttp import web
+
+from service import codes, wire
+from service.errors import Conflict, Invalid
+from service.intake import found, read_body
+from service.statements import sql
+
+routes = web.RouteTableDef()
+
+NOUN = "Company"
+TIN_IN_USE = (
+    "The TIN cannot be changed while documents are being submitted or validated, "
+    "please try again when the portal has judged them."
+)
+
+
+@routes.get("/api/companies")
+async def get_company(request):
+    company = request[wire.COMPANY]
+    async with request.app[wire.DATABASE].reading(company) as conn:
+        return await _answer(conn, company)
+
+
+@routes.put("/api/companies")
+async def update_company(request):
+    """Change the sent fields; the setting is replaced whole.
+
+    Raises Invalid for unknown codes, Conflict for a TIN that is in use.
+    """
+    body, _ = await read_body(request, "company_update")
+    company = request[wire.COMPANY]
+    async with request.app[wire.DATABASE].company(company) as conn:
+        row = dict(found(await sql.company_lock(conn, company_id=company), NOUN))
+        _refuse_unknown_codes(row, body)
+        if body.get("tin_code", row["tin_code"]) != row["tin_code"]:
+            await _refuse_tin_in_use(conn, company)
+        await sql.company_update(conn, company_id=company, **{**row, **_columns(body)})
+        return await _answer(conn, company)
+
+
+async def _answer(conn, company):
+    record = found(await sql.company_get(conn, company_id=company), NOUN)
+    return wire.passed(f'{{"data":{record}}}')
+
+
+def _refuse_unknown_codes(row, changes):
+    """What a state is depends on the country: of the two, the one that is not sent is looked at with the other."""
+    place = {name: row[name] for name in ("state", "country") if row[name]}
+    sent = {**place, **changes} if {"state", "country"} & changes.keys() else changes
+    if faults := codes.faults(sent, codes.COMPANY):
+        raise Invalid(faults)
+
+
+async def _refuse_tin_in_use(conn, company):
+    """Waits for those who are about to send a document with the TIN."""
+    await sql.company_lock_alone(conn, company_id=company)
+    if await sql.company_has_undecided(conn, company_id=company):
+        raise Conflict(TIN_IN_USE)
+
+
+def _columns(changes):
+    """The changed columns. The count of digits is stored as an integer however it was written: SQL casts it."""
+    if "setting" not in changes:
+        return changes
+    setting = changes["setting"]
+    digits = int(setting["PREFIX_DIGIT_COUNT"])
+    return {**changes, "setting": wire.dumps({**setting, "PREFIX_DIGIT_COUNT": digits})}

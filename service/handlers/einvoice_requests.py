@@ -1,0 +1,106 @@
+"""E-invoice requests: a buyer asks for an e-invoice, the company approves or rejects. Spec: E-invoice requests."""
+
+from aiohttp import web
+
+from service import codes, paging, schema, states, wire
+from service.errors import Conflict, Invalid
+from service.handlers import invoices
+from service.intake import found, path_id, read_body
+from service.statements import sql
+from service.submission import attempt
+
+routes = web.RouteTableDef()
+
+NOUN = "E-invoice request"
+SORTS = ("id", "-id")
+FILTERS = {
+    "status": paging.one_of("status", tuple(schema.ALL["einvoice_request_update"]["properties"]["status"]["enum"])),
+    "query": paging.words,
+}
+SEVERAL = "The invoice code names several invoices that wait to be finalised, please update the one that is meant."
+
+
+@routes.post("/api/einvoice-requests")
+async def create_einvoice_request(request):
+    """Store a pending request. Raises Invalid for an unknown code of its buyer."""
+    body, text = await read_body(request, "einvoice_request_create")
+    _refuse_unknown_codes(body)
+    company = request[wire.COMPANY]
+    async with request.app[wire.DATABASE].company(company) as conn:
+        id = await sql.einvoice_request_insert(conn, company_id=company, body=text)
+    return wire.answer({"success": True, "message": f"{NOUN} created.", "data": {"id": id}}, 201)
+
+
+@routes.get("/api/einvoice-requests")
+async def list_einvoice_requests(request):
+    page = paging.read_page(request, FILTERS, SORTS)
+    return await paging.answer(request, page, sql.einvoice_request_page, sql.einvoice_request_search)
+
+
+@routes.get("/api/einvoice-requests/{id}")
+async def get_einvoice_request(request):
+    company, id = request[wire.COMPANY], path_id(request, NOUN)
+    async with request.app[wire.DATABASE].reading(company) as conn:
+        return wire.passed(found(await sql.einvoice_request_get(conn, company_id=company, id=id), NOUN))
+
+
+@routes.put("/api/einvoice-requests/{id}")
+async def update_einvoice_request(request):
+    """Change the sent fields; any state may follow any other. An approval finalises the invoice that is named.
+
+    Raises Conflict when that invoice is part of a consolidated one, or the code names several.
+    """
+    body, text = await read_body(request, "einvoice_request_update")
+    _refuse_unknown_codes(body)
+    company, id = request[wire.COMPANY], path_id(request, NOUN)
+    invoice = started = None
+    async with request.app[wire.DATABASE].company(company) as conn:
+        found(await sql.einvoice_request_lock(conn, company_id=company, id=id), NOUN)
+        row = await sql.einvoice_request_update(conn, company_id=company, id=id, body=text)
+        if body.get("status") == "Approve":
+            invoice, started = await _finalise(request, conn, row)
+    return await _updated(request, id, invoice, started)
+
+
+@routes.delete("/api/einvoice-requests/{id}")
+async def delete_einvoice_request(request):
+    company, id = request[wire.COMPANY], path_id(request, NOUN)
+    async with request.app[wire.DATABASE].company(company) as conn:
+        found(await sql.einvoice_request_lock(conn, company_id=company, id=id), NOUN)
+        await sql.einvoice_request_delete(conn, company_id=company, id=id)
+    return wire.answer({"success": True, "message": f"{NOUN} deleted."})
+
+
+async def _finalise(request, conn, row):
+    """(invoice id, Started) of the invoice that a locked, approved request makes final, both None when there is none.
+
+    Its other party becomes who asked: the buyer, or where the company bills itself the supplier.
+    """
+    company = request[wire.COMPANY]
+    named = await sql.pending_invoice_lock_named(conn, company_id=company, invoice_code=row["invoice_code"])
+    if len(named) > 1:
+        raise Conflict(SEVERAL)
+    if not named or row["invoice_id"] not in (None, named[0]["id"]):
+        return None, None
+    invoice = await sql.invoice_lock(conn, company_id=company, id=named[0]["id"])
+    final, member = states.PENDING_FINALIZE[invoice["type"]]
+    party = wire.loads(row["buyer"].encode())
+    started = await invoices.rewrite(request, conn, invoice, {"type": final, member: party})
+    await sql.einvoice_request_finalised(conn, company_id=company, id=row["id"], invoice_id=invoice["id"])
+    return invoice["id"], started
+
+
+async def _updated(request, id, invoice, started):
+    """The answer to an update, once it is committed: it says what became of the invoice and of its submission."""
+    if invoice is None:
+        return wire.answer({"success": True, "message": f"{NOUN} updated.", "data": {"id": id}})
+    desk = request.app[wire.DESK]
+    sentence, submitted = await attempt.told(desk, request[wire.COMPANY], invoice, started)
+    message = f"{NOUN} updated. The invoice is final now.{sentence}"
+    data = {"id": id, "invoice": {"id": invoice, **submitted}}
+    return wire.answer({"success": True, "message": message, "data": data})
+
+
+def _refuse_unknown_codes(body):
+    if faults := codes.faults(body, codes.PARTY):
+        raise Invalid(faults)

@@ -1,0 +1,99 @@
+"""Whether the portal knows a TIN: asked once for all who wait for it, and what it confirms is kept for a while."""
+
+import asyncio
+import logging
+import math
+import secrets
+
+from service.errors import BadRequest, TooManyRequests, Unavailable, UnknownTin, retry_after
+from service.portal.client import PortalError, Refused, Throttled
+from service.statements import sql
+
+AWAY = "The portal cannot be asked at the moment, please try again."
+BUSY = "The portal takes no more TIN checks for a moment, please try again later."
+
+#: What stands in place of a member that the portal's 404 does not have; the trace id is made anew. Portal: 3.1
+NOT_FOUND = {"type": "https://tools.ietf.org/html/rfc9110#section-15.5.5", "title": "Not Found", "status": 404}
+
+log = logging.getLogger(__name__)
+
+
+class TinChecks:
+    """The checks of one process."""
+
+    def __init__(self, desk):
+        self._desk = desk
+        self._flights = {}  # question -> the task that asks the portal; its result is the refusal, or None
+
+    async def confirm(self, company, tin, id_type, id_value):
+        """Nothing, when the TIN belongs with the identifier; of a TIN alone, whose `id_value` is '', when it exists.
+
+        Raises UnknownTin, BadRequest with the portal's words, TooManyRequests, and Unavailable when the portal
+        gives no answer in time: then the question stays open in the background. Spec: Validations
+        """
+        question = {"company_id": company, "tin": tin, "id_type": id_type, "id_value": id_value}
+        config = self._desk.config
+        async with self._desk.database.reading(company) as conn:
+            known = await sql.tin_check_get(conn, **question, keep=config.tin_cache)
+        if known["is_confirmed"]:
+            return
+        flight = self._flight(question, known["tin_code"])
+        done, _ = await asyncio.wait({flight}, timeout=config.submit_wait.total_seconds())
+        if not done:
+            raise self._away()
+        if refusal := flight.result():
+            raise refusal
+
+    async def close(self):
+        """Lets go of the questions that nobody waits for any more."""
+        flights = list(self._flights.values())
+        for flight in flights:
+            flight.cancel()
+        await asyncio.gather(*flights, return_exceptions=True)
+
+    def _flight(self, question, taxpayer):
+        """The task that asks this question: the one under way, else a new one."""
+        key = tuple(question.values())
+        if key not in self._flights:
+            task = self._flights[key] = asyncio.create_task(self._ask(question, taxpayer))
+            task.add_done_callback(lambda _: self._flights.pop(key))
+        return self._flights[key]
+
+    async def _ask(self, question, taxpayer):
+        """Asks the portal on behalf of the company, and keeps a yes."""
+        desk, company = self._desk, question["company_id"]
+        try:
+            await desk.portal.validate_tin(
+                question["tin"], question["id_type"], question["id_value"], taxpayer=taxpayer
+            )
+        except PortalError as why:
+            await desk.heed(why, "validate_tin")
+            return self._refusal(why)
+        async with desk.database.company(company) as conn:
+            await sql.tin_check_keep(conn, **question, keep=desk.config.tin_cache)
+        return None
+
+    def _refusal(self, why):
+        """The answer that a failure of the call means."""
+        if isinstance(why, Throttled):
+            return TooManyRequests(BUSY, retry_after(math.ceil(why.retry_after.total_seconds())))
+        if isinstance(why, Refused) and why.status == 404:
+            return UnknownTin(why.reason, error=problem(why.body, why.correlation_id))
+        if isinstance(why, Refused) and why.status == 400:
+            said = [entry["message"] for entry in why.errors if entry["message"]]
+            return BadRequest(" ".join(said) or why.reason)
+        log.warning("tin check: %s correlation_id=%s", why.reason, why.correlation_id or "-")
+        return self._away()
+
+    def _away(self):
+        return Unavailable(AWAY, retry_after(math.ceil(self._desk.config.portal_retry.total_seconds())))
+
+
+def problem(body, trace):
+    """The four members of the portal's 404, at whichever depth they stand; what is missing or odd is made up."""
+    members = body if isinstance(body, dict) else {}
+    if isinstance(members.get("error"), dict):
+        members = members["error"]
+    made = {**NOT_FOUND, "traceId": trace or f"00-{secrets.token_hex(16)}-{secrets.token_hex(8)}-00"}
+    kept = {name: members[name] for name, value in made.items() if type(members.get(name)) is type(value)}
+    return {**made, **kept}

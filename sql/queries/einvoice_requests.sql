@@ -1,0 +1,123 @@
+-- E-invoice requests. Every statement takes :company_id. A deleted request is not there.
+
+-- name: einvoice_request_insert :value
+-- Stores a pending request from a request's body and returns its id.
+with stored as (
+  insert into einvoice_requests (company_id, invoice_code, buyer)
+  select :company_id::bigint, body ->> 'invoiceCode', body - 'invoiceCode'
+    from (select :body::jsonb as body) request
+  returning id
+), counted as (
+  insert into list_counts (company_id, list, slot, live)
+  values (:company_id::bigint, 'einvoice_requests', pg_backend_pid() % 8, 1)
+      on conflict (company_id, list, slot) do update set live = list_counts.live + 1
+), noted as (
+  insert into events (company_id, type, data)
+  select :company_id::bigint, 'einvoice_request.created', jsonb_build_object('einvoice_request_id', id) from stored
+)
+select id from stored;
+
+-- name: einvoice_request_get :value
+select to_json(r) from einvoice_request_records r where company_id = :company_id and id = :id;
+
+-- name: einvoice_request_page :one
+-- total, and data: a JSON array of records, newest first. The offset is passed over inside the index.
+select (select coalesce(sum(live), 0)::bigint
+          from list_counts
+         where company_id = :company_id and list = 'einvoice_requests') as total,
+       (select coalesce(json_agg(r order by r.id desc), '[]')
+          from (select id
+                  from einvoice_requests
+                 where company_id = :company_id and deleted_at is null
+                 order by id desc
+                 limit :per_page::bigint offset :offset::bigint) page
+          join einvoice_request_records r on r.company_id = :company_id and r.id = page.id) as data;
+
+-- name: einvoice_request_search :one
+-- As einvoice_request_page, for what is filtered or sorted otherwise; see invoice_search.
+with found as (
+  select id
+    from einvoice_requests
+   where company_id = :company_id and deleted_at is null
+     and (:status::text is null or status = :status)
+     and (:query::text is null
+          or lower(invoice_code) = lower(:query)
+          or position(lower(:query) in lower(buyer ->> 'name')) > 0)
+), page as (
+  select row_number() over () as place, id
+    from (select id
+            from found
+           order by case when :sort = 'id' then id end,
+                    case when :sort = '-id' then id end desc
+           limit :per_page::bigint offset :offset::bigint) ordered
+)
+select (select count(*) from found) as total,
+       (select coalesce(json_agg(r order by page.place), '[]')
+          from page
+          join einvoice_request_records r on r.company_id = :company_id and r.id = page.id) as data;
+
+-- name: einvoice_request_lock :one
+-- Locks a request for a change, before the invoice that it names.
+select id, invoice_code, invoice_id
+  from einvoice_requests
+ where company_id = :company_id and id = :id and deleted_at is null
+   for update;
+
+-- name: einvoice_request_update :one
+-- Writes the members of a body over a locked request, and gives what it then says. One that names another invoice
+-- has finalised none.
+with changed as (
+  update einvoice_requests r
+     set invoice_code = coalesce(body ->> 'invoiceCode', r.invoice_code),
+         buyer = r.buyer || (body - 'invoiceCode' - 'status'),
+         status = coalesce(body ->> 'status', r.status),
+         invoice_id = case when coalesce(body ->> 'invoiceCode', r.invoice_code) = r.invoice_code then r.invoice_id end,
+         updated_at = clock_timestamp()
+    from (select :body::jsonb as body) request
+   where r.company_id = :company_id and r.id = :id
+  returning r.id, r.invoice_code, r.invoice_id, r.status, r.buyer
+), noted as (
+  insert into events (company_id, type, data)
+  select :company_id::bigint, 'einvoice_request.updated',
+         jsonb_build_object('einvoice_request_id', id, 'status', status)
+    from changed
+)
+select id, invoice_code, invoice_id, buyer::text as buyer from changed;
+
+-- name: einvoice_request_finalised :exec
+-- Notes which invoice the approval of a locked request finalised.
+update einvoice_requests set invoice_id = :invoice_id where company_id = :company_id and id = :id;
+
+-- name: einvoice_request_delete :exec
+-- Hides a locked request.
+with hidden as (
+  update einvoice_requests
+     set deleted_at = clock_timestamp(), updated_at = clock_timestamp()
+   where company_id = :company_id and id = :id
+  returning id
+), counted as (
+  insert into list_counts (company_id, list, slot, live)
+  select :company_id::bigint, 'einvoice_requests', pg_backend_pid() % 8, -1 from hidden
+      on conflict (company_id, list, slot) do update set live = list_counts.live - 1
+)
+insert into events (company_id, type, data)
+select :company_id::bigint, 'einvoice_request.deleted', jsonb_build_object('einvoice_request_id', id) from hidden;
+
+-- name: pending_invoice_lock_named :many
+-- Locks the invoices that wait for their other party and have this code or full code: of several years there may be
+-- several. One that was finalised while this waited for its lock is not among them. The digits at the text's end
+-- lead to the few codes that can be meant.
+select i.id
+  from invoices i
+  join companies c on c.id = i.company_id
+ where i.company_id = :company_id and c.id = :company_id and i.deleted_at is null
+   and i.type like 'PENDING_FINALIZE_%'
+   and i.code = any (array(select case when digits ~ '^[0-9]+$' then digits::bigint end
+                             from (select right(:invoice_code, n) as digits from generate_series(1, 12) n) tail))
+   and :invoice_code in (i.code::text,
+                         full_code(
+                           case when i.type like '%SELF_BILLED%' then c.setting ->> 'SELF_BILLED_INVOICE_PREFIX'
+                                else c.setting ->> 'INVOICE_PREFIX' end,
+                           (c.setting ->> 'PREFIX_DIGIT_COUNT')::int, i.code))
+ order by i.id
+   for update of i;

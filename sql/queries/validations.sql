@@ -1,0 +1,39 @@
+-- What the validation helpers ask. Whether a note's code is taken is with the notes.
+
+-- name: invoice_code_used :value
+-- True when another invoice of the year has the code.
+select true
+  from invoices
+ where company_id = :company_id and code_year = :code_year and code = :code and deleted_at is null
+   and id is distinct from :except_id
+ limit 1;
+
+-- name: tin_check_get :one
+-- The company's own TIN, and whether the portal confirmed the one asked about lately: with the identifier, or for a
+-- TIN alone with any.
+select c.tin_code,
+       exists (select from tin_checks t
+                where t.company_id = :company_id and t.tin = :tin
+                  and (:id_value = '' or (t.id_type = :id_type and t.id_value = :id_value))
+                  and t.confirmed_at > clock_timestamp() - :keep::interval) as is_confirmed
+  from companies c
+ where c.id = :company_id;
+
+-- name: tin_check_keep :exec
+-- Keeps an answer of the portal, and lets go some that are too old to be given again.
+with old as (
+  select tin, id_type, id_value
+    from tin_checks
+   where company_id = :company_id and confirmed_at <= clock_timestamp() - :keep::interval
+     and (tin, id_type, id_value) <> (:tin, :id_type, :id_value)
+   order by confirmed_at
+   limit 100
+     for update skip locked
+), gone as (
+  delete from tin_checks t
+   using old
+   where t.company_id = :company_id and t.tin = old.tin and t.id_type = old.id_type and t.id_value = old.id_value
+)
+insert into tin_checks (company_id, tin, id_type, id_value, confirmed_at)
+values (:company_id, :tin, :id_type, :id_value, clock_timestamp())
+    on conflict (company_id, tin, id_type, id_value) do update set confirmed_at = excluded.confirmed_at;

@@ -1,0 +1,320 @@
+"""The company of the key: its record, its update, and what bars one. Spec: Company."""
+
+import asyncio
+
+import asyncpg
+import pytest
+from conftest import make_company
+from kit import answered, created, invoice, reaches, submitted
+
+from service.portal.document import PARTY_FACTS
+
+FIELDS = (
+    "id name tin_code registration_number registration_type sst_registration_number tourism_tax_registration_number "
+    "business_activity_description msic_code country state zip_code city address phone email bank_account "
+    "exporter_certified_number setting created_at updated_at default_tax_types_and_rates is_company_ready "
+    "as_buyer as_supplier"
+).split()
+AS_BUYER = {
+    "contactNumber": "+60312345678",
+    "name": "Kopi Tiga Sdn. Bhd.",
+    "partyType": "LOCAL_COMPANY",
+    "registrationType": "BRN",
+    "registrationNumber": "202001234567",
+    "sstRegistrationNumber": "NA",
+    "tin": "C20880050010",
+    "address": {
+        "addressLine0": "12 Jalan Kiara",
+        "cityName": "Kuala Lumpur",
+        "country": "MYS",
+        "state": "14",
+        "postalZone": "50480",
+    },
+    "email": "accounts@kopitiga.example",
+}
+SUPPLIERS_OWN = {
+    "businessActivityDescription": "Restaurants and mobile food service activities",
+    "msic": "56101",
+    "tourismTaxRegistrationNumber": "NA",
+}
+SETTING = {
+    "INVOICE_PREFIX": "INV-",
+    "SELF_BILLED_INVOICE_PREFIX": "SB-",
+    "CONSOLIDATE_INVOICE_PREFIX": "CI-",
+    "CONSOLIDATE_SELF_BILLED_INVOICE_PREFIX": "CSB-",
+    "CREDIT_NOTE_PREFIX": "CN-",
+    "DEBIT_NOTE_PREFIX": "DN-",
+    "REFUND_NOTE_PREFIX": "RN-",
+    "PREFIX_DIGIT_COUNT": 5,
+    "AUTO_SUBMIT_INVOICE": False,
+}
+
+
+async def company_record(api):
+    status, body = await answered(api, "GET", "/api/companies")
+    assert (status, list(body)) == (200, ["data"])
+    return body["data"]
+
+
+async def put(api, **changes):
+    return await answered(api, "PUT", "/api/companies", json=changes)
+
+
+async def changed(api, **changes):
+    """The record after an update that is taken."""
+    status, body = await put(api, **changes)
+    assert (status, list(body)) == (200, ["data"]), body
+    return body["data"]
+
+
+async def refused_at(api, **changes):
+    """The places and rules of an update that is refused."""
+    status, body = await put(api, **changes)
+    assert (status, set(body)) == (422, {"message", "errors"}), body
+    return [(fault["path"], fault["rule"]) for fault in body["errors"]]
+
+
+def without(setting, name):
+    return {key: value for key, value in setting.items() if key != name}
+
+
+async def test_the_record_has_every_specified_field(api, company):
+    found = await company_record(api)
+    assert list(found) == FIELDS
+    assert found["id"] == company.id and found["setting"] == SETTING
+    assert found["as_buyer"] == AS_BUYER
+    assert found["as_supplier"] == {**AS_BUYER, **SUPPLIERS_OWN}
+    assert found["is_company_ready"] is True and found["default_tax_types_and_rates"] == []
+    assert found["bank_account"] is None and found["created_at"].endswith("+00:00")
+
+
+async def test_default_taxes_are_given_as_they_are_stored(api, owner):
+    taxes = '[{"tax_rate": 8, "tax_type": "02", "factor_type": "percentage"}]'
+    await owner.execute("update companies set default_tax_types_and_rates = $1", taxes)
+    found = (await company_record(api))["default_tax_types_and_rates"]
+    assert found == [{"tax_rate": 8, "tax_type": "02", "factor_type": "percentage"}]
+
+
+async def test_a_company_that_is_only_a_name_has_all_the_same_fields(start, environment):
+    bare = dict.fromkeys([column for *_, column in PARTY_FACTS] + ["registration_type", "zip_code", "email"])
+    api = await start(await make_company(environment, **{**bare, "name": "Baru", "tin_code": "C20880050020"}))
+    found = await company_record(api)
+    assert list(found) == FIELDS and found["is_company_ready"] is False
+    assert found["as_buyer"]["registrationNumber"] == "NA"
+    assert found["registration_number"] == found["state"] == ""
+
+
+async def test_only_the_sent_fields_change(api):
+    before = await company_record(api)
+    after = await changed(api, phone="+60387654321", city="Petaling Jaya", state="10")
+    expected = {**before, "phone": "+60387654321", "city": "Petaling Jaya", "state": "10"}
+    for derived in ("as_buyer", "as_supplier", "updated_at"):
+        assert after[derived] != before[derived]
+        expected[derived] = after[derived]
+    assert after == expected == await company_record(api)
+    assert await changed(api) | {"updated_at": ""} == after | {"updated_at": ""}
+
+
+async def test_every_field_of_the_body_is_written(api):
+    body = {
+        "name": "Teh Empat Sdn. Bhd.",
+        "tin_code": "C20880050990",
+        "registration_number": "A30112233",
+        "registration_type": "PASSPORT",
+        "sst_registration_number": "W10-1808-32000059",
+        "tourism_tax_registration_number": "123-4567-89012345",
+        "business_activity_description": "Tea",
+        "msic_code": "10791",
+        "country": "SGP",
+        "state": "Jurong",
+        "zip_code": "648310",
+        "city": "Singapore",
+        "address": "1 Jurong East",
+        "phone": "+6561234567",
+        "email": "tea@teh.example",
+        "setting": {**SETTING, "INVOICE_PREFIX": "T/", "PREFIX_DIGIT_COUNT": 0, "AUTO_SUBMIT_INVOICE": True},
+    }
+    after = await changed(api, **body)
+    assert {name: after[name] for name in body} == body
+    assert after["as_supplier"]["tourismTaxRegistrationNumber"] == "123-4567-89012345"
+    assert after["as_buyer"]["sstRegistrationNumber"] == "W10-1808-32000059"
+
+
+@pytest.mark.parametrize("name", ["sst_registration_number", "tourism_tax_registration_number"])
+@pytest.mark.parametrize("none", [None, "", "  "])
+async def test_a_number_of_a_tax_can_be_taken_away(api, name, none):
+    assert (await changed(api, **{name: "W10-1808"}))[name] == "W10-1808"
+    after = await changed(api, **{name: none})
+    assert after[name] is None and after["as_supplier"]["sstRegistrationNumber"] == "NA"
+
+
+async def test_a_blank_registration_number_is_an_absent_one(api):
+    after = await changed(api, registration_number="")
+    assert after["as_buyer"]["registrationNumber"] == "NA" and after["is_company_ready"] is False
+
+
+@pytest.mark.parametrize("name", SETTING)
+async def test_a_setting_is_sent_whole_or_not_at_all(api, name):
+    assert await refused_at(api, setting=without(SETTING, name)) == [(f"/setting/{name}", "required")]
+    assert (await company_record(api))["setting"] == SETTING
+
+
+@pytest.mark.parametrize(
+    "changes, place",
+    [
+        ({"setting": {}}, None),
+        ({"setting": None}, ("/setting", "type")),
+        ({"setting": {**SETTING, "PREFIX_DIGIT_COUNT": 13}}, ("/setting/PREFIX_DIGIT_COUNT", "maximum")),
+        ({"setting": {**SETTING, "PREFIX_DIGIT_COUNT": -1}}, ("/setting/PREFIX_DIGIT_COUNT", "minimum")),
+        ({"setting": {**SETTING, "PREFIX_DIGIT_COUNT": "5"}}, ("/setting/PREFIX_DIGIT_COUNT", "type")),
+        ({"setting": {**SETTING, "PREFIX_DIGIT_COUNT": 4.5}}, ("/setting/PREFIX_DIGIT_COUNT", "type")),
+        ({"setting": {**SETTING, "AUTO_SUBMIT_INVOICE": 1}}, ("/setting/AUTO_SUBMIT_INVOICE", "type")),
+        ({"setting": {**SETTING, "INVOICE_PREFIX": None}}, ("/setting/INVOICE_PREFIX", "type")),
+        ({"setting": {**SETTING, "INVOICE_PREFIX": "x" * 31}}, ("/setting/INVOICE_PREFIX", "maxLength")),
+        ({"setting": {**SETTING, "PREFIX": "x"}}, ("/setting/PREFIX", "unknown")),
+        ({"name": " "}, ("/name", "pattern")),
+        ({"name": None}, ("/name", "type")),
+        ({"tin_code": ""}, ("/tin_code", "pattern")),
+        ({"tin_code": "C1\r\nX: 1"}, ("/tin_code", "pattern")),
+        ({"registration_type": "IC"}, ("/registration_type", "enum")),
+        ({"registration_number": None}, ("/registration_number", "type")),
+        ({"msic_code": "5610"}, ("/msic_code", "pattern")),
+        ({"country": "MY"}, ("/country", "code")),
+        ({"state": "Selangor"}, ("/state", "code")),
+        ({"phone": 60312345678}, ("/phone", "type")),
+        ({"id": 5}, ("/id", "unknown")),
+        ({"company_id": 5}, ("/company_id", "unknown")),
+        ({"is_company_ready": True}, ("/is_company_ready", "unknown")),
+        ({"bank_account": "1"}, ("/bank_account", "unknown")),
+    ],
+)
+async def test_what_breaks_a_rule_is_refused_and_changes_nothing(api, changes, place):
+    before = await company_record(api)
+    places = await refused_at(api, **changes, email="other@kopitiga.example")
+    assert places == ([place] if place else [(f"/setting/{name}", "required") for name in SETTING])
+    assert await company_record(api) == before
+
+
+async def test_a_state_is_judged_with_the_country_that_it_is_in(api):
+    assert (await changed(api, country="SGP", state="Jurong"))["state"] == "Jurong"
+    assert (await changed(api, state="Tuas"))["state"] == "Tuas"
+    assert await refused_at(api, country="MYS") == [("/state", "code")]
+    assert (await changed(api, country="MYS", state="07"))["is_company_ready"] is True
+
+
+async def test_a_count_of_digits_with_a_decimal_point_leaves_codes_as_they_are(api):
+    body = '{"setting": {"INVOICE_PREFIX": "Q", "SELF_BILLED_INVOICE_PREFIX": "", "CONSOLIDATE_INVOICE_PREFIX": "", '
+    body += '"CONSOLIDATE_SELF_BILLED_INVOICE_PREFIX": "", "CREDIT_NOTE_PREFIX": "", "DEBIT_NOTE_PREFIX": "", '
+    body += '"REFUND_NOTE_PREFIX": "", "PREFIX_DIGIT_COUNT": 3.0, "AUTO_SUBMIT_INVOICE": false}}'
+    headers = {"Content-Type": "application/json"}
+    assert (await answered(api, "PUT", "/api/companies", data=body.encode(), headers=headers))[0] == 200
+    id = await created(api, code=7)
+    status, export = await answered(api, "GET", f"/api/invoices/{id}/export")
+    assert (status, export["invoiceCodeWithPrefixAndDigits"]) == (200, "Q007")
+
+
+async def test_automatic_submission_follows_the_setting(api):
+    assert "submitted" not in (await answered(api, "POST", "/api/invoices", json=invoice(isReady=True)))[1]["message"]
+    await changed(api, setting={**SETTING, "AUTO_SUBMIT_INVOICE": True})
+    id = await created(api, isReady=True)
+    await reaches(api, id, "Valid")
+
+
+# Ready
+
+
+@pytest.mark.parametrize("column", [column for *_, column in PARTY_FACTS])
+async def test_a_company_without_a_fact_that_its_documents_need_is_not_ready(api, owner, column):
+    try:
+        await owner.execute(f"update companies set {column} = null")
+        assert (await company_record(api))["is_company_ready"] is False
+    except asyncpg.NotNullViolationError:
+        pass  # it cannot be without
+    await owner.execute(f"update companies set {column} = ' '")
+    assert (await company_record(api))["is_company_ready"] is False
+
+
+@pytest.mark.parametrize(
+    "changes, is_ready",
+    [
+        ({"tin_code": "X2088005001"}, False),
+        ({"tin_code": "IG40125678090"}, True),
+        ({"registration_type": "NRIC"}, True),
+        ({"registration_type": "NRIC", "registration_number": "880214-14-5566"}, True),
+        ({"registration_type": "NRIC", "registration_number": "12"}, False),
+        ({"registration_type": "PASSPORT", "registration_number": "A" * 13}, False),
+        ({"phone": "123"}, False),
+        ({"phone": "(03) 1234-5678"}, True),
+        ({"phone": "call us"}, False),
+        ({"zip_code": "504800"}, False),
+        ({"zip_code": ""}, True),
+        ({"email": ""}, True),
+        ({"email": "nobody"}, False),
+        ({"country": "SGP", "state": ""}, True),
+        ({"state": "17"}, False),
+    ],
+)
+async def test_a_company_is_ready_when_what_documents_need_is_well_formed(api, changes, is_ready):
+    assert (await changed(api, **changes))["is_company_ready"] is is_ready
+
+
+async def test_what_is_ready_can_submit(api):
+    assert (await changed(api, phone="(03) 1234-5678"))["is_company_ready"] is True
+    id = await created(api)
+    assert (await submitted(api, id))[0] == 200
+    await reaches(api, id, "Valid")
+
+
+# The TIN
+
+
+async def test_the_tin_stays_while_a_document_is_not_yet_judged(api, sandbox):
+    await sandbox.settings(stuck=True)
+    id = await created(api)
+    assert (await submitted(api, id))[0] == 200
+    status, body = await put(api, tin_code="C20880050990")
+    assert (status, set(body)) == (409, {"message"}) and "TIN" in body["message"]
+    assert (await changed(api, tin_code="C20880050010", phone="+60387654321"))["phone"] == "+60387654321"
+    await sandbox.settings(stuck=False)
+    await reaches(api, id, "Valid")
+    assert (await changed(api, tin_code="C20880050990"))["tin_code"] == "C20880050990"
+
+
+async def test_a_change_of_the_tin_and_a_submission_do_not_come_between_each_other(api, sandbox, owner):
+    """Whichever is first: the company never has another TIN than a document that is not yet judged."""
+    await sandbox.settings(stuck=True)
+    for turn in range(5):
+        id, tin = await created(api), f"C2088005{turn}990"
+        (sent, _), (put_status, _) = await asyncio.gather(submitted(api, id), put(api, tin_code=tin))
+        assert put_status in (200, 409) and sent in (200, 400)
+        of_company = await owner.fetchval("select tin_code from companies")
+        of_documents = await owner.fetch(
+            """
+            select distinct s.tin from submissions s join submitted_documents d on d.submission_id = s.id
+             where d.status in ('Submitting', 'Submitted')
+            """
+        )
+        assert {row["tin"] for row in of_documents} <= {of_company}
+        await owner.execute("update submitted_documents set status = 'Cancelled'")  # the next turn begins anew
+
+
+async def test_updates_at_once_all_come_through(api):
+    changes = [{"phone": "+60387654321"}, {"city": "Ipoh"}, {"zip_code": "30000"}, {"email": "x@y.example"}]
+    assert {status for status, _ in await asyncio.gather(*[put(api, **change) for change in changes])} == {200}
+    found = await company_record(api)
+    for change in changes:
+        assert change.items() <= found.items()
+
+
+async def test_a_key_sees_and_changes_its_own_company_only(api, start, environment, company):
+    other = await make_company(environment, name="Lain Sdn. Bhd.")
+    stranger = await start(other)
+    await changed(stranger, phone="+60387654321")
+    assert (await company_record(stranger))["id"] == other.id
+    found = await company_record(api)
+    assert (found["id"], found["phone"]) == (company.id, "+60312345678")
+
+
+async def test_an_update_is_an_event(api, owner):
+    await changed(api, city="Ipoh")
+    assert [row["type"] for row in await owner.fetch("select type from events")] == ["company.updated"]
