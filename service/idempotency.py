@@ -20,6 +20,7 @@ SWEEP_ONE_IN = 100  # keyed requests, so that old answers go without a task of t
 NOT_KEPT = {401, 408, 409, 413, 415, 429}
 
 KEPT_UNDER = web.RequestKey("idempotency", dict)
+SECRET_OUT = web.RequestKey("secret_out", bool)  # what was kept is the final answer but for what is shown once
 
 
 @web.middleware
@@ -46,6 +47,14 @@ async def keep(request, conn, response):
     """Keeps an answer in the transaction of the effect; the middleware replaces it when a later one is final."""
     if KEPT_UNDER in request:
         await sql.idempotency_keep(conn, **request[KEPT_UNDER], status=response.status, answer=response.text)
+
+
+async def keep_without(request, conn, response, *shown_once):
+    """Keeps an answer but for members of its data that are shown once and stored nowhere."""
+    body = wire.loads(response.body)
+    kept = {**body, "data": {name: member for name, member in body["data"].items() if name not in shown_once}}
+    await keep(request, conn, wire.answer(kept, response.status))
+    request[SECRET_OUT] = True
 
 
 async def _under(request, text):
@@ -80,6 +89,8 @@ async def _claim(request, under):
 
 async def _settle(request, response):
     """Keeps the final answer, or lets the key go where it is not one to repeat."""
+    if SECRET_OUT in request and response.status < 400:
+        return
     async with request.app[wire.DATABASE].company(request[wire.COMPANY]) as conn:
         if response.status >= 500 or response.status in NOT_KEPT:
             await sql.idempotency_drop(conn, **request[KEPT_UNDER])

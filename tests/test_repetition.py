@@ -118,3 +118,30 @@ async def test_a_change_to_what_has_changed_is_refused(api):
         assert response.status == 200
 
 
+
+
+async def test_a_repeated_webhook_is_one_and_its_secret_is_shown_once(start, company, owner):
+    api = await start(company, WEBHOOK_ALLOW_INTERNAL="true")
+    body = {"url": "http://127.0.0.1:9/hook"}
+    status, first, _ = await post(api, "w", "/api/webhooks", **body)
+    assert status == 201 and first["data"]["secret"].startswith("whsec_")
+    status, second, replayed = await post(api, "w", "/api/webhooks", **body)
+    assert (status, second["data"], replayed) == (201, {"id": first["data"]["id"]}, "true")
+    assert first["data"]["secret"] not in await owner.fetchval("select answer from idempotency_keys")
+
+
+async def test_every_single_record_has_an_etag_and_its_change_may_depend_on_it(start, company):
+    api = await start(company, WEBHOOK_ALLOW_INTERNAL="true")
+    _, hook, _ = await post(api, "w", "/api/webhooks", url="http://127.0.0.1:9/hook")
+    _, asked, _ = await post(api, "r", "/api/einvoice-requests", invoiceCode="1", type="LOCAL_INDIVIDUAL", name="A")
+    changes = {
+        f"/api/webhooks/{hook['data']['id']}": {"description": "mine"},
+        f"/api/einvoice-requests/{asked['data']['id']}": {"status": "Reject"},
+        "/api/companies": {"city": "Ipoh"},
+    }
+    for path, change in changes.items():
+        async with api.get(path) as response:
+            etag = response.headers["ETag"]
+        for status in (200, 412):
+            async with api.put(path, json=change, headers={"If-Match": etag}) as response:
+                assert response.status == status, (path, await response.text())

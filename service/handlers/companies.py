@@ -4,7 +4,7 @@ from aiohttp import web
 
 from service import codes, wire
 from service.errors import Conflict, Invalid
-from service.intake import found, read_body
+from service.intake import found, read_body, refuse_stale
 from service.statements import sql
 
 routes = web.RouteTableDef()
@@ -20,7 +20,7 @@ TIN_IN_USE = (
 async def get_company(request):
     company = request[wire.COMPANY]
     async with request.app[wire.DATABASE].reading(company) as conn:
-        return await _answer(conn, company)
+        return wire.record(request, await _record(conn, company_id=company))
 
 
 @routes.put("/api/companies")
@@ -33,16 +33,18 @@ async def update_company(request):
     company = request[wire.COMPANY]
     async with request.app[wire.DATABASE].company(company) as conn:
         row = dict(found(await sql.company_lock(conn, company_id=company), NOUN))
+        await refuse_stale(request, conn, _record, company_id=company)
         _refuse_unknown_codes(row, body)
         if body.get("tin_code", row["tin_code"]) != row["tin_code"]:
             await _refuse_tin_in_use(conn, company)
         await sql.company_update(conn, company_id=company, **{**row, **_columns(body)})
-        return await _answer(conn, company)
+        return wire.passed(await _record(conn, company_id=company))
 
 
-async def _answer(conn, company):
-    record = found(await sql.company_get(conn, company_id=company), NOUN)
-    return wire.passed(f'{{"data":{record}}}')
+async def _record(conn, company_id):
+    """The JSON text of the company as both answers give it."""
+    record = found(await sql.company_get(conn, company_id=company_id), NOUN)
+    return f'{{"data":{record}}}'
 
 
 def _refuse_unknown_codes(row, changes):

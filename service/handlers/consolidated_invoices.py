@@ -11,7 +11,8 @@ from service.drafts import checked, code_year
 from service.errors import Forbidden, Invalid, fault
 from service.handlers.adjustment_notes import insert_note
 from service.handlers.streams import export_batches, stream_array
-from service.intake import document_instant, found, path_id, read_body
+from service.idempotency import keep
+from service.intake import document_instant, found, path_id, read_body, refuse_stale
 from service.statements import sql
 
 routes = web.RouteTableDef()
@@ -89,7 +90,9 @@ async def create_consolidated_invoice(request):
         _refuse_unmet(wish, drawing)
         columns = _columns(request, body, wish, drawing, checked(drawing.body(), issue_date))
         id = await sql.consolidated_invoice_insert(conn, company_id=company, **columns)
-    return wire.answer({"success": True, "message": "Consolidated invoice created.", "data": {"id": id}}, 201)
+        answer = wire.answer({"success": True, "message": "Consolidated invoice created.", "data": {"id": id}}, 201)
+        await keep(request, conn, answer)
+    return answer
 
 
 @routes.get("/api/consolidated-invoices")
@@ -110,7 +113,7 @@ async def export_consolidated_invoices(request):
 async def get_consolidated_invoice(request):
     company, id = request[wire.COMPANY], path_id(request, NOUN)
     async with request.app[wire.DATABASE].reading(company) as conn:
-        return wire.passed(found(await sql.consolidated_invoice_get(conn, company_id=company, id=id), NOUN))
+        return wire.record(request, found(await sql.consolidated_invoice_get(conn, company_id=company, id=id), NOUN))
 
 
 @routes.delete("/api/consolidated-invoices/{id}")
@@ -119,6 +122,7 @@ async def delete_consolidated_invoice(request):
     company, id = request[wire.COMPANY], path_id(request, NOUN)
     async with request.app[wire.DATABASE].company(company) as conn:
         row = found(await sql.consolidated_invoice_lock(conn, company_id=company, id=id), NOUN)
+        await refuse_stale(request, conn, sql.consolidated_invoice_get, company_id=company, id=id)
         if row["status"] in states.LOCKED:
             raise Forbidden(states.locked_refusal("consolidated invoice", "deleted"))
         await sql.consolidated_invoice_members_lock(conn, company_id=company, id=id)
@@ -137,7 +141,9 @@ async def create_adjustment_note(request):
         if faults := consolidation.misclassified(body["lineItems"]):
             raise Invalid(faults[: schema.MAX_FAULTS])
         note = await insert_note(conn, company, {"consolidated_invoice_id": id}, target, draft, text)
-    return wire.answer({"success": True, "message": "Adjustment note created.", "data": {"id": note}}, 201)
+        answer = wire.answer({"success": True, "message": "Adjustment note created.", "data": {"id": note}}, 201)
+        await keep(request, conn, answer)
+    return answer
 
 
 @routes.get("/api/consolidated-invoices/{id}/export")

@@ -5,7 +5,8 @@ from aiohttp import web
 from service import codes, paging, schema, states, wire
 from service.errors import Conflict, Invalid
 from service.handlers import invoices
-from service.intake import found, path_id, read_body
+from service.idempotency import keep
+from service.intake import found, path_id, read_body, refuse_stale
 from service.statements import sql
 from service.submission import attempt
 
@@ -28,7 +29,9 @@ async def create_einvoice_request(request):
     company = request[wire.COMPANY]
     async with request.app[wire.DATABASE].company(company) as conn:
         id = await sql.einvoice_request_insert(conn, company_id=company, body=text)
-    return wire.answer({"success": True, "message": f"{NOUN} created.", "data": {"id": id}}, 201)
+        answer = wire.answer({"success": True, "message": f"{NOUN} created.", "data": {"id": id}}, 201)
+        await keep(request, conn, answer)
+    return answer
 
 
 @routes.get("/api/einvoice-requests")
@@ -41,7 +44,7 @@ async def list_einvoice_requests(request):
 async def get_einvoice_request(request):
     company, id = request[wire.COMPANY], path_id(request, NOUN)
     async with request.app[wire.DATABASE].reading(company) as conn:
-        return wire.passed(found(await sql.einvoice_request_get(conn, company_id=company, id=id), NOUN))
+        return wire.record(request, found(await sql.einvoice_request_get(conn, company_id=company, id=id), NOUN))
 
 
 @routes.put("/api/einvoice-requests/{id}")
@@ -56,6 +59,7 @@ async def update_einvoice_request(request):
     invoice = started = None
     async with request.app[wire.DATABASE].company(company) as conn:
         found(await sql.einvoice_request_lock(conn, company_id=company, id=id), NOUN)
+        await refuse_stale(request, conn, sql.einvoice_request_get, company_id=company, id=id)
         row = await sql.einvoice_request_update(conn, company_id=company, id=id, body=text)
         if body.get("status") == "Approve":
             invoice, started = await _finalise(request, conn, row)
@@ -67,6 +71,7 @@ async def delete_einvoice_request(request):
     company, id = request[wire.COMPANY], path_id(request, NOUN)
     async with request.app[wire.DATABASE].company(company) as conn:
         found(await sql.einvoice_request_lock(conn, company_id=company, id=id), NOUN)
+        await refuse_stale(request, conn, sql.einvoice_request_get, company_id=company, id=id)
         await sql.einvoice_request_delete(conn, company_id=company, id=id)
     return wire.answer({"success": True, "message": f"{NOUN} deleted."})
 

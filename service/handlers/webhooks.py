@@ -4,7 +4,8 @@ from aiohttp import web
 
 from service import paging, wire
 from service.errors import Conflict, Invalid, fault
-from service.intake import found, path_id, read_body
+from service.idempotency import keep_without
+from service.intake import found, path_id, read_body, refuse_stale
 from service.statements import sql
 from service.webhooks import signature
 from service.webhooks.address import refusal
@@ -26,10 +27,12 @@ async def create_webhook(request):
     company, secret = request[wire.COMPANY], signature.new_secret()
     async with request.app[wire.DATABASE].company(company) as conn:
         id = await sql.webhook_insert(conn, company_id=company, secret=secret, most=MOST, **{**NEW, **body})
-    if id is None:
-        raise Conflict(f"A company has at most {MOST} webhooks.")
-    data = {"id": id, "secret": signature.shown(secret)}
-    return wire.answer({"success": True, "message": "Webhook created.", "data": data}, 201)
+        if id is None:
+            raise Conflict(f"A company has at most {MOST} webhooks.")
+        data = {"id": id, "secret": signature.shown(secret)}
+        answer = wire.answer({"success": True, "message": "Webhook created.", "data": data}, 201)
+        await keep_without(request, conn, answer, "secret")
+    return answer
 
 
 @routes.get("/api/webhooks")
@@ -45,7 +48,7 @@ async def list_webhooks(request):
 async def get_webhook(request):
     company, id = request[wire.COMPANY], path_id(request, NOUN)
     async with request.app[wire.DATABASE].reading(company) as conn:
-        return wire.passed(found(await sql.webhook_get(conn, company_id=company, id=id), NOUN))
+        return wire.record(request, found(await sql.webhook_get(conn, company_id=company, id=id), NOUN))
 
 
 @routes.put("/api/webhooks/{id}")
@@ -56,6 +59,7 @@ async def update_webhook(request):
     company, id = request[wire.COMPANY], path_id(request, NOUN)
     async with request.app[wire.DATABASE].company(company) as conn:
         row = found(await sql.webhook_lock(conn, company_id=company, id=id), NOUN)
+        await refuse_stale(request, conn, sql.webhook_get, company_id=company, id=id)
         await sql.webhook_update(conn, company_id=company, id=id, **{**row, **body})
     return wire.answer({"success": True, "message": "Webhook updated."})
 
@@ -65,7 +69,9 @@ async def delete_webhook(request):
     """Delete an endpoint and its log. The events stay."""
     company, id = request[wire.COMPANY], path_id(request, NOUN)
     async with request.app[wire.DATABASE].company(company) as conn:
-        found(await sql.webhook_delete(conn, company_id=company, id=id), NOUN)
+        found(await sql.webhook_lock(conn, company_id=company, id=id), NOUN)
+        await refuse_stale(request, conn, sql.webhook_get, company_id=company, id=id)
+        await sql.webhook_delete(conn, company_id=company, id=id)
     return wire.answer({"success": True, "message": "Webhook deleted."})
 
 
@@ -78,8 +84,10 @@ async def rotate_secret(request):
     async with request.app[wire.DATABASE].company(company) as conn:
         found(await sql.webhook_lock(conn, company_id=company, id=id), NOUN)
         until = await sql.webhook_secret_rotate(conn, company_id=company, id=id, secret=secret, overlap=overlap)
-    data = {"secret": signature.shown(secret), "previous_valid_until": until}
-    return wire.answer({"success": True, "message": "Secret rotated.", "data": data})
+        data = {"secret": signature.shown(secret), "previous_valid_until": until}
+        answer = wire.answer({"success": True, "message": "Secret rotated.", "data": data})
+        await keep_without(request, conn, answer, "secret")
+    return answer
 
 
 @routes.get("/api/webhooks/{id}/deliveries")

@@ -51,17 +51,18 @@ select i.id,
        i.company_id,
        json_build_object(
          'invoiceCodeWithPrefixAndDigits',
-         full_code(invoice_prefix(i.type, c.setting), (c.setting ->> 'PREFIX_DIGIT_COUNT')::int, i.code),
+         full_code(invoice_prefix(i.type, own.setting), (own.setting ->> 'PREFIX_DIGIT_COUNT')::int, i.code),
          'invoiceCode', i.code::text,
-         'buyer', case when i.type like '%SELF_BILLED%' then as_buyer(c) else i.buyer::json end,
-         'supplier', case when i.type like '%SELF_BILLED%' then i.supplier::json else as_supplier(c) end,
+         'buyer', case when i.type like '%SELF_BILLED%' then own.buyer else i.buyer::json end,
+         'supplier', case when i.type like '%SELF_BILLED%' then i.supplier::json else own.supplier end,
          'lineItems', i.line_items,
          'invoiceDateTime', instant(i.issue_date),
          'invoiceLevelAllowanceCharge', i.invoice_level_allowance_charge,
          'consolidatedInvoiceCode', k.code::text,
          'createdAt', instant(i.created_at)) as export
-  from invoices i
-  join companies c on c.id = i.company_id
+  from companies c
+ cross join lateral (select c.setting, as_buyer(c) as buyer, as_supplier(c) as supplier offset 0) own  -- once, not per row
+  join invoices i on i.company_id = c.id
   left join consolidated_invoices k on k.company_id = i.company_id and k.id = i.consolidated_invoice_id
  where i.deleted_at is null;
 

@@ -29,21 +29,33 @@ select to_json(r) from adjustment_note_records r where company_id = :company_id 
 select true from adjustment_notes where company_id = :company_id and id = :id and deleted_at is null;
 
 -- name: adjustment_note_page :one
--- total, and data: a JSON array of records, newest first. The offset is passed over inside the index.
-select (select coalesce(sum(live), 0)::bigint
-          from list_counts
-         where company_id = :company_id and list = 'adjustment_notes') as total,
+-- total, and data: a JSON array of records, newest first; see invoice_page.
+with counted as materialized (
+  select coalesce(sum(live), 0)::bigint as total
+    from list_counts
+   where company_id = :company_id and list = 'adjustment_notes'
+), page as (
+  (select id
+     from adjustment_notes
+    where company_id = :company_id and deleted_at is null and (select 2 * :offset::bigint <= total from counted)
+    order by id desc
+    limit :per_page::bigint offset :offset::bigint)
+  union all
+  (select id
+     from adjustment_notes
+    where company_id = :company_id and deleted_at is null and (select 2 * :offset::bigint > total from counted)
+    order by id
+    limit (select greatest(0, least(:per_page::bigint, total - :offset::bigint)) from counted)
+   offset (select greatest(0, total - :offset::bigint - :per_page::bigint) from counted))
+)
+select (select total from counted) as total,
        (select coalesce(json_agg(r order by r.id desc), '[]')
-          from (select id
-                  from adjustment_notes
-                 where company_id = :company_id and deleted_at is null
-                 order by id desc
-                 limit :per_page::bigint offset :offset::bigint) page
-          join adjustment_note_records r on r.company_id = :company_id and r.id = page.id) as data;
+          from page
+         cross join lateral (select * from adjustment_note_records where company_id = :company_id and id = page.id offset 0) r) as data;
 
 -- name: adjustment_note_search :one
 -- As adjustment_note_page, for what is filtered or sorted otherwise; see invoice_search. The buyer is the target's.
-with found as (
+with found as not materialized (
   select n.id, n.issue_date, n.code
     from adjustment_notes n
     join companies c on c.id = n.company_id

@@ -71,21 +71,33 @@ select to_json(r)
 select true from consolidated_invoices where company_id = :company_id and id = :id and deleted_at is null;
 
 -- name: consolidated_invoice_page :one
--- total, and data: a JSON array of records, newest first. The offset is passed over inside the index.
-select (select coalesce(sum(live), 0)::bigint
-          from list_counts
-         where company_id = :company_id and list = 'consolidated_invoices') as total,
+-- total, and data: a JSON array of records, newest first; see invoice_page.
+with counted as materialized (
+  select coalesce(sum(live), 0)::bigint as total
+    from list_counts
+   where company_id = :company_id and list = 'consolidated_invoices'
+), page as (
+  (select id
+     from consolidated_invoices
+    where company_id = :company_id and deleted_at is null and (select 2 * :offset::bigint <= total from counted)
+    order by id desc
+    limit :per_page::bigint offset :offset::bigint)
+  union all
+  (select id
+     from consolidated_invoices
+    where company_id = :company_id and deleted_at is null and (select 2 * :offset::bigint > total from counted)
+    order by id
+    limit (select greatest(0, least(:per_page::bigint, total - :offset::bigint)) from counted)
+   offset (select greatest(0, total - :offset::bigint - :per_page::bigint) from counted))
+)
+select (select total from counted) as total,
        (select coalesce(json_agg(r order by r.id desc), '[]')
-          from (select id
-                  from consolidated_invoices
-                 where company_id = :company_id and deleted_at is null
-                 order by id desc
-                 limit :per_page::bigint offset :offset::bigint) page
-          join consolidated_invoice_records r on r.company_id = :company_id and r.id = page.id) as data;
+          from page
+         cross join lateral (select * from consolidated_invoice_records where company_id = :company_id and id = page.id offset 0) r) as data;
 
 -- name: consolidated_invoice_search :one
 -- As consolidated_invoice_page, for what is filtered or sorted otherwise; see invoice_search. There is no buyer's name.
-with found as (
+with found as not materialized (
   select k.id, k.issue_date, k.code
     from consolidated_invoices k
     join companies c on c.id = k.company_id
