@@ -1,9 +1,17 @@
 """Bodies and the requests that tests send with them."""
 
 import itertools
+import re
+import secrets
 from datetime import datetime, timedelta, timezone
+from http import HTTPStatus
+from zoneinfo import ZoneInfo
 
 from conftest import until
+
+from service.commands.integrations import insert_integration_key, insert_organization
+from service.config import read_config
+from service.db import Database, connected_pool
 
 _codes = itertools.count(1)
 
@@ -118,3 +126,113 @@ async def valid_invoice(api, **changes):
     assert (await submitted(api, id))[0] == 200
     await reaches(api, id, "Valid")
     return id
+
+
+# All surfaces and resources at once
+
+
+INTEGRATIONS = "/api/integrations/"
+#: Where the records of a company are, and by what name an answer calls one that is not there.
+PLACES = {
+    "/api/invoices": "Invoice",
+    "/api/adjustment-notes": "Adjustment note",
+    "/api/consolidated-invoices": "Consolidated invoice",
+    "/api/einvoice-requests": "E-invoice request",
+    "/api/webhooks": "Webhook",
+}
+#: A service in which every resource can be filled on any day, and integration keys have no quota.
+GENEROUS = {
+    "CONSOLIDATION_DAYS": "40",
+    "WEBHOOK_ALLOW_INTERNAL": "true",
+    "INTEGRATION_REQUESTS_PER_MINUTE": "0",
+}
+
+
+async def open_integrations(api, environment, name="Penang Trading Group"):
+    """Lets a client speak to the integration surface too, with a key of the account of that name; gives its id."""
+    config = read_config(environment)
+    async with connected_pool(config.database_url, 2) as pool:
+        made = await insert_integration_key(config, Database(pool), name)
+    api.session.headers["X-Portal-Key"] = made["key"]
+    return made["account_id"]
+
+
+def filled(path, id=1, part=1):
+    """A route's path with its {id}, and with `part` in place of every other {part}."""
+    return re.sub(r"\{\w+\}", str(part), path.replace("{id}", str(id)))
+
+
+def place_of(path):
+    """The resource that a route is of: the path up to its first {part}."""
+    return path.partition("/{")[0]
+
+
+def plain_refusal(path, status, body):
+    """(status, body) of a refusal as the other routes would word it, once it has its surface's shape. Contract: 1."""
+    if path.startswith(INTEGRATIONS):
+        assert list(body) == ["error", "message", "details"], body
+        assert body["error"] == HTTPStatus(status).phrase
+        assert not (status == 422 or "message" in body["details"])
+        broken = status == 400 and "errors" in body["details"]
+        return 422 if broken else status, {"message": body["message"], **body["details"]}
+    if path.startswith("/api/validation/"):
+        assert list(body)[0] == "success" and body["success"] is False, body
+        return status, {name: member for name, member in body.items() if name != "success"}
+    return status, body
+
+
+def last_month():
+    """An instant in the middle of last month in the business time zone."""
+    return f"{datetime.now(ZoneInfo('Asia/Kuala_Lumpur')).replace(day=1) - timedelta(days=1):%Y-%m}-15T12:00:00+08:00"
+
+
+async def posted(api, path, **body):
+    """The `data` of the answer to a creation."""
+    status, answer = await answered(api, "POST", path, json=body)
+    assert status == 201, answer
+    return answer["data"]
+
+
+async def sale(api):
+    """The id of an invoice of last month that may be consolidated."""
+    lines = [line(taxDetails=[{"taxType": "06", "taxRate": {"percentage": 0}}])]
+    return await created(api, issueDateTime=last_month(), buyer={"type": "GENERAL_PUBLIC"}, lineItems=lines)
+
+
+async def one_of_each(api):
+    """{place: id} of a new record of every resource; the service has to be a generous one."""
+    id = await valid_invoice(api)
+    family = {"type": "CONSOLIDATED_INVOICE", "code": next(_codes), "issueDateTime": now()}
+    asked = {"invoiceCode": "1", "type": "LOCAL_INDIVIDUAL", "name": "Aminah binti Salleh"}
+    made = {
+        "/api/adjustment-notes": await posted(api, f"/api/invoices/{id}/adjustment-note", **note()),
+        "/api/consolidated-invoices": await posted(api, "/api/consolidated-invoices", **family, invoiceIds=[await sale(api)]),
+        "/api/einvoice-requests": await posted(api, "/api/einvoice-requests", **asked),
+        "/api/webhooks": await posted(api, "/api/webhooks", url="http://127.0.0.1:9/"),
+    }
+    return {"/api/invoices": id, **{place: data["id"] for place, data in made.items()}}
+
+
+async def a_delivery(api, webhook):
+    """The id of a delivery to a webhook, of what happened now."""
+    path = f"/api/webhooks/{webhook}/deliveries"
+    await created(api)
+    _, body = await until(lambda: answered(api, "GET", path), lambda answer: answer[1]["data"])
+    return body["data"][0]["id"]
+
+
+async def organized(environment, account, *companies):
+    """The id of an organization of an account, which no request can make."""
+    async with connected_pool(environment["DATABASE_URL"], 2) as pool:
+        return (await insert_organization(Database(pool), account, "Penang Branch", companies))["id"]
+
+
+async def one_of_each_integration(api, environment, account, *companies):
+    """{place: id} of a new user and organization of an account, the one a member of the other."""
+    person = {"name": "Nurul Huda", "email": f"{secrets.token_hex(6)}@example.com", "role": "member"}
+    status, user = await answered(api, "POST", f"{INTEGRATIONS}users", json=person)
+    assert status == 201, user
+    organization = await organized(environment, account, *companies)
+    body = {"members": [{"userId": user["id"]}]}
+    assert (await answered(api, "PUT", f"{INTEGRATIONS}organizations/{organization}", json=body))[0] == 200
+    return {f"{INTEGRATIONS}users": user["id"], f"{INTEGRATIONS}organizations": organization}

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import asyncpg
 import pytest
 from conftest import make_company, until
-from kit import answered, buyer, created, invoice, now, routes
+from kit import INTEGRATIONS, answered, buyer, created, filled, invoice, now, open_integrations, routes
 
 from service.commands.companies import add_key, revoke_key
 from service.config import read_config
@@ -16,6 +16,7 @@ from service.keys import new_key
 
 REQUIRED = (401, {"message": "API key is required"})
 WRONG = (401, {"message": "Invalid API key"})
+ELSEWHERE = (401, {"error": "Unauthorized: Valid API key required"})  # on the integration surface, whatever is wrong
 INTERNAL = (500, {"message": "Internal server error"})
 
 
@@ -130,9 +131,19 @@ async def test_a_key_is_not_stored(owner, company):
 async def test_every_route_asks_for_a_key_before_anything_else(keyless):
     """The body is no JSON, the content type wrong and the id unknown: neither is looked at."""
     for method, path in routes(keyless):
-        path = path.format(id="999", submitted_document_id="1")
-        async with keyless.request(method, path, data=b"{", headers={"Content-Type": "text/plain"}) as response:
-            assert response.status == 401, (method, path)
+        expected = ELSEWHERE if path.startswith(INTEGRATIONS) else REQUIRED
+        headers = {"Content-Type": "text/plain", "Idempotency-Key": "x"}
+        async with keyless.request(method, filled(path, 999), data=b"{", headers=headers) as response:
+            body = None if method == "HEAD" else await response.json()
+            assert (response.status, body) == (401, expected[1] if body else None), (method, path)
+
+
+async def test_each_surface_asks_for_its_own_key(api, company):
+    """A company's key does not open the integration surface, under neither header."""
+    for method, path in routes(api):
+        if path.startswith(INTEGRATIONS) and method != "HEAD":
+            for headers in ({}, {"X-Portal-Key": company.key}):
+                assert await answered(api, method, filled(path), headers=headers) == ELSEWHERE, (method, path)
 
 
 async def test_a_wrong_key_is_refused_before_the_body_is_judged(api):
@@ -226,8 +237,18 @@ async def test_every_request_has_one_line_with_its_id_and_nothing_of_its_body(ap
     async with api.get(f"/api/invoices/{id}?query=Aminah", headers={"X-Request-Id": "mine"}):
         pass
     line = caplog.messages[-1]
-    expected = rf"request_id=mine method=GET route=/api/invoices/{{id}} status=200 ms=[0-9.]+ company={company.id}"
+    expected = rf"request_id=mine method=GET route=/api/invoices/{{id}} status=200 ms=[0-9.]+ company={company.id} account=-"
     assert re.fullmatch(expected, line)
+
+
+async def test_a_request_of_an_integration_has_its_account_in_its_line(api, environment, caplog):
+    account = await open_integrations(api, environment)
+    caplog.set_level(logging.INFO, "service.requests")
+    async with api.get("/api/integrations/users/usr_x", headers={"X-Request-Id": "mine"}):
+        pass
+    route = "/api/integrations/users/{id}"
+    start, end = f"request_id=mine method=GET route={route} status=404 ms=", f" company=- account={account}"
+    assert caplog.messages[-1].startswith(start) and caplog.messages[-1].endswith(end)
 
 
 async def test_neither_keys_nor_bodies_come_into_the_log(api, owner, company, caplog):

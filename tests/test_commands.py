@@ -114,7 +114,7 @@ async def test_a_key_where_no_portal_is_set_is_one_for_tests(command, company):
         (("add-key", "--company", 2**63), "The database of DATABASE_URL cannot be used: "),
         (("add-key", "--company", "1", "--expires", "tomorrow"),
          "tomorrow is not a date and a time, like 2026-12-31T23:59:59Z."),
-        (("revoke-key", "nobody"), "There is no key nobody; a key id is the 12 characters after einv_live_."),
+        (("revoke-key", "nobody"), "There is no key nobody; a key id is the 12 characters after einv_live_ or einp_live_."),
         (("import-codes", "nothing.json"), "nothing.json is not named after a code list: "),
         (("import-codes", "units.json"), "units.json is not a JSON array of codes (FileNotFoundError: "),
         (("sql", "nothing"), "There is no statement nothing. There are: "),

@@ -5,13 +5,28 @@ import asyncio
 import re
 from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import asyncpg
 import pytest
 from conftest import make_company
-from kit import answered, created, documents, note, routes, valid_invoice
+from kit import (
+    GENEROUS,
+    INTEGRATIONS,
+    a_delivery,
+    answered,
+    filled,
+    invoice,
+    note,
+    one_of_each,
+    one_of_each_integration,
+    open_integrations,
+    place_of,
+    routes,
+)
+from test_validations import TIN
 
-from service import errors, schema, states, wire
+from service import consolidation, errors, schema, states, wire
 from service.config import VARIABLES, ConfigError, read_config
 from service.db import SERVICE_ROLE, Database, connected_pool, refuse_without_wall
 from service.statements import sql
@@ -167,12 +182,21 @@ async def test_every_constraint_that_means_a_refusal_exists(owner):
     [
         ("invoices_status", states.SUBJECT_MOVES),
         ("adjustment_notes_status", states.SUBJECT_MOVES),
+        ("consolidated_invoices_status", states.SUBJECT_MOVES),
         ("submitted_documents_status", states.DOCUMENT_MOVES),
         ("submissions_state", states.SUBMISSION_MOVES),
         ("invoices_only_unsent_deleted", set(states.SUBJECT_MOVES) - states.LOCKED),
         ("adjustment_notes_only_unsent_deleted", set(states.SUBJECT_MOVES) - states.LOCKED),
+        ("consolidated_invoices_only_unsent_deleted", set(states.SUBJECT_MOVES) - states.LOCKED),
+        ("einvoice_requests_status", schema.ALL["einvoice_request_update"]["properties"]["status"]["enum"]),
+        ("companies_registration_type", schema.ALL["company_update"]["properties"]["registration_type"]["enum"]),
+        ("integration_users_role", schema.ALL["common"]["$defs"]["role"]["enum"]),
+        ("organization_members_role", schema.ALL["common"]["$defs"]["role"]["enum"]),
+        ("consolidated_invoices_type", consolidation.FAMILIES),
+        ("consolidated_invoices_type", schema.ALL["consolidated_invoice_plan"]["properties"]["type"]["enum"]),
         ("invoices_type", schema.ALL["invoice_update"]["properties"]["type"]["enum"]),
         ("adjustment_notes_type", schema.ALL["adjustment_note_create"]["properties"]["type"]["enum"]),
+        ("adjustment_notes_type", schema.ALL["adjustment_note_update"]["properties"]["type"]["enum"]),
     ],
 )
 async def test_a_check_constraint_lists_the_words_of_the_tables(owner, constraint, words):
@@ -183,10 +207,16 @@ async def test_a_check_constraint_lists_the_words_of_the_tables(owner, constrain
 
 
 @pytest.mark.parametrize(
-    "index", ["submitted_documents_one_live_per_invoice", "submitted_documents_one_live_per_note"]
+    "index",
+    [
+        "submitted_documents_one_live_per_invoice",
+        "submitted_documents_one_live_per_note",
+        "submitted_documents_one_live_per_consolidated_invoice",
+    ],
 )
 async def test_what_is_locked_has_one_live_document(owner, index):
     text = await owner.fetchval("select indexdef from pg_indexes where indexname = $1", index)
+    assert text.startswith("CREATE UNIQUE INDEX")
     assert set(re.findall(r"'(\w+)'", text)) == states.LOCKED
 
 
@@ -214,6 +244,14 @@ def test_every_status_of_a_document_decides_that_of_its_invoice():
         "alter view invoice_records reset (security_invoker)",
         f"alter table events owner to {SERVICE_ROLE}",
         "create table leaks (company_id bigint)",
+        "alter table consolidated_invoices no force row level security",
+        "drop policy own_company on webhook_secrets",
+        "alter table idempotency_keys disable row level security",
+        "alter table accounts no force row level security",
+        "drop policy own_account on organization_members",
+        "create policy open on integration_users using (true)",
+        "alter view organization_records reset (security_invoker)",
+        "create table leaks (account_id bigint)",
     ],
 )
 async def test_the_service_does_not_start_with_a_gap_in_the_wall(owner, start, company, breach):
@@ -228,49 +266,142 @@ async def test_the_service_does_not_run_as_a_superuser(database):
             await refuse_without_wall(pool)
 
 
-async def test_without_its_predicate_a_query_still_hides_another_companys_rows(api, environment, owner, database):
-    id = await valid_invoice(api)
-    async with api.post(f"/api/invoices/{id}/adjustment-note", json=note()) as response:
-        assert response.status == 201
-    stranger = await make_company(environment)
+@pytest.fixture
+async def household(start, environment, company):
+    """What a company and an account have, in every table behind their walls: `ids` by place, `api`, and the account."""
+    api = await start(company, **GENEROUS)
+    account = await open_integrations(api, environment)
+    ids = {**await one_of_each(api), **await one_of_each_integration(api, environment, account, company.id)}
+    ids["delivery"] = await a_delivery(api, ids["/api/webhooks"])
+    body = invoice(code=4711)
+    keyed = {"json": body, "headers": {"Idempotency-Key": "4711"}}
+    assert (await answered(api, "POST", "/api/invoices", **keyed))[0] == 201
+    assert (await answered(api, "POST", "/api/validation/tin", json=TIN))[0] == 200
+    return SimpleNamespace(api=api, account=account, ids=ids, keyed=keyed)
+
+
+#: The two walls: the column that names the owner, the table of the owners, and the transaction that sees one's rows.
+WALLS = {
+    "company_id": ("companies", Database.company),
+    "account_id": ("accounts", Database.account),
+}
+
+
+@pytest.mark.parametrize("column", WALLS)
+async def test_without_its_predicate_a_query_still_hides_anothers_rows(household, environment, owner, database, column):
+    stranger = await _stranger(environment, column)
+    owners, wall = WALLS[column]
+    fenced = {table: column for table in await _fenced(owner, column)} | {owners: "id"}
     async with connected_pool(database, 1) as pool:
-        for table in await _tenant_tables(owner):
-            assert await owner.fetchval(f"select count(*) from {table} where company_id <> $1", stranger.id), table
-            async with Database(pool).company(stranger.id) as conn:
-                seen = await conn.fetchval(f"select count(company_id) from {table} where company_id <> $1", stranger.id)
-            assert seen == 0, table
+        for table, name in fenced.items():
+            others = f"select count({name}) from {table} where {name} <> $1"
+            assert await owner.fetchval(others, stranger), table
+            async with wall(Database(pool), stranger) as conn:
+                assert await conn.fetchval(others, stranger) == 0, table
 
 
-async def _tenant_tables(owner):
+async def _stranger(environment, column):
+    """The id of another company or account, which has a key and nothing else."""
+    if column == "company_id":
+        return (await make_company(environment)).id
+    nobody = SimpleNamespace(session=SimpleNamespace(headers={}))
+    return await open_integrations(nobody, environment, "Ipoh Holdings")
+
+
+async def _fenced(owner, column):
+    """The tables that have the column of an owner."""
     rows = await owner.fetch(
         """
-        select c.relname from pg_class c join pg_attribute a on a.attrelid = c.oid and a.attname = 'company_id'
+        select c.relname from pg_class c join pg_attribute a on a.attrelid = c.oid and a.attname = $1
          where c.relkind = 'r' and c.relnamespace = 'public'::regnamespace
-        """
+        """,
+        column,
     )
     return [row["relname"] for row in rows]
 
 
-async def test_without_the_second_wall_the_predicates_still_hide_another_companys_rows(api, environment, owner, start):
-    id = await valid_invoice(api)
-    (document,) = await documents(api, id)
-    stranger = await start(await make_company(environment))
-    for table in ["companies", *await _tenant_tables(owner)]:
+async def test_a_table_of_an_account_shows_nothing_to_a_company_and_the_other_way_round(household, owner, database, company):
+    companies, accounts = [set(await _fenced(owner, column)) for column in WALLS]
+    async with connected_pool(database, 1) as pool:
+        for tables, column, wall, id in (
+            ({*accounts, "accounts"}, "account_id", Database.company, company.id),
+            ({*companies - accounts, "companies"}, "company_id", Database.account, household.account),
+        ):
+            for table in tables:
+                name = "id" if table in ("companies", "accounts") else column
+                async with wall(Database(pool), id) as conn:
+                    assert await conn.fetchval(f"select count({name}) from {table}") == 0, table
+
+
+async def test_without_the_second_wall_the_predicates_still_hide_anothers_rows(household, environment, owner, start):
+    other = await make_company(environment)
+    stranger = await start(other, **GENEROUS)
+    await open_integrations(stranger, environment, "Ipoh Holdings")
+    tables = {"companies", "accounts"}.union(*[await _fenced(owner, column) for column in WALLS])
+    for table in tables:
         await owner.execute(f"alter table {table} no force row level security, disable row level security")
+    before = await _rows_of(owner, household)
     for method, path in routes(stranger, "GET", "POST", "PUT", "DELETE"):
-        body = {"json": note() if path.endswith("-note") else {}} if method in ("POST", "PUT") else {}
         if "{id}" in path:
-            path = path.format(id=id, submitted_document_id=document["id"])
-            assert (await answered(stranger, method, path, **body))[0] == 404, (method, path)
-    for path in ("/api/invoices", "/api/invoices?sort=code", "/api/invoices/export-all"):
-        found = (await answered(stranger, "GET", path))[1]
-        assert (found if isinstance(found, list) else found["data"]) == [], path
+            body = {"json": note() if path.endswith("-note") else {}} if method in ("POST", "PUT") else {}
+            for part in await _parts(household, path):
+                given = await answered(stranger, method, filled(path, household.ids[place_of(path)], part), **body)
+                assert given[0] == 404, (method, path)
+        elif method == "GET" and path != "/api/companies":
+            for query in ("", "?query=4711", "?query=Aminah") if path != "/api/events" else ("",):
+                found = (await answered(stranger, "GET", path + query))[1]
+                assert (found if isinstance(found, list) else found["data"]) == [], path + query
+    assert await _rows_of(owner, household) == before
+    await _alone_as_ever(stranger, other, household)
 
 
-async def test_without_a_company_nothing_is_seen(api, database):
-    await created(api)
+async def _parts(household, path):
+    """Ids of the household for the second {part} of a path."""
+    if "{delivery_id}" in path:
+        return [household.ids["delivery"]]
+    if "{submitted_document_id}" in path:
+        invoice = household.ids["/api/invoices"]
+        _, found = await answered(household.api, "GET", f"/api/invoices/{invoice}/submitted-documents")
+        return [found[0]["id"]]
+    return [1]
+
+
+#: Columns that the workers of a household go on writing.
+RESTLESS = ("attempts", "step", "next_attempt_at", "last_attempt_at", "error", "fence", "lease_until", "served_at")
+
+
+async def _rows_of(owner, household):
+    """The rows that a stranger could have changed or taken away, as text."""
+    tables = ("invoices", "adjustment_notes", "consolidated_invoices", "einvoice_requests", "webhook_endpoints",
+              "webhook_secrets", "integration_users", "organizations", "organization_members")  # fmt: skip
+    restless = "{" + ",".join((*RESTLESS, "cursor_transaction", "cursor_event")) + "}"
+    query = "select array_agg((to_jsonb(t) - $1::text[])::text order by to_jsonb(t)::text) from {} t"
+    return {table: sorted(await owner.fetchval(query.format(table), restless.strip("{}").split(","))) for table in tables}
+
+
+async def _alone_as_ever(stranger, other, household):
+    """What has no id in its path: the stranger's own company, its free codes, its own use of a key."""
+    assert (await answered(stranger, "GET", "/api/companies"))[1]["data"]["id"] == other.id
+    free = (200, {"data": {"success": True}})
+    assert await answered(stranger, "POST", "/api/validation/invoice-code", json={"invoice_code": 4711}) == free
+    ids = [household.ids["/api/invoices"]]
+    plan = {"type": "CONSOLIDATED_INVOICE", "invoiceIds": ids}
+    status, body = await answered(stranger, "POST", "/api/consolidated-invoices/plan", json=plan)
+    assert status == 200 and body["data"]["invoices"] == []
+    assert [left["reason"] for left in body["data"]["left_out"]] == [consolidation.UNKNOWN[0]]
+    members = {"members": [{"userId": household.ids[f"{INTEGRATIONS}users"]}]}
+    path = f"{INTEGRATIONS}organizations/{household.ids[f'{INTEGRATIONS}organizations']}"
+    assert (await answered(stranger, "PUT", path, json=members))[0] == 404
+    async with stranger.request("POST", "/api/invoices", **household.keyed) as response:
+        assert response.status == 201 and "Idempotent-Replayed" not in response.headers
+
+
+async def test_without_a_company_or_an_account_nothing_is_seen(household, owner, database):
     async with connected_pool(database, 1) as pool, Database(pool).across() as conn:
-        assert await conn.fetchval("select count(*) from invoices") == 0
+        for column, (owners, _) in WALLS.items():
+            for table in await _fenced(owner, column):
+                assert await conn.fetchval(f"select count({column}) from {table}") == 0, table
+            assert await conn.fetchval(f"select count(id) from {owners}") == 0
 
 
 async def test_a_company_cannot_write_a_row_of_another(environment, database, company):
@@ -290,15 +421,20 @@ async def test_what_a_transaction_sets_is_gone_with_it_however_it_ends(database,
         for statement, end in ends.items():
             with pytest.raises(end) if end else nullcontext():
                 async with asyncio.timeout(0.2), getattr(Database(pool), way)(company.id) as conn:
-                    assert await conn.fetchval("select current_company()") == company.id
+                    assert await _current(conn) == ([None, company.id] if "account" in way else [company.id, None])
                     await conn.execute(statement)
             assert await _settings(pool) == before, statement
+
+
+async def _current(conn):
+    """The company and the account of a transaction."""
+    return list(await conn.fetchrow("select current_company(), current_account()"))
 
 
 async def _settings(pool):
     async with Database(pool).across() as conn:
         rows = await conn.fetch("select name, setting from pg_settings where source <> 'override' order by name")
-        return [await conn.fetchval("select current_company()"), *map(tuple, rows)]
+        return [*await _current(conn), *map(tuple, rows)]
 
 
 # Schemas

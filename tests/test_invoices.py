@@ -5,13 +5,22 @@ import json
 
 from conftest import make_company
 from kit import (
+    GENEROUS,
+    INTEGRATIONS,
+    PLACES,
+    a_delivery,
     answered,
     buyer,
     created,
     documents,
+    filled,
     invoice,
     line,
     note,
+    one_of_each,
+    one_of_each_integration,
+    open_integrations,
+    place_of,
     record,
     routes,
     submitted,
@@ -41,7 +50,14 @@ SPECIFIED = [
     "created_at",
     "updated_at",
 ]
-FURTHER = ["supplier", "issue_date", "invoice_level_allowance_charge", "currency_code", "exchange_rate"]
+FURTHER = [
+    "supplier",
+    "issue_date",
+    "invoice_level_allowance_charge",
+    "currency_code",
+    "exchange_rate",
+    "consolidated_invoice_id",
+]
 
 
 async def updated(api, id, **changes):
@@ -94,6 +110,7 @@ async def test_a_record_has_the_specified_members(api, company):
     assert found["buyer"] == sent["buyer"] and found["supplier"] is None
     assert found["line_items"] == sent["lineItems"]
     assert found["currency_code"] == "MYR" and found["exchange_rate"] is None
+    assert found["consolidated_invoice_id"] is None
     assert list(found["legal_monetary_total"]) == ["excludingTax", "includingTax", "payableAmount", "netAmount"]
 
 
@@ -430,25 +447,84 @@ def no_ids(id):
     return [*(form.replace("{}", str(id)) for form in NO_IDS), str(id).translate(ARABIC)]
 
 
-async def test_every_route_answers_all_that_is_no_id_of_the_company_in_the_same_bytes(api, start, environment):
-    stranger = await start(await make_company(environment))
-    theirs, gone, own = await valid_invoice(stranger), await created(api), await valid_invoice(api)
-    await deleted(api, gone)
+async def test_every_route_answers_all_that_is_no_id_of_the_company_in_the_same_bytes(start, environment, company):
+    api, stranger = await start(company, **GENEROUS), await start(await make_company(environment), **GENEROUS)
+    own, theirs, gone = await one_of_each(api), await one_of_each(stranger), await one_of_each(api)
+    own["/api/invoices"] = await valid_invoice(api)
+    gone["/api/invoices"] = await created(api)
+    for place in PLACES:
+        assert (await answered(api, "DELETE", f"{place}/{gone[place]}"))[0] == 200, place
     for method, path in routes(api):
-        for id in (*no_ids(own), theirs, gone) if "{id}" in path else ():
+        place = place_of(path)
+        if "{id}" not in path or path.startswith(INTEGRATIONS):
+            continue
+        expected = 404, b"" if method == "HEAD" else f'{{"message":"{PLACES[place]} not found"}}'.encode()
+        for id in (*no_ids(own[place]), theirs[place], gone[place]):
             body = note() if path.endswith("/adjustment-note") else {}
-            given = await raw(api, method, path.replace("{id}", str(id)).replace("{submitted_document_id}", "1"), body)
-            assert given == (404, b"" if method == "HEAD" else b'{"message":"Invoice not found"}'), (method, path, id)
+            assert await raw(api, method, filled(path, id), body) == expected, (method, path, id)
 
 
-async def test_every_submitted_document_that_is_not_the_invoices_is_answered_in_the_same_bytes(api, start, environment):
-    stranger = await start(await make_company(environment))
-    (theirs,) = await documents(stranger, await valid_invoice(stranger))
-    id, other = await valid_invoice(api), await valid_invoice(api)
-    (own,), (others,) = await documents(api, id), await documents(api, other)
-    for document in (*no_ids(own["id"]), theirs["id"], others["id"]):
-        given = await raw(api, "GET", f"/api/invoices/{id}/submitted-documents/{document}")
-        assert given == (404, b'{"message":"Submitted document not found"}'), document
+#: As NO_IDS, of the texts that are ids of integrations; {} is an id of the account's own.
+NO_TEXTS = (
+    "1", "0", "abc", "null", "usr_", "org_", "{}0", "0{}", "%20{}", "{}%20", "{}%00", "{}%0a", "{}%2F2", "{}%3B", "%ff",
+    "usr_0000000000000000000000", "org_0000000000000000000000", "usr_" + "1" * 500, "usr_" + "%D9%A1" * 22,
+)  # fmt: skip
+
+
+async def test_every_route_of_the_integrations_answers_all_that_is_no_id_of_the_account_in_the_same_bytes(
+    start, environment, company
+):
+    api, stranger = await start(company, **GENEROUS), await start(company, **GENEROUS)
+    account, rival = await open_integrations(api, environment), await open_integrations(stranger, environment, "Ipoh")
+    own = await one_of_each_integration(api, environment, account)
+    theirs = await one_of_each_integration(stranger, environment, rival)
+    user, organization = own.values()
+    nouns = {f"{INTEGRATIONS}users": "User", f"{INTEGRATIONS}organizations": "Organization"}
+    for method, path in routes(api):
+        if "{id}" not in path or not path.startswith(INTEGRATIONS):
+            continue
+        place = place_of(path)
+        message = f'{{"error":"Not Found","message":"{nouns[place]} not found","details":{{}}}}'.encode()
+        others = {user, organization, user.swapcase(), user[:-1], organization[:-1], *theirs.values()} - {own[place]}
+        for id in (*(form.replace("{}", own[place]) for form in NO_TEXTS), *others):
+            given = await raw(api, method, filled(path, id), {})
+            assert given == (404, b"" if method == "HEAD" else message), (method, path, id)
+
+
+async def test_every_submitted_document_that_is_not_its_subjects_is_answered_in_the_same_bytes(
+    start, environment, company
+):
+    api, stranger = await start(company, **GENEROUS), await start(await make_company(environment), **GENEROUS)
+    made, others, theirs = await one_of_each(api), await one_of_each(api), await one_of_each(stranger)
+    places = ("/api/invoices", "/api/adjustment-notes", "/api/consolidated-invoices")
+    for place in places:
+        own = await submitted_document(api, place, made[place])
+        other = await submitted_document(api, place, others[place])
+        foreign = await submitted_document(stranger, place, theirs[place])
+        elsewhere = await submitted_document(api, *next((each, made[each]) for each in places if each != place))
+        for document in (*no_ids(own), foreign, other, elsewhere):
+            given = await raw(api, "GET", f"{place}/{made[place]}/submitted-documents/{document}")
+            assert given == (404, b'{"message":"Submitted document not found"}'), (place, document)
+
+
+async def submitted_document(api, place, id):
+    """The id of the one submitted document of a subject, which is submitted when it has none."""
+    for _ in range(2):
+        if found := (await answered(api, "GET", f"{place}/{id}/submitted-documents"))[1]:
+            return found[0]["id"]
+        status, body = await answered(api, "POST", f"{place}/{id}/submit-to-portal", json={})
+        assert status == 200, body
+
+
+async def test_every_delivery_that_is_not_the_webhooks_is_answered_in_the_same_bytes(start, environment, company):
+    api, stranger = await start(company, **GENEROUS), await start(await make_company(environment), **GENEROUS)
+    address = {"url": "http://127.0.0.1:9/"}
+    hooks = [(each, (await answered(each, "POST", "/api/webhooks", json=address))[1]) for each in (api, api, stranger)]
+    own, other, theirs = [await a_delivery(each, body["data"]["id"]) for each, body in hooks]
+    webhook = hooks[0][1]["data"]["id"]
+    for delivery in (*no_ids(own), other, theirs):
+        given = await raw(api, "POST", f"/api/webhooks/{webhook}/deliveries/{delivery}/redeliver", {})
+        assert given == (404, b'{"message":"Delivery not found"}'), delivery
 
 
 async def raw(api, method, path, body=None):

@@ -1,6 +1,7 @@
 """Companies and keys from the command line; each command gives a dict that is printed as one JSON object."""
 
 import json
+import re
 
 from service import keys, wire
 from service.commands.ground import with_database
@@ -24,6 +25,9 @@ DETAILS = (
 )
 
 
+TIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9 -]{0,39}", re.ASCII)  # it goes into a header of the portal's login
+
+
 class CommandError(Exception):
     """What a person can mend; printed as it is."""
 
@@ -35,6 +39,8 @@ async def add_company(config, **facts):
 
 
 async def insert_company(database, facts):
+    if not TIN.fullmatch(facts["tin_code"]):
+        raise CommandError(f"{facts['tin_code']!r} is no TIN: letters and digits, like C20880050010.")
     async with database.across() as conn:
         id = await sql.company_id_next(conn)
     values = {name: facts.get(name) for name in ("name", "tin_code", *DETAILS)}

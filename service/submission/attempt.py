@@ -104,7 +104,7 @@ async def freeze(desk, conn, company, subject, row, promise, lease):
         conn,
         company_id=company,
         attempt_key=uuid.uuid4(),
-        tin=issuer["tin_code"],
+        tin=document.own_tin({"tin": issuer["tin_code"]}),
         body=document.envelope([(row["number"], content)]),
         promise=promise,
         lease=lease,

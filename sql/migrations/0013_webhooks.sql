@@ -217,3 +217,7 @@ end $$;
 alter function claim_webhook_deliveries(interval, int) owner to einvoice_across;
 revoke all on function claim_webhook_deliveries(interval, int) from public;
 grant execute on function claim_webhook_deliveries(interval, int) to einvoice_service;
+
+-- What an event says of itself is the service's; when it was written, and by which transaction, is PostgreSQL's.
+revoke insert on events from einvoice_service;
+grant insert (company_id, type, data) on events to einvoice_service;
