@@ -13,6 +13,7 @@ from service.handlers import (
     adjustment_notes,
     companies,
     consolidated_invoices,
+    description,
     einvoice_requests,
     events,
     health,
@@ -43,6 +44,7 @@ HANDLERS = (
     events,
     webhooks,
     integrations,
+    description,
     health,
 )
 

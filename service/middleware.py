@@ -24,7 +24,7 @@ from service.errors import (
 from service.keys import REQUIRED
 
 #: Paths that answer without a key. Every other route of the service asks for one.
-OPEN = {"/healthz", "/readyz"}
+OPEN = {"/healthz", "/readyz", "/api/openapi.json", "/api/docs", "/api/docs/docs.js", "/api/docs/docs.css"}
 #: What lies below it is the integration surface: it has keys, a quota and error bodies of its own.
 INTEGRATIONS = "/api/integrations"
 #: Paths whose errors also say `success: false`, but for those of authentication. Spec: Errors

@@ -31,6 +31,8 @@ def load(folder=SCHEMAS):
 
 
 ALL = load()
+#: {name of a body's schema: {title: body}}, for those who read the API's description.
+EXAMPLES = wire.loads((SCHEMAS / "examples" / "requests.json").read_bytes())
 REGISTRY = Registry().with_resources((f"{name}.json", DRAFT202012.create_resource(schema)) for name, schema in ALL.items())
 
 

@@ -121,12 +121,16 @@ class Sandbox:
 
 @pytest.fixture
 def environment(database, sandbox):
-    """The variables of a service on the test's own database and sandbox."""
+    return variables(database, sandbox.base)
+
+
+def variables(database, portal):
+    """The variables of a service on a database and a sandbox of its own."""
     return {
         "DATABASE_URL": database,
-        "PORTAL_API_BASE": sandbox.base,
-        "PORTAL_IDENTITY_BASE": sandbox.base,
-        "PORTAL_WEB_BASE": sandbox.base,
+        "PORTAL_API_BASE": portal,
+        "PORTAL_IDENTITY_BASE": portal,
+        "PORTAL_WEB_BASE": portal,
         "PORTAL_CLIENT_ID": "sandbox-client",
         "PORTAL_CLIENT_SECRET": "sandbox-secret",
         "PORTAL_INTERMEDIARY": "true",

@@ -1,0 +1,58 @@
+"""The API's own description, and the page that shows it. The page reaches nothing outside the service."""
+
+from functools import cache
+from pathlib import Path
+
+from aiohttp import web
+
+from service import schema, wire
+from service.openapi import describe
+from service.operations import OPERATIONS
+
+routes = web.RouteTableDef()
+
+PAGE = Path(__file__).with_name("docs")
+#: The page runs its own program and shows its own looks: nothing inline, nothing from elsewhere, in no frame.
+PAGE_HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-cache",
+}
+
+
+@routes.get("/api/openapi.json")
+async def get_description(request):
+    return wire.record(request, _described())
+
+
+@routes.get("/api/docs")
+async def get_page(request):
+    return _file("docs.html", "text/html")
+
+
+@routes.get("/api/docs/docs.js")
+async def get_program(request):
+    return _file("docs.js", "text/javascript")
+
+
+@routes.get("/api/docs/docs.css")
+async def get_looks(request):
+    return _file("docs.css", "text/css")
+
+
+@cache
+def _described():
+    return wire.dumps(describe(OPERATIONS, schema.ALL, schema.EXAMPLES))
+
+
+def _file(name, content_type):
+    return web.Response(text=_text(name), content_type=content_type, charset="utf-8", headers=PAGE_HEADERS)
+
+
+@cache
+def _text(name):
+    return (PAGE / name).read_text("utf-8")

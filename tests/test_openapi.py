@@ -1,0 +1,285 @@
+"""The description and the service say the same: paths, schemas, examples, answers; and the page that shows it."""
+
+import json
+import re
+
+import pytest
+from jsonschema import Draft202012Validator
+from kit import created, invoice, note, valid_invoice
+
+from service import operations as operations_table
+from service import paging, schema, wire
+from service.app import HANDLERS, create_app
+from service.config import read_config
+from service.middleware import OPEN
+from service.openapi import describe
+from service.operations import OPERATIONS, PAGE, QUERY
+from service.submission.cancel import STILL_SUBMITTING
+
+API = json.loads(wire.dumps(describe(OPERATIONS, schema.ALL, schema.EXAMPLES)))
+
+
+def routes():
+    """(METHOD, path) of every route of the service."""
+    router = create_app(read_config({}), background=False).router
+    return {
+        (route.method, route.resource.canonical)
+        for route in router.routes()
+        if route.method not in ("HEAD", "OPTIONS") and route.resource
+    }
+
+
+def described():
+    return {(method.upper(), path) for path, methods in API["paths"].items() for method in methods}
+
+
+def every(part, path=""):
+    """(path, value) of every object within a description."""
+    if isinstance(part, dict):
+        yield path, part
+        for name, member in part.items():
+            yield from every(member, f"{path}/{name}")
+    elif isinstance(part, list):
+        for index, member in enumerate(part):
+            yield from every(member, f"{path}/{index}")
+
+
+def pointed(reference):
+    part = API
+    for name in reference.removeprefix("#/").split("/"):
+        part = part[name.replace("~1", "/").replace("~0", "~")]
+    return part
+
+
+def resolved(part):
+    return pointed(part["$ref"]) if "$ref" in part else part
+
+
+def misfits(schema_part, value):
+    """Why a value is not what a schema of the description says."""
+    validator = Draft202012Validator({**schema_part, "components": API["components"]})
+    return [f"{error.json_path}: {error.message}" for error in validator.iter_errors(value)]
+
+
+def operations():
+    return [operation for methods in API["paths"].values() for operation in methods.values()]
+
+
+def test_every_route_is_described():
+    assert routes() - described() == set()
+
+
+def test_everything_described_is_a_route():
+    assert described() - routes() == set()
+
+
+def test_every_body_has_its_schema_and_an_example():
+    bodies = {operation.body for operation in OPERATIONS if operation.body}
+    assert bodies - schema.ALL.keys() == set(), "schema files that are missing"
+    assert bodies == schema.EXAMPLES.keys(), "bodies without an example, or the other way round"
+
+
+def test_no_operation_stands_twice():
+    places = [(operation.method, operation.path) for operation in OPERATIONS]
+    names = [operation["operationId"] for operation in operations()]
+    assert len(set(places)) == len(places)
+    assert len(set(names)) == len(names)
+
+
+def test_every_reference_leads_somewhere():
+    references = {part["$ref"] for _, part in every(API) if isinstance(part.get("$ref"), str)}
+    assert references
+    for reference in references:
+        assert reference.startswith("#/"), reference
+        assert isinstance(pointed(reference), dict), reference
+
+
+def test_every_component_is_a_schema():
+    for name, component in API["components"]["schemas"].items():
+        Draft202012Validator.check_schema(component)
+        assert "$id" not in component, name
+
+
+def test_each_operation_is_well_formed():
+    for path, methods in API["paths"].items():
+        named = set(re.findall(r"{(\w+)}", path))
+        for method, operation in methods.items():
+            parameters = [resolved(parameter) for parameter in operation.get("parameters", [])]
+            assert {each["name"] for each in parameters if each["in"] == "path"} == named, path
+            assert len({(each["name"], each["in"]) for each in parameters}) == len(parameters), path
+            assert operation["summary"] and operation["tags"], path
+            assert any(status.startswith("2") for status in operation["responses"]), path
+            assert all(resolved(response)["description"] for response in operation["responses"].values()), path
+            schemes = {name for names in operation["security"] for name in names}
+            assert schemes <= API["components"]["securitySchemes"].keys()
+            assert bool(schemes) == (path not in OPEN), path
+
+
+@pytest.mark.parametrize("operation", operations(), ids=lambda operation: operation["operationId"])
+def test_examples_pass_their_schemas(operation):
+    contents = [operation.get("requestBody", {}), *map(resolved, operation["responses"].values())]
+    for content in contents:
+        for media in content.get("content", {}).values():
+            examples = [example["value"] for example in media.get("examples", {}).values()]
+            for example in [*examples, *([media["example"]] if "example" in media else [])]:
+                assert misfits(media["schema"], example) == []
+
+
+def test_the_examples_of_records_pass_their_schemas():
+    for name, component in API["components"]["schemas"].items():
+        for example in component.get("examples", ()):
+            assert misfits(component, example) == [], name
+
+
+@pytest.mark.parametrize("module", [module for module in HANDLERS if hasattr(module, "SORTS")])
+def test_lists_take_the_parameters_that_are_described(module):
+    for path in (route.path for route in module.routes if API["paths"][route.path].get("get", {}).get("parameters")):
+        described_ones = API["paths"][path]["get"]["parameters"]
+        parameters = {each["name"]: resolved(each["schema"]) for each in described_ones if "name" in each}
+        if "page" not in parameters:
+            continue
+        assert parameters.keys() - {"sort"} == {*PAGE, *module.FILTERS}, path
+        assert set(parameters.get("sort", {"enum": ["-id"]})["enum"]) == set(module.SORTS), path
+        for name in {"status", "type"} & parameters.keys():
+            assert all(module.FILTERS[name](value) == value for value in parameters[name]["enum"])
+
+
+def test_pages_have_the_limits_that_are_described():
+    assert QUERY["page"][2]["maximum"] == paging.MAX_PAGE
+    assert QUERY["per_page"][2]["maximum"] == paging.MAX_PER_PAGE
+
+
+def test_messages_are_those_of_the_service():
+    assert operations_table.STILL_SUBMITTING == STILL_SUBMITTING
+
+
+async def call(api, method, path, template, **request):
+    """The answer to a real request, held against what is described for it: (status, body)."""
+    async with api.request(method, path, **request) as response:
+        status, text = response.status, await response.read()
+        operation = API["paths"][template][method.lower()]
+        assert str(status) in operation["responses"], (status, text)
+        declared = resolved(operation["responses"][str(status)])
+        undeclared = {"ETag", "Retry-After", "Content-Disposition", "X-Request-Id"} & response.headers.keys()
+        assert undeclared <= declared["headers"].keys()
+        if "content" not in declared:
+            assert not text
+            return status, None
+        (media_type,) = declared["content"]
+        assert response.content_type == media_type
+        body = json.loads(text)
+        assert misfits(declared["content"][media_type]["schema"], body) == []
+        return status, body
+
+
+def closed(body, name):
+    """Fails for a member of an answer that its schema does not name."""
+    assert set(body) <= set(API["components"]["schemas"][name]["properties"]), name
+
+
+async def test_real_answers_are_as_described(api):
+    invoices, one = "/api/invoices", "/api/invoices/{id}"
+    status, answer = await call(api, "POST", invoices, invoices, json=invoice())
+    assert status == 201
+    id = answer["data"]["id"]
+    assert (await call(api, "POST", invoices, invoices, json=invoice(submitImmediately=True)))[0] == 201
+    too_old = invoice(submitImmediately=True, issueDateTime="2024-01-01T00:00Z")
+    assert (await call(api, "POST", invoices, invoices, json=too_old))[0] == 201
+    status, page = await call(api, "GET", f"{invoices}?status=Draft&per_page=1&sort=code", invoices)
+    closed(page["meta"], "ListMeta")
+    status, answer = await call(api, "GET", f"{invoices}/{id}", one)
+    closed(answer, "Invoice")
+    assert (await call(api, "PUT", f"{invoices}/{id}", one, json={"isReady": True}))[0] == 200
+    assert (await call(api, "POST", f"{invoices}/{id}/submit-to-portal", f"{one}/submit-to-portal", json={}))[0] == 200
+    status, found = await call(api, "GET", f"{invoices}/{id}/submitted-documents", f"{one}/submitted-documents")
+    closed(found[0], "SubmittedDocument")
+    status, export = await call(api, "GET", f"{invoices}/{id}/export", f"{one}/export")
+    closed(export, "InvoiceExport")
+    assert (await call(api, "GET", f"{invoices}/export-all", f"{invoices}/export-all"))[0] == 200
+
+
+async def test_real_answers_on_notes_are_as_described(api):
+    id = await valid_invoice(api)
+    place, one = f"/api/invoices/{id}/adjustment-note", "/api/adjustment-notes/{id}"
+    status, answer = await call(api, "POST", place, "/api/invoices/{id}/adjustment-note", json=note())
+    assert status == 201
+    path = f"/api/adjustment-notes/{answer['data']['id']}"
+    closed((await call(api, "GET", path, one))[1], "AdjustmentNote")
+    closed((await call(api, "GET", f"{path}/export", f"{one}/export"))[1], "AdjustmentNoteExport")
+    assert (await call(api, "GET", "/api/adjustment-notes", "/api/adjustment-notes"))[0] == 200
+    assert (await call(api, "POST", f"{path}/submit-to-portal", f"{one}/submit-to-portal"))[0] == 200
+    assert (await call(api, "DELETE", path, one))[0] == 403
+
+
+async def test_real_refusals_are_as_described(api):
+    invoices, one = "/api/invoices", "/api/invoices/{id}"
+    taken = invoice(issueDateTime="2024-01-01T00:00:00Z")
+    id = await created(api, **taken)
+    cases = (
+        (400, "POST", f"{invoices}/{id}/submit-to-portal", f"{one}/submit-to-portal", {"json": {}}),
+        (400, "POST", invoices, invoices, {"data": b"{", "headers": {"Content-Type": "application/json"}}),
+        (401, "GET", invoices, invoices, {"headers": {"X-API-Key": "wrong"}}),
+        (403, "POST", f"{invoices}/{id}/cancel-latest-invoice-submitted", f"{one}/cancel-latest-invoice-submitted", {}),
+        (403, "POST", f"{invoices}/{id}/adjustment-note", f"{one}/adjustment-note", {"json": note()}),
+        (404, "GET", f"{invoices}/{10**18}", one, {}),
+        (412, "PUT", f"{invoices}/{id}", one, {"json": {}, "headers": {"If-Match": '"another"'}}),
+        (415, "POST", invoices, invoices, {"data": "text"}),
+        (422, "POST", invoices, invoices, {"json": {"type": "INVOICE", "lineItem": []}}),
+        (422, "POST", invoices, invoices, {"json": taken}),
+        (422, "GET", f"{invoices}?page=0", invoices, {}),
+    )
+    for status, method, path, template, request in cases:
+        assert (await call(api, method, path, template, **request))[0] == status, (method, path)
+
+
+async def test_a_record_that_is_known_is_not_sent_again(api):
+    path = f"/api/invoices/{await created(api)}"
+    async with api.get(path) as response:
+        etag = response.headers["ETag"]
+    assert await call(api, "GET", path, "/api/invoices/{id}", headers={"If-None-Match": etag}) == (304, None)
+
+
+async def test_the_description_is_open_and_whole(api):
+    async with api.get("/api/openapi.json", headers={"X-API-Key": ""}) as response:
+        assert response.status == 200
+        assert response.content_type == "application/json"
+        assert await response.json() == API
+
+
+async def test_the_page_is_whole_and_reaches_nothing_outside(api):
+    page = await _text(api, "/api/docs", "text/html")
+    program = await _text(api, "/api/docs/docs.js", "text/javascript")
+    looks = await _text(api, "/api/docs/docs.css", "text/css")
+    reached = set(re.findall(r'(?:src|href)="(/[^"]*)"', page))
+    assert reached == {"/api/docs/docs.css", "/api/docs/docs.js", "/api/openapi.json"}
+    for text in (page, program, looks):
+        assert "//" not in re.sub(r"(?m)^\s*//.*$", "", text)
+    assert not re.search(r"<script(?![^>]*src=)|<style|\son\w+=|\sstyle=", page)
+    assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function", program)
+
+
+async def test_the_page_runs_nothing_inline(api):
+    async with api.get("/api/docs") as response:
+        policy = dict(part.strip().split(" ", 1) for part in response.headers["Content-Security-Policy"].split(";"))
+    assert policy["default-src"] == "'none'"
+    assert policy["script-src"] == policy["style-src"] == policy["connect-src"] == "'self'"
+    assert policy["frame-ancestors"] == policy["base-uri"] == policy["form-action"] == "'none'"
+
+
+def test_an_absent_schema_is_described_as_any_object():
+    without = {name: each for name, each in schema.ALL.items() if name != "cancel"}
+    assert describe(OPERATIONS, without, {})["components"]["schemas"]["Cancel"] == {"type": "object"}
+
+
+def test_two_schemas_of_one_name_are_refused():
+    with pytest.raises(ValueError, match="Invoice"):
+        describe((), {**schema.ALL, "invoice": {"type": "object"}}, {})
+
+
+async def _text(api, path, content_type):
+    async with api.get(path, headers={"X-API-Key": ""}) as response:
+        assert response.status == 200
+        assert response.content_type == content_type
+        assert "Content-Security-Policy" in response.headers
+        return await response.text()
+
