@@ -10,7 +10,7 @@ RUNNING := $(VENV)/bin/python
 STAMP := $(VENV)/installed
 $(shell $(RUNNING) -c '' 2>/dev/null || rm -f $(STAMP))
 
-.PHONY: run demo test clean
+.PHONY: run demo test fuzz clean
 
 run: $(STAMP)
 	@exec $(RUNNING) run.py $(ARGS)
@@ -20,6 +20,10 @@ demo: $(STAMP)
 
 test: $(STAMP)
 	@exec $(RUNNING) -m pytest $(ARGS)
+
+# What the API's description allows, asked of the service: takes minutes, so it stands apart.
+fuzz: $(STAMP)
+	@exec $(RUNNING) -m pytest -o addopts= -q --tb=short tests/test_schemathesis.py $(ARGS)
 
 $(STAMP): requirements.txt
 	@command -v "$(PYTHON)" >/dev/null || \

@@ -42,7 +42,11 @@ def cluster(tmp_path_factory):
         return
     with asyncio.Runner() as runner:
         server = postgres(tmp_path_factory.mktemp("postgres"))
-        yield runner.run(server.__aenter__())
+        url = runner.run(server.__aenter__())
+        # No test of this cluster cuts its power, and most of the time would go into waiting for the disk.
+        runner.run(_administer(url, "alter system set fsync = off"))
+        runner.run(_administer(url, "select pg_reload_conf()"))
+        yield url
         runner.run(server.__aexit__(None, None, None))
 
 

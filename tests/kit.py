@@ -132,6 +132,8 @@ async def valid_invoice(api, **changes):
 
 
 INTEGRATIONS = "/api/integrations/"
+#: What tells of the API itself, to everybody.
+KEYLESS = {"/api/openapi.json", "/api/docs", "/api/docs/docs.js", "/api/docs/docs.css"}
 #: Where the records of a company are, and by what name an answer calls one that is not there.
 PLACES = {
     "/api/invoices": "Invoice",
@@ -207,11 +209,11 @@ async def sale(api):
 async def one_of_each(api):
     """{place: id} of a new record of every resource; the service has to be a generous one."""
     id = await valid_invoice(api)
-    family = {"type": "CONSOLIDATED_INVOICE", "code": next(_codes), "issueDateTime": now()}
+    family = {"type": "CONSOLIDATED_INVOICE", "code": next(_codes), "issueDateTime": now(), "invoiceIds": [await sale(api)]}
     asked = {"invoiceCode": "1", "type": "LOCAL_INDIVIDUAL", "name": "Aminah binti Salleh"}
     made = {
         "/api/adjustment-notes": await posted(api, f"/api/invoices/{id}/adjustment-note", **note()),
-        "/api/consolidated-invoices": await posted(api, "/api/consolidated-invoices", **family, invoiceIds=[await sale(api)]),
+        "/api/consolidated-invoices": await posted(api, "/api/consolidated-invoices", **family),
         "/api/einvoice-requests": await posted(api, "/api/einvoice-requests", **asked),
         "/api/webhooks": await posted(api, "/api/webhooks", url="http://127.0.0.1:9/"),
     }
