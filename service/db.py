@@ -38,7 +38,8 @@ _BEGIN_PAGE = _BEGIN_READ + "; set local plan_cache_mode = force_generic_plan"
 _BEGIN_SEARCH = _BEGIN_READ + "; set local plan_cache_mode = force_custom_plan"
 
 #: What passes: PostgreSQL is away, restarting, or has no connection free. Work goes on when it is back.
-PASSING = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, Unavailable)
+#: The library calls a connection that is cut in the middle of an answer an internal error of its own.
+PASSING = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, Unavailable)
 
 log = logging.getLogger(__name__)
 

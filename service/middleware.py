@@ -161,7 +161,7 @@ def _refusal(error):
 def _passes(error):
     if isinstance(error, asyncpg.PostgresError):
         return (error.sqlstate or "").startswith(PASSING)
-    return isinstance(error, (asyncpg.InterfaceError, OSError, TimeoutError))
+    return isinstance(error, (asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, TimeoutError))
 
 
 def _safe(error):

@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 import aiohttp
-import asyncpg
 
-from service.errors import ApiError
+from service.db import PASSING
 from service.statements import sql
 from service.webhooks import address, signature
 
@@ -105,7 +104,7 @@ class Courier:
             self._wake.clear()
             try:
                 await self._claim()
-            except (ApiError, asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as fault:
+            except PASSING as fault:
                 log.warning("webhooks: %s", fault)
             await self._sleep()
 
