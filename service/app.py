@@ -138,7 +138,7 @@ async def _pause(desk, operation):
 
 
 async def _worker(app):
-    app[wire.WORKER] = worker = Worker(app[wire.DESK])
+    worker = Worker(app[wire.DESK])
     async with _running(worker.run()):
         yield
         await worker.stop()

@@ -1,7 +1,6 @@
 """What can be set from outside: environment variables, read once, all faults reported at once."""
 
 import os
-import secrets
 from dataclasses import dataclass, fields
 from datetime import timedelta
 from decimal import Decimal, InvalidOperation
@@ -198,11 +197,6 @@ def _missing_portal(values):
         for field in PORTAL_TOGETHER
         if field in values and not values[field]
     ]
-
-
-def new_secret():
-    """A random text for a password that no person types."""
-    return secrets.token_urlsafe(24)
 
 
 assert [field.name for field in fields(Config)] == list(VARIABLES)

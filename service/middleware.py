@@ -11,6 +11,7 @@ import asyncpg
 from aiohttp import web
 
 from service import wire
+from service.db import PASSING
 from service.errors import (
     CONSTRAINTS,
     ApiError,
@@ -31,7 +32,7 @@ INTEGRATIONS = "/api/integrations"
 SAYING_SUCCESS = "/api/validation/"
 INTERNAL = "Internal server error"
 #: SQLSTATE classes and codes of what passes: lost connections, no room, shutting down, cut off, deadlocked.
-PASSING = ("08", "53", "57", "40", "55P03", "25006")
+PASSING_STATES = ("08", "53", "57", "40", "55P03", "25006")
 _SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
 
 log = logging.getLogger("service.requests")
@@ -160,8 +161,8 @@ def _refusal(error):
 
 def _passes(error):
     if isinstance(error, asyncpg.PostgresError):
-        return (error.sqlstate or "").startswith(PASSING)
-    return isinstance(error, (asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, TimeoutError))
+        return (error.sqlstate or "").startswith(PASSING_STATES)
+    return isinstance(error, PASSING)
 
 
 def _safe(error):

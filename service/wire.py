@@ -19,7 +19,6 @@ LIMITER = web.AppKey("limiter", object)
 QUOTA = web.AppKey("quota", object)
 DESK = web.AppKey("desk", object)
 TINS = web.AppKey("tins", object)
-WORKER = web.AppKey("worker", object)
 
 MAX_DEPTH = 32
 MAX_DIGITS = 40  # of a number written out; a longer one is not money
