@@ -105,7 +105,9 @@ async def _lists(service, load, sizes):
         for name, path in (
             ("page 1", "/api/invoices"),
             ("the last page", f"/api/invoices?page={size // 10}"),
-            ("page 1 of one status", "/api/invoices?status=Draft"),
+            ("page 1 of a rare status", "/api/invoices?status=Invalid"),
+            ("page 1 of one day", "/api/invoices?issued_from=2026-03-01T00:00:00Z&issued_to=2026-03-02T00:00:00Z"),
+            ("page 1 of nearly all, by status", "/api/invoices?status=Draft"),
         ):
             await load.run(f"{size:,} invoices, {name}", company, itertools.repeat(("GET", path, None)))
     table("Lists of a company", COLUMNS, load.rows)

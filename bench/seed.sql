@@ -1,10 +1,10 @@
 -- Invoices that nobody sent, for benchmarks.
 
 -- name: invoices_seed :exec
--- Drafts of the codes :first to :last, of five lines each, as a year's business would leave them.
+-- Codes :first to :last, of five lines each, over a year; one of a thousand Invalid, the rest Drafts.
 with stored as (
   insert into invoices (company_id, code, code_year, type, issue_date, buyer, line_items,
-         net_amount, excluding_tax, including_tax, payable_amount)
+         net_amount, excluding_tax, including_tax, payable_amount, status)
   select :company_id::bigint, code, 2026, 'INVOICE', timestamptz '2026-01-01 01:00Z' + code % 365 * interval '1 day',
          jsonb_build_object(
            'type', 'LOCAL_INDIVIDUAL', 'name', 'Buyer ' || code,
@@ -19,7 +19,7 @@ with stored as (
                      'taxType', '02', 'taxRate', jsonb_build_object('percentage', 8))),
                    'originCountry', 'MYS'))
             from generate_series(1, 5) line),
-         485.00, 485.00, 523.80, 523.80
+         485.00, 485.00, 523.80, 523.80, case code % 1000 when 0 then 'Invalid' else 'Draft' end
     from generate_series(:first::bigint, :last::bigint) code
   returning id
 )
