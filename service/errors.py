@@ -66,6 +66,12 @@ class Invalid(ApiError):
         super().__init__(message or _summary(errors), errors=errors)
 
 
+class KeyReused(ApiError):
+    """An Idempotency-Key that came before with another body: a 422 on every surface, which Invalid is not."""
+
+    status = 422
+
+
 class TooManyRequests(ApiError):
     status = 429
 

@@ -2,12 +2,14 @@
 
 import hashlib
 import random
+from dataclasses import dataclass
 from datetime import timedelta
 
 from aiohttp import web
 
 from service import wire
-from service.errors import BadRequest, Conflict, Invalid, fault
+from service.db import Database
+from service.errors import BadRequest, Conflict, KeyReused, fault
 from service.intake import read_raw
 from service.middleware import render
 from service.statements import sql
@@ -19,20 +21,59 @@ SWEEP_ONE_IN = 100  # keyed requests, so that old answers go without a task of t
 #: Answers that say nothing of the effect: a repetition is the first again.
 NOT_KEPT = {401, 408, 409, 413, 415, 429}
 
-KEPT_UNDER = web.RequestKey("idempotency", dict)
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Where the answers to owners of one kind are kept: behind which wall, and by which statements."""
+
+    owner: web.RequestKey  # under which a request has the owner's id
+    column: str
+    wall: object
+    claim: object
+    get: object
+    keep: object
+    drop: object
+    sweep: object
+
+
+MEMORIES = (
+    Memory(
+        wire.COMPANY,
+        "company_id",
+        Database.company,
+        sql.idempotency_claim,
+        sql.idempotency_get,
+        sql.idempotency_keep,
+        sql.idempotency_drop,
+        sql.idempotency_sweep,
+    ),
+    Memory(
+        wire.ACCOUNT,
+        "account_id",
+        Database.account,
+        sql.integration_idempotency_claim,
+        sql.integration_idempotency_get,
+        sql.integration_idempotency_keep,
+        sql.integration_idempotency_drop,
+        sql.integration_idempotency_sweep,
+    ),
+)
+
+MEMORY = web.RequestKey("memory", Memory)
+KEPT_UNDER = web.RequestKey("kept_under", dict)
 SECRET_OUT = web.RequestKey("secret_out", bool)  # what was kept is the final answer but for what is shown once
 
 
 @web.middleware
 async def idempotent(request, handler):
-    """Answers a repetition from memory. Raises Invalid for the key with another body, Conflict while the first runs."""
-    text = request.headers.get(HEADER)
-    if text is None or request.method != "POST" or wire.COMPANY not in request:
+    """Answers a repetition from memory. Raises KeyReused for the key with another body, Conflict while the first runs."""
+    text, memory = request.headers.get(HEADER), _memory(request)
+    if text is None or request.method != "POST" or memory is None:
         return await handler(request)
-    under = await _under(request, text)
-    if (replayed := await _claim(request, under)) is not None:
+    under = _under(request, memory, text)
+    if (replayed := await _claim(request, memory, under)) is not None:
         return replayed
-    request[KEPT_UNDER] = {name: under[name] for name in ("company_id", "route", "key")}
+    request[MEMORY], request[KEPT_UNDER] = memory, under
     try:
         response = await handler(request)
     except ConnectionResetError:
@@ -46,7 +87,7 @@ async def idempotent(request, handler):
 async def keep(request, conn, response):
     """Keeps an answer in the transaction of the effect; the middleware replaces it when a later one is final."""
     if KEPT_UNDER in request:
-        await sql.idempotency_keep(conn, **request[KEPT_UNDER], status=response.status, answer=response.text)
+        await request[MEMORY].keep(conn, **request[KEPT_UNDER], status=response.status, answer=response.text)
 
 
 async def keep_without(request, conn, response, *shown_once):
@@ -57,31 +98,38 @@ async def keep_without(request, conn, response, *shown_once):
     request[SECRET_OUT] = True
 
 
-async def _under(request, text):
+def _memory(request):
+    """The memory for whom the key belongs to; None for nobody, and where there is no route that could have an effect."""
+    if request.match_info.http_exception is not None:
+        return None
+    return next((memory for memory in MEMORIES if memory.owner in request), None)
+
+
+def _behind_wall(request, memory):
+    """A transaction that sees what is kept for the owner."""
+    return memory.wall(request.app[wire.DATABASE], request[memory.owner])
+
+
+def _under(request, memory, text):
     if not 0 < len(text) <= LONGEST_KEY or not text.isprintable():
         raise BadRequest(f"{HEADER} must be 1 to {LONGEST_KEY} printable characters.")
-    return {
-        "company_id": request[wire.COMPANY],
-        "route": f"{request.method} {request.path}",
-        "key": text,
-        "body_sha256": hashlib.sha256(await read_raw(request)).digest(),
-    }
+    return {memory.column: request[memory.owner], "route": f"{request.method} {request.path}", "key": text}
 
 
-async def _claim(request, under):
+async def _claim(request, memory, under):
     """None when this request is the first, else the response of the first."""
-    async with request.app[wire.DATABASE].company(under["company_id"]) as conn:
+    body_sha256 = hashlib.sha256(await read_raw(request)).digest()
+    async with _behind_wall(request, memory) as conn:
         if random.randrange(SWEEP_ONE_IN) == 0:
-            await sql.idempotency_sweep(conn, company_id=under["company_id"])
-        if await sql.idempotency_claim(conn, **under, lease=LEASE):
+            await memory.sweep(conn, **{memory.column: request[memory.owner]})
+        if await memory.claim(conn, **under, body_sha256=body_sha256, lease=LEASE):
             return None
-        first = await sql.idempotency_get(
-            conn, company_id=under["company_id"], route=under["route"], key=under["key"]
-        )
+        first = await memory.get(conn, **under)
     if first is None:
         raise Conflict("The request was under way when this one came, please try again.")
-    if first["body_sha256"] != under["body_sha256"]:
-        raise Invalid([fault(HEADER, "reused", f"{HEADER} was used with another body.")])
+    if first["body_sha256"] != body_sha256:
+        wording = f"{HEADER} was used with another body."
+        raise KeyReused(wording, errors=[fault(HEADER, "reused", wording)])
     if first["status"] is None:
         raise Conflict(f"A request with this {HEADER} is still running.")
     return wire.passed(first["answer"], first["status"], {"Idempotent-Replayed": "true"})
@@ -91,8 +139,9 @@ async def _settle(request, response):
     """Keeps the final answer, or lets the key go where it is not one to repeat."""
     if SECRET_OUT in request and response.status < 400:
         return
-    async with request.app[wire.DATABASE].company(request[wire.COMPANY]) as conn:
+    memory = request[MEMORY]
+    async with _behind_wall(request, memory) as conn:
         if response.status >= 500 or response.status in NOT_KEPT:
-            await sql.idempotency_drop(conn, **request[KEPT_UNDER])
+            await memory.drop(conn, **request[KEPT_UNDER])
         else:
             await keep(request, conn, response)

@@ -125,7 +125,8 @@ def render(error, request):
         return _shaped(request, 500, {"message": INTERNAL})
     if refusal is not error:
         log.warning("request_id=%s %s: %s", request[wire.REQUEST_ID], type(error).__name__, _safe(error))
-    return _shaped(request, refusal.status, refusal.body, refusal.headers)
+    misfit = isinstance(refusal, Invalid) and _on_integrations(request)
+    return _shaped(request, 400 if misfit else refusal.status, refusal.body, refusal.headers)
 
 
 def _shaped(request, status, body, headers=None):
@@ -141,7 +142,6 @@ def _for_integrations(status, details, headers):
     message = details.pop("message")
     if status == 401:
         return wire.answer({"error": message}, 401, headers)
-    status = 400 if status == 422 else status
     return wire.answer({"error": HTTPStatus(status).phrase, "message": message, "details": details}, status, headers)
 
 

@@ -86,8 +86,8 @@ MISFIT_QUERY = [("per_page", "range", "per_page must be a whole number from 1 to
 KEYED = (
     Refusal(400, "", "Idempotency-Key must be 1 to 255 printable characters."),
     Refusal(409, "", "A request with this Idempotency-Key is still running."),
-    Refusal(422, "Faults", [("Idempotency-Key", "reused", "Idempotency-Key was used with another body.")]),
 )
+REUSED = [("Idempotency-Key", "reused", "Idempotency-Key was used with another body.")]
 NO_HTTP = Refusal(400, "Message", "The request is not one that HTTP allows, or its head is too large.")
 STALE = Refusal(412, "", "The record has changed since it was read.")
 
@@ -245,14 +245,10 @@ def _header_references(operation):
     return [{"$ref": f"#/components/parameters/{name}"} for name, takes in TAKES_HEADER.items() if takes(operation)]
 
 
-def _of_company(operation):
-    return operation.surface in (COMPANY, VALIDATION)
-
-
 #: header -> whether an operation takes it.
 TAKES_HEADER = {
-    "Idempotency-Key": lambda operation: operation.method == "POST" and _of_company(operation),
-    "If-Match": lambda operation: operation.method in ("PUT", "DELETE") and _of_company(operation),
+    "Idempotency-Key": lambda operation: operation.method == "POST",
+    "If-Match": lambda operation: operation.method in ("PUT", "DELETE"),
     "If-None-Match": lambda operation: operation.one,
 }
 
@@ -271,7 +267,7 @@ def _request_body(stem, schemas, examples):
 def _responses(operation, surface, components):
     responses = {str(operation.status): _success(operation, surface, components)}
     if operation.one:
-        responses["304"] = {"description": "Not changed.", "headers": _headers("X-Request-Id", "ETag")}
+        responses["304"] = {"description": "Not changed.", "headers": _headers("X-Request-Id", *surface.headers, "ETag")}
     by_status = {}
     for refusal in _refusals(operation, surface):
         by_status.setdefault(refusal.status, []).append(refusal)
@@ -307,6 +303,7 @@ def _refusals(operation, surface):
         yield Refusal(surface.misfit, surface.fault, MISFIT_QUERY)
     if keyed:
         yield from KEYED
+        yield Refusal(422, surface.fault, REUSED)
     if TAKES_HEADER["If-Match"](operation):
         yield STALE
     if any(takes(operation) for takes in TAKES_HEADER.values()):

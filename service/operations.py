@@ -407,13 +407,13 @@ INTEGRATIONS = (
     _integration(
         "POST", "users", "Create a user", "IntegrationUser", status=201, body="integration_user_create", refusals=_EMAIL_TAKEN
     ),
-    _integration("GET", "users/{id}", "Get a user", "IntegrationUser", "User"),
+    _integration("GET", "users/{id}", "Get a user", "IntegrationUser", "User", one=True),
     _integration(
         "PUT", "users/{id}", "Update a user", "IntegrationUser", "User", body="integration_user_update", refusals=_EMAIL_TAKEN
     ),
     _integration("GET", "users/{id}/organizations", "List the organizations of a user", "IntegrationMemberships", "User"),
     _integration("GET", "organizations", "List organizations", "IntegrationOrganizationList", query=("query", *PAGE)),
-    _integration("GET", "organizations/{id}", "Get an organization", "IntegrationOrganization", "Organization"),
+    _integration("GET", "organizations/{id}", "Get an organization", "IntegrationOrganization", "Organization", one=True),
     _integration(
         "PUT", "organizations/{id}", "Update an organization", "IntegrationOrganization", "Organization",
         body="integration_organization_update", refusals=_EMAIL_TAKEN,

@@ -1,4 +1,4 @@
-"""The integration surface: accounts apart, its keys, its quota, users and organizations, and every refusal's shape."""
+"""The integration surface: accounts apart, its keys, its quota, its records, what is repeated, every refusal's shape."""
 
 import asyncio
 import json
@@ -32,6 +32,7 @@ ACCOUNT_TABLES = (
     "organizations",
     "organization_members",
     "organization_companies",
+    "integration_idempotency_keys",
 )
 
 
@@ -99,6 +100,12 @@ async def refused(client, method, path, status, **options):
     assert list(body) == ["error", "message", "details"], body
     assert body["error"] and body["message"] and isinstance(body["details"], dict)
     return body["details"]
+
+
+async def post(client, key, path=USERS, **body):
+    """(status, body, Idempotent-Replayed) of an answer to a request with a key."""
+    async with client.post(path, json=body, headers={"Idempotency-Key": key}) as response:
+        return response.status, await response.json(), response.headers.get("Idempotent-Replayed")
 
 
 async def made_user(client, **changes):
@@ -348,6 +355,163 @@ async def test_the_organizations_of_a_user(portal, organize, account):
     assert await ask(portal, "GET", f"{USERS}/{lonely}/organizations") == (200, nothing)
 
 
+async def test_a_repeated_creation_gets_the_first_answer_and_makes_one_user(portal):
+    first = await post(portal, "a", **user())
+    assert first[0] == 201 and first[2] is None
+    await ask(portal, "PUT", f"{USERS}/{first[1]['id']}", json={"name": "Nurul Aini"})
+    assert await post(portal, "a", **user()) == (*first[:2], "true")
+    assert (await ask(portal, "GET", USERS))[1]["meta"]["total"] == 1
+
+
+async def test_a_repetition_counts_against_the_quota_and_shows_it(open_portal, account):
+    portal = await open_portal(account, INTEGRATION_REQUESTS_PER_MINUTE="2")
+    for left in "10":
+        async with portal.post(USERS, json=user(), headers={"Idempotency-Key": "a"}) as response:
+            assert (response.status, response.headers["X-RateLimit-Remaining"]) == (201, left)
+    assert (await post(portal, "a", **user()))[0] == 429
+
+
+async def test_the_key_with_another_body_is_a_422_of_the_surfaces_shape(portal):
+    await post(portal, "a", **user())
+    headers = {"Idempotency-Key": "a"}
+    details = await refused(portal, "POST", USERS, 422, json=user(email="siti@example.com"), headers=headers)
+    assert [(fault["path"], fault["rule"]) for fault in details["errors"]] == [("Idempotency-Key", "reused")]
+    assert (await ask(portal, "GET", USERS))[1]["meta"]["total"] == 1
+
+
+@pytest.mark.parametrize("key", ["x" * 256, "tab\tin"])
+async def test_a_key_that_is_none_is_a_400_of_the_surfaces_shape(portal, key):
+    await refused(portal, "POST", USERS, 400, json=user(), headers={"Idempotency-Key": key})
+
+
+async def test_fifty_repetitions_at_once_make_one_user(portal, owner):
+    """Without the index that would keep a second one out."""
+    await owner.execute("drop index integration_users_email_once")
+    answers = await asyncio.gather(*[post(portal, "a", **user()) for _ in range(50)])
+    assert {status for status, *_ in answers} <= {201, 409} and 201 in {status for status, *_ in answers}
+    assert len({body["id"] for status, body, _ in answers if status == 201}) == 1
+    assert await owner.fetchval("select count(*) from integration_users") == 1
+
+
+async def test_a_repetition_while_the_first_is_running_is_a_409_of_the_surfaces_shape(portal, owner):
+    async with owner.transaction():
+        await owner.execute("lock table integration_users")
+        first = asyncio.create_task(post(portal, "a", **user()))
+        await until(lambda: owner.fetchval("select true from integration_idempotency_keys"))
+        assert await refused(portal, "POST", USERS, 409, json=user(), headers={"Idempotency-Key": "a"}) == {}
+    status, body, replayed = await first
+    assert (status, replayed) == (201, None)
+    assert await post(portal, "a", **user()) == (201, body, "true")
+
+
+async def test_two_accounts_with_one_key_do_not_see_each_others_answers(portal, open_portal, rival):
+    stranger = await open_portal(rival)
+    first = await post(portal, "a", **user())
+    other = await post(stranger, "a", **user())
+    assert (other[0], other[2]) == (201, None) and other[1]["id"] != first[1]["id"]
+    assert (await post(stranger, "b", **user(email="siti@example.com")))[0] == 201
+    assert (await post(portal, "b", **user(name="Siti", email="siti@example.com")))[::2] == (201, None)
+    assert await post(portal, "a", **user()) == (*first[:2], "true")
+    assert await post(stranger, "a", **user()) == (*other[:2], "true")
+
+
+async def test_a_bad_body_is_repeated_and_what_passes_is_not(portal, owner):
+    status, first, _ = await post(portal, "a", **user(role="king"))
+    assert status == 400
+    assert await post(portal, "a", **user(role="king")) == (400, first, "true")
+    id = await made_user(portal)
+    assert (await post(portal, "b", **user()))[0] == 409
+    await ask(portal, "PUT", f"{USERS}/{id}", json={"email": "siti@example.com"})
+    assert (await post(portal, "b", **user()))[::2] == (201, None)
+
+
+async def test_where_there_is_no_route_nothing_is_kept(portal, owner):
+    for path, status in (("/api/integrations/nothing", 404), (f"{USERS}/{NO_USER}", 405)):
+        assert [(await post(portal, "a", path))[::2] for _ in range(2)] == [(status, None)] * 2
+    assert await owner.fetchval("select count(*) from integration_idempotency_keys") == 0
+
+
+async def test_after_72_hours_the_key_is_free(portal, owner):
+    await post(portal, "a", **user())
+    age = "update integration_idempotency_keys set created_at = clock_timestamp() - interval '72 hours'"
+    await owner.execute(f"{age} + interval '1 minute'")
+    assert (await post(portal, "a", **user(email="siti@example.com")))[0] == 422
+    await owner.execute(age)
+    assert (await post(portal, "a", **user(email="siti@example.com")))[::2] == (201, None)
+
+
+#: An answer is written with its effect, then once more when it is final. This fails the one or the other.
+FAILING_KEEP = """
+    create function fail() returns trigger language plpgsql as $$ begin raise 'no'; end $$;
+    create trigger failing before update on integration_idempotency_keys
+       for each row when ({}) execute function fail();
+"""
+
+
+async def test_an_effect_whose_answer_cannot_be_kept_does_not_happen(portal, owner):
+    await owner.execute(FAILING_KEEP.format("old.status is null"))
+    assert (await post(portal, "a", **user()))[0] == 500
+    assert await owner.fetchval("select count(*) from integration_users") == 0
+
+
+async def test_an_answer_is_kept_with_its_effect_whatever_becomes_of_the_request(portal, owner):
+    await owner.execute(FAILING_KEEP.format("old.status is not null"))
+    assert (await post(portal, "a", **user()))[0] == 500
+    status, body, replayed = await post(portal, "a", **user())
+    assert (status, replayed) == (201, "true")
+    assert await ask(portal, "GET", f"{USERS}/{body['id']}") == (200, body)
+
+
+@pytest.fixture
+async def records(portal, organize, account):
+    """Each kind of record that can be changed, and two changes to it: (path, change, another)."""
+    users, organizations = f"{USERS}/{await made_user(portal)}", f"{ORGANIZATIONS}/{await organize(account)}"
+    members = {"members": [{"userId": users.rpartition("/")[2]}]}
+    return (users, {"name": "Siti"}, {"email": "siti@example.com"}), (organizations, {"phone": "1"}, members)
+
+
+async def etag_of(client, path):
+    async with client.get(path) as response:
+        assert response.status == 200
+        return response.headers["ETag"]
+
+
+async def test_a_record_that_is_known_is_not_sent_again(portal, records):
+    for path, *changes in records:
+        for change in changes:
+            etag = await etag_of(portal, path)
+            async with portal.get(path, headers={"If-None-Match": etag}) as response:
+                assert response.status == 304 and response.headers["ETag"] == etag and not await response.read()
+                assert set(QUOTA_HEADERS) <= set(response.headers)
+            assert (await ask(portal, "PUT", path, json=change))[0] == 200
+            async with portal.get(path, headers={"If-None-Match": etag}) as response:
+                assert response.status == 200 and response.headers["ETag"] != etag
+
+
+async def test_a_change_to_what_has_changed_is_a_412_and_changes_nothing(portal, records):
+    for path, change, another in records:
+        etag = await etag_of(portal, path)
+        assert (await ask(portal, "PUT", path, json=change, headers={"If-Match": etag}))[0] == 200
+        before = await ask(portal, "GET", path)
+        assert await refused(portal, "PUT", path, 412, json=another, headers={"If-Match": etag}) == {}
+        assert await ask(portal, "GET", path) == before
+        headers = {"If-Match": f'"other", {await etag_of(portal, path)}'}
+        assert (await ask(portal, "PUT", path, json=another, headers=headers))[0] == 200
+        assert (await ask(portal, "PUT", path, json=another, headers={"If-Match": "*"}))[0] == 200
+
+
+async def test_of_ten_changes_at_once_to_what_was_read_one_happens(portal, records):
+    for path, change, _ in records:
+        headers = {"If-Match": await etag_of(portal, path)}
+        answers = await asyncio.gather(*[ask(portal, "PUT", path, json=change, headers=headers) for _ in range(10)])
+        assert sorted(status for status, _ in answers) == [200] + [412] * 9
+
+
+async def test_a_change_to_what_is_not_there_is_a_404_whatever_was_read(portal):
+    for path in (f"{USERS}/{NO_USER}", f"{ORGANIZATIONS}/{NO_ORGANIZATION}"):
+        await refused(portal, "PUT", path, 404, json={"name": "Siti"}, headers={"If-Match": "*"})
+
+
 async def test_unknown_malformed_and_foreign_ids_are_one_404(portal, open_portal, organize, rival):
     stranger = await open_portal(rival)
     ids = {
@@ -472,7 +636,8 @@ async def filled(portal, open_portal, organize, account, rival, company):
     """Both accounts with a user, an organization, its member and its company: {account id: (user, organization)}."""
     made = {}
     for owned, client in ((account, portal), (rival, await open_portal(rival))):
-        user_id, id = await made_user(client), await organize(owned, companies=[company.id])
+        _, body, _ = await post(client, "first", **user())
+        user_id, id = body["id"], await organize(owned, companies=[company.id])
         assert (await ask(client, "PUT", f"{ORGANIZATIONS}/{id}", json={"members": [{"userId": user_id}]}))[0] == 200
         made[owned.id] = user_id, id
     return made

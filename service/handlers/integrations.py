@@ -6,7 +6,8 @@ from aiohttp import web
 
 from service import paging, schema, wire
 from service.errors import Invalid, fault
-from service.intake import found, read_body, text_id
+from service.idempotency import keep
+from service.intake import found, read_body, refuse_stale, text_id
 from service.keys import random_text
 from service.statements import sql
 
@@ -36,7 +37,7 @@ async def list_users(request):
 async def get_user(request):
     account, id = request[wire.ACCOUNT], text_id(request, USER, USER_ID)
     async with request.app[wire.DATABASE].reading_account(account) as conn:
-        return wire.passed(found(await sql.integration_user_get(conn, account_id=account, id=id), USER))
+        return wire.record(request, found(await sql.integration_user_get(conn, account_id=account, id=id), USER))
 
 
 @routes.post("/api/integrations/users")
@@ -46,7 +47,9 @@ async def create_user(request):
     account, id = request[wire.ACCOUNT], new_user_id()
     async with request.app[wire.DATABASE].account(account) as conn:
         await sql.integration_user_insert(conn, account_id=account, id=id, **body)
-        return wire.passed(await sql.integration_user_get(conn, account_id=account, id=id), 201)
+        answer = wire.passed(await sql.integration_user_get(conn, account_id=account, id=id), 201)
+        await keep(request, conn, answer)
+    return answer
 
 
 @routes.put("/api/integrations/users/{id}")
@@ -56,7 +59,9 @@ async def update_user(request):
     account, id = request[wire.ACCOUNT], text_id(request, USER, USER_ID)
     changes = {"name": body.get("name"), "email": body.get("email")}
     async with request.app[wire.DATABASE].account(account) as conn:
-        found(await sql.integration_user_update(conn, account_id=account, id=id, **changes), USER)
+        found(await sql.integration_user_lock(conn, account_id=account, id=id), USER)
+        await refuse_stale(request, conn, sql.integration_user_get, account_id=account, id=id)
+        await sql.integration_user_update(conn, account_id=account, id=id, **changes)
         return wire.passed(await sql.integration_user_get(conn, account_id=account, id=id))
 
 
@@ -79,7 +84,7 @@ async def list_organizations(request):
 async def get_organization(request):
     account, id = request[wire.ACCOUNT], text_id(request, ORGANIZATION, ORGANIZATION_ID)
     async with request.app[wire.DATABASE].reading_account(account) as conn:
-        return wire.passed(found(await sql.organization_get(conn, account_id=account, id=id), ORGANIZATION))
+        return wire.record(request, found(await sql.organization_get(conn, account_id=account, id=id), ORGANIZATION))
 
 
 @routes.put("/api/integrations/organizations/{id}")
@@ -91,7 +96,9 @@ async def update_organization(request):
     body, text = await read_body(request, "integration_organization_update")
     account, id = request[wire.ACCOUNT], text_id(request, ORGANIZATION, ORGANIZATION_ID)
     async with request.app[wire.DATABASE].account(account) as conn:
-        found(await sql.organization_update(conn, account_id=account, id=id, body=text), ORGANIZATION)
+        found(await sql.organization_lock(conn, account_id=account, id=id), ORGANIZATION)
+        await refuse_stale(request, conn, sql.organization_get, account_id=account, id=id)
+        await sql.organization_update(conn, account_id=account, id=id, body=text)
         if "members" in body:
             await _replace_members(conn, account, id, body["members"])
         return wire.passed(await sql.organization_get(conn, account_id=account, id=id))

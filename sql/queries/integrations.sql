@@ -79,6 +79,11 @@ select (select count(*) from found) as total,
           from page
           join integration_user_records r on r.account_id = :account_id and r.id = page.id) as data;
 
+-- name: integration_user_lock :value
+-- True, once the user is locked for a change. Look at the record in a later statement: only then is what a former holder
+-- of the lock did in sight.
+select true from integration_users where account_id = :account_id and id = :id for no key update;
+
 -- name: integration_user_update :value
 -- True when there is such a user; null leaves a member as it is. Breaks integration_users_email_once.
 update integration_users
@@ -118,8 +123,12 @@ select (select count(*) from found) as total,
           from page
           join organization_records r on r.account_id = :account_id and r.id = page.id) as data;
 
+-- name: organization_lock :value
+-- As integration_user_lock.
+select true from organizations where account_id = :account_id and id = :id for no key update;
+
 -- name: organization_update :value
--- True when there is such an organization, which is then locked. :body holds the members to change; null empties one.
+-- True when there is such an organization. :body holds the members to change; null empties one.
 update organizations o
    set name = coalesce(body ->> 'name', o.name),
        email = case when body ? 'email' then body ->> 'email' else o.email end,
