@@ -19,6 +19,7 @@ from service.handlers import (
     health,
     integrations,
     invoices,
+    prints,
     submissions,
     validations,
     webhooks,
@@ -36,6 +37,7 @@ from service.webhooks.delivery import Courier, delivery_session
 HANDLERS = (
     invoices,
     submissions,
+    prints,
     adjustment_notes,
     consolidated_invoices,
     validations,

@@ -282,7 +282,8 @@ def _success(operation, surface, components):
     names += ["Idempotent-Replayed"] * TAKES_HEADER["Idempotency-Key"](operation)
     described = {"description": operation.says or operation.summary + ".", "headers": _headers(*names)}
     if "/" in operation.answers:
-        return {**described, "content": {operation.answers: {"schema": {"type": "string"}}}}
+        media = {"schema": {"type": "string"}} if operation.answers.startswith("text/") else {}
+        return {**described, "content": {operation.answers: media}}
     reference = {"$ref": f"#/components/schemas/{operation.answers}"}
     example = example_of(reference, components)
     if operation.says:

@@ -94,6 +94,9 @@ DOCUMENT_FILTERS = ("status", "issued_from", "issued_to", "query", "sort")
 
 _REASONS = [{"code": "CF321", "path": "/issueDateTime", "message": "The issue time is more than 72 hours ago."}]
 SUBMIT_REFUSALS = (Refusal(400, "Refusal", {"message": states.SUBMIT_FAILED, "errors": _REASONS}),)
+#: kind of a picture, the end of its path -> its media type
+PICTURES = {"svg": "image/svg+xml", "png": "image/png"}
+NO_LINK = "The {noun} is not valid at the portal, so it has no validation link."
 STILL_SUBMITTING = "The submission of the {noun} is under way and its outcome not yet known."
 
 
@@ -137,6 +140,20 @@ def _submissions(place, tag, noun, cancelling, submit_refusals=()):
             "GET", f"{documents}/{{submitted_document_id}}", tag, "Get a submitted document", "SubmittedDocument",
             refusals=(*unknown, *_not_found("Submitted document")), one=True,
         ),
+        Operation(
+            "GET", f"{place}/{{id}}/print", tag, f"Print {article} {noun}", "text/html", refusals=unknown,
+            more="A page for paper and screen, without scripts. Of a submitted document it shows what was sent, with the "
+            "QR code of the validation link while it is Valid; any other is marked as a draft, not validated or cancelled.",
+        ),
+        *(_qr_code(f"{place}/{{id}}/qr.{kind}", tag, noun, answers, unknown) for kind, answers in PICTURES.items()),
+    )  # fmt: skip
+
+
+def _qr_code(path, tag, noun, answers, unknown):
+    return Operation(
+        "GET", path, tag, f"Get the QR code of the validation link as {answers.partition('/')[2][:3].upper()}", answers,
+        refusals=(*unknown, *_message(404, NO_LINK.format(noun=noun))),
+        more="There is one while the document is Valid.",
     )  # fmt: skip
 
 

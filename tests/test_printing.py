@@ -1,0 +1,150 @@
+"""What a printed page says: read back from what was sent or drawn from a draft, and how numbers and parties are written."""
+
+from datetime import datetime, timezone
+from decimal import Decimal
+from zoneinfo import ZoneInfo
+
+import pytest
+from test_document import DOCUMENTS, EXAMPLE, GOLDEN, ISSUER, MILL, RESTAURANT, built
+
+from service import printing
+from service.codes import TABLES
+from service.money import Tax
+from service.portal import document, frozen
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_a_document_is_read_as_it_was_drafted(name):
+    read = frozen.read((DOCUMENTS / f"{name}.json").read_bytes())
+    drafted = printing.drafted(GOLDEN[name], ISSUER)
+    assert read.sums == drafted.sums
+    assert read[:3] == drafted[:3]
+    assert (read.allowances, read.charges) == (drafted.allowances, drafted.charges)
+    assert [original["number"] for original in read.originals] == [each["number"] for each in drafted.originals]
+    for item, source in zip(read.items, drafted.items, strict=True):
+        assert item == {name: member for name, member in source.items() if name in item}
+        assert source.keys() - item.keys() <= {"discount", "charge", "taxDetails"}
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_the_parties_of_a_document_are_read_as_they_were_drafted(name):
+    read = frozen.read((DOCUMENTS / f"{name}.json").read_bytes())
+    drafted = printing.drafted(GOLDEN[name], ISSUER)
+    for mine, theirs in ((read.supplier, drafted.supplier), (read.buyer, drafted.buyer)):
+        assert mine["name"] == theirs["name"]
+        assert printing.address(mine) == printing.address(theirs)
+        facts = dict(printing.facts(theirs))
+        if mine is read.buyer:
+            facts.pop("MSIC", None)  # a buyer's document has none
+        phone = facts.pop("Telephone").translate(dict.fromkeys(map(ord, " ()-")))
+        assert dict(printing.facts(mine)).items() >= {**facts, "Telephone": phone}.items()
+
+
+def test_a_per_unit_tax_is_read_as_it_was_drafted():
+    tourism = {"taxType": "03", "taxRate": {"perUnitAmount": Decimal("10.00"), "unitCount": 3}}
+    source = {**EXAMPLE, "lineItems": [{**EXAMPLE["lineItems"][0], "taxDetails": [tourism]}]}
+    read = frozen.read(document.encode(built(source)))
+    assert read.sums == printing.drafted(source, ISSUER).sums
+    assert printing.tax_rate(read.sums.lines[0].taxes[0]) == "10.00 × 3"
+
+
+def test_numbers_longer_than_a_body_may_hold_are_read():
+    """A rate of a discount becomes a factor with two places more."""
+    rate = Decimal("0." + "1" * 20)
+    source = {**EXAMPLE, "lineItems": [{**EXAMPLE["lineItems"][0], "discount": {"rate": rate}}]}
+    read = frozen.read(document.encode(built(source)))
+    assert read.sums.lines[0].discount.factor == rate.scaleb(-2)
+
+
+# Numbers and times
+
+
+@pytest.mark.parametrize(
+    "number, written",
+    [
+        ("0.00", "0.00"),
+        ("1234.50", "1,234.50"),
+        ("999999999999999.99", "999,999,999,999,999.99"),
+        ("-0.01", "-0.01"),
+    ],
+)
+def test_an_amount_is_written_to_the_last_digit(number, written):
+    assert printing.amount(Decimal(number)) == written
+
+
+@pytest.mark.parametrize(
+    "number, written",
+    [
+        (Decimal("48.5"), "48.50"),
+        (48, "48.00"),
+        (Decimal("0.00125"), "0.00125"),
+        (Decimal("1234.500"), "1,234.500"),
+        (Decimal("1E+3"), "1,000.00"),
+        (Decimal("123456789012345.12345678901234567890"), "123,456,789,012,345.12345678901234567890"),
+    ],
+)
+def test_a_unit_price_keeps_its_places(number, written):
+    assert printing.price(number) == written
+
+
+def test_a_quantity_is_written_as_it_was_given():
+    assert [printing.plain(each) for each in (12000, Decimal("1.50"), Decimal("1E-7"))] == ["12,000", "1.50", "0.0000001"]
+
+
+@pytest.mark.parametrize("factor, written", [(None, ""), ("0.05", "5%"), ("0.125", "12.5%"), ("0.1000", "10%"), ("1", "100%")])
+def test_a_share_is_a_percentage(factor, written):
+    assert printing.share(factor and Decimal(factor)) == written
+
+
+@pytest.mark.parametrize(
+    "kind, percentage, name, rate",
+    [
+        ("02", "8.00", "Service Tax", "8%"),
+        ("01", "10", "Sales Tax", "10%"),
+        ("01", "0", "Sales Tax", "0%"),
+        ("06", "0", "No tax", ""),
+        ("E", "0", "Tax exempt", ""),
+    ],
+)
+def test_a_tax_is_called_by_its_name_and_rate(kind, percentage, name, rate):
+    tax = Tax(kind, Decimal(1), Decimal(percentage), None, None, Decimal(0))
+    assert (printing.tax_name(kind), printing.tax_rate(tax)) == (name, rate)
+
+
+def test_times_are_those_of_the_business():
+    at, zone = datetime(2026, 9, 14, 17, 0, 5, tzinfo=timezone.utc), ZoneInfo("Asia/Kuala_Lumpur")
+    assert (printing.day(at, zone), printing.clock(at, zone)) == ("15 September 2026", "01:00:05 (UTC+08:00)")
+
+
+def test_every_document_type_has_two_titles():
+    assert printing.TITLES.keys() == TABLES["document_types"].keys()
+    assert printing.titles("02") == ("Credit Note", "Nota Kredit")
+
+
+# Parties
+
+
+def test_a_party_shows_what_identifies_it():
+    seller = document.issuer_party(ISSUER)
+    assert printing.facts(seller) == [
+        ("TIN", "C4821093650"),
+        ("Registration no. (BRN)", "201801024680"),
+        ("SST no.", "W10-1901-32000458"),
+        ("MSIC", "31001 Manufacture of wooden and cane furniture"),
+        ("Telephone", "+60 (6) 987-1234"),
+        ("E-mail", "akaun@serimaju.example"),
+    ]
+
+
+def test_what_stands_for_nothing_is_not_shown():
+    numbers = {"sstRegistrationNumber": "NA", "msic": "00000", "businessActivityDescription": "NOT APPLICABLE"}
+    nobody = {"registration": {"type": "BRN", "number": "000000000000"}, "contactNumber": "NA", "tin": None, **numbers}
+    assert printing.facts(nobody) == printing.facts({}) == []
+    assert printing.address({"address": {"line1": "NA", "city": "NA", "state": "17", "country": "MYS"}}) == []
+
+
+def test_an_address_names_state_and_country():
+    assert printing.address(RESTAURANT) == ["12 Jalan Kristal 7/68", "40150 Shah Alam", "Selangor, MALAYSIA"]
+    assert printing.address(MILL) == ["88 Huanshi Road", "528000 Foshan", "CHINA"]
+    abroad = {"line1": "1 Rd", "city": "Austin", "state": "TX", "country": "USA"}
+    assert printing.address({"address": abroad})[-1].startswith("TX, ")

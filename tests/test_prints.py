@@ -1,0 +1,389 @@
+"""The printed page and the QR code, over HTTP: what they show of a draft, of what was sent, and of hostile text."""
+
+import base64
+import hashlib
+import re
+import struct
+import zlib
+from html.parser import HTMLParser
+
+import pytest
+import segno
+from kit import answered, buyer, cancelled, created, documents, line, reaches, submitted, valid_invoice
+from test_consolidated_invoices import consolidated, sale
+from test_consolidated_invoices import valid as send_consolidated
+from test_notes import SELLER, noted, valid_note
+from test_submission import STRANGER
+
+#: Elements that have no end tag.
+VOID = {"meta"}
+HOSTILE = "</style><script>alert(1)</script>\"'><img src=x onerror=alert(2)> \u202egnp &amp; 咖啡 ☕ فاتورة"
+RICH = [
+    line(discount={"rate": 5, "reason": "Volume"}, unit={"code": "KGM", "price": 1234.5, "count": 12}),
+    line(id="2", description="Delivery", charge={"amount": 12.5, "reason": "Lift"}, classifications=["022", "010"]),
+    line(id="3", unit={"price": 0.00125, "count": 100000}, taxDetails=[{"taxType": "06"}], originCountry="CHN"),
+    line(id="4", taxDetails=[{"taxType": "E"}], taxExemptionReason="Order 12 of 2025"),
+]
+ADJUSTED = {"allowances": [{"amount": 100, "reason": "Loyalty"}], "charges": [{"amount": 25.5, "reason": "Handling"}]}
+
+
+class Page(HTMLParser):
+    """A parsed page: `tags` with their attributes, `texts` between them, `facts` of its definition lists, `rows` of its tables."""
+
+    def __init__(self, html):
+        super().__init__()
+        self.html, self.tags, self.texts, self.open, self.facts, self.rows = html, [], [], [], [], []
+        self.feed(html)
+        self.close()
+        assert self.open == []
+        self.text = " ".join(" ".join(self.texts).split())
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        self.open += [] if tag in VOID or tag == "path" else [tag]
+        if tag == "dt":
+            self.facts.append(["", ""])
+        if tag == "tr":
+            self.rows.append([])
+        if tag in ("td", "th"):
+            self.rows[-1].append("")
+
+    def handle_endtag(self, tag):
+        if tag != "path":
+            assert self.open.pop() == tag
+
+    def handle_data(self, text):
+        if "style" in self.open or "title" in self.open:
+            return
+        self.texts.append(text)
+        if {"dt", "dd"} & set(self.open):
+            self.facts[-1]["dd" in self.open] += text.strip()
+        if {"td", "th"} & set(self.open) and text.strip():
+            self.rows[-1][-1] = f"{self.rows[-1][-1]} {text.strip()}".strip()
+
+    def fact(self, name):
+        """The first fact of that name, None when there is none."""
+        return next((text for label, text in self.facts if label == name), None)
+
+    @property
+    def content(self):
+        """All that does not depend on how the document stands."""
+        return [fact for fact in self.facts if fact[0] not in {"TIN", *PORTALS}], self.rows
+
+
+PORTALS = ("Unique identifier", "Validated", "Validation link")
+
+
+async def printed(api, path):
+    async with api.get(f"{path}/print") as response:
+        html = await response.text()
+        assert response.status == 200, html
+        assert response.headers["Content-Type"] == "text/html; charset=utf-8"
+        return Page(html)
+
+
+async def printed_invoice(api, id):
+    return await printed(api, f"/api/invoices/{id}")
+
+
+# How a document stands
+
+
+async def test_a_draft_is_marked_on_every_page_and_has_no_code(api):
+    page = await printed_invoice(api, await created(api, code=7))
+    assert page.text.startswith("DRAFT DRAFT It has not been submitted")
+    assert ("div", {"class": "across", "aria-hidden": "true"}) in page.tags
+    assert page.fact("Number") == "INV-00007"
+    assert "svg" not in dict(page.tags) and page.fact("Unique identifier") is None
+    assert page.text.endswith("This document is not a validated e-Invoice.")
+
+
+async def test_a_valid_invoice_shows_the_portals_identifiers_and_its_link_as_a_code(api, sandbox):
+    id = await valid_invoice(api)
+    (sent,) = await documents(api, id)
+    page = await printed_invoice(api, id)
+    assert sent["validation_link"] == f"{sandbox.base}/{sent['uuid']}/share/{sent['long_id']}"
+    assert page.fact("Unique identifier") == sent["uuid"]
+    assert page.fact("Validation link") == sent["validation_link"]
+    assert [attrs["href"] for tag, attrs in page.tags if tag == "a"] == [sent["validation_link"]] * 2
+    assert drawn(re.search("<svg.*</svg>", page.html, re.DOTALL)[0]) == code(sent["validation_link"])
+    assert page.text.startswith("Invoice Invois Number")
+    assert page.text.endswith("This document is a visual presentation of the e-Invoice.")
+
+
+async def test_what_the_portal_has_not_validated_says_so(api, sandbox):
+    await sandbox.settings(processing_seconds=60)
+    id = await created(api)
+    assert (await submitted(api, id))[0] == 200
+    page = await printed_invoice(api, id)
+    assert page.text.startswith("NOT VALIDATED NOT VALIDATED The tax authority's portal has it and has not")
+    assert page.text.endswith("This document is not a validated e-Invoice.")
+
+
+async def test_an_invalid_one_is_printed_as_it_is_stored(api):
+    id = await created(api, buyer=STRANGER)
+    assert (await submitted(api, id))[0] == 200
+    await reaches(api, id, "Invalid")
+    changed = [line(description="Tea leaves")]
+    assert (await answered(api, "PUT", f"/api/invoices/{id}", json={"lineItems": changed}))[0] == 200
+    page = await printed_invoice(api, id)
+    assert page.text.startswith("NOT VALIDATED") and "Tea leaves" in page.text
+
+
+async def test_a_cancelled_one_stays_as_it_was_sent_and_says_why(api):
+    id = await valid_invoice(api)
+    before = await printed_invoice(api, id)
+    assert (await cancelled(api, id, reason="Wrong buyer"))[0] == 200
+    changes = {"lineItems": [line(description="Tea leaves")], "code": 4711}
+    assert (await answered(api, "PUT", f"/api/invoices/{id}", json=changes))[0] == 200
+    page = await printed_invoice(api, id)
+    assert page.text.startswith("CANCELLED CANCELLED The e-Invoice has been cancelled and is void. Cancelled on")
+    assert ": Wrong buyer ." in page.text
+    assert page.content == before.content
+    assert page.fact("Unique identifier") == before.fact("Unique identifier")
+    assert "svg" not in dict(page.tags) and page.fact("Validation link") is None
+
+
+async def test_what_was_sent_stays_when_the_company_moves(api):
+    sent, draft = await valid_invoice(api), await created(api)
+    before = await printed_invoice(api, sent)
+    moves = {"address": "1 Lebuh Baru", "name": "Kopi Empat Sdn. Bhd.", "setting": {"INVOICE_PREFIX": "K-"}}
+    status, answer = await answered(api, "GET", "/api/companies")
+    moves["setting"] = {**answer["data"]["setting"], **moves["setting"]}
+    assert (await answered(api, "PUT", "/api/companies", json=moves))[0] == 200
+    assert (await printed_invoice(api, sent)).html == before.html
+    moved = await printed_invoice(api, draft)
+    assert "Kopi Empat Sdn. Bhd. 1 Lebuh Baru" in moved.text and moved.fact("Number").startswith("K-")
+
+
+async def test_the_entry_of_the_document_is_found_among_others_of_its_call(api, owner):
+    id = await valid_invoice(api)
+    before = await printed_invoice(api, id)
+    await owner.execute(
+        """
+        update submissions
+           set body = convert_to(jsonb_set(convert_from(body, 'UTF8')::jsonb, '{documents}',
+                        '[{"document": "e30=", "documentHash": "0"}]' || (convert_from(body, 'UTF8')::jsonb -> 'documents'))::text,
+                      'UTF8')
+        """
+    )
+    assert (await printed_invoice(api, id)).html == before.html
+
+
+# What it says
+
+
+async def test_the_page_of_a_draft_is_that_of_what_is_sent(api):
+    id = await created(api, lineItems=RICH, invoiceLevelAllowanceCharge=ADJUSTED, currencyCode="USD", exchangeRate=4.4512)
+    draft = await printed_invoice(api, id)
+    assert (await submitted(api, id))[0] == 200
+    await reaches(api, id, "Valid")
+    assert (await printed_invoice(api, id)).content == draft.content
+
+
+async def test_lines_and_sums_are_written_exactly(api):
+    page = await printed_invoice(api, await created(api, lineItems=RICH, invoiceLevelAllowanceCharge=ADJUSTED, code=8))
+    assert page.rows == [
+        ["Invoice INV-00008"],
+        ["No.", "Description", "Class", "Quantity", "Unit price", "Discount / charge", "Amount (MYR)", "Tax (MYR)"],
+        ["1", "Coffee beans, 1 kg", "022", "12 KGM", "1,234.50", "−740.70 Discount 5%: Volume", "14,073.30",
+         "1,125.86 Service Tax 8%"],
+        ["2", "Delivery", "022, 010", "2 KGM", "48.50", "+12.50 Charge: Lift", "109.50", "8.76 Service Tax 8%"],
+        ["3", "Coffee beans, 1 kg Origin: CHN", "022", "100,000", "0.00125", "", "125.00", "0.00 No tax"],
+        ["4", "Coffee beans, 1 kg Tax exemption: Order 12 of 2025", "022", "2 KGM", "48.50", "", "97.00", "0.00 Tax exempt"],
+        ["Tax", "Taxable amount", "Tax"],
+        ["Service Tax", "14,182.80", "1,134.62"],
+        ["No tax", "125.00", "0.00"],
+        ["Tax exempt", "97.00", "0.00"],
+        ["Sum of the lines", "14,404.80"],
+        ["Discount: Loyalty", "−100.00"],
+        ["Charge: Handling", "+25.50"],
+        ["Total excluding tax", "14,330.30"],
+        ["Total tax", "1,134.62"],
+        ["Total including tax", "15,464.92"],
+        ["Total payable (MYR)", "15,464.92"],
+    ]  # fmt: skip
+
+
+async def test_the_largest_amounts_lose_no_digit(api):
+    items = [line(unit={"price": 999999999998.99, "count": 900}, taxDetails=[{"taxType": "06"}])]
+    page = await printed_invoice(api, await created(api, lineItems=items))
+    assert page.rows[-1] == ["Total payable (MYR)", "899,999,999,999,091.00"]
+
+
+async def test_times_are_those_of_the_business(api):
+    page = await printed_invoice(api, await created(api, issueDateTime="2026-03-31T16:30:05Z"))
+    assert (page.fact("Date of issue"), page.fact("Time of issue")) == ("1 April 2026", "00:30:05 (UTC+08:00)")
+
+
+async def test_of_a_self_billed_invoice_the_company_is_the_buyer(api):
+    changes = {"type": "SELF_BILLED_INVOICE", "buyer": None, "supplier": SELLER, "currencyCode": "USD", "exchangeRate": 4.45}
+    page = await printed_invoice(api, await valid_invoice(api, **changes))
+    assert page.text.startswith("Self-billed Invoice Invois Bil Sendiri")
+    assert re.search("Seller Foshan Timber Export Co. Ltd. 88 Huanshi Road .* Buyer Kopi Tiga Sdn. Bhd.", page.text)
+    assert page.fact("Exchange rate") == "1 USD = 4.45 MYR"
+    assert page.rows[-1][0] == "Total payable (USD)"
+
+
+async def test_a_note_names_its_original(api):
+    invoice = await valid_invoice(api)
+    (original,) = await documents(api, invoice)
+    for id in (await noted(api, invoice, type="DEBIT_NOTE"), await valid_note(api, invoice, type="DEBIT_NOTE")):
+        page = await printed(api, f"/api/adjustment-notes/{id}")
+        assert "Debit Note Nota Debit" in page.text
+        assert re.search(rf"Original document INV-\d+ {original['uuid']}", page.text)
+        assert "Buyer Aminah binti Salleh" in page.text
+
+
+async def test_a_consolidated_invoice_is_sold_to_the_general_public(start, company):
+    api = await start(company, CONSOLIDATION_DAYS="40")
+    await sale(api)
+    id = await consolidated(api)
+    draft = await printed(api, f"/api/consolidated-invoices/{id}")
+    await send_consolidated(api, id)
+    page = await printed(api, f"/api/consolidated-invoices/{id}")
+    assert "Buyer General Public" in page.text and page.rows[2][2] == "004"
+    assert page.content == draft.content and draft.text.startswith("DRAFT")
+
+
+async def test_an_invoice_that_waits_for_its_buyer_can_be_printed(api):
+    page = await printed_invoice(api, await created(api, type="PENDING_FINALIZE_INVOICE", buyer=None))
+    assert "Buyer Not named yet" in page.text and page.text.startswith("DRAFT")
+
+
+async def test_the_least_that_can_be_stored_can_be_printed(api):
+    items = [{"description": "Tea", "unit": {"price": 1, "count": 1}}]
+    page = await printed_invoice(api, await created(api, lineItems=items, buyer={}))
+    assert page.rows[2] == ["1", "Tea", "–", "1", "1.00", "1.00", "–"]
+
+
+# What it runs and reaches
+
+
+async def test_no_text_becomes_an_element_and_each_keeps_to_itself(api):
+    place = {"line1": HOSTILE, "city": HOSTILE[:50], "state": "10", "country": "MYS"}
+    party = buyer(name=HOSTILE, contactNumber=HOSTILE[:40], email=HOSTILE, tin=HOSTILE[:40], address=place)
+    items = [
+        line(id=HOSTILE[:50], description=HOSTILE, discount={"amount": 1, "reason": HOSTILE}),
+        line(taxDetails=[{"taxType": "E"}], taxExemptionReason=HOSTILE),
+    ]
+    adjusted = {"allowances": [{"amount": 1, "reason": HOSTILE}]}
+    page = await printed_invoice(api, await created(api, buyer=party, lineItems=items, invoiceLevelAllowanceCharge=adjusted))
+    assert {"script", "img", "link", "iframe"} & {tag for tag, _ in page.tags} == set()
+    assert {name for _, attrs in page.tags for name in attrs if name.startswith("on") or name in ("style", "src")} == set()
+    assert page.html.count("<style") == 1
+    assert page.texts.count(HOSTILE) == 7
+    assert len(re.findall(r"<bdi>[^<]*\u202e[^<]*</bdi>", page.html)) == page.html.count("\u202e") >= 7
+
+
+async def test_the_policy_allows_the_pages_own_looks_and_nothing_else(api):
+    id = await valid_invoice(api)
+    async with api.get(f"/api/invoices/{id}/print") as response:
+        html, policy = await response.text(), response.headers["Content-Security-Policy"]
+        assert response.headers["Cache-Control"] == "private, no-cache"
+        assert response.headers["X-Content-Type-Options"] == "nosniff"
+    looks = re.search("<style>(.*?)</style>", html, re.DOTALL)[1]
+    digest = base64.b64encode(hashlib.sha256(looks.encode()).digest()).decode()
+    assert policy == (
+        f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    )
+    (saved,) = [attrs["content"] for _, attrs in Page(html).tags if attrs.get("http-equiv") == "Content-Security-Policy"]
+    assert policy.startswith(saved + "; ")
+    assert "url(" not in looks and "@import" not in looks
+
+
+# The QR code
+
+
+async def fetched(api, path):
+    async with api.get(path) as response:
+        return response.status, response.headers["Content-Type"], await response.read()
+
+
+async def test_the_code_of_a_valid_document_holds_its_link(api):
+    id = await valid_invoice(api)
+    (sent,) = await documents(api, id)
+    status, kind, svg = await fetched(api, f"/api/invoices/{id}/qr.svg")
+    assert (status, kind) == (200, "image/svg+xml")
+    assert drawn(svg.decode()) == code(sent["validation_link"])
+    status, kind, png = await fetched(api, f"/api/invoices/{id}/qr.png")
+    assert (status, kind) == (200, "image/png")
+    assert pixels(png) == code(sent["validation_link"])
+
+
+async def test_notes_and_consolidated_invoices_have_codes_too(start, company):
+    api = await start(company, CONSOLIDATION_DAYS="40")
+    await sale(api)
+    id = await consolidated(api)
+    await send_consolidated(api, id)
+    for path in (f"/api/consolidated-invoices/{id}", f"/api/adjustment-notes/{await valid_note(api, await valid_invoice(api))}"):
+        _, (sent,) = await answered(api, "GET", f"{path}/submitted-documents")
+        assert drawn((await fetched(api, f"{path}/qr.svg"))[2].decode()) == code(sent["validation_link"])
+
+
+async def test_there_is_no_code_of_what_is_not_valid(api, sandbox):
+    draft, valid = await created(api), await valid_invoice(api)
+    note = await noted(api, valid)
+    wrong = await created(api, buyer=STRANGER)
+    assert (await submitted(api, wrong))[0] == 200
+    await reaches(api, wrong, "Invalid")
+    gone = await valid_invoice(api)
+    assert (await cancelled(api, gone))[0] == 200
+    paths = [f"/api/invoices/{id}" for id in (draft, wrong, gone)]
+    for path, noun in (*((path, "invoice") for path in paths), (f"/api/adjustment-notes/{note}", "adjustment note")):
+        for kind in ("svg", "png"):
+            body = {"message": f"The {noun} is not valid at the portal, so it has no validation link."}
+            assert await answered(api, "GET", f"{path}/qr.{kind}") == (404, body), path
+
+
+@pytest.mark.parametrize("part", ["print", "qr.svg", "qr.png"])
+async def test_a_head_has_what_a_get_has_but_the_body(api, part):
+    path = f"/api/invoices/{await valid_invoice(api)}/{part}"
+    async with api.get(path) as got, api.head(path) as head:
+        assert head.status == 200 and await head.read() == b""
+        for name in ("Content-Type", "Cache-Control"):
+            assert head.headers[name] == got.headers[name]
+
+
+# Reading pictures
+
+
+def code(link):
+    """The modules of a link's QR code, dark ones true, with the quiet zone around."""
+    return [[bool(module) for module in row] for row in segno.make_qr(link, error="m").matrix_iter(border=4)]
+
+
+def drawn(svg):
+    """The modules that the paths of a picture draw: runs of dark ones, one row a move."""
+    size = int(re.search(r'viewBox="0 0 (\d+) \1"', svg)[1]) if "viewBox" in svg else int(re.search(r'width="(\d+)"', svg)[1]) // 8
+    modules = [[False] * size for _ in range(size)]
+    ((_, runs),) = re.findall(r'<path (?=[^>]*stroke="(#000)")[^>]*\bd="([^"]+)"', svg)
+    x, y = 0, 0
+    for step, numbers in re.findall(r"([Mmh])([^Mmh]+)", runs):
+        by = [float(number) for number in re.findall(r"-?[\d.]+", numbers)]
+        if step == "h":
+            modules[int(y)][int(x) : int(x + by[0])] = [True] * int(by[0])
+            x += by[0]
+        else:
+            x, y = by if step == "M" else (x + by[0], y + by[1])
+    return modules
+
+
+def pixels(png, scale=8):
+    """The modules of a picture of one bit a pixel, each looked at in its middle."""
+    width, height, depth, colours, _, _, interlaced = struct.unpack(">IIBBBBB", png[16:29])
+    assert (depth, colours, interlaced) == (1, 0, 0) and width == height
+    start, data = 8, b""
+    while start < len(png):
+        length, kind = struct.unpack(">I4s", png[start : start + 8])
+        data += png[start + 8 : start + 8 + length] if kind == b"IDAT" else b""
+        start += 12 + length
+    data, stride = zlib.decompress(data), 1 + -(-width // 8)
+    rows, above = [], bytes(stride - 1)
+    for at in range(0, len(data), stride):
+        assert data[at] in (0, 2)  # as they are, or as the difference to the row above
+        row = data[at + 1 : at + stride]
+        above = row if data[at] == 0 else bytes((one + up) % 256 for one, up in zip(row, above, strict=True))
+        rows.append(above)
+    middles = range(scale // 2, width, scale)
+    return [[not rows[y][x // 8] >> 7 - x % 8 & 1 for x in middles] for y in middles]
