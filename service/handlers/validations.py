@@ -8,7 +8,7 @@ from service import codes, schema, states, wire
 from service.drafts import code_year
 from service.errors import BadRequest
 from service.intake import read_body
-from service.portal import document
+from service.portal import parties
 from service.statements import sql
 
 routes = web.RouteTableDef()
@@ -30,7 +30,7 @@ async def validate_tin(request):
     Blank texts count as absent. Raises BadRequest by TIN_REFUSALS.
     """
     body, _ = await read_body(request, "validation_tin")
-    kind, number, tin = body.get("registration_type"), document.identifier(body.get("registration_number")), _tin(body)
+    kind, number, tin = body.get("registration_type"), parties.identifier(body.get("registration_number")), _tin(body)
     if message := states.refusal(TIN_REFUSALS, kind, number, tin):
         raise BadRequest(message)
     await request.app[wire.TINS].confirm(request[wire.COMPANY], tin, kind, number)
@@ -66,7 +66,7 @@ async def _free(request, used, **asked):
 
 def _tin(body):
     """The TIN as the portal compares them; '' for one of dots alone, which cannot stand in an address."""
-    tin = document.own_tin(body)
+    tin = parties.own_tin(body)
     return tin if tin.strip(".") else ""
 
 

@@ -1,32 +1,36 @@
 """A stored invoice or note as the portal's UBL 2.1 JSON document, and the bytes that are sent.
 
 Pure functions. Each group of elements is one function that reads like its table in the portal's document
-description; `value` and `group` wrap what they are given as UBL wants it. Texts are trimmed and cut to the
-portal's lengths, numbers that identify something are never cut, amounts come from `service/money.py`. Portal: 10
+description: header and totals here, the rest in parties, lines, references and delivery. Portal: 10
 """
 
 import base64
 import hashlib
-import re
 from datetime import timezone
 from decimal import Decimal
-from textwrap import wrap
 
 import simplejson
 
-from service.money import EXEMPT, exact_number, round2, totals
+from service.money import EXEMPT, round2, totals
+from service.portal.delivery import delivery, payment_means, payment_terms
+from service.portal.lines import adjustment, document_tax, exemption_reasons, invoice_line, is_exempt
+from service.portal.parties import (
+    BUYER_TINS,
+    NO_TRADE,
+    SUPPLIER_TINS,
+    buyer_party,
+    general_tin,
+    industry,
+    is_abroad,
+    issuer_party,
+    named,
+    own_tin,
+    supplier_party,
+)
+from service.portal.references import billing_reference, document_references
+from service.portal.ubl import amount, group, optional, text, value
 
 HOME_CURRENCY = "MYR"
-HOME = "MYS"
-
-#: What stands for a text that a party does not have, a state abroad, and an identity when only a TIN is known.
-NOT_GIVEN = "NA"
-STATE_ABROAD = "17"
-IDENTITY_UNKNOWN = "000000000000"
-
-#: The most address lines, and the most characters of one. Portal: 10.4
-ADDRESS_LINES = 3
-ADDRESS_LINE = 150
 
 NAMESPACE = "urn:oasis:names:specification:ubl:schema:xsd:"
 NAMESPACES = {
@@ -47,44 +51,6 @@ DOCUMENT_TYPES = {
 NOTE_TYPES = {"CREDIT_NOTE": "02", "DEBIT_NOTE": "03", "REFUND_NOTE": "04"}
 SELF_BILLED_NOTE_TYPES = {"CREDIT_NOTE": "12", "DEBIT_NOTE": "13", "REFUND_NOTE": "14"}
 
-PUBLIC, FOREIGNER, SELLER_ABROAD, AUTHORITY = (f"EI000000000{n}0" for n in (1, 2, 3, 4))
-
-#: party type -> the TIN of one that has none, as buyer and as supplier; other parties need their own. Portal: 12.9
-BUYER_TINS = {
-    "LOCAL_INDIVIDUAL": PUBLIC,
-    "FOREIGN_INDIVIDUAL": FOREIGNER,
-    "FOREIGN_COMPANY": FOREIGNER,
-    "GOVERNMENT": AUTHORITY,
-    "GENERAL_PUBLIC": PUBLIC,
-}
-SUPPLIER_TINS = {
-    "LOCAL_INDIVIDUAL": PUBLIC,
-    "FOREIGN_INDIVIDUAL": SELLER_ABROAD,
-    "FOREIGN_COMPANY": SELLER_ABROAD,
-    "GENERAL_PUBLIC": PUBLIC,
-}
-
-#: party type -> the scheme of its identity when the party names none.
-SCHEMES = {"LOCAL_INDIVIDUAL": "NRIC", "FOREIGN_INDIVIDUAL": "PASSPORT"}
-
-#: Parties without a trade of their own need no MSIC code. Portal: 10.14; individuals are our decision.
-NO_TRADE = {"LOCAL_INDIVIDUAL", "FOREIGN_INDIVIDUAL", "FOREIGN_COMPANY", "GENERAL_PUBLIC"}
-NO_MSIC = ("00000", "NOT APPLICABLE")
-
-#: Buyers, or sellers, who stay unnamed. Portal: 10.13
-GENERAL_PUBLIC = {
-    "type": "GENERAL_PUBLIC",
-    "name": "General Public",
-    "contactNumber": NOT_GIVEN,
-    "address": {"line1": NOT_GIVEN, "city": NOT_GIVEN, "state": STATE_ABROAD, "country": HOME},
-}
-
-TAX_SCHEME = [{"ID": [{"_": "OTH", "schemeID": "UN/ECE 5153", "schemeAgencyID": "6"}]}]
-
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
-_PHONE_MARKS = re.compile(r"[\s()\[\]-]+")
-_NUMBER_MARKS = re.compile(r"[\s\u200b-\u200d\u2060\ufeff-]+")
-
 
 def build(source, issuer, *, number, issued_at, version="1.0"):
     """The document of `source`, to be given to `encode`; `missing` must have found nothing.
@@ -93,20 +59,29 @@ def build(source, issuer, *, number, issued_at, version="1.0"):
     company's record. `issued_at` is in UTC. Raises money.AmountError when the lines make no amounts.
     """
     supplier, buyer = parties(source, issuer)
+    ours = {} if is_self_billed(source) else issuer  # what the company says of itself as a supplier only
     currency = source.get("currencyCode") or HOME_CURRENCY
+    items, references, payment = source["lineItems"], source.get("references") or (), source.get("payment") or {}
     adjustments = source.get("invoiceLevelAllowanceCharge") or {}
-    sums = totals(source["lineItems"], adjustments)
+    sums = totals(items, adjustments)
     invoice = group(
         **header(source, number, issued_at, version, currency),
-        BillingReference=billing_reference(source),
-        AccountingSupplierParty=group(Party=supplier_party(supplier)),
+        BillingReference=billing_reference(originals(source), references),
+        AdditionalDocumentReference=document_references(references),
+        AccountingSupplierParty=group(
+            AdditionalAccountID=optional(ours.get("exporter_certified_number"), schemeAgencyName="CertEx"),
+            Party=supplier_party(supplier),
+        ),
         AccountingCustomerParty=group(Party=buyer_party(buyer)),
+        Delivery=delivery(source.get("delivery") or {}, number, currency),
+        PaymentMeans=payment_means(payment, payment and ours.get("bank_account")),
+        PaymentTerms=payment_terms(payment),
         AllowanceCharge=document_adjustments(adjustments, currency),
-        TaxTotal=document_tax(sums, exemption_reasons(source["lineItems"]), currency),
+        TaxTotal=document_tax(sums, exemption_reasons(items), currency),
         LegalMonetaryTotal=document_totals(sums, currency),
         InvoiceLine=[
             invoice_line(index, item, amounts, currency)
-            for index, (item, amounts) in enumerate(zip(source["lineItems"], sums.lines), 1)
+            for index, (item, amounts) in enumerate(zip(items, sums.lines), 1)
         ],
     )
     return {**NAMESPACES, "Invoice": invoice}
@@ -114,7 +89,10 @@ def build(source, issuer, *, number, issued_at, version="1.0"):
 
 def encode(document):
     """The minified UTF-8 bytes that are hashed, signed and sent; numbers are plain decimals. Portal: 10.1"""
-    return _encoder.encode(document).encode("utf-8")
+    text = _quick.encode(document)
+    if "E+" in text or "E-" in text:  # perhaps a number with an exponent, as str() writes a tiny or huge Decimal
+        text = _careful.encode(document)
+    return text.encode("utf-8")
 
 
 def envelope(documents):
@@ -132,47 +110,47 @@ def envelope(documents):
 
 
 def _plain(number):
-    """A Decimal without an exponent, which str() would write for tiny and huge ones; anything else is refused."""
+    """A Decimal without an exponent; anything else is refused."""
     if not isinstance(number, Decimal):
         raise TypeError(f"{type(number).__name__} has no place in a document")
     return simplejson.RawJSON(format(number, "f"))
 
 
-#: Made once, and without tuples, which documents do not have: looking for them more than doubles the time.
-_encoder = simplejson.JSONEncoder(
-    use_decimal=False,
-    default=_plain,
-    ensure_ascii=False,
-    separators=(",", ":"),
-    namedtuple_as_object=False,
-    tuple_as_array=False,
-)
+def _encoder(**decimals):
+    """Without tuples, which documents do not have: looking for them more than doubles the time."""
+    shape = {"ensure_ascii": False, "separators": (",", ":"), "namedtuple_as_object": False, "tuple_as_array": False}
+    return simplejson.JSONEncoder(**shape, **decimals)
 
 
-# How UBL wraps: everything is an array, and what is absent is left out.
+#: Both made once. The careful one takes twice as long.
+_quick = _encoder(use_decimal=True)
+_careful = _encoder(use_decimal=False, default=_plain)
 
 
-def value(content, **attributes):
-    return [{"_": content, **attributes}]
+# What the document is
 
 
-def group(**members):
-    return [{name: member for name, member in members.items() if member}]
+def document_type(source):
+    if source["type"] in DOCUMENT_TYPES:
+        return DOCUMENT_TYPES[source["type"]]
+    return (SELF_BILLED_NOTE_TYPES if source.get("selfBilled") else NOTE_TYPES)[source["type"]]
 
 
-def amount(decimal, currency):
-    return [{"_": decimal, "currencyID": currency}]
+def is_self_billed(source):
+    return document_type(source).startswith("1")
 
 
-def text(content, limit=None):
-    """Trimmed, without line feeds and other control characters, cut to `limit` characters if there is one."""
-    return _CONTROL.sub(" ", content or "").strip()[:limit].rstrip()
+def originals(source):
+    """What a note adjusts; only a note refers to another document. Portal: 10.14"""
+    return source["originals"] if source["type"] in NOTE_TYPES else ()
 
 
-def optional(content, limit=None):
-    """The text as an element, or nothing when it is absent or blank."""
-    kept = text(content, limit)
-    return kept and value(kept)
+def parties(source, issuer):
+    """(supplier, buyer) in the shape of a request's parties; the issuer is the buyer when it bills itself."""
+    us = issuer_party(issuer)
+    if is_self_billed(source):
+        return named(source.get("supplier")), us
+    return us, named(source.get("buyer"))
 
 
 # Header. Portal: 10.2
@@ -188,13 +166,8 @@ def header(source, number, issued_at, version, currency):
         "DocumentCurrencyCode": value(currency),
         "TaxCurrencyCode": value(currency),
         "TaxExchangeRate": exchange_rate(source, currency),
+        "InvoicePeriod": billing_period(source.get("billingPeriod") or {}),
     }
-
-
-def document_type(source):
-    if source["type"] in DOCUMENT_TYPES:
-        return DOCUMENT_TYPES[source["type"]]
-    return (SELF_BILLED_NOTE_TYPES if source.get("selfBilled") else NOTE_TYPES)[source["type"]]
 
 
 def exchange_rate(source, currency):
@@ -203,170 +176,16 @@ def exchange_rate(source, currency):
     return group(
         SourceCurrencyCode=value(currency),
         TargetCurrencyCode=value(HOME_CURRENCY),
-        CalculationRate=value(exact_number(source, "exchangeRate")),
+        CalculationRate=value(Decimal(source["exchangeRate"])),
     )
 
 
-def billing_reference(source):
-    """The originals of a note; one from before e-invoicing has no uuid. Portal: 10.11"""
-    if source["type"] not in NOTE_TYPES:
-        return None
-    references = [
-        {"ID": value(original["number"]), "UUID": value(original.get("uuid") or NOT_GIVEN)}
-        for original in source["originals"]
-    ]
-    return group(InvoiceDocumentReference=references)
-
-
-# Parties. Portal: 10.3, 10.12
-
-
-def parties(source, issuer):
-    """(supplier, buyer) in the shape of a request's parties; the issuer is the buyer when it bills itself."""
-    us = issuer_party(issuer)
-    if is_self_billed(source):
-        return _named(source.get("supplier")), us
-    return us, _named(source.get("buyer"))
-
-
-def is_self_billed(source):
-    return document_type(source).startswith("1")
-
-
-def _named(party):
-    party = party or {}
-    return GENERAL_PUBLIC if party.get("type") == "GENERAL_PUBLIC" else party
-
-
-def issuer_party(issuer):
-    return {
-        "name": issuer.get("name"),
-        "tin": issuer.get("tin_code"),
-        "registration": {"type": issuer.get("registration_type"), "number": issuer.get("registration_number")},
-        "sstRegistrationNumber": issuer.get("sst_registration_number"),
-        "tourismTaxRegistrationNumber": issuer.get("tourism_tax_registration_number"),
-        "msic": issuer.get("msic_code"),
-        "businessActivityDescription": issuer.get("business_activity_description"),
-        "contactNumber": issuer.get("phone"),
-        "email": issuer.get("email"),
-        "address": {
-            "line1": issuer.get("address"),
-            "city": issuer.get("city"),
-            "state": issuer.get("state"),
-            "zipCode": issuer.get("zip_code"),
-            "country": issuer.get("country"),
-        },
-    }
-
-
-def supplier_party(party):
+def billing_period(period):
     return group(
-        IndustryClassificationCode=industry(party),
-        PartyIdentification=identification(party, SUPPLIER_TINS, party.get("tourismTaxRegistrationNumber")),
-        **common_party(party),
+        StartDate=optional(period.get("start")),
+        EndDate=optional(period.get("end")),
+        Description=optional(period.get("frequency"), 50),
     )
-
-
-def buyer_party(party):
-    """Tourism tax is the supplier's, so a buyer has no number of it."""
-    return group(PartyIdentification=identification(party, BUYER_TINS, None), **common_party(party))
-
-
-def common_party(party):
-    return {
-        "PostalAddress": postal_address(party.get("address") or {}),
-        "PartyLegalEntity": group(RegistrationName=value(text(party.get("name"), 300))),
-        "Contact": group(
-            Telephone=value(_PHONE_MARKS.sub("", party.get("contactNumber") or "")),
-            ElectronicMail=optional(party.get("email")),
-        ),
-    }
-
-
-def industry(party):
-    code, activity = party.get("msic"), text(party.get("businessActivityDescription"), 300)
-    if not code and party.get("type") in NO_TRADE:
-        code = NO_MSIC[0]
-    if not activity and code == NO_MSIC[0]:
-        activity = NO_MSIC[1]
-    return value(code, name=activity)
-
-
-def identification(party, general_tins, tourism_tax_number):
-    numbers = (
-        ("TIN", own_tin(party) or general_tin(party, general_tins)),
-        registration(party),
-        ("SST", text(party.get("sstRegistrationNumber")) or NOT_GIVEN),
-        ("TTX", text(tourism_tax_number) or NOT_GIVEN),
-    )
-    return [{"ID": value(content, schemeID=scheme)} for scheme, content in numbers]
-
-
-def own_tin(party):
-    """As the portal compares them: upper case, without blanks and hyphens. Portal: 3.2"""
-    return identifier(party.get("tin")).upper()
-
-
-def identifier(number):
-    """A number that identifies somebody, without blanks and hyphens. Portal: 3.2"""
-    return _NUMBER_MARKS.sub("", number or "")
-
-
-def general_tin(party, general_tins):
-    """The TIN of a party without one, or None when it has to have its own. Portal: 12.9"""
-    kind = party.get("type")
-    if kind == "LOCAL_INDIVIDUAL" and scheme_of(party) not in ("NRIC", "ARMY"):
-        return None
-    return general_tins.get(kind)
-
-
-def registration(party):
-    """(scheme, number) of the one identity a party has to show. Portal: 10.3, 12.9"""
-    number = (party.get("registration") or {}).get("number")
-    if kept := identifier(number):
-        return scheme_of(party), kept
-    if own_tin(party) and not own_tin(party).startswith("EI"):
-        return scheme_of(party), IDENTITY_UNKNOWN
-    return "BRN", NOT_GIVEN
-
-
-def scheme_of(party):
-    given = (party.get("registration") or {}).get("type")
-    return given or SCHEMES.get(party.get("type"), "BRN")
-
-
-# Address. Portal: 10.4
-
-
-def postal_address(address):
-    return group(
-        CityName=value(text(address.get("city"), 50)),
-        PostalZone=optional(address.get("zipCode")),
-        CountrySubentityCode=value(subentity(address)),
-        AddressLine=[{"Line": value(line)} for line in address_lines(address)],
-        Country=group(IdentificationCode=value(address.get("country"), listID="ISO3166-1", listAgencyID="6")),
-    )
-
-
-def subentity(address):
-    """A state's code in Malaysia; abroad free text, where one of our codes would name a Malaysian state."""
-    state = text(address.get("state"), 50)
-    if is_abroad(address) and (not state or state.isdigit()):
-        return STATE_ABROAD
-    return state
-
-
-def is_abroad(address):
-    return (address.get("country") or HOME) != HOME
-
-
-def address_lines(address):
-    """The lines as given when they fit, else all of them wrapped into as many as there may be."""
-    given = [address.get(name) or "" for name in ("line1", "line2", "line3")]
-    lines = [kept for each in given for part in each.splitlines() if (kept := text(part))]
-    if len(lines) <= ADDRESS_LINES and all(len(line) <= ADDRESS_LINE for line in lines):
-        return lines
-    return wrap(", ".join(line.rstrip(",") for line in lines), ADDRESS_LINE)[:ADDRESS_LINES]
 
 
 # Document totals. Portal: 10.7
@@ -380,48 +199,6 @@ def document_adjustments(given, currency):
     ]
 
 
-def adjustment(is_charge, sum_, factor, reason, currency):
-    """A discount or a charge; `factor` 0.05 is 5 %, None where an amount was agreed."""
-    return group(
-        ChargeIndicator=value(is_charge),
-        AllowanceChargeReason=optional(reason, 300),
-        MultiplierFactorNumeric=factor is not None and value(factor),
-        Amount=amount(sum_, currency),
-    )[0]
-
-
-def document_tax(sums, reasons, currency):
-    return group(
-        TaxAmount=amount(sums.tax, currency),
-        TaxSubtotal=[
-            {
-                "TaxableAmount": amount(of_type.taxable, currency),
-                "TaxAmount": amount(of_type.tax, currency),
-                "TaxCategory": tax_category(kind, reasons),
-            }
-            for kind, of_type in sums.by_tax_type.items()
-        ],
-    )
-
-
-def exemption_reasons(items):
-    """The lines' reasons, each once, for the one subtotal that the exempt lines share."""
-    given = (text(item.get("taxExemptionReason"), 300) for item in items if is_exempt(item))
-    return ", ".join(dict.fromkeys(filter(None, given)))
-
-
-def is_exempt(item):
-    return any(detail.get("taxType") == EXEMPT for detail in item.get("taxDetails") or ())
-
-
-def tax_category(kind, exemption_reason):
-    return group(
-        ID=value(kind),
-        TaxExemptionReason=kind == EXEMPT and optional(exemption_reason, 300),
-        TaxScheme=TAX_SCHEME,
-    )
-
-
 def document_totals(sums, currency):
     return group(
         LineExtensionAmount=amount(sums.net_amount, currency),
@@ -431,65 +208,6 @@ def document_totals(sums, currency):
         ChargeTotalAmount=sums.charges and amount(sums.charges, currency),
         PayableAmount=amount(sums.payable, currency),
     )
-
-
-# Lines. Portal: 10.8
-
-
-def invoice_line(index, item, amounts, currency):
-    unit, origin = item["unit"], item.get("originCountry")
-    return group(
-        ID=value(text(item.get("id"), 50) or str(index)),
-        InvoicedQuantity=quantity(unit["count"], unit.get("code")),
-        LineExtensionAmount=amount(amounts.net, currency),
-        AllowanceCharge=line_adjustments(amounts, currency),
-        TaxTotal=line_tax(item, amounts, currency),
-        Item=group(
-            CommodityClassification=[
-                {"ItemClassificationCode": value(code, listID="CLASS")} for code in item["classifications"]
-            ],
-            Description=value(text(item["description"], 300)),
-            OriginCountry=origin and group(IdentificationCode=value(origin)),
-        ),
-        Price=group(PriceAmount=amount(unit["price"], currency)),
-        ItemPriceExtension=group(Amount=amount(amounts.subtotal, currency)),
-    )[0]
-
-
-def quantity(count, unit_code):
-    return value(count, unitCode=unit_code) if unit_code else value(count)
-
-
-def line_adjustments(amounts, currency):
-    given = ((False, amounts.discount), (True, amounts.charge))
-    return [
-        adjustment(is_charge, each.amount, each.factor, each.reason, currency) for is_charge, each in given if each
-    ]
-
-
-def line_tax(item, amounts, currency):
-    unit_code, reason = item["unit"].get("code"), item.get("taxExemptionReason")
-    return group(
-        TaxAmount=amount(amounts.tax, currency),
-        TaxSubtotal=[
-            group(
-                TaxableAmount=amount(tax.taxable, currency),
-                TaxAmount=amount(tax.amount, currency),
-                **tax_rate(tax, unit_code, currency),
-                TaxCategory=tax_category(tax.type, reason),
-            )[0]
-            for tax in amounts.taxes
-        ],
-    )
-
-
-def tax_rate(tax, unit_code, currency):
-    if tax.percentage is not None:
-        return {"Percent": value(tax.percentage)}
-    return {
-        "BaseUnitMeasure": quantity(tax.units, unit_code),
-        "PerUnitAmount": amount(tax.per_unit, currency),
-    }
 
 
 # What has to be there before a document is built. Portal: 14.3
