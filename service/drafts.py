@@ -1,10 +1,13 @@
-"""What makes a body a draft that can be stored: known codes, computed amounts, a time that the calendar has."""
+"""What makes a body a draft that can be stored: known codes, computed amounts, days that the calendar has."""
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import date, datetime
 
 from service import codes, money, schema
-from service.errors import Invalid
+from service.errors import Invalid, fault
+
+#: The numbers of several customs forms go to the portal as one text of at most so many characters. Portal: 10.2
+MOST_FORM_NUMBERS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,9 +20,14 @@ class Draft:
 
 
 def checked(body, issue_date):
-    """The Draft of a body that its schema has let through. Raises Invalid with every fault of codes and amounts."""
+    """The Draft of a body that its schema has let through. Raises Invalid with every fault of codes, days and amounts."""
     sums = _sums(body)
-    faults = codes.faults(body) + ([] if sums else money.faults(body))
+    faults = [
+        *codes.faults(body),
+        *period_faults(body.get("billingPeriod") or {}),
+        *reference_faults(body.get("references") or ()),
+        *([] if sums else money.faults(body)),
+    ]
     if faults:
         raise Invalid(faults[: schema.MAX_FAULTS])
     amounts = {
@@ -37,6 +45,26 @@ def _sums(body):
         return money.totals(body["lineItems"], body.get("invoiceLevelAllowanceCharge"))
     except money.AmountError:
         return None
+
+
+def period_faults(period):
+    """The days of a billing period that the calendar does not have, or its end before its start."""
+    days = {}
+    for name in ("start", "end"):
+        try:
+            days[name] = date.fromisoformat(period[name]) if name in period else None
+        except ValueError:
+            yield fault(f"/billingPeriod/{name}", "format", f"{name} must be a day of the calendar.")
+    if days.get("start") and days.get("end") and days["end"] < days["start"]:
+        yield fault("/billingPeriod/end", "order", "The end of the billing period must not be before its start.")
+
+
+def reference_faults(references):
+    for kind in ("CUSTOMS_FORM", "K2"):
+        numbers = [each["id"] for each in references if each["type"] == kind]
+        if len(",".join(numbers)) > MOST_FORM_NUMBERS:
+            wording = f"The numbers of all references of the type {kind} have more than {MOST_FORM_NUMBERS} characters."
+            yield fault("/references", "maxLength", wording)
 
 
 def code_year(issue_date, time_zone):

@@ -134,6 +134,8 @@ PATTERNS = {
     r"^[^@\s]+@[^@\s]+$": "must be an e-mail address",
     r"^(199[0-9]|2[0-9]{3})-(0[1-9]|1[0-2])$": "must be a month, like 2026-01",
     r"^[A-Za-z0-9][A-Za-z0-9 -]*$": "must be letters and digits",
+    r"^[A-Za-z0-9.]+$": "must be letters, digits and points",
+    r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$": "must be a day, like 2026-01-31",
 }
 
 #: keyword -> what is wrong, after the member's name.

@@ -6,9 +6,12 @@
 -- Breaks adjustment_notes_code_once_a_type when the code is taken.
 with stored as (
   insert into adjustment_notes (company_id, invoice_id, consolidated_invoice_id, code, type, issue_date, line_items,
+         payment, delivery, billing_period, document_references,
          net_amount, excluding_tax, including_tax, payable_amount)
   select :company_id::bigint, :invoice_id::bigint, :consolidated_invoice_id::bigint,
          (body ->> 'adjustmentNoteCode')::numeric::bigint, body ->> 'type', :issue_date::timestamptz, body -> 'lineItems',
+         nullif(body -> 'payment', 'null'), nullif(body -> 'delivery', 'null'),
+         nullif(body -> 'billingPeriod', 'null'), nullif(body -> 'references', 'null'),
          :net_amount::numeric, :excluding_tax::numeric, :including_tax::numeric, :payable_amount::numeric
     from (select :body::jsonb as body) request
   returning id, invoice_id, consolidated_invoice_id
@@ -117,7 +120,8 @@ select n.id, n.status, n.type, n.attempts, n.issue_date, n.payable_amount, n.inv
                and (o.invoice_id = n.invoice_id or o.consolidated_invoice_id = n.consolidated_invoice_id)) as adjustable,
        json_build_object(
          'type', n.type, 'adjustmentNoteCode', n.code, 'adjustmentNoteIssueDate', instant(n.issue_date),
-         'lineItems', n.line_items,
+         'lineItems', n.line_items, 'payment', n.payment, 'delivery', n.delivery,
+         'billingPeriod', n.billing_period, 'references', n.document_references,
          'selfBilled', coalesce(i.type, k.type) like '%SELF_BILLED%',
          'buyer', case when k.type = 'CONSOLIDATED_INVOICE' then json_build_object('type', 'GENERAL_PUBLIC')
                        else i.buyer::json end,
@@ -143,6 +147,10 @@ with changed as (
          type = body ->> 'type',
          issue_date = :issue_date::timestamptz,
          line_items = body -> 'lineItems',
+         payment = nullif(body -> 'payment', 'null'),
+         delivery = nullif(body -> 'delivery', 'null'),
+         billing_period = nullif(body -> 'billingPeriod', 'null'),
+         document_references = nullif(body -> 'references', 'null'),
          net_amount = :net_amount::numeric,
          excluding_tax = :excluding_tax::numeric,
          including_tax = :including_tax::numeric,

@@ -5,13 +5,15 @@
 -- Stores a draft from a request's body and returns its id. Breaks invoices_code_once_a_year when the code is taken.
 with stored as (
   insert into invoices (company_id, code, code_year, type, is_ready, issue_date, buyer, supplier, line_items,
-         invoice_level_allowance_charge, currency_code, exchange_rate,
+         invoice_level_allowance_charge, currency_code, exchange_rate, payment, delivery, billing_period, document_references,
          net_amount, excluding_tax, including_tax, payable_amount)
   select :company_id::bigint, (body ->> 'code')::numeric::bigint, :code_year::smallint, body ->> 'type',
          coalesce((body ->> 'isReady')::boolean, false), :issue_date::timestamptz,
          body -> 'buyer', body -> 'supplier', body -> 'lineItems',
          nullif(body -> 'invoiceLevelAllowanceCharge', 'null'),
          coalesce(body ->> 'currencyCode', 'MYR'), (body ->> 'exchangeRate')::numeric,
+         nullif(body -> 'payment', 'null'), nullif(body -> 'delivery', 'null'),
+         nullif(body -> 'billingPeriod', 'null'), nullif(body -> 'references', 'null'),
          :net_amount::numeric, :excluding_tax::numeric, :including_tax::numeric, :payable_amount::numeric
     from (select :body::jsonb as body) request
   returning id
@@ -110,7 +112,8 @@ select i.id, i.status, i.type, i.attempts, i.issue_date, i.is_ready, i.consolida
          'type', i.type, 'code', i.code, 'issueDateTime', instant(i.issue_date), 'buyer', i.buyer,
          'supplier', i.supplier, 'lineItems', i.line_items, 'isReady', i.is_ready,
          'invoiceLevelAllowanceCharge', i.invoice_level_allowance_charge,
-         'currencyCode', i.currency_code, 'exchangeRate', i.exchange_rate) as body
+         'currencyCode', i.currency_code, 'exchangeRate', i.exchange_rate, 'payment', i.payment, 'delivery', i.delivery,
+         'billingPeriod', i.billing_period, 'references', i.document_references) as body
   from invoices i
   join companies c on c.id = i.company_id
  where i.company_id = :company_id and c.id = :company_id and i.id = :id and i.deleted_at is null
@@ -138,6 +141,10 @@ with changed as (
          invoice_level_allowance_charge = nullif(body -> 'invoiceLevelAllowanceCharge', 'null'),
          currency_code = coalesce(body ->> 'currencyCode', 'MYR'),
          exchange_rate = (body ->> 'exchangeRate')::numeric,
+         payment = nullif(body -> 'payment', 'null'),
+         delivery = nullif(body -> 'delivery', 'null'),
+         billing_period = nullif(body -> 'billingPeriod', 'null'),
+         document_references = nullif(body -> 'references', 'null'),
          net_amount = :net_amount::numeric,
          excluding_tax = :excluding_tax::numeric,
          including_tax = :including_tax::numeric,

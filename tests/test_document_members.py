@@ -1,0 +1,92 @@
+"""What goes with an invoice or a note beside its lines: how it is paid and delivered, what it bills and refers to."""
+
+import pytest
+from kit import answered, created, invoice, note, posted, record, valid_invoice
+
+NAMES = {"payment": "payment", "delivery": "delivery", "billingPeriod": "billing_period", "references": "references"}
+MEMBERS = {
+    "payment": {"mode": "03", "bankAccount": "512345678901", "terms": "30 days", "bank": "Kept"},
+    "delivery": {
+        "name": "Guangzhou Harbour Stores",
+        "registration": {"type": "BRN", "number": "91440101MA59"},
+        "address": {"line1": "Gate 4", "city": "Guangzhou", "state": "Guangdong", "country": "CHN"},
+        "charge": {"amount": 88.5, "reason": "Sea freight"},
+    },
+    "billingPeriod": {"start": "2026-02-28", "end": "2026-02-28", "frequency": "Daily"},
+    "references": [{"type": "FTA", "description": "ACFTA"}, {"type": "BILL", "id": "DO-1", "line": 7}],
+}
+
+
+def given(found):
+    """The members of a record under the names of a request."""
+    return {member: found[name] for member, name in NAMES.items()}
+
+
+@pytest.fixture(params=["invoice", "note"])
+async def place(request, api):
+    """Where a new record without the members is."""
+    if request.param == "invoice":
+        return f"/api/invoices/{await created(api)}"
+    made = await posted(api, f"/api/invoices/{await valid_invoice(api)}/adjustment-note", **note())
+    return f"/api/adjustment-notes/{made['id']}"
+
+
+async def read(api, place):
+    return given((await answered(api, "GET", place))[1])
+
+
+async def put(api, place, **changes):
+    return await answered(api, "PUT", place, json=changes)
+
+
+async def test_an_invoice_and_a_note_are_created_with_them(api):
+    id = await valid_invoice(api, **MEMBERS)
+    assert given(await record(api, id)) == MEMBERS
+    made = await posted(api, f"/api/invoices/{id}/adjustment-note", **note(**MEMBERS))
+    assert await read(api, f"/api/adjustment-notes/{made['id']}") == MEMBERS
+
+
+async def test_each_is_replaced_kept_and_taken_away_by_itself(api, place):
+    assert await read(api, place) == dict.fromkeys(NAMES)
+    assert (await put(api, place, **MEMBERS))[0] == 200
+    assert await read(api, place) == MEMBERS
+    assert (await put(api, place, payment={"mode": "01"}))[0] == 200
+    assert await read(api, place) == {**MEMBERS, "payment": {"mode": "01"}}
+    assert (await put(api, place, delivery=None))[0] == 200
+    assert await read(api, place) == {**MEMBERS, "payment": {"mode": "01"}, "delivery": None}
+
+
+@pytest.mark.parametrize(
+    "changes, path, words",
+    [
+        ({"payment": {"mode": "3"}}, "/payment/mode", 'table of payment modes; the nearest code is "03" (Bank Transfer)'),
+        ({"payment": {"mode": "Cash"}}, "/payment/mode", 'the nearest code is "01"'),
+        ({"payment": {"bankAccount": "8001"}}, "/payment/mode", "mode is required."),
+        ({"delivery": {"address": {"country": "CN"}}}, "/delivery/address/country", '"CHN"'),
+        ({"delivery": {"address": {"state": "Johor"}}}, "/delivery/address/state", '"01"'),
+        ({"delivery": {"registration": {"type": "IC"}}}, "/delivery/registration/type", "registration types"),
+        ({"billingPeriod": {"start": "2026-02-29"}}, "/billingPeriod/start", "a day of the calendar"),
+        ({"billingPeriod": {"end": "2026-13-01"}}, "/billingPeriod/end", "a day of the calendar"),
+        ({"billingPeriod": {"start": "2026-03-02", "end": "2026-03-01"}}, "/billingPeriod/end", "not be before its start"),
+        ({"billingPeriod": {"frequency": "Fortnightly"}}, "/billingPeriod/frequency", "one of Daily, Weekly"),
+        ({"references": [{"type": "K2", "id": "1" * 500}] * 2}, "/references", "more than 1000 characters"),
+        ({"references": [{"type": "INCOTERMS", "id": "CIF-1"}]}, "/references/0/id", "at most 3 characters"),
+    ],
+)
+async def test_what_cannot_be_is_refused_by_its_place(api, place, changes, path, words):
+    status, body = await put(api, place, **changes)
+    assert status == 422
+    (fault,) = body["errors"]
+    assert fault["path"] == path and words in fault["message"]
+
+
+async def test_a_creation_is_held_to_the_same_rules(api):
+    body = invoice(billingPeriod={"start": "2026-02-29"}, payment={"mode": "9"})
+    status, answer = await answered(api, "POST", "/api/invoices", json=body)
+    assert status == 422
+    assert {fault["path"] for fault in answer["errors"]} == {"/billingPeriod/start", "/payment/mode"}
+
+
+async def test_customs_forms_may_fill_the_portals_text(api):
+    references = [{"type": "K2", "id": "1" * 500}, {"type": "K2", "id": "2" * 499}]
+    assert given(await record(api, await created(api, references=references)))["references"] == references
