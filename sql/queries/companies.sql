@@ -23,7 +23,7 @@ select (setting -> 'AUTO_SUBMIT_INVOICE')::boolean from companies where id = :co
 -- The company as its documents need it, and the database's clock.
 select name, tin_code, registration_number, registration_type, sst_registration_number,
        tourism_tax_registration_number, business_activity_description, msic_code, country, state, zip_code,
-       city, address, phone, email, clock_timestamp() as now
+       city, address, phone, email, bank_account, exporter_certified_number, clock_timestamp() as now
   from companies
  where id = :company_id;
 

@@ -131,12 +131,14 @@ select (select count(*) from found) as total,
 
 -- name: consolidated_invoice_lock :one
 -- Locks a consolidated invoice for a change; the body is that of its document. Its buyer is the general public, or
--- where it is self-billed its supplier.
+-- where it is self-billed its supplier. The period is the month of its sales.
 select k.id, k.status, k.type, k.attempts, k.issue_date, k.month, k.payable_amount, clock_timestamp() as now,
        full_code(consolidated_prefix(k.type, c.setting), (c.setting ->> 'PREFIX_DIGIT_COUNT')::int, k.code) as number,
        json_build_object(
          'type', k.type, 'code', k.code, 'issueDateTime', instant(k.issue_date), 'lineItems', k.line_items,
          'invoiceLevelAllowanceCharge', k.invoice_level_allowance_charge,
+         'billingPeriod', json_build_object(
+           'start', k.month, 'end', (k.month + interval '1 month' - interval '1 day')::date, 'frequency', 'Monthly'),
          case when k.type = 'CONSOLIDATED_SELF_BILLED_INVOICE' then 'supplier' else 'buyer' end,
          json_build_object('type', 'GENERAL_PUBLIC')) as body
   from consolidated_invoices k

@@ -1,0 +1,165 @@
+"""Every kind of document on its way from a request to Valid, and what the portal then has of it."""
+
+import hashlib
+import json
+from datetime import datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import pytest
+from conftest import make_company, until
+from kit import answered, created, documents, last_month, now, posted, reaches, submitted
+from sources import EXAMPLE, GOLDEN, ISSUER, ISSUERS, PUBLIC, SELF_BILLED, line, tax
+
+from service import wire
+
+DOCUMENTS = Path(__file__).with_name("documents")
+LOGIN = {"client_id": "sandbox-client", "client_secret": "sandbox-secret", "grant_type": "client_credentials"}
+#: Columns of a company that no request sets.
+UNSET = ("bank_account", "exporter_certified_number")
+
+VERSIONS = ("1.0",)
+KINDS = {
+    "invoice": "01",
+    "credit_note": "02",
+    "debit_note": "03",
+    "refund_note": "04",
+    "self_billed_invoice": "11",
+    "self_billed_credit_note": "12",
+    "self_billed_debit_note": "13",
+    "self_billed_refund_note": "14",
+    "consolidated_invoice": "01",
+    "consolidated_self_billed_invoice": "11",
+    "everything": "01",
+}
+
+
+@pytest.fixture
+async def service(environment, start, sandbox, owner):
+    """Makes a client of a service for the company of a golden document; the sandbox checks the sums too."""
+
+    async def make(name, version):
+        facts = ISSUERS.get(name, ISSUER)
+        company = await make_company(environment, **facts)
+        statement = "update companies set bank_account = $2, exporter_certified_number = $3 where id = $1"
+        await owner.execute(statement, company.id, *[facts[column] for column in UNSET])
+        await sandbox.settings(strict_totals=True)
+        return await start(company, PORTAL_DOCUMENT_VERSION=version, CONSOLIDATION_DAYS="40")
+
+    return make
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("name", KINDS)
+async def test_a_document_of_every_kind_becomes_valid_and_is_the_golden_one(service, sandbox, name, version):
+    api = await service(name, version)
+    path, originals = await stored(api, name)
+    found = await valid(api, path)
+    sent = await at_portal(sandbox, found)
+    assert sent["InvoiceTypeCode"] == [{"_": KINDS[name], "listVersionID": version}]
+    assert references(sent) == originals
+    golden = json.loads((DOCUMENTS / f"{name}.json").read_bytes(), parse_float=Decimal)["Invoice"][0]
+    assert constant(sent) == constant(golden)
+
+
+async def stored(api, name):
+    """(path of a new record whose document is of the kind, [(uuid, number)] of what it refers to)."""
+    source = GOLDEN[name]
+    if name.startswith("consolidated"):
+        return await consolidated(api, source["type"]), []
+    if name.endswith("note"):
+        return await noted(api, source)
+    return f"/api/invoices/{await created(api, **request(source))}", []
+
+
+def request(source):
+    """The members of a source that a client sends, as numbers of JSON."""
+    return json.loads(wire.dumps({**dict.fromkeys(("buyer", "supplier")), **source}))
+
+
+async def noted(api, source):
+    original = SELF_BILLED if source["selfBilled"] else EXAMPLE
+    id = await created(api, **request(original))
+    assert (await submitted(api, id))[0] == 200
+    await reaches(api, id, "Valid")
+    number = ("SB-" if source["selfBilled"] else "INV-") + (await record_of(api, f"/api/invoices/{id}"))["invoice_code"].zfill(5)
+    note = await posted(
+        api,
+        f"/api/invoices/{id}/adjustment-note",
+        targetInvoiceType=original["type"],
+        type=source["type"],
+        adjustmentNoteCode=1,
+        adjustmentNoteIssueDate=now(),
+        lineItems=request(source)["lineItems"],
+    )
+    return f"/api/adjustment-notes/{note['id']}", [((await documents(api, id))[0]["uuid"], number)]
+
+
+async def consolidated(api, kind):
+    """Of three sales of last month that follow one another."""
+    self_billed = kind == "CONSOLIDATED_SELF_BILLED_INVOICE"
+    type, member = ("SELF_BILLED_INVOICE", "supplier") if self_billed else ("INVOICE", "buyer")
+    item = request(line(unit={"code": "H87", "price": 50, "count": 1}, taxDetails=[tax("02", 8)]))
+    for code in (500, 501, 502):
+        parties = {"buyer": None, "supplier": None, member: PUBLIC}
+        await created(api, type=type, code=code, issueDateTime=last_month(), lineItems=[item], **parties)
+    body = {"type": kind, "code": 1, "issueDateTime": now(), "month": last_month()[:7]}
+    made = await posted(api, "/api/consolidated-invoices", **body)
+    return f"/api/consolidated-invoices/{made['id']}"
+
+
+async def record_of(api, path):
+    status, body = await answered(api, "GET", path)
+    assert status == 200, body
+    return body
+
+
+async def valid(api, path):
+    """The submitted document of a record once the portal has found it Valid."""
+    status, body = await answered(api, "POST", f"{path}/submit-to-portal", json={})
+    assert status == 200, body
+    await until(lambda: record_of(api, path), lambda found: found["status"] in ("Valid", "Invalid"))
+    (found,) = await record_of(api, f"{path}/submitted-documents")
+    assert found["status"] == "Valid", found["errors"]
+    return found
+
+
+async def at_portal(sandbox, found):
+    """The invoice inside the document as the portal gives it back: the bytes that were sent."""
+    async with sandbox.client.post("/connect/token", data=LOGIN, headers={"onbehalfof": ISSUER["tin_code"]}) as response:
+        token = (await response.json())["access_token"]
+    headers = {"Authorization": f"Bearer {token}"}
+    async with sandbox.client.get(f"/api/v1.0/documents/{found['uuid']}/raw", headers=headers) as response:
+        text = (await response.json())["document"]
+    assert hashlib.sha256(text.encode()).hexdigest() == found["document_hash"]
+    return json.loads(text, parse_float=Decimal)["Invoice"][0]
+
+
+def references(invoice):
+    found = [each for entry in invoice.get("BillingReference", ()) for each in entry.get("InvoiceDocumentReference", ())]
+    return [(each["UUID"][0]["_"], each["ID"][0]["_"]) for each in found]
+
+
+#: What differs from one day and one number to the next, and what a signature adds.
+VARYING = {"ID", "IssueDate", "IssueTime", "InvoiceTypeCode", "UBLExtensions", "Signature"}
+
+
+def constant(invoice):
+    kept = {name: member for name, member in invoice.items() if name not in VARYING}
+    kept["BillingReference"] = [each for each in kept.get("BillingReference", ()) if "InvoiceDocumentReference" not in each]
+    for delivery in kept.get("Delivery", ()):
+        del delivery["Shipment"][0]["ID"]
+    if "General Public" in str(kept):
+        (period,) = kept.pop("InvoicePeriod")
+        assert period["Description"] == [{"_": "Monthly"}]
+    return kept
+
+
+async def test_a_consolidated_document_names_the_month_of_its_sales(service, sandbox):
+    api = await service("consolidated_invoice", VERSIONS[0])
+    sent = await at_portal(sandbox, await valid(api, await consolidated(api, "CONSOLIDATED_INVOICE")))
+    last = datetime.now(ZoneInfo("Asia/Kuala_Lumpur")).replace(day=1) - timedelta(days=1)
+    (period,) = sent["InvoicePeriod"]
+    assert period["StartDate"] == [{"_": f"{last:%Y-%m}-01"}]
+    assert period["EndDate"] == [{"_": f"{last:%Y-%m-%d}"}]
