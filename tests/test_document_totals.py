@@ -1,0 +1,178 @@
+"""Whatever is invoiced, the sums of the document add up to the cent: recomputed from the document alone. Portal: 10.7, 10.8"""
+
+import json
+from collections import Counter
+from datetime import datetime, timezone
+from decimal import ROUND_HALF_UP, Decimal, localcontext
+
+from hypothesis import assume, example, given, settings
+from hypothesis import strategies as st
+from sources import EXAMPLE, ISSUER, line, tax
+
+from service.money import AmountError
+from service.portal import document
+
+CENT = Decimal("0.01")
+
+
+def numbers(most, places):
+    return st.decimals(0, most, places=places, allow_nan=False, allow_infinity=False)
+
+
+#: Plain ones, as most are, and odd ones.
+AMOUNTS = numbers(1000, 2) | numbers(100_000, 3)
+PRICES = numbers(100, 1) | numbers(10_000, 6)
+COUNTS = st.integers(0, 20).map(Decimal) | numbers(1000, 5)
+PERCENTAGES = st.sampled_from([0, 5, 6, 8, 10, Decimal("2.5")]) | numbers(100, 4)
+RATES = st.one_of(
+    st.builds(lambda percentage: {"percentage": percentage}, PERCENTAGES),
+    st.builds(lambda each: {"perUnitAmount": each}, numbers(1000, 4)),
+    st.builds(lambda each, units: {"perUnitAmount": each, "unitCount": units}, numbers(1000, 4), numbers(100, 5)),
+)
+TAXES = st.builds(
+    lambda kind, rate: {"taxType": kind, "taxRate": rate}, st.sampled_from(["01", "02", "03", "04", "05", "06", "E"]), RATES
+)
+ADJUSTMENTS = st.none() | st.builds(lambda amount: {"amount": amount}, AMOUNTS) | st.builds(
+    lambda rate: {"rate": rate, "reason": "agreed"}, PERCENTAGES
+)
+
+
+@st.composite
+def lines(draw):
+    unit = {"code": "H87", "price": draw(PRICES), "count": draw(COUNTS)}
+    found = {name: draw(ADJUSTMENTS) for name in ("discount", "charge")}
+    given_ones = {name: each for name, each in found.items() if each}
+    taxes = draw(st.lists(TAXES, min_size=1, max_size=3))
+    return line(unit=unit, taxDetails=taxes, taxExemptionReason="Order 7", **given_ones)
+
+
+@st.composite
+def sources(draw):
+    entries = st.lists(st.builds(lambda amount: {"amount": amount}, AMOUNTS), max_size=3)
+    return {
+        **EXAMPLE,
+        "lineItems": draw(st.lists(lines(), min_size=1, max_size=5)),
+        "invoiceLevelAllowanceCharge": {"allowances": draw(entries), "charges": draw(entries)},
+        "delivery": {"charge": {"amount": draw(AMOUNTS)}},
+        **draw(st.sampled_from([{}, {"currencyCode": "USD", "exchangeRate": Decimal("4.2155")}])),
+    }
+
+
+#: Half a cent everywhere, above an even one.
+HALVES = {
+    **EXAMPLE,
+    "lineItems": [
+        line(
+            unit={"code": "H87", "price": Decimal("0.025"), "count": 1},
+            charge={"rate": Decimal("83.5")},
+            taxDetails=[tax("01", 10), {"taxType": "03", "taxRate": {"perUnitAmount": Decimal("0.145")}}],
+        ),
+        line(unit={"code": "H87", "price": Decimal("0.5"), "count": 1}, discount={"rate": 5}, taxDetails=[tax("02", 5)]),
+        line(unit={"code": "H87", "price": Decimal("0.5"), "count": 1}, taxDetails=[tax("02", 5)]),
+    ],
+}
+
+
+@example(HALVES)
+@settings(max_examples=100, deadline=None, database=None)
+@given(sources())
+def test_the_sums_of_a_document_add_up(source):
+    try:
+        built = document.build(source, ISSUER, number="INV-1", issued_at=datetime(2026, 9, 14, tzinfo=timezone.utc))
+    except AmountError:
+        assume(False)  # an allowance larger than what it is taken from
+    invoice = json.loads(document.encode(built), parse_float=Decimal, parse_int=Decimal)["Invoice"][0]
+    with localcontext(prec=60):
+        for each in invoice["InvoiceLine"]:
+            check_line(each)
+        check_document(invoice)
+    currencies = {entry["currencyID"] for entry in with_currency(invoice)}
+    assert currencies == {invoice["DocumentCurrencyCode"][0]["_"]}
+    assert all(entry["_"] == rounded(entry["_"]) for entry in with_currency(invoice, but={"PriceAmount", "PerUnitAmount"}))
+
+
+def check_line(item):
+    subtotal = number(item, "ItemPriceExtension.Amount")
+    assert subtotal == rounded(number(item, "Price.PriceAmount") * number(item, "InvoicedQuantity"))
+    for each in item.get("AllowanceCharge", ()):
+        if "MultiplierFactorNumeric" in each:
+            assert number(each, "Amount") == rounded(subtotal * number(each, "MultiplierFactorNumeric"))
+    discounts, charges = adjustments(item)
+    net = number(item, "LineExtensionAmount")
+    assert net == subtotal - discounts + charges >= 0
+    (taxes,) = item["TaxTotal"]
+    assert number(taxes, "TaxAmount") == sum(map(check_tax, taxes["TaxSubtotal"]))
+    assert {number(each, "TaxableAmount") for each in taxes["TaxSubtotal"]} == {net}
+
+
+def check_tax(subtotal):
+    tax = number(subtotal, "TaxAmount")
+    if kind(subtotal) == "E":
+        assert tax == 0
+    elif "Percent" in subtotal:
+        assert tax == rounded(number(subtotal, "TaxableAmount") * number(subtotal, "Percent") / 100)
+    else:
+        assert tax == rounded(number(subtotal, "PerUnitAmount") * number(subtotal, "BaseUnitMeasure"))
+    return tax
+
+
+def check_document(invoice):
+    (totals,), (taxes,) = invoice["LegalMonetaryTotal"], invoice["TaxTotal"]
+    discounts, charges = adjustments(invoice)
+    net = sum(number(each, "LineExtensionAmount") for each in invoice["InvoiceLine"])
+    assert number(totals, "LineExtensionAmount") == net
+    assert ("AllowanceTotalAmount" in totals, "ChargeTotalAmount" in totals) == (discounts > 0, charges > 0)
+    assert (stated(totals, "AllowanceTotalAmount"), stated(totals, "ChargeTotalAmount")) == (discounts, charges)
+    assert number(totals, "TaxExclusiveAmount") == net - discounts + charges
+    tax = number(taxes, "TaxAmount")
+    assert tax == sum(number(each, "TaxAmount") for each in taxes["TaxSubtotal"])
+    assert number(totals, "TaxInclusiveAmount") == number(totals, "TaxExclusiveAmount") + tax
+    assert number(totals, "PayableAmount") == number(totals, "TaxInclusiveAmount")
+    of_lines = [each for item in invoice["InvoiceLine"] for each in item["TaxTotal"][0]["TaxSubtotal"]]
+    assert max(Counter(map(kind, taxes["TaxSubtotal"])).values()) == 1
+    for member in ("TaxableAmount", "TaxAmount"):
+        assert by_kind(taxes["TaxSubtotal"], member) == by_kind(of_lines, member)
+
+
+def by_kind(subtotals, member):
+    sums = dict.fromkeys(map(kind, subtotals), 0)
+    for each in subtotals:
+        sums[kind(each)] += number(each, member)
+    return sums
+
+
+def kind(subtotal):
+    return subtotal["TaxCategory"][0]["ID"][0]["_"]
+
+
+def adjustments(holder):
+    """(discounts, charges) of a line or of a document."""
+    sums = {False: Decimal(0), True: Decimal(0)}
+    for each in holder.get("AllowanceCharge", ()):
+        sums[each["ChargeIndicator"][0]["_"]] += number(each, "Amount")
+    return sums[False], sums[True]
+
+
+def number(holder, path):
+    for name in path.split("."):
+        (holder,) = holder[name]
+    return holder["_"]
+
+
+def stated(holder, name):
+    return number(holder, name) if name in holder else 0
+
+
+def rounded(exact):
+    return exact.quantize(CENT, ROUND_HALF_UP)
+
+
+def with_currency(value, but=()):
+    """Every amount within a value, those under the names in `but` left out."""
+    if isinstance(value, list):
+        for entry in value:
+            yield from ([entry] if "currencyID" in entry else with_currency(entry, but))
+    elif isinstance(value, dict):
+        for name, member in value.items():
+            if name not in but:
+                yield from with_currency(member, but)
