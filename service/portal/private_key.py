@@ -1,0 +1,94 @@
+"""A private key to sign with, read from PEM. Pure functions.
+
+Whoever makes an encrypted key chooses how much work it is to open, so that is looked at before it is done.
+"""
+
+import base64
+import re
+
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+from service.errors import fault
+
+KEY_BITS = (2048, 4096)
+MOST_ROUNDS = 1_000_000  # of the derivation of a key from a password; usual are 2,048 to 600,000
+MOST_LEVELS = 8  # of the description of how a key is encrypted; five are used
+
+_PEM = re.compile(
+    r"-----BEGIN (?P<kind>|RSA |ENCRYPTED )PRIVATE KEY-----(?P<body>.*?)-----END (?P=kind)PRIVATE KEY-----", re.DOTALL
+)
+_PBKDF2 = bytes.fromhex("2a864886f70d01050c")  # 1.2.840.113549.1.5.12
+_INTEGER, _OBJECT, _SEQUENCE = 0x02, 0x06, 0x30
+
+
+class Unusable(Exception):
+    """What is wrong with a certificate, a key or a password: `faults` are {path, rule, message}."""
+
+    def __init__(self, faults):
+        super().__init__(" ".join(each["message"] for each in faults))
+        self.faults = faults
+
+
+def read_key(pem, password=None):
+    """The RSA private key of a PEM text; the password, a text, is used where the key needs one. Raises Unusable."""
+    found = _PEM.search(pem)
+    if not found:
+        raise _unusable("/key", "format", "key must be an RSA private key in PEM.")
+    encrypted = found["kind"] == "ENCRYPTED " or "ENCRYPTED" in found["body"]
+    if encrypted and not password:
+        raise _unusable("/password", "required", "password is required: the key is encrypted.")
+    if found["kind"] == "ENCRYPTED " and not _opens_in_time(found["body"]):
+        raise _unusable("/key", "encryption", f"key must be encrypted with PBKDF2 of at most {MOST_ROUNDS} rounds.")
+    try:
+        key = load_pem_private_key(found[0].encode(), password.encode() if encrypted else None)
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        if encrypted:
+            raise _unusable("/password", "password", "The key cannot be read with this password.") from None
+        raise _unusable("/key", "format", "key must be an RSA private key in PEM.") from None
+    return _fit(key)
+
+
+def misfit(key):
+    """What keeps a key, private or public, from being signed with, or None: (rule, the rest of a sentence)."""
+    low, high = KEY_BITS
+    if not isinstance(key, (rsa.RSAPrivateKey, rsa.RSAPublicKey)):
+        return "rsa", "must be of RSA."
+    if not low <= key.key_size <= high:
+        return "size", f"must have from {low} to {high} bits, not {key.key_size}."
+    return None
+
+
+def _fit(key):
+    if why := misfit(key):
+        raise _unusable("/key", why[0], f"key {why[1]}")
+    return key
+
+
+def _unusable(path, rule, message):
+    return Unusable([fault(path, rule, message)])
+
+
+def _opens_in_time(body):
+    """Whether an encrypted key, in base64, says that its password is derived by PBKDF2 in a bounded number of rounds."""
+    try:
+        parts = list(_parts(base64.b64decode("".join(body.split()), validate=True)))
+    except (ValueError, IndexError):
+        return False
+    rounds = [int.from_bytes(content) for tag, content in parts if tag == _INTEGER]
+    return (_OBJECT, _PBKDF2) in parts and max(rounds, default=0) <= MOST_ROUNDS
+
+
+def _parts(der, levels=MOST_LEVELS):
+    """(tag, content) of every DER value, those within sequences too. Raises IndexError where it is cut short."""
+    while der:
+        tag, size, begin = der[0], der[1], 2
+        if size & 0x80:
+            begin += size & 0x7F
+            size = int.from_bytes(der[2:begin])
+        content, der = der[begin : begin + size], der[begin + size :]
+        if tag == _SEQUENCE and levels:
+            yield from _parts(content, levels - 1)
+        else:
+            yield tag, content
