@@ -1,5 +1,7 @@
 """What can be set from outside: environment variables, read once, all faults reported at once."""
 
+import base64
+import binascii
 import os
 from dataclasses import dataclass, fields
 from datetime import timedelta
@@ -8,6 +10,9 @@ from pathlib import Path
 from zoneinfo import ZoneInfo
 
 ROOT = Path(__file__).resolve().parent.parent
+
+SECRET_KEY_BYTES = 32
+MAKE_SECRET_KEY = "Make one with: python3 -c 'import base64, os; print(base64.b64encode(os.urandom(32)).decode())'"
 
 
 class ConfigError(Exception):
@@ -55,6 +60,9 @@ class Config:
     webhook_retry_scale: Decimal  # the pauses between attempts are multiplied by it
     webhook_rotation: timedelta  # how long a replaced secret signs too
     webhook_allow_internal: bool  # http, any port and internal addresses: for tests and a local sandbox only
+
+    secret_key: bytes  # seals what is kept readable in the database; empty: nothing can be sealed
+    secret_key_previous: bytes  # opens what was sealed before the key was replaced
 
     sandbox_port: int
 
@@ -119,6 +127,17 @@ def _zone(value):
         raise ValueError("must be a time zone, like Asia/Kuala_Lumpur") from None
 
 
+def _secret_key(value):
+    try:
+        key = base64.b64decode(value, validate=True)
+    except (binascii.Error, ValueError):
+        key = b"?"
+    if len(key) not in (0, SECRET_KEY_BYTES):
+        raise ValueError(f"must be {SECRET_KEY_BYTES} random bytes in base64. {MAKE_SECRET_KEY}")
+    return key
+
+
+
 def _base(value):
     if value and not value.startswith(("http://", "https://")):
         raise ValueError("must be an address that starts with https:// or http://")
@@ -162,17 +181,16 @@ VARIABLES = {
     "webhook_retry_scale": ("WEBHOOK_RETRY_SCALE", "1", _scale),
     "webhook_rotation": ("WEBHOOK_ROTATION_SECONDS", "86400", _seconds),
     "webhook_allow_internal": ("WEBHOOK_ALLOW_INTERNAL", "false", _flag),
+    "secret_key": ("SECRET_KEY", "", _secret_key),
+    "secret_key_previous": ("SECRET_KEY_PREVIOUS", "", _secret_key),
     "sandbox_port": ("SANDBOX_PORT", "8090", _count(0, 65535)),
 }
 
-#: Addresses and credentials that are of use only together.
-PORTAL_TOGETHER = (
-    "portal_api_base",
-    "portal_identity_base",
-    "portal_web_base",
-    "portal_client_id",
-    "portal_client_secret",
-)
+#: What is set -> what else has to be: of use only together.
+NEEDS = {
+    "portal_api_base": ("portal_identity_base", "portal_web_base", "portal_client_id", "portal_client_secret"),
+    "secret_key_previous": ("secret_key",),
+}
 
 
 def read_config(environ=os.environ):
@@ -183,20 +201,19 @@ def read_config(environ=os.environ):
             values[field] = read(environ.get(variable, default).strip() or default)
         except ValueError as fault:
             faults.append(f"{variable} {fault}")
-    faults += _missing_portal(values)
+    faults += _missing(values)
     if faults:
         raise ConfigError("\n".join(faults))
     return Config(**values)
 
 
-def _missing_portal(values):
-    if not values.get("portal_api_base"):
-        return []
-    return [
-        f"{VARIABLES[field][0]} is missing: PORTAL_API_BASE is set, and is of use only with it"
-        for field in PORTAL_TOGETHER
-        if field in values and not values[field]
-    ]
+def _missing(values):
+    for field, needed in NEEDS.items():
+        for other in needed if values.get(field) else ():
+            if other in values and not values[other]:
+                variable, name = VARIABLES[other][0], VARIABLES[field][0]
+                hint = f". {MAKE_SECRET_KEY}" if other == "secret_key" else ""
+                yield f"{variable} is missing: {name} is set, and is of use only with it{hint}"
 
 
 assert [field.name for field in fields(Config)] == list(VARIABLES)

@@ -88,6 +88,7 @@ ROWS = (
             "service.portal.certificate",
             "service.portal.private_key",
             "service.portal.signature",
+            "service.secrets_at_rest",
             "service.webhooks.address",
             "service.webhooks.signature",
         },

@@ -1,0 +1,80 @@
+"""What is sealed opens with its key, for its company and its purpose, and in no other way."""
+
+import base64
+
+import pytest
+
+from service.config import ConfigError, read_config
+from service.secrets_at_rest import NoSecretKey, Unopenable, Vault
+
+OLD, NEW = b"o" * 32, bytes(range(32))
+SECRET = b"-- a private key --"
+
+
+def test_what_is_sealed_opens_again_and_does_not_show():
+    vault = Vault(NEW)
+    sealed = vault.seal(SECRET, 7, "signing key")
+    assert vault.open(sealed, 7, "signing key") == SECRET and SECRET not in sealed
+    assert vault.seal(SECRET, 7, "signing key") != sealed
+
+
+@pytest.mark.parametrize("company, purpose", [(8, "signing key"), (7, "portal secret"), (77, "signing key"), (7, "")])
+def test_it_opens_for_its_own_company_and_purpose_only(company, purpose):
+    vault = Vault(NEW)
+    with pytest.raises(Unopenable):
+        vault.open(vault.seal(SECRET, 7, "signing key"), company, purpose)
+
+
+def test_a_sealed_secret_that_was_changed_anywhere_does_not_open():
+    vault = Vault(NEW)
+    sealed = vault.seal(SECRET, 7, "signing key")
+    changed = [sealed[:at] + bytes([sealed[at] ^ 1]) + sealed[at + 1 :] for at in range(len(sealed))]
+    for other in [*changed, b"", sealed[:-1], sealed[:16], sealed + b"\0"]:
+        with pytest.raises(Unopenable):
+            vault.open(other, 7, "signing key")
+
+
+def test_a_replaced_key_still_opens_and_no_longer_seals():
+    sealed = Vault(OLD).seal(SECRET, 7, "signing key")
+    rotated = Vault(NEW, OLD)
+    assert rotated.open(sealed, 7, "signing key") == SECRET
+    assert rotated.seal(SECRET, 7, "signing key")[:4] == rotated.version == Vault(NEW).version
+    with pytest.raises(Unopenable, match=f"sealed with the secret key {Vault(OLD).version.hex()}, which is not set"):
+        Vault(NEW).open(sealed, 7, "signing key")
+
+
+def test_without_a_key_nothing_is_sealed():
+    with pytest.raises(NoSecretKey):
+        Vault(b"", b"").seal(SECRET, 7, "signing key")
+
+
+# Configuration
+
+
+def text(key):
+    return base64.b64encode(key).decode()
+
+
+def test_the_keys_are_read_and_not_shown():
+    config = read_config({"SECRET_KEY": text(NEW), "SECRET_KEY_PREVIOUS": text(OLD)})
+    assert (config.secret_key, config.secret_key_previous) == (NEW, OLD)
+    assert text(OLD) not in repr(config) and repr(OLD) not in repr(config)
+    assert read_config({}).secret_key == b""
+
+
+@pytest.mark.parametrize("wrong", ["hush", text(b"o" * 31), text(NEW)[:-1] + "!", "\u00fc" * 44])
+def test_a_key_that_is_none_is_refused_with_the_way_to_make_one(wrong):
+    with pytest.raises(ConfigError, match="^SECRET_KEY must be 32 random bytes in base64. Make one with: python3 -c ") as why:
+        read_config({"SECRET_KEY": wrong})
+    assert wrong not in str(why.value)
+
+
+@pytest.mark.parametrize(
+    "given, missing",
+    [
+        ({"SECRET_KEY_PREVIOUS": text(OLD)}, "SECRET_KEY is missing: SECRET_KEY_PREVIOUS is set.*Make one with"),
+    ],
+)
+def test_what_is_of_use_only_together_is_asked_for_together(given, missing):
+    with pytest.raises(ConfigError, match=missing):
+        read_config(given)
