@@ -6,16 +6,18 @@ import os
 import socket
 import sys
 import threading
+from pathlib import Path
 
 import asyncpg
 
-from service.commands import companies, integrations
+from service.commands import certificates, companies, integrations
 from service.commands.codes import import_codes
 from service.commands.ground import run, with_postgres
 from service.commands.serve import ServeError, serve, serve_child, work
 from service.config import ConfigError, read_config
 from service.db import migrate
 from service.embedded import EmbeddedError
+from service.portal.certificate import ISSUER_FORMS
 from service.statements import sql
 
 KNOWN = (ConfigError, EmbeddedError, ServeError, companies.CommandError, OSError)
@@ -113,6 +115,16 @@ def _revoke_key(options):
     print(companies.printed(run(companies.revoke_key(read_config(), options.key_id))))
 
 
+def _set_certificate(options):
+    files = options.certificate, options.key, options.password_file
+    made = certificates.set_certificate(read_config(), options.company, *files, options.issuer_form)
+    print(companies.printed(run(made)))
+
+
+def _remove_certificate(options):
+    print(companies.printed(run(certificates.remove_certificate(read_config(), options.company))))
+
+
 def _sql(options):
     if options.statement not in sql.by_name:
         sys.exit(f"There is no statement {options.statement}. There are: {', '.join(sorted(sql.by_name))}")
@@ -164,6 +176,14 @@ def _parser():
         made.add_argument(f"--{name}", required=True)
     made.add_argument("--company", type=int, action="extend", nargs="+", default=[], help="ids of the companies it has")
     command("revoke-key", "stop a key from working, of a company or of an account", _revoke_key).add_argument("key_id")
+    made = command("set-certificate", "store what a company's documents are signed with", _set_certificate)
+    made.add_argument("--company", type=int, required=True, help="the company's id")
+    made.add_argument("--certificate", type=Path, required=True, metavar="FILE", help="an X.509 certificate in PEM")
+    made.add_argument("--key", type=Path, required=True, metavar="FILE", help="its RSA private key in PEM")
+    made.add_argument("--password-file", type=Path, metavar="FILE", help="holds the password of an encrypted key")
+    made.add_argument("--issuer-form", choices=ISSUER_FORMS, help="how signatures write the name of the issuer")
+    made = command("remove-certificate", "remove a company's certificate and its key", _remove_certificate)
+    made.add_argument("--company", type=int, required=True, help="the company's id")
     command("sql", "print a named statement, for psql", _sql).add_argument("statement")
     made = command("import-codes", "load code lists as the authority publishes them", _import_codes)
     made.add_argument("files", nargs="+", metavar="FILE")

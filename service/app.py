@@ -20,6 +20,7 @@ from service.handlers import (
     integrations,
     invoices,
     prints,
+    signing_certificates,
     submissions,
     validations,
     webhooks,
@@ -31,6 +32,7 @@ from service.portal.client import NotSent, Portal, Throttled, portal_session
 from service.quota import Quota
 from service.statements import sql
 from service.submission.desk import Bell, Desk
+from service.submission.signing import Signers
 from service.tins import TinChecks
 from service.webhooks.delivery import Courier, delivery_session
 
@@ -42,6 +44,7 @@ HANDLERS = (
     consolidated_invoices,
     validations,
     companies,
+    signing_certificates,
     einvoice_requests,
     events,
     webhooks,
@@ -108,7 +111,8 @@ async def _keeper(app):
     rings = (app[wire.KEY_RING], app[wire.INTEGRATION_KEY_RING])
     keeper.on_reconnect += [*(ring.forget_all for ring in rings), due.set]
     app[wire.KEEPER] = keeper
-    app[wire.DESK] = Desk(app[wire.CONFIG], app[wire.DATABASE], keeper, portal=None, bell=bell, due=due)
+    config = app[wire.CONFIG]
+    app[wire.DESK] = Desk(config, app[wire.DATABASE], keeper, portal=None, signers=Signers(config), bell=bell, due=due)
     async with _running(keeper.run()), _running(rings[0].keep_noting()), _running(rings[1].keep_noting()):
         await keeper.connected()
         yield

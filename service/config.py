@@ -43,7 +43,7 @@ class Config:
     portal_client_id: str
     portal_client_secret: str
     portal_intermediary: bool  # log in on behalf of each company's TIN
-    portal_document_version: str
+    portal_document_version: str  # 1.1 is signed
     portal_connect_timeout: timedelta
     portal_timeout: timedelta
     portal_lease: timedelta  # how long a claim holds without a sign of life
@@ -63,6 +63,10 @@ class Config:
 
     secret_key: bytes  # seals what is kept readable in the database; empty: nothing can be sealed
     secret_key_previous: bytes  # opens what was sealed before the key was replaced
+    signing_certificate_file: Path | None  # signs for companies that have no certificate of their own
+    signing_key_file: Path | None
+    signing_key_password: str
+    signing_issuer_form: str  # how its signatures write the issuer's name
 
     sandbox_port: int
 
@@ -137,6 +141,9 @@ def _secret_key(value):
     return key
 
 
+def _file(value):
+    return Path(value) if value else None
+
 
 def _base(value):
     if value and not value.startswith(("http://", "https://")):
@@ -165,7 +172,7 @@ VARIABLES = {
     "portal_client_id": ("PORTAL_CLIENT_ID", "", _text),
     "portal_client_secret": ("PORTAL_CLIENT_SECRET", "", _text),
     "portal_intermediary": ("PORTAL_INTERMEDIARY", "false", _flag),
-    "portal_document_version": ("PORTAL_DOCUMENT_VERSION", "1.0", _one_of("1.0")),
+    "portal_document_version": ("PORTAL_DOCUMENT_VERSION", "1.0", _one_of("1.0", "1.1")),
     "portal_connect_timeout": ("PORTAL_CONNECT_TIMEOUT_SECONDS", "5", _seconds),
     "portal_timeout": ("PORTAL_TIMEOUT_SECONDS", "25", _seconds),
     "portal_lease": ("PORTAL_LEASE_SECONDS", "60", _seconds),
@@ -183,6 +190,10 @@ VARIABLES = {
     "webhook_allow_internal": ("WEBHOOK_ALLOW_INTERNAL", "false", _flag),
     "secret_key": ("SECRET_KEY", "", _secret_key),
     "secret_key_previous": ("SECRET_KEY_PREVIOUS", "", _secret_key),
+    "signing_certificate_file": ("SIGNING_CERTIFICATE_FILE", "", _file),
+    "signing_key_file": ("SIGNING_KEY_FILE", "", _file),
+    "signing_key_password": ("SIGNING_KEY_PASSWORD", "", _text),
+    "signing_issuer_form": ("SIGNING_ISSUER_FORM", "rfc2253", _one_of("rfc2253", "encoded", "rfc2253_blanks")),
     "sandbox_port": ("SANDBOX_PORT", "8090", _count(0, 65535)),
 }
 
@@ -190,6 +201,8 @@ VARIABLES = {
 NEEDS = {
     "portal_api_base": ("portal_identity_base", "portal_web_base", "portal_client_id", "portal_client_secret"),
     "secret_key_previous": ("secret_key",),
+    "signing_certificate_file": ("signing_key_file",),
+    "signing_key_file": ("signing_certificate_file",),
 }
 
 

@@ -323,6 +323,8 @@ VALIDATIONS = (
     ),
 )  # fmt: skip
 
+_CERTIFICATE = _not_found("Signing certificate")
+
 COMPANIES = (
     Operation("GET", "/api/companies", "Company", "Get the company of the key", "CompanyAnswer", one=True),
     Operation(
@@ -333,6 +335,23 @@ COMPANIES = (
             "please try again when the portal has judged them.",
         ),
         more="Members that are sent replace those that are stored; `setting` is replaced whole.",
+    ),
+    Operation(
+        "GET", "/api/companies/signing-certificate", "Company", "Get the certificate that signs the company's documents",
+        "SigningCertificateAnswer", refusals=_CERTIFICATE, one=True,
+    ),
+    Operation(
+        "PUT", "/api/companies/signing-certificate", "Company", "Store a certificate and its private key",
+        "SigningCertificateAnswer", body="signing_certificate_update",
+        refusals=(
+            *_fault("/key", "match", "key is not the private key of the certificate."),
+            *_message(409, "The service cannot keep a private key: its operator has set no SECRET_KEY."),
+        ),
+        more="In place of the one that was there. The key is stored encrypted, and no answer ever shows it.",
+    ),
+    Operation(
+        "DELETE", "/api/companies/signing-certificate", "Company", "Remove the certificate and its private key", "Success",
+        says="Signing certificate removed.", refusals=_CERTIFICATE,
     ),
 )  # fmt: skip
 

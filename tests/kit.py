@@ -1,5 +1,6 @@
 """Bodies and the requests that tests send with them."""
 
+import base64
 import itertools
 import re
 import secrets
@@ -134,6 +135,8 @@ async def valid_invoice(api, **changes):
 INTEGRATIONS = "/api/integrations/"
 #: What tells of the API itself, to everybody.
 KEYLESS = {"/api/openapi.json", "/api/docs", "/api/docs/docs.js", "/api/docs/docs.css"}
+#: What a company signs with: one record, which has no id.
+CERTIFICATE = "/api/companies/signing-certificate"
 #: Where the records of a company are, and by what name an answer calls one that is not there.
 PLACES = {
     "/api/invoices": "Invoice",
@@ -147,6 +150,7 @@ GENEROUS = {
     "CONSOLIDATION_DAYS": "40",
     "WEBHOOK_ALLOW_INTERNAL": "true",
     "INTEGRATION_REQUESTS_PER_MINUTE": "10000000",
+    "SECRET_KEY": base64.b64encode(b"k" * 32).decode(),
 }
 
 

@@ -11,8 +11,9 @@ from urllib.parse import urlsplit, urlunsplit
 import aiohttp
 import asyncpg
 import pytest
+from certificates import issued, key_text, rsa_key
 from conftest import until
-from kit import answered, created, invoice, line
+from kit import CERTIFICATE, GENEROUS, answered, created, invoice, line, valid_invoice
 from processes import Service
 
 from service.commands.codes import import_codes
@@ -32,6 +33,8 @@ COMMANDS = (
     "add-company",
     "add-key",
     "revoke-key",
+    "set-certificate",
+    "remove-certificate",
     "sql",
     "import-codes",
 )
@@ -105,6 +108,39 @@ async def test_a_key_where_no_portal_is_set_is_one_for_tests(command, company):
     none = {f"PORTAL_{name}": "" for name in ("API_BASE", "IDENTITY_BASE", "WEB_BASE", "CLIENT_ID", "CLIENT_SECRET")}
     assert (await result(command("add-key", "--company", company.id)))["key"].startswith("einv_live_")
     assert (await result(command("add-key", "--company", company.id, **none)))["key"].startswith("einv_test_")
+
+
+@pytest.fixture
+def pair(tmp_path):
+    """Options that name the files of a certificate and of its encrypted key."""
+    texts = {"certificate": issued().certificate_pem, "key": key_text(rsa_key(), "hush"), "password-file": "hush\n"}
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    return [part for name in texts for part in (f"--{name}", tmp_path / name)]
+
+
+async def test_a_certificate_set_by_hand_is_the_companys(command, start, company, pair):
+    secret = {"SECRET_KEY": GENEROUS["SECRET_KEY"]}
+    made = await result(command("set-certificate", "--company", company.id, *pair, "--issuer-form", "encoded", **secret))
+    assert made["issuer"].startswith("C=MY, ") and made["warning"] is None and made["days_left"] > 300
+    api = await start(company, PORTAL_DOCUMENT_VERSION="1.1", **secret)
+    assert (await answered(api, "GET", CERTIFICATE))[1]["data"] == made
+    await valid_invoice(api)
+    for removed in (True, False):
+        answer = {"company_id": company.id, "removed": removed}
+        assert await result(command("remove-certificate", "--company", company.id)) == answer
+    assert (await answered(api, "GET", CERTIFICATE))[0] == 404
+
+
+async def test_a_certificate_that_cannot_be_set_is_said_in_one_line(command, company, pair):
+    secret, own = {"SECRET_KEY": GENEROUS["SECRET_KEY"]}, ("set-certificate", "--company", company.id, *pair)
+    assert (await complaint(command(*own))).startswith("SECRET_KEY is missing: the private key is stored with it. Make one")
+    assert await complaint(command(*own[:-2], **secret)) == "password is required: the key is encrypted."
+    assert await complaint(command(*own, "--key", pair[1], **secret)) == "key must be an RSA private key in PEM."
+    assert "No such file" in await complaint(command(*own, "--key", "nowhere.pem", **secret))
+    for name in ("set", "remove"):
+        arguments = [f"{name}-certificate", "--company", "999", *(pair if name == "set" else [])]
+        assert await complaint(command(*arguments, **secret)) == "There is no company 999."
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,10 @@ from types import SimpleNamespace
 
 import asyncpg
 import pytest
+from certificates import issued
 from conftest import make_company
 from kit import (
+    CERTIFICATE,
     GENEROUS,
     INTEGRATIONS,
     KEYLESS,
@@ -31,6 +33,7 @@ from test_validations import TIN
 from service import consolidation, errors, schema, states, wire
 from service.config import VARIABLES, ConfigError, read_config
 from service.db import SERVICE_ROLE, Database, connected_pool, refuse_without_wall
+from service.portal import certificate
 from service.statements import sql
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -204,6 +207,11 @@ async def test_every_constraint_that_means_a_refusal_exists(owner):
         ("adjustment_notes_only_unsent_deleted", set(states.SUBJECT_MOVES) - states.LOCKED),
         ("consolidated_invoices_only_unsent_deleted", set(states.SUBJECT_MOVES) - states.LOCKED),
         ("einvoice_requests_status", schema.ALL["einvoice_request_update"]["properties"]["status"]["enum"]),
+        ("signing_certificates_issuer_form", certificate.ISSUER_FORMS),
+        (
+            "signing_certificates_issuer_form",
+            schema.ALL["signing_certificate_update"]["properties"]["issuer_form"]["enum"],
+        ),
         ("companies_registration_type", schema.ALL["company_update"]["properties"]["registration_type"]["enum"]),
         ("integration_users_role", schema.ALL["common"]["$defs"]["role"]["enum"]),
         ("organization_members_role", schema.ALL["common"]["$defs"]["role"]["enum"]),
@@ -295,6 +303,7 @@ async def household(start, environment, company):
     for path, request in keyed.items():
         assert (await answered(api, "POST", path, **request))[0] == 201
     assert (await answered(api, "POST", "/api/validation/tin", json=TIN))[0] == 200
+    assert (await answered(api, "PUT", CERTIFICATE, json=issued().pair))[0] == 200
     return SimpleNamespace(api=api, account=account, ids=ids, keyed=keyed)
 
 
@@ -364,7 +373,7 @@ async def test_without_the_second_wall_the_predicates_still_hide_anothers_rows(h
             for part in await _parts(household, path):
                 given = await answered(stranger, method, filled(path, household.ids[place_of(path)], part), **body)
                 assert given[0] == 404, (method, path)
-        elif method == "GET" and path not in {"/api/companies", *KEYLESS}:
+        elif method == "GET" and path not in {"/api/companies", CERTIFICATE, *KEYLESS}:
             for query in ("", "?query=4711", "?query=Aminah") if path != "/api/events" else ("",):
                 found = (await answered(stranger, "GET", path + query))[1]
                 assert (found if isinstance(found, list) else found["data"]) == [], path + query
@@ -395,6 +404,7 @@ CHANGEABLE = (
     "integration_users",
     "organizations",
     "organization_members",
+    "signing_certificates",
 )
 
 
@@ -407,6 +417,8 @@ async def _changeable(owner):
 async def _alone_as_ever(stranger, other, household):
     """What has no id in its path: the stranger's own company, its free codes, its own use of a key."""
     assert (await answered(stranger, "GET", "/api/companies"))[1]["data"]["id"] == other.id
+    for method in ("GET", "DELETE"):
+        assert (await answered(stranger, method, CERTIFICATE))[0] == 404
     free = (200, {"data": {"success": True}})
     assert await answered(stranger, "POST", "/api/validation/invoice-code", json={"invoice_code": 4711}) == free
     ids = [household.ids["/api/invoices"]]

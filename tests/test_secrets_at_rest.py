@@ -56,9 +56,9 @@ def text(key):
 
 
 def test_the_keys_are_read_and_not_shown():
-    config = read_config({"SECRET_KEY": text(NEW), "SECRET_KEY_PREVIOUS": text(OLD)})
+    config = read_config({"SECRET_KEY": text(NEW), "SECRET_KEY_PREVIOUS": text(OLD), "SIGNING_KEY_PASSWORD": "hush"})
     assert (config.secret_key, config.secret_key_previous) == (NEW, OLD)
-    assert text(OLD) not in repr(config) and repr(OLD) not in repr(config)
+    assert text(OLD) not in repr(config) and repr(OLD) not in repr(config) and "hush" not in repr(config)
     assert read_config({}).secret_key == b""
 
 
@@ -73,6 +73,8 @@ def test_a_key_that_is_none_is_refused_with_the_way_to_make_one(wrong):
     "given, missing",
     [
         ({"SECRET_KEY_PREVIOUS": text(OLD)}, "SECRET_KEY is missing: SECRET_KEY_PREVIOUS is set.*Make one with"),
+        ({"SIGNING_KEY_FILE": "key.pem"}, "SIGNING_CERTIFICATE_FILE is missing: SIGNING_KEY_FILE is set"),
+        ({"SIGNING_CERTIFICATE_FILE": "own.pem"}, "SIGNING_KEY_FILE is missing: SIGNING_CERTIFICATE_FILE is set"),
     ],
 )
 def test_what_is_of_use_only_together_is_asked_for_together(given, missing):

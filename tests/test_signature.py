@@ -92,7 +92,7 @@ def test_the_vectors_properties_are_the_published_bytes(named):
 
 
 def test_the_vectors_document_is_assembled_to_the_published_bytes(unsigned, named):
-    raw = signature.assemble(unsigned, VECTOR["document_digest"], named, SIGNATURE_VALUE, SIGNED_AT)
+    raw = signature.assemble(document.encode(unsigned), named, SIGNATURE_VALUE, SIGNED_AT)
     assert len(raw) == VECTOR["signed_length"]
     assert hashlib.sha256(raw).hexdigest() == VECTOR["signed_sha256"]
     verify(*parted(as_written(raw)))
@@ -111,9 +111,9 @@ def test_every_kind_of_document_is_signed_so_that_it_verifies(signer, name):
     whole = built(GOLDEN[name], version="1.1")
     raw = signature.sign(whole, signer, SIGNED_AT)
     verify(*parted(as_written(raw)))
-    (invoice,) = exactly(raw)["Invoice"]
-    assert list(invoice)[-2:] == ["UBLExtensions", "Signature"]
-    assert {**exactly(raw), "Invoice": [signature.unsigned(exactly(raw))["Invoice"][0]]} == exactly(document.encode(whole))
+    assert document.encode(exactly(raw)) == raw == minified(as_written(raw))
+    assert list(exactly(raw)["Invoice"][0])[-2:] == ["UBLExtensions", "Signature"]
+    assert document.encode(signature.unsigned(exactly(raw))) == document.encode(whole)
 
 
 def test_what_is_signed_keeps_texts_and_numbers_as_they_are_written(signer):
@@ -126,6 +126,12 @@ def test_a_document_that_is_signed_again_carries_one_signature(signer):
     whole = built(GOLDEN["invoice"], version="1.1")
     first = signature.sign(whole, signer, SIGNED_AT)
     assert signature.sign(exactly(first), signer, SIGNED_AT) == first
+
+
+@pytest.mark.parametrize("wrong", [{"Invoice": [{}, {}]}, {"Invoice": [{}], "_D": "x"}])
+def test_only_a_document_that_ends_with_its_one_invoice_is_signed(signer, wrong):
+    with pytest.raises(ValueError):
+        signature.sign(wrong, signer, SIGNED_AT)
 
 
 def test_the_signing_time_is_utc_to_the_second(signer):
@@ -176,7 +182,8 @@ def others(value):
     elif isinstance(value, bool):
         yield not value
     else:
-        yield from (f"{value} ", value[:-1], f"{value[:-1]}\u200b", value.swapcase() if value.lower() != value.upper() else "")
+        cased = [value.swapcase()] if value.lower() != value.upper() else []
+        yield from (f"{value} ", value[:-1], f"{value[:-1]}\u200b", *cased)
 
 
 @pytest.mark.parametrize("name", ["credit_note", "usd_invoice"])
@@ -224,6 +231,11 @@ def told(**changes):
     return {each["path"]: each["rule"] for each in why.value.faults}
 
 
+def broken(text):
+    """PEM whose outermost value is longer than its bytes."""
+    return text.replace("MII", "MIJ", 1)
+
+
 def elliptic():
     return ec.generate_private_key(ec.SECP256R1())
 
@@ -242,14 +254,14 @@ def pem(der):
 OLD = {"not_before": SIGNED_AT - timedelta(days=9), "not_after": SIGNED_AT - timedelta(seconds=1)}
 WRONG = {
     "no certificate": (lambda: {"certificate": "here"}, {"/certificate": "format"}),
-    "a broken certificate": (lambda: {"certificate": issued().certificate_pem.replace("MII", "MIJ", 1)}, {"/certificate": "format"}),
+    "a broken certificate": (lambda: {"certificate": broken(issued().certificate_pem)}, {"/certificate": "format"}),
     "a key for a certificate": (lambda: {"certificate": key_text(rsa_key())}, {"/certificate": "format"}),
     "an expired certificate": (lambda: {"certificate": issued(**OLD).certificate_pem}, {"/certificate": "expired"}),
-    "a certificate of another kind of key": (lambda: {"certificate": issued(key=elliptic()).certificate_pem}, {"/certificate": "rsa"}),
+    "a certificate without RSA": (lambda: {"certificate": issued(key=elliptic()).certificate_pem}, {"/certificate": "rsa"}),
     "a certificate of a short key": (lambda: issued(key=rsa_key("short", 1024)).pair, {"/certificate": "size", "/key": "size"}),
     "no key": (lambda: {"key": "here"}, {"/key": "format"}),
     "a certificate for a key": (lambda: {"key": issued().certificate_pem}, {"/key": "format"}),
-    "a broken key": (lambda: {"key": key_text(rsa_key()).replace("MII", "MIJ", 1)}, {"/key": "format"}),
+    "a broken key": (lambda: {"key": broken(key_text(rsa_key()))}, {"/key": "format"}),
     "a key of another kind": (lambda: {"key": key_text(elliptic())}, {"/key": "rsa"}),
     "another's key": (lambda: {"key": key_text(rsa_key("stranger"))}, {"/key": "match"}),
     "no password": (lambda: {"key": key_text(rsa_key(), "hush")}, {"/password": "required"}),
@@ -308,7 +320,7 @@ SOON, DAY = "The signing certificate expires on ", timedelta(days=1)
 def test_a_person_is_told_what_a_certificate_is_about_to_be(facts, wordings):
     facts = {"not_before": SIGNED_AT - DAY, "not_after": SIGNED_AT + 300 * DAY, **facts}
     made = certificate.read_certificate(issued(**facts).certificate_pem)
-    assert certificate.warnings(made, COMPANY, SIGNED_AT) == wordings
+    assert certificate.warnings(made, SIGNED_AT, COMPANY) == wordings
     outside = [wording for wording in wordings if "expired" in wording or "before" in wording]
     refusal = {"code": "DS304", "path": "/company/signing-certificate", "message": outside[0]} if outside else None
     assert certificate.outside_validity(made, SIGNED_AT) == refusal
@@ -317,5 +329,5 @@ def test_a_person_is_told_what_a_certificate_is_about_to_be(facts, wordings):
 def test_a_company_without_a_registration_number_is_told_of_another_one():
     made = issued(not_before=SIGNED_AT, not_after=SIGNED_AT + 300 * DAY).der
     company = {**COMPANY, "registration_number": None}
-    (wording,) = certificate.warnings(certificate.of_der(made), company, SIGNED_AT)
+    (wording,) = certificate.warnings(certificate.of_der(made), SIGNED_AT, company)
     assert "202001234567, not the company's registration number" in wording

@@ -138,12 +138,25 @@ def days_left(certificate, now):
     return (certificate.not_after - now).days
 
 
-def warnings(certificate, company, now):
-    """What a person should know of a certificate that the company signs with, as sentences.
+def record(certificate, now, company):
+    """What the API tells of a certificate. `company` is the record of the one that signs with it."""
+    return {
+        "subject": certificate.subject,
+        "issuer": certificate.issuer,
+        "serial": str(certificate.serial),
+        "not_before": certificate.not_before.isoformat(timespec="milliseconds"),
+        "not_after": certificate.not_after.isoformat(timespec="milliseconds"),
+        "days_left": days_left(certificate, now),
+        "warning": " ".join(warnings(certificate, now, company)) or None,
+    }
 
-    `company` is its record. A certificate of another is right where an intermediary signs with its own. Portal: 11.1
+
+def warnings(certificate, now, company=None):
+    """What a person should know of a certificate, as sentences: that it is about to expire, and whose it is.
+
+    `company` is the record of the one whose own it is; that of an intermediary names another. Portal: 11.1
     """
-    return [*_about_time(certificate, now), *_about_identity(certificate, company)]
+    return [*_about_time(certificate, now), *(_about_identity(certificate, company) if company else ())]
 
 
 def _about_time(certificate, now):

@@ -20,6 +20,7 @@ TARGET, PROPERTIES_ID = "signature", "id-xades-signed-props"
 
 #: The members that carry the signature, after all others. Portal: 11.5
 CARRIERS = ("UBLExtensions", "Signature")
+END = b"}]}"  # of the invoice, of the array that it is in, and of the document
 
 
 def sign(document, signer, signed_at):
@@ -28,32 +29,36 @@ def sign(document, signer, signed_at):
     `document` is what `document.build` gives for version 1.1. `signer` has a `certificate` and `sign(content)`, see
     certificate.py. `signed_at` is an instant within the certificate's validity.
     """
-    bare = unsigned(document)
-    content = encode(bare)
-    return assemble(bare, digest(content), signer.certificate, signer.sign(content), signed_at)
+    content = encode(unsigned(document))
+    return assemble(content, signer.certificate, signer.sign(content), signed_at)
 
 
 def unsigned(document):
-    """The document without the members that carry a signature."""
-    (invoice,) = document["Invoice"]
+    """The document without the members that carry a signature. Raises ValueError unless one invoice is its end."""
+    *_, (last, (invoice,)) = document.items()
+    if last != "Invoice":
+        raise ValueError(f"A document ends with its invoice, not with {last}.")
     return {**document, "Invoice": [{name: member for name, member in invoice.items() if name not in CARRIERS}]}
 
 
-def assemble(bare, document_digest, certificate, signature_value, signed_at):
-    """The bytes of an unsigned document with its signature: `signature_value` bytes, the digest in base64."""
+def assemble(content, certificate, signature_value, signed_at):
+    """The bytes of a document with its signature: `content` are those of the unsigned one, `signature_value` bytes.
+
+    They are put into its end, where encoding the whole would give them again: a long document takes long to encode.
+    """
     properties = qualifying_properties(certificate, signed_at)
     information = {
         "ID": value(INFORMATION_ID),
         "ReferencedSignatureID": value(SIGNATURE_ID),
-        "Signature": [_signature(certificate, properties, document_digest, signature_value)],
+        "Signature": [_signature(certificate, properties, digest(content), signature_value)],
     }
-    content = [{"UBLDocumentSignatures": [{"SignatureInformation": [information]}]}]
-    extension = {"ExtensionURI": value(ENVELOPED), "ExtensionContent": content}
+    signatures = [{"UBLDocumentSignatures": [{"SignatureInformation": [information]}]}]
+    extension = {"ExtensionURI": value(ENVELOPED), "ExtensionContent": signatures}
     carriers = {
         "UBLExtensions": [{"UBLExtension": [extension]}],
         "Signature": [{"ID": value(SIGNATURE_ID), "SignatureMethod": value(ENVELOPED)}],
     }
-    return encode({**bare, "Invoice": [{**bare["Invoice"][0], **carriers}]})
+    return content.removesuffix(END) + b"," + encode(carriers)[1:-1] + END
 
 
 def qualifying_properties(certificate, signed_at):

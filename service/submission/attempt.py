@@ -99,7 +99,7 @@ async def freeze(desk, conn, company, subject, row, promise, lease):
     source = {name: member for name, member in wire.loads(row["body"].encode()).items() if member is not None}
     issuer = await sql.issuer_get(conn, company_id=company)
     issued_at = issue_time(row["issue_date"], row["attempts"], issuer["now"])
-    content = _content(desk, row, source, issuer, issued_at)
+    content = await _content(desk, conn, company, row, source, issuer, issued_at)
     submission = await sql.submission_insert(
         conn,
         company_id=company,
@@ -136,12 +136,12 @@ def issue_time(issue_date, attempts, now):
     return later if later <= now else at - timedelta(seconds=attempts)
 
 
-def _content(desk, row, source, issuer, issued_at):
+async def _content(desk, conn, company, row, source, issuer, issued_at):
     if errors := _own_refusals(row, source, issuer, issued_at):
         raise BadRequest(states.SUBMIT_FAILED, errors=errors)
     version = desk.config.portal_document_version
     built = document.build(source, dict(issuer), number=row["number"], issued_at=issued_at, version=version)
-    content = document.encode(built)
+    content = await desk.signers.content(conn, company, issuer, built)
     if len(content) > MOST_DOCUMENT_BYTES:
         wording = f"The document has {len(content)} bytes; the portal takes {MOST_DOCUMENT_BYTES}."
         raise BadRequest(states.SUBMIT_FAILED, errors=[_reason("MaximumSizeExceeded", "/lineItems", wording)])

@@ -8,6 +8,7 @@ from service.config import Config
 from service.db import Database, Keeper
 from service.portal.client import Portal, Throttled
 from service.statements import sql
+from service.submission.signing import Signers
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,7 @@ class Desk:
     database: Database
     keeper: Keeper
     portal: Portal
+    signers: Signers
     bell: Bell = field(default_factory=Bell)
     due: asyncio.Event = field(default_factory=asyncio.Event)  # set when a worker should look for work
     tasks: set = field(default_factory=set)

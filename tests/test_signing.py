@@ -1,0 +1,387 @@
+"""Signing on the way to the portal: where the certificate comes from, what stops it, and what a person is told."""
+
+import asyncio
+import base64
+import logging
+from datetime import datetime, timedelta, timezone
+
+import pytest
+from certificates import TIN, issued, key_text, rsa_key
+from conftest import make_company
+from kit import CERTIFICATE, GENEROUS, answered, created, invoice, note, reaches, submitted, valid_invoice
+from test_signature import as_written, parted, verify
+
+from service import wire
+from service.config import ConfigError, read_config
+from service.db import Database, connected_pool
+from service.portal.certificate import ISSUER_FORMS
+from service.statements import sql
+from service.submission.signing import Signers
+
+SIGNED = {"PORTAL_DOCUMENT_VERSION": "1.1", "SECRET_KEY": GENEROUS["SECRET_KEY"]}
+OTHER_KEY = base64.b64encode(b"z" * 32).decode()
+DAY = timedelta(days=1)
+NOW = datetime.now(timezone.utc).replace(microsecond=0)
+
+
+@pytest.fixture
+async def api(start, company):
+    """A client of a service that sends documents of version 1.1, for a company without a certificate."""
+    return await start(company, **SIGNED)
+
+
+async def put(api, made=None, **members):
+    """The record of a certificate that was stored."""
+    status, body = await answered(api, "PUT", CERTIFICATE, json={**(made or issued()).pair, **members})
+    assert status == 200, body
+    return body["data"]
+
+
+async def sent(owner):
+    """(what was signed, the block that signs it) of the last document that was sent."""
+    body = await owner.fetchval("select body from submissions order by id desc limit 1")
+    (entry,) = wire.loads(bytes(body))["documents"]
+    return parted(as_written(base64.b64decode(entry["document"])))
+
+
+def signed_by(block):
+    """The bytes of the certificate in a block."""
+    return base64.b64decode(block["KeyInfo"][0]["X509Data"][0]["X509Certificate"][0]["_"])
+
+
+async def refused(api):
+    """The errors with which a submit is refused; the invoice stays a draft that can be sent."""
+    id = await created(api)
+    status, body = await submitted(api, id)
+    assert status == 400 and body["message"] == "Failed to submit, please try again"
+    await reaches(api, id, "Draft")
+    return body["errors"]
+
+
+# From HTTP to Valid
+
+
+async def test_a_signed_invoice_comes_to_be_valid(api, owner):
+    made = issued()
+    await put(api, made)
+    id = await valid_invoice(api)
+    bare, block = await sent(owner)
+    verify(bare, block)
+    assert signed_by(block) == made.der
+    assert bare["Invoice"][0]["InvoiceTypeCode"][0]["listVersionID"] == "1.1"
+    _, (found,) = await answered(api, "GET", f"/api/invoices/{id}/submitted-documents")
+    assert (found["status"], found["document_version"]) == ("Valid", "1.1")
+
+
+async def test_the_signing_time_is_that_of_the_submission(api, owner):
+    await put(api)
+    before = await owner.fetchval("select date_trunc('second', clock_timestamp())")
+    await valid_invoice(api)
+    _, block = await sent(owner)
+    (properties,) = block["Object"][0]["QualifyingProperties"][0]["SignedProperties"][0]["SignedSignatureProperties"]
+    at = wire.instant(properties["SigningTime"][0]["_"])
+    assert before <= at <= await owner.fetchval("select clock_timestamp()")
+
+
+async def test_a_note_is_signed_too(api, owner):
+    await put(api)
+    id = await valid_invoice(api)
+    _, made = await answered(api, "POST", f"/api/invoices/{id}/adjustment-note", json=note())
+    status, _ = await answered(api, "POST", f"/api/adjustment-notes/{made['data']['id']}/submit-to-portal", json={})
+    assert status == 200
+    verify(*await sent(owner))
+
+
+async def test_version_1_0_is_not_signed_and_needs_no_certificate(start, company, owner):
+    api = await start(company)
+    await valid_invoice(api)
+    body = wire.loads(bytes(await owner.fetchval("select body from submissions")))
+    assert b"Signature" not in base64.b64decode(body["documents"][0]["document"])
+
+
+async def test_submissions_at_once_are_each_signed(api, owner):
+    await put(api)
+    ids = [await created(api) for _ in range(8)]
+    assert {status for status, _ in await asyncio.gather(*[submitted(api, id) for id in ids])} == {200}
+    for body in await owner.fetch("select body from submissions"):
+        (entry,) = wire.loads(bytes(body["body"]))["documents"]
+        verify(*parted(as_written(base64.b64decode(entry["document"]))))
+
+
+# Where the certificate comes from
+
+
+@pytest.fixture
+def files(tmp_path):
+    """The variables of a configured certificate: of the sandbox's intermediary, its key encrypted."""
+    made = issued("C25845632020", "201901012345", key=rsa_key("intermediary"))
+    for name, text in (("own.pem", made.certificate_pem), ("own.key", key_text(made.key, "hush"))):
+        (tmp_path / name).write_text(text)
+    named = {"SIGNING_CERTIFICATE_FILE": str(tmp_path / "own.pem"), "SIGNING_KEY_FILE": str(tmp_path / "own.key")}
+    return made, {**named, "SIGNING_KEY_PASSWORD": "hush"}
+
+
+async def test_the_configured_certificate_signs_for_a_company_without_one(start, company, owner, files):
+    made, variables = files
+    api = await start(company, **SIGNED, **variables)
+    await valid_invoice(api)
+    bare, block = await sent(owner)
+    verify(bare, block)
+    assert signed_by(block) == made.der
+    assert (await answered(api, "GET", CERTIFICATE))[0] == 404  # it is not the company's
+    await put(api)
+    await valid_invoice(api)
+    assert signed_by((await sent(owner))[1]) != made.der
+    assert (await answered(api, "DELETE", CERTIFICATE))[0] == 200
+    await valid_invoice(api)
+    assert signed_by((await sent(owner))[1]) == made.der
+
+
+@pytest.mark.parametrize("form", ISSUER_FORMS)
+async def test_the_issuer_is_written_as_the_certificate_wants_it(api, start, company, owner, files, form):
+    forms = {
+        "rfc2253": "CN=Contoh Test Issuing CA, O=Contoh Amanah Sdn Bhd, C=MY",
+        "encoded": "C=MY, O=Contoh Amanah Sdn Bhd, CN=Contoh Test Issuing CA",
+        "rfc2253_blanks": "CN = Contoh Test Issuing CA, O = Contoh Amanah Sdn Bhd, C = MY",
+    }
+    configured = await start(company, **SIGNED, **files[1], SIGNING_ISSUER_FORM=form)
+    for client in (configured, api):
+        await valid_invoice(client)
+        _, block = await sent(owner)
+        assert block["KeyInfo"][0]["X509Data"][0]["X509IssuerSerial"][0]["X509IssuerName"][0]["_"] == forms[form]
+        assert (await put(api, issuer_form=form))["issuer"] == forms[form]
+
+
+@pytest.mark.parametrize(
+    "change, wording",
+    [
+        ({"SIGNING_KEY_PASSWORD": "loud"}, "SIGNING_KEY_PASSWORD: The key cannot be read with this password."),
+        ({"SIGNING_KEY_PASSWORD": ""}, "SIGNING_KEY_PASSWORD: password is required: the key is encrypted."),
+        ({"SIGNING_KEY_FILE": "/nowhere/own.key"}, "SIGNING_KEY_FILE cannot be read: No such file or directory"),
+        ({"SIGNING_CERTIFICATE_FILE": "/"}, "SIGNING_CERTIFICATE_FILE cannot be read: Is a directory"),
+    ],
+)
+async def test_configured_files_that_cannot_be_used_are_named_at_the_start(start, company, files, change, wording):
+    with pytest.raises(ConfigError) as why:
+        await start(company, **{**SIGNED, **files[1], **change})
+    assert str(why.value) == wording
+
+
+async def test_a_configured_certificate_that_has_expired_does_not_keep_the_service_from_starting(
+    start, company, files, tmp_path
+):
+    old = issued(not_before=NOW - 9 * DAY, not_after=NOW - DAY, key=rsa_key("intermediary"))
+    (tmp_path / "own.pem").write_text(old.certificate_pem)
+    (error,) = await refused(await start(company, **SIGNED, **files[1]))
+    assert error["code"] == "DS304"
+
+
+# What stops a sending
+
+
+def stop(code, message):
+    return [{"code": code, "path": "/company/signing-certificate", "message": message}]
+
+
+async def test_without_a_certificate_nothing_is_sent(api, sandbox):
+    wording = "There is no certificate to sign the document with: the company has none, and none is configured."
+    assert await refused(api) == stop("DS301", wording)
+    status, body = await answered(api, "POST", "/api/invoices", json=invoice(submitImmediately=True))
+    assert (status, body["data"]["errors"]) == (201, stop("DS301", wording))
+    assert await sandbox.ledger() == []
+    id = await created(api)
+    await submitted(api, id)
+    await put(api)
+    assert (await submitted(api, id))[0] == 200
+
+
+async def test_a_certificate_that_is_not_valid_yet_sends_nothing(api, sandbox):
+    begin = NOW + 2 * DAY
+    wording = f"The signing certificate is not valid before {begin:%Y-%m-%d}."
+    assert (await put(api, issued(not_before=begin)))["warning"] == wording
+    assert await refused(api) == stop("DS304", wording) and await sandbox.ledger() == []
+
+
+async def test_a_certificate_that_has_expired_since_sends_nothing(api, sandbox, owner):
+    await put(api)
+    old = issued(not_before=NOW - 9 * DAY, not_after=NOW - DAY)
+    await owner.execute("update signing_certificates set certificate = $1", old.der)
+    assert await refused(api) == stop("DS304", f"The signing certificate expired on {NOW - DAY:%Y-%m-%d}.")
+    assert await sandbox.ledger() == []
+    record = (await answered(api, "GET", CERTIFICATE))[1]["data"]
+    assert record["days_left"] < 0 and "expired" in record["warning"]
+
+
+UNREADABLE = "The company's signing key cannot be opened with the SECRET_KEY of the service; set the certificate again."
+
+
+async def test_a_key_that_cannot_be_opened_sends_nothing(start, api, company, sandbox, caplog):
+    await put(api)
+    other = await start(company, **{**SIGNED, "SECRET_KEY": OTHER_KEY})
+    assert await refused(other) == stop("SigningKeyUnreadable", UNREADABLE)
+    none = await start(company, **{**SIGNED, "SECRET_KEY": ""})
+    assert await refused(none) == stop("SigningKeyUnreadable", UNREADABLE)
+    assert await sandbox.ledger() == []
+    assert f"the key of company {company.id} cannot be opened: It was sealed with the secret key " in caplog.text
+
+
+async def test_a_sealed_key_is_of_no_use_to_another_company(api, start, environment, owner):
+    await put(api)
+    other = await make_company(environment)
+    stranger = await start(other, **SIGNED)
+    await put(stranger)
+    theirs = "select sealed_key from signing_certificates where company_id <> $1"
+    await owner.execute(f"update signing_certificates set sealed_key = ({theirs}) where company_id = $1", other.id)
+    assert await refused(stranger) == stop("SigningKeyUnreadable", UNREADABLE)
+
+
+async def test_after_a_rotation_the_previous_secret_key_still_opens(api, start, company, owner):
+    await put(api)
+    rotated = await start(company, **{**SIGNED, "SECRET_KEY": OTHER_KEY, "SECRET_KEY_PREVIOUS": SIGNED["SECRET_KEY"]})
+    await valid_invoice(rotated)
+    await put(rotated)
+    alone = await start(company, **{**SIGNED, "SECRET_KEY": OTHER_KEY})
+    await valid_invoice(alone)
+    verify(*await sent(owner))
+
+
+# Over the API
+
+
+async def test_a_certificate_is_stored_shown_and_removed(api, owner):
+    missing = (404, {"message": "Signing certificate not found"})
+    assert await answered(api, "GET", CERTIFICATE) == missing == await answered(api, "DELETE", CERTIFICATE)
+    made = issued(not_before=NOW - DAY, not_after=NOW + 100 * DAY)
+    record = await put(api, made)
+    assert record == {
+        "subject": "CN=Kopi Tiga Sdn. Bhd., 2.5.4.5=202001234567, 2.5.4.97=C20880050010, O=Kopi Tiga Sdn. Bhd., C=MY",
+        "issuer": "CN=Contoh Test Issuing CA, O=Contoh Amanah Sdn Bhd, C=MY",
+        "serial": str(made.certificate.serial_number),
+        "not_before": f"{NOW - DAY:%Y-%m-%dT%H:%M:%S}.000+00:00",
+        "not_after": f"{NOW + 100 * DAY:%Y-%m-%dT%H:%M:%S}.000+00:00",
+        "days_left": 99,
+        "warning": None,
+    }
+    assert await answered(api, "GET", CERTIFICATE) == (200, {"data": record})
+    removed = {"success": True, "message": "Signing certificate removed."}
+    assert await answered(api, "DELETE", CERTIFICATE) == (200, removed)
+    assert await answered(api, "GET", CERTIFICATE) == missing
+    assert await owner.fetchval("select count(*) from signing_certificates where sealed_key is not null") == 0
+
+
+async def test_the_key_is_neither_stored_readable_nor_told(api, owner, caplog):
+    caplog.set_level(logging.DEBUG)
+    made = issued()
+    for body in (made.pair, {**made.pair, "key": key_text(made.key, "hush"), "password": "hush"}):
+        assert (await answered(api, "PUT", CERTIFICATE, json=body))[0] == 200
+    await answered(api, "PUT", CERTIFICATE, json={**made.pair, "certificate": "no"})
+    secret = made.key.private_numbers().p.to_bytes(128)
+    (sealed,) = await owner.fetch("select sealed_key from signing_certificates where removed_at is null")
+    assert len(sealed["sealed_key"]) > 1000 and secret[8:40] not in sealed["sealed_key"]
+    told = caplog.text + str(await answered(api, "GET", CERTIFICATE))
+    assert "hush" not in told and made.key_pem.splitlines()[5] not in told
+
+
+async def test_a_new_certificate_replaces_the_old_whose_key_goes(api, owner):
+    first, second = issued(), issued(key=rsa_key("second"))
+    await put(api, first)
+    await valid_invoice(api)
+    await put(api, second)
+    await valid_invoice(api)
+    assert signed_by((await sent(owner))[1]) == second.der
+    rows = await owner.fetch("select certificate, sealed_key, removed_at from signing_certificates order by id")
+    assert [(row["certificate"], row["sealed_key"] is None, row["removed_at"] is None) for row in rows] == [
+        (first.der, True, False),
+        (second.der, False, True),
+    ]
+
+
+async def test_certificates_that_are_set_at_once_leave_one(api, owner):
+    made = [issued() for _ in range(6)]
+    await asyncio.gather(*[put(api, each) for each in made])
+    assert await owner.fetchval("select count(*) from signing_certificates where removed_at is null") == 1
+    await valid_invoice(api)
+
+
+@pytest.mark.parametrize(
+    "change, faults",
+    [
+        (lambda: {"certificate": "here"}, {"/certificate": "format"}),
+        (lambda: {"key": key_text(rsa_key("stranger"))}, {"/key": "match"}),
+        (lambda: {"key": key_text(rsa_key(), "hush")}, {"/password": "required"}),
+        (lambda: {"key": key_text(rsa_key(), "hush"), "password": "loud"}, {"/password": "password"}),
+        (lambda: {"certificate": issued(not_before=NOW - 9 * DAY, not_after=NOW).certificate_pem}, {"/certificate": "expired"}),
+        (lambda: {"certificate": "here", "key": "there"}, {"/certificate": "format", "/key": "format"}),
+        (lambda: {"issuer_form": "reversed"}, {"/issuer_form": "enum"}),
+        (lambda: {"issuer": "x"}, {"/issuer": "unknown"}),
+    ],
+)  # fmt: skip
+async def test_what_is_wrong_with_a_pair_is_named_by_its_path(api, change, faults):
+    status, body = await answered(api, "PUT", CERTIFICATE, json={**issued().pair, **change()})
+    assert (status, {each["path"]: each["rule"] for each in body["errors"]}) == (422, faults)
+    assert (await answered(api, "GET", CERTIFICATE))[0] == 404
+
+
+async def test_without_a_secret_key_no_key_is_kept(start, company):
+    api = await start(company)
+    message = "The service cannot keep a private key: its operator has set no SECRET_KEY."
+    assert await answered(api, "PUT", CERTIFICATE, json=issued().pair) == (409, {"message": message})
+
+
+async def test_a_certificate_that_changed_since_it_was_read_is_left_alone(api):
+    await put(api)
+    async with api.get(CERTIFICATE) as response:
+        etag = {"If-Match": response.headers["ETag"]}
+    assert (await answered(api, "PUT", CERTIFICATE, json=issued().pair, headers=etag))[0] == 200
+    for method, body in (("PUT", {"json": issued().pair}), ("DELETE", {})):
+        assert (await answered(api, method, CERTIFICATE, headers=etag, **body))[0] == 412
+    assert (await answered(api, "DELETE", CERTIFICATE))[0] == 200
+    assert (await answered(api, "PUT", CERTIFICATE, json=issued().pair, headers=etag))[0] == 412
+
+
+# What a person is told
+
+
+async def test_a_certificate_that_names_another_is_stored_with_a_warning(api):
+    warning = (await put(api, issued("C25845632020")))["warning"]
+    assert "is C25845632020, not the company's TIN" in warning and "DS311" in warning
+    assert "DS307" in (await put(api, issued(subject={TIN: None})))["warning"]
+    await valid_invoice(api)
+
+
+async def test_a_certificate_that_is_about_to_expire_is_logged_once_a_day(api, caplog):
+    soon = issued(not_after=NOW + 10 * DAY)
+    wording = f"The signing certificate expires on {NOW + 10 * DAY:%Y-%m-%d}, in 9 days."
+    assert (await put(api, soon))["warning"] == wording
+    for _ in range(3):
+        await valid_invoice(api)
+    assert caplog.text.count(wording) == 1
+
+
+async def test_what_stands_in_the_way_can_be_asked_before_a_submission(environment, company, files):
+    """(errors, warnings) as `content` would meet them, for a company with and without a certificate of its own."""
+    async with connected_pool(environment["DATABASE_URL"], 2) as pool:
+        for variables, errors in (({}, []), (SIGNED, ["DS301"]), ({**SIGNED, **files[1]}, [])):
+            signers = Signers(read_config({**environment, **variables}))
+            async with Database(pool).company(company.id) as conn:
+                issuer = await sql.issuer_get(conn, company_id=company.id)
+                found, warnings = await signers.outlook(conn, company.id, issuer)
+            assert ([each["code"] for each in found], warnings) == (errors, [])
+
+
+async def test_a_warning_can_be_asked_before_a_submission(api, environment, company):
+    await put(api, issued("C25845632020", not_after=NOW + 5 * DAY))
+    async with connected_pool(environment["DATABASE_URL"], 2) as pool, Database(pool).company(company.id) as conn:
+        issuer = await sql.issuer_get(conn, company_id=company.id)
+        errors, warnings = await Signers(read_config({**environment, **SIGNED})).outlook(conn, company.id, issuer)
+    assert errors == [] and len(warnings) == 2 and "expires on" in warnings[0] and "DS311" in warnings[1]
+
+
+@pytest.mark.parametrize("bounds, kept", [({}, True), ({"most_open": 0}, False), ({"open_seconds": -1}, False)])
+async def test_a_key_stays_open_within_bounds(api, environment, company, bounds, kept):
+    await put(api)
+    signers = Signers(read_config({**environment, **SIGNED}), **bounds)
+    async with connected_pool(environment["DATABASE_URL"], 2) as pool, Database(pool).company(company.id) as conn:
+        row = await sql.signing_certificate_get(conn, company_id=company.id)
+        first = await signers.opened(conn, company.id, row)
+        assert (await signers.opened(conn, company.id, row) is first) == kept
