@@ -36,8 +36,9 @@ def test_the_parties_of_a_document_are_read_as_they_were_drafted(name):
         facts = dict(printing.facts(theirs))
         if mine is read.buyer:
             facts.pop("MSIC", None)  # a buyer's document has none
-        phone = facts.pop("Telephone").translate(dict.fromkeys(map(ord, " ()-")))
-        assert dict(printing.facts(mine)).items() >= {**facts, "Telephone": phone}.items()
+        if "Telephone" in facts:  # the general public has none
+            facts["Telephone"] = facts["Telephone"].translate(dict.fromkeys(map(ord, " ()-")))
+        assert dict(printing.facts(mine)).items() >= facts.items()
 
 
 def test_a_per_unit_tax_is_read_as_it_was_drafted():

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
 from service.errors import fault
-from service.portal.document import identifier, own_tin
+from service.portal.parties import identifier, own_tin
 from service.portal.private_key import Unusable, misfit, read_key
 
 WARN_BEFORE = timedelta(days=30)

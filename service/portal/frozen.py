@@ -89,12 +89,18 @@ def _item(line):
     members = {
         "id": value(line, "ID"),
         "description": value(item, "Description"),
-        "classifications": [value(each, "ItemClassificationCode") for each in item["CommodityClassification"]],
+        "classifications": _codes(item, "CLASS"),
+        "tariffCode": next(iter(_codes(item, "PTC")), None),
         "unit": unit,
         "originCountry": value(item, "OriginCountry", "IdentificationCode"),
         "taxExemptionReason": _exemption(inside(line, "TaxTotal")),
     }
     return {name: member for name, member in members.items() if member is not None}
+
+
+def _codes(item, list_id):
+    codes = (inside(each, "ItemClassificationCode") for each in item["CommodityClassification"])
+    return [code["_"] for code in codes if code["listID"] == list_id]
 
 
 def _exemption(total):
