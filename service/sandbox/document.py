@@ -14,6 +14,7 @@ NOTES = {"02", "03", "04", "12", "13", "14"}
 SIGNED_VERSIONS = {"1.1", "1.3"}
 VERSIONS = {"1.0", "1.1", "1.2", "1.3"}
 GENERAL_PUBLIC = "EI00000000010"
+TIN_ONLY = "000000000000"  # the identity of somebody who gave no more than a TIN
 IDENTITY_SCHEMES = ("BRN", "NRIC", "PASSPORT", "ARMY")
 CENT = Decimal("0.01")
 EXACT = Context(prec=1_000_000)  # more digits than a document holds
@@ -102,10 +103,11 @@ class Party:
 
 
 class Document:
-    """The invoice object inside a document of version 1.0 to 1.3."""
+    """The invoice object inside a document of version 1.0 to 1.3; `raw` is the document as it was sent."""
 
-    def __init__(self, root):
+    def __init__(self, root, raw=b""):
         self.root = root
+        self.raw = raw
         self.invoice = next(entries(root, "Invoice"), None)
 
     def text(self, path, attribute="_"):

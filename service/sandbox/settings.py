@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from .certificates import read_authorities
+
 #: taxpayers of the register at the start: TIN, name, identities as (type, value).
 SEEDED_TAXPAYERS = (
     ("C25845632020", "Sandbox Intermediary Sdn. Bhd.", (("BRN", "201901012345"),)),
@@ -24,7 +26,9 @@ VARIABLES = {
     "SANDBOX_CLIENT_ID": ("client_id", str),
     "SANDBOX_CLIENT_SECRET": ("client_secret", str),
     "SANDBOX_TIN": ("tin", str),
+    "SANDBOX_TRUSTED_CA": ("authorities", read_authorities),
 }
+WRONG = {read_authorities: "is not a file of certificates in PEM"}
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,7 @@ class Settings:
     client_id: str = "sandbox-client"
     client_secret: str = "sandbox-secret"
     tin: str = "C25845632020"  # whom the client is without `onbehalfof`
+    authorities: tuple = ()  # the certificates that may issue those of signers; none: any may
 
     @classmethod
     def from_env(cls, environ):
@@ -51,7 +56,7 @@ class Settings:
                 try:
                     values[member] = read(text)
                 except ValueError:
-                    wrong.append(f"{variable}={text!r} is not a number")
+                    wrong.append(f"{variable}={text!r} {WRONG.get(read, 'is not a number')}")
         if wrong:
             raise ValueError("; ".join(wrong))
         return cls(**values)

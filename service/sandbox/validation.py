@@ -8,10 +8,10 @@ import asyncio
 
 from .answers import encode, standard
 from .database import sql, transaction
-from .document import Document, read_json
+from .document import SIGNED_VERSIONS, Document, read_json
 from .identifiers import new_long_id
 from .magic import forced_findings
-from .validators import codes, currency, duplicates, references, taxpayer
+from .validators import codes, currency, duplicates, references, signature, taxpayer
 
 #: (number of the step, outer code, subject in English, in Malay, validator)
 STEPS = (
@@ -20,8 +20,8 @@ STEPS = (
     ("05", "Error05", "Taxpayer Profile", "profil pembayar cukai", taxpayer.check),
     ("06", "Error06", "Document References", "rujukan dokumen", references.check),
     ("07", "Error07", "Document Currency", "mata wang dokumen", currency.check),
-    # 08, Error21, Document Signature, for versions 1.1 and 1.3: signatures are not looked at.
 )
+SIGNATURE = ("08", "Error21", "Document Signature", "tandatangan dokumen", signature.check)
 CHUNK = 50  # documents between two turns of the event loop
 
 
@@ -38,8 +38,10 @@ async def validate_due(sandbox):
 
 
 def validate(sandbox, row):
-    document = Document(read_json(sql.body_get(sandbox.db, uuid=row["uuid"])))
-    steps = [run_step(step, document, row, sandbox) for step in STEPS]
+    raw = sql.body_get(sandbox.db, uuid=row["uuid"])
+    document = Document(read_json(raw), raw)
+    signed = (SIGNATURE,) if document.version in SIGNED_VERSIONS else ()
+    steps = [run_step(step, document, row, sandbox) for step in (*STEPS, *signed)]
     status = "Invalid" if any(step["status"] == "Invalid" for step in steps) else "Valid"
     sql.document_validated(
         sandbox.db,

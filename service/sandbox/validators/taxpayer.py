@@ -4,12 +4,11 @@ A TIN that is not registered passes, unless the control `strict_register` is set
 """
 
 from ..database import sql
-from ..document import GENERAL_PUBLIC, SELF_BILLED, well_formed_tin
+from ..document import GENERAL_PUBLIC, SELF_BILLED, TIN_ONLY, well_formed_tin
 from . import Finding, wildcard
 
 FOREIGN_BUYER = "EI00000000020"
 GENERAL_TINS = {GENERAL_PUBLIC, FOREIGN_BUYER, "EI00000000030", "EI00000000040"}
-TIN_ONLY = "000000000000"  # the identity of somebody who gave no more than a TIN
 
 
 def check(document, row, sandbox):

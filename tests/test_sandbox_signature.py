@@ -1,0 +1,547 @@
+"""Step 8 of the sandbox: signed documents, the published vector, and every breach that has a code."""
+
+import base64
+import hashlib
+import json
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import cache
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.oid import NameOID
+from test_sandbox_kit import SUPPLIER, Portal, document, element, entry, minified, put
+from test_sandbox_kit import portal, settings  # noqa: F401
+from test_sandbox_rules import step_codes
+
+from service.sandbox.app import create_sandbox
+from service.sandbox.minified import minify, without
+from service.sandbox.settings import Settings
+
+SHA256_URI = "http://www.w3.org/2001/04/xmlenc#sha256"
+METHOD = "http://www.w3.org/2001/04/xmldsig-more#rsa-sha256"
+URN = "urn:oasis:names:specification:ubl:dsig:enveloped:xades"
+SIGNING_TIME = "2026-09-14T03:25:40Z"
+NUMBER = "201801024680"
+ISSUER = "CN=Contoh Test Issuing CA, OU=Test Only, O=Contoh Amanah Sdn Bhd, C=MY"
+SHA1_URI = "http://www.w3.org/2000/09/xmldsig#sha1"
+
+VECTOR_CERTIFICATE = (
+    "MIIDlDCCAnygAwIBAgIIUafA3iAmCRQwDQYJKoZIhvcNAQELBQAwYjELMAkGA1UEBhMCTVkxHjAcBgNVBAoMFUNvbnRvaCBBbWFu"
+    "YWggU2RuIEJoZDESMBAGA1UECwwJVGVzdCBPbmx5MR8wHQYDVQQDDBZDb250b2ggVGVzdCBJc3N1aW5nIENBMB4XDTI2MDEwMTAw"
+    "MDAwMFoXDTM2MDEwMTAwMDAwMFowgYYxCzAJBgNVBAYTAk1ZMSQwIgYDVQQKDBtQZXJhYm90IFNlcmkgTWFqdSBTZG4uIEJoZC4x"
+    "FDASBgNVBGEMC0M0ODIxMDkzNjUwMRUwEwYDVQQFEwwyMDE4MDEwMjQ2ODAxJDAiBgNVBAMMG1BlcmFib3QgU2VyaSBNYWp1IFNk"
+    "bi4gQmhkLjCCASIwDQYJKoZIhvcNAQEBBQADggEPADCCAQoCggEBAMASL66xqKrzUY7Eng6+zaa9bq/edpPc5ivdCp4lXcG+Ek1G"
+    "vM+0GaRcgQy+Ezqu7KtsQaPY+mkOjjIzhqylFyX1GmEvL6ndvYBVw1QTc845uFtnl+6r82Z/pdmiS+0lhJnkt6IREa7n7aQUZtd8"
+    "WljA84m8Im/HgmCyNKlGloRq4bKU/YCeG4fT2G8P8qAOmC+ZHYTnFNpRHtkPOFGaAaF90wPHJ4whOZ+DmdI9/L050zLOviTvb91H"
+    "enO3luBTnh4j74rTRONOPq2D+i3QMo9Oll6DqG4c2cchKjAjyJojCM0vh7CKCWOmK/9H6VBeXPKllNfxId5z0d8QTSbNNhkCAwEA"
+    "AaMpMCcwDgYDVR0PAQH/BAQDAgbAMBUGA1UdJQQOMAwGCisGAQQBgjcKAwwwDQYJKoZIhvcNAQELBQADggEBAGFiHNflga9FOYFe"
+    "vm2dNlsBBfGhQJFyxK8xsYUTE/d3oAFsAINulKUZ0Tw82N4fYJV/jP2hZ3L8YaiZ+mBH9NvmKBoDMQp5QaGTwrF7JVCV44DN8X8g"
+    "0tEokPEa8y/uquayP72CBWL1BzOoU4A9RyBdAMHaFl6YFUpkOLAI1Zr9whR4H0ebLbOtu0ZIZCi0Lo1shiAMFSlHDe9L6fCPHnEC"
+    "3PT6qldowPMWpb5Z4Gu0k6xB45yEuTlD6rnkdT258kHiHHbwVu2QlW88cYlwHyuhBZTbtJll2au5onR9X+9CjLolUkzVh3zY9GDO"
+    "6guARAlaZ2krIsYyiugxPAi0+7A="
+)
+VECTOR_VALUE = (
+    "l7pI+gbp0qd18y3oV5HLs29q4qf+9wNMJY8WHE4ypwfpPsucyKcD5E1RSZuo9yfWMzg5fc73Y5xu61Kudnt/hoGRNiFDBrh9bGtB"
+    "Gb74IytxzEcpi+oDqHKDY+xcSuItkuckIrww369CY9/KjMxrpbeQ3jdDrI4tnNS/ASIKg72I66A/ratFeddUxWInC9DJObivs6BC"
+    "K8Q8d4QodUbcNsr6s95hTs7AP0qAYAlGyniCq7wHqRXd0zhgZrwW+rbgiS3Ob/uvbLtDpG52RwiKosUO2roUOGeiHliXN1npHlr8"
+    "h7cUf3b+tELTf3Vl3IgKaKJzDYhXLBOqON+kjqcQVg=="
+)
+VECTOR_SUBJECT = (
+    "CN=Perabot Seri Maju Sdn. Bhd., 2.5.4.5=201801024680, 2.5.4.97=C4821093650, O=Perabot Seri Maju Sdn. Bhd., C=MY"
+)
+
+
+@cache
+def rsa_key(name):
+    return rsa.generate_private_key(65537, 2048)
+
+
+def named(**parts):
+    """A name of the parts that are given, in the order in which certificates have them."""
+    kinds = {"C": "COUNTRY_NAME", "O": "ORGANIZATION_NAME", "OU": "ORGANIZATIONAL_UNIT_NAME", "CN": "COMMON_NAME"}
+    kinds |= {"tin": "ORGANIZATION_IDENTIFIER", "number": "SERIAL_NUMBER", "mail": "EMAIL_ADDRESS"}
+    return x509.Name([x509.NameAttribute(getattr(NameOID, kinds[kind]), text) for kind, text in parts.items() if text])
+
+
+SUBJECT = {"C": "MY", "O": "Perabot Seri Maju Sdn. Bhd.", "tin": SUPPLIER, "number": NUMBER, "CN": "Perabot Seri Maju"}
+AUTHORITY = {"C": "MY", "O": "Contoh Amanah Sdn Bhd", "OU": "Test Only", "CN": "Contoh Test Issuing CA"}
+
+
+def made_certificate(subject=SUBJECT, issuer=AUTHORITY, key=None, usage=None, extended=None):
+    """A certificate valid from 2020 to 2040, of the authority's key; `usage` and `extended` are its extensions."""
+    key = key or rsa_key("signer")
+    builder = x509.CertificateBuilder(named(**issuer), named(**subject), key.public_key(), 0x51A7C0DE20260914)
+    builder = builder.not_valid_before(datetime(2020, 1, 1)).not_valid_after(datetime(2040, 1, 1))
+    for extension in filter(None, (usage, extended)):
+        builder = builder.add_extension(extension, critical=False)
+    return builder.sign(rsa_key("authority"), SHA256())
+
+
+def usage(**set_):
+    names = "digital_signature content_commitment key_encipherment data_encipherment key_agreement key_cert_sign"
+    names += " crl_sign encipher_only decipher_only"
+    return x509.KeyUsage(**{name: set_.get(name, False) for name in names.split()})
+
+
+def base64_of(raw):
+    return base64.b64encode(raw).decode()
+
+
+def digest(raw):
+    return base64_of(hashlib.sha256(raw).digest())
+
+
+def compact(value):
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
+@dataclass
+class Signing:
+    """What a signature says; each member can be another than the true one."""
+
+    certificate: str
+    cert_digest: str
+    issuer: str
+    serial: str
+    time: str = SIGNING_TIME
+    subject: str = VECTOR_SUBJECT
+
+    def properties(self):
+        names = {"X509IssuerName": element(self.issuer), "X509SerialNumber": element(self.serial)}
+        cert_digest = {"DigestMethod": element("", Algorithm=SHA256_URI), "DigestValue": element(self.cert_digest)}
+        cert = {"CertDigest": [cert_digest], "IssuerSerial": [names]}
+        signed = {"SigningTime": element(self.time), "SigningCertificate": [{"Cert": [cert]}]}
+        properties = {"Id": "id-xades-signed-props", "SignedSignatureProperties": [signed]}
+        return {"Target": "signature", "SignedProperties": [properties]}
+
+
+def of_certificate(certificate, issuer=ISSUER, **changes):
+    der = certificate.public_bytes(Encoding.DER)
+    signing = Signing(base64_of(der), digest(der), issuer, str(certificate.serial_number))
+    return replace(signing, **changes)
+
+
+def digested(content):
+    return {"DigestMethod": element("", Algorithm=SHA256_URI), "DigestValue": element(digest(content))}
+
+
+def signature_of(signing, properties, content, value):
+    """The members that are added to the invoice, in the order of the published form."""
+    names = {"X509IssuerName": element(signing.issuer), "X509SerialNumber": element(signing.serial)}
+    data = {
+        "X509Certificate": element(signing.certificate),
+        "X509SubjectName": element(signing.subject),
+        "X509IssuerSerial": [names],
+    }
+    of_properties = {"Type": "http://uri.etsi.org/01903/v1.3.2#SignedProperties", "URI": "#id-xades-signed-props"}
+    of_properties |= digested(compact(properties).encode())
+    of_document = {"Type": "", "URI": "", **digested(content)}
+    signature = {
+        "Id": "signature",
+        "Object": [{"QualifyingProperties": [properties]}],
+        "KeyInfo": [{"X509Data": [data]}],
+        "SignatureValue": element(value),
+        "SignedInfo": [
+            {"SignatureMethod": element("", Algorithm=METHOD), "Reference": [of_properties, of_document]},
+        ],
+    }
+    information = {
+        "ID": element("urn:oasis:names:specification:ubl:signature:1"),
+        "ReferencedSignatureID": element("urn:oasis:names:specification:ubl:signature:Invoice"),
+        "Signature": [signature],
+    }
+    extension = {
+        "ExtensionURI": element(URN),
+        "ExtensionContent": [{"UBLDocumentSignatures": [{"SignatureInformation": [information]}]}],
+    }
+    own = {"ID": element("urn:oasis:names:specification:ubl:signature:Invoice"), "SignatureMethod": element(URN)}
+    return {"UBLExtensions": [{"UBLExtension": [extension]}], "Signature": [own]}
+
+
+def signed(root, signing=None, change=None, key=None):
+    """The document with a signature; `change` takes the signed properties before they are digested."""
+    signing = signing or of_certificate(made_certificate())
+    properties, content = signing.properties(), minified(root)
+    if change:
+        change(properties)
+    value = (key or rsa_key("signer")).sign(content, padding.PKCS1v15(), SHA256())
+    root["Invoice"][0] |= signature_of(signing, properties, content, base64_of(value))
+    return root
+
+
+def vector():
+    """The signed document of the published vector."""
+    serial, cert_digest = "5883883498437478676", "uf+qNMeeNbFaKG52Q45GXPWupysoQQuxR+gH8JUs9cU="
+    root = put(document(), "InvoiceTypeCode.0.listVersionID", "1.1")
+    signing = Signing(VECTOR_CERTIFICATE, cert_digest, ISSUER, serial)
+    root["Invoice"][0] |= signature_of(signing, signing.properties(), minified(root), VECTOR_VALUE)
+    return root
+
+
+async def unsigned(portal, number="S-1", version="1.1"):
+    return put(await portal.fresh(number), "InvoiceTypeCode.0.listVersionID", version)
+
+
+async def findings(portal, root):
+    """The codes of step 8; no other step may complain."""
+    found = await step_codes(portal, root)
+    assert set(found) <= {"08"}
+    return found.get("08", [])
+
+
+async def sent_as(portal, number, text):
+    """The codes of step 8 for a document of exactly that text."""
+    raw = text.encode()
+    changes = {"document": base64_of(raw), "documentHash": hashlib.sha256(raw).hexdigest()}
+    body = {"documents": [entry(document(number), **changes)]}
+    answer = await (await portal.call("POST", "/documentsubmissions/", json=body)).json()
+    assert answer["rejectedDocuments"] == []
+    results = (await portal.details(answer["acceptedDocuments"][0]["uuid"]))["validationResults"]
+    step = results["validationSteps"][-1]
+    return [each["errorCode"] for each in step["error"]["innerError"]] if "error" in step else []
+
+
+def test_the_vector_is_the_published_one():
+    raw = minified(vector())
+    assert len(raw) == 6729
+    assert hashlib.sha256(raw).hexdigest() == "e2660f286bc0628454720e2188cbf9509399b8bde81c189af1ca3278f57ed26e"
+
+
+async def test_the_published_vector_is_valid(portal):
+    await portal.admin("settings", age_window_seconds=10**9)
+    assert await findings(portal, vector()) == []
+
+
+@pytest.mark.parametrize(
+    "path, value",
+    [
+        ("InvoiceLine.0.Price.0.PriceAmount.0._", 145.5),
+        ("AccountingCustomerParty.0.Party.0.PartyLegalEntity.0.RegistrationName.0._", "Tiga Rasa"),
+        ("IssueTime.0._", "03:25:11Z"),
+    ],
+)
+async def test_a_change_after_signing_breaks_digest_and_signature(portal, path, value):
+    await portal.admin("settings", age_window_seconds=10**9)
+    assert await findings(portal, put(vector(), path, value)) == ["DS322", "DS333"]
+
+
+@pytest.mark.parametrize("version", ["1.1", "1.3"])
+async def test_signed_versions_have_an_eighth_step(portal, version):
+    root = signed(await unsigned(portal, version=version))
+    steps = (await portal.details(await portal.accepted(root)))["validationResults"]["validationSteps"]
+    assert steps[-1] == {"status": "Valid", "name": "Step08-Document Signature Validator"}
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.2"])
+async def test_other_versions_have_none(portal, version):
+    root = await unsigned(portal, version=version)
+    steps = (await portal.details(await portal.accepted(root)))["validationResults"]["validationSteps"]
+    assert [step["name"][:6] for step in steps] == ["Step03", "Step04", "Step05", "Step06", "Step07"]
+
+
+async def test_a_breach_is_told_in_the_shape_of_a_step(portal):
+    root = put(signed(await unsigned(portal)), f"{SIGNATURE}.SignatureValue.0._", "AAAA")
+    details = await portal.details(await portal.accepted(root))
+    step = details["validationResults"]["validationSteps"][-1]
+    assert (details["status"], step["error"]["errorCode"]) == ("Invalid", "Error21")
+    (inner,) = step["error"]["innerError"]
+    assert (inner["errorCode"], inner["propertyName"]) == ("DS333", "SignatureValue")
+
+
+# Breaches of the signed properties, which are digested after the change.
+
+CERT = ("SignedProperties", 0, "SignedSignatureProperties", 0, "SigningCertificate", 0, "Cert", 0)
+TIME = (*CERT[:4], "SigningTime")
+
+
+def setting(value, *path):
+    """A change that sets, or with None removes, the member at the path."""
+
+    def change(node):
+        for name in path[:-1]:
+            node = node[name]
+        if value is None:
+            del node[path[-1]]
+        else:
+            node[path[-1]] = value
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "code, change",
+    [
+        ("DS303", setting(None, *TIME)),
+        ("DS303", setting("", *TIME, 0, "_")),
+        ("DS304", setting("2019-12-31T23:59:59Z", *TIME, 0, "_")),
+        ("DS304", setting("2040-01-01T00:00:01Z", *TIME, 0, "_")),
+        ("DS336", setting("2026-09-14 03:25:40", *TIME, 0, "_")),
+        ("DS336", setting("2026-09-14T03:25:40+08:00", *TIME, 0, "_")),
+        ("DS336", setting("2026-02-30T03:25:40Z", *TIME, 0, "_")),
+        ("DS313", setting(SHA1_URI, *CERT, "CertDigest", 0, "DigestMethod", 0, "Algorithm")),
+        ("DS317", setting(None, *CERT, "CertDigest", 0, "DigestValue")),
+        ("DS318", setting(digest(b"another"), *CERT, "CertDigest", 0, "DigestValue", 0, "_")),
+        ("DS324", setting(None, *CERT, "IssuerSerial", 0, "X509IssuerName")),
+        ("DS325", setting(None, *CERT, "IssuerSerial", 0, "X509SerialNumber")),
+        ("DS326", setting("CN=Another CA, C=MY", *CERT, "IssuerSerial", 0, "X509IssuerName", 0, "_")),
+        ("DS327", setting("5A:C0:DE", *CERT, "IssuerSerial", 0, "X509SerialNumber", 0, "_")),
+        ("DS328", setting("5", *CERT, "IssuerSerial", 0, "X509SerialNumber", 0, "_")),
+        ("DS328", setting("5" * 5000, *CERT, "IssuerSerial", 0, "X509SerialNumber", 0, "_")),
+    ],
+)
+async def test_signed_properties(portal, code, change):
+    assert await findings(portal, signed(await unsigned(portal), change=change)) == [code]
+
+
+# Breaches outside of them.
+
+EXTENSION = "UBLExtensions.0.UBLExtension"
+INFORMATION = f"{EXTENSION}.0.ExtensionContent.0.UBLDocumentSignatures.0.SignatureInformation"
+SIGNATURE = f"{INFORMATION}.0.Signature.0"
+REFERENCES = f"{SIGNATURE}.SignedInfo.0.Reference"
+X509 = f"{SIGNATURE}.KeyInfo.0.X509Data.0"
+
+
+@pytest.mark.parametrize(
+    "code, path, value",
+    [
+        ("DS300", f"{SIGNATURE}.Object.0", {"Properties": [{}]}),
+        ("DS300", f"{SIGNATURE}.Object", None),
+        ("DS300", f"{INFORMATION}.0.Signature", ["text"]),
+        ("DS301", f"{INFORMATION}.0.Signature", None),
+        ("DS301", "UBLExtensions", [{"UBLExtension": [{"ExtensionURI": element("urn:another")}]}]),
+        ("DS305", f"{X509}.X509Certificate.0._", "AAAA"),
+        ("DS305", f"{X509}.X509Certificate.0._", "no base64"),
+        ("DS305", f"{SIGNATURE}.KeyInfo", None),
+        ("DS314", f"{REFERENCES}.1.DigestMethod.0.Algorithm", SHA1_URI),
+        ("DS315", f"{REFERENCES}.0.DigestMethod.0.Algorithm", SHA1_URI),
+        ("DS316", f"{SIGNATURE}.SignedInfo.0.SignatureMethod.0.Algorithm", "urn:rsa-sha1"),
+        ("DS319", f"{REFERENCES}.0.DigestValue", None),
+        ("DS319", f"{REFERENCES}.0", None),
+        ("DS320", f"{REFERENCES}.0.DigestValue.0._", digest(b"another")),
+        ("DS320", f"{REFERENCES}.0.DigestValue.0._", 7),
+        ("DS321", f"{REFERENCES}.1.DigestValue.0._", ""),
+        ("DS321", f"{REFERENCES}.1", None),
+        ("DS322", f"{REFERENCES}.1.DigestValue.0._", digest(b"another")),
+        ("DS323", "Signature.0.SignatureMethod.0._", "urn:another"),
+        ("DS323", "Signature.0", {}),
+        ("DS326", f"{X509}.X509IssuerSerial.0.X509IssuerName.0._", "C=MY, O=Contoh Amanah Sdn Bhd"),
+        ("DS328", f"{X509}.X509IssuerSerial.0.X509SerialNumber.0._", "7"),
+        ("DS331", f"{SIGNATURE}.SignedInfo", None),
+        ("DS332", f"{SIGNATURE}.SignatureValue", None),
+        ("DS333", f"{SIGNATURE}.SignatureValue.0._", base64_of(b"\1" * 256)),
+        ("DS335", f"{SIGNATURE}.SignatureValue.0._", "%"),
+    ],
+)
+async def test_signature(portal, code, path, value):
+    assert await findings(portal, put(signed(await unsigned(portal)), path, value)) == [code]
+
+
+@pytest.mark.parametrize("path", [INFORMATION, f"{INFORMATION}.0.Signature", "Signature", EXTENSION])
+async def test_a_document_has_one_signature(portal, path):
+    root = signed(await unsigned(portal))
+    node = root["Invoice"][0]
+    for name in path.split("."):
+        node = node[int(name) if name.isdigit() else name]
+    node.append(node[0])
+    assert await findings(portal, root) == ["DS302"]
+
+
+@pytest.mark.parametrize("members", [["UBLExtensions"], ["Signature"], ["UBLExtensions", "Signature"]])
+async def test_a_document_without_a_signature_is_rejected_at_once(portal, members):
+    root = signed(await unsigned(portal))
+    for name in members:
+        del root["Invoice"][0][name]
+    (rejected,) = (await (await portal.submit(root)).json())["rejectedDocuments"]
+    assert f"TooFewItems: #/Invoice[0].{members[0]}" in rejected["error"]["details"][0]["message"]
+
+
+# Other certificates.
+
+
+@pytest.mark.parametrize(
+    "code, subject",
+    [
+        ("DS306", {"number": None}),
+        ("DS307", {"tin": None}),
+        ("DS309", {"O": None}),
+        ("DS311", {"tin": "C2084716530"}),
+        ("DS312", {"number": "199901012345"}),
+        ("DS337", {"number": "???"}),
+        ("DS338", {"tin": "VATMY"}),
+    ],
+)
+async def test_subjects(portal, code, subject):
+    signing = of_certificate(made_certificate({**SUBJECT, **subject}))
+    assert await findings(portal, signed(await unsigned(portal), signing)) == [code]
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        {"key": ec.generate_private_key(ec.SECP256R1())},
+        {"usage": usage(digital_signature=True)},
+        {"extended": x509.ExtendedKeyUsage([x509.ObjectIdentifier("1.3.6.1.5.5.7.3.1")])},
+    ],
+)
+async def test_a_certificate_for_something_else_cannot_verify(portal, made):
+    signing = of_certificate(made_certificate(**made))
+    assert await findings(portal, signed(await unsigned(portal), signing)) == ["DS334"]
+
+
+async def test_a_certificate_says_what_it_is_for(portal):
+    documents = x509.ExtendedKeyUsage([x509.ObjectIdentifier("1.3.6.1.4.1.311.10.3.12")])
+    made = made_certificate(usage=usage(content_commitment=True), extended=documents)
+    assert await findings(portal, signed(await unsigned(portal), of_certificate(made))) == []
+
+
+async def test_another_key_does_not_verify(portal):
+    assert await findings(portal, signed(await unsigned(portal), key=rsa_key("another"))) == ["DS333"]
+
+
+@pytest.mark.parametrize(
+    "issuer, text, codes",
+    [
+        ({**AUTHORITY, "O": "Contoh, Amanah"}, "CN=Contoh Test Issuing CA, OU=Test Only, O=Contoh, Amanah, C=MY", []),
+        ({**AUTHORITY, "O": "Contoh, Amanah"}, "CN=Contoh Test Issuing CA, OU=Test Only, O=Contoh\\, Amanah, C=MY", []),
+        ({**AUTHORITY, "mail": "ca@contoh.example"}, "E=ca@contoh.example, CN=Contoh Test Issuing CA, OU=Test Only, "
+         "O=Contoh Amanah Sdn Bhd, C=MY", []),
+        ({"CN": "Contoh", "tin": "C1"}, "2.5.4.97=C1, CN=Contoh", []),
+        (AUTHORITY, "C=MY, O=Contoh Amanah Sdn Bhd, OU=Test Only, CN=Contoh Test Issuing CA", ["DS326"] * 2),
+        (AUTHORITY, "CN = Contoh Test Issuing CA, OU = Test Only, O = Contoh Amanah Sdn Bhd, C = MY", ["DS326"] * 2),
+        (AUTHORITY, "CN=Contoh Test Issuing CA,OU=Test Only,O=Contoh Amanah Sdn Bhd,C=MY", ["DS326"] * 2),
+    ],
+)
+async def test_the_issuer_is_compared_as_text(portal, issuer, text, codes):
+    signing = of_certificate(made_certificate(issuer=issuer), issuer=text)
+    assert await findings(portal, signed(await unsigned(portal), signing)) == codes
+
+
+async def test_a_hexadecimal_serial_number_is_taken(portal):
+    signing = of_certificate(made_certificate(), serial="0x51A7C0DE20260914")
+    assert await findings(portal, signed(await unsigned(portal), signing)) == []
+
+
+INTERMEDIARY = {"C": "MY", "O": "Sandbox Intermediary", "tin": "C25845632020", "number": "201901012345", "CN": "I"}
+
+
+async def test_an_intermediary_signs_with_its_own_certificate(portal):
+    signing = of_certificate(made_certificate(INTERMEDIARY))
+    assert await findings(portal, signed(await unsigned(portal), signing)) == []
+    other = of_certificate(made_certificate({**INTERMEDIARY, "number": NUMBER}))
+    assert await findings(portal, signed(await unsigned(portal, "S-2"), other)) == ["DS312"]
+
+
+async def test_nobody_else_does(portal):
+    await portal.admin("clients", client_id="own", client_secret="s", tin=SUPPLIER)
+    await portal.login(None, "own", "s")
+    signing = of_certificate(made_certificate(INTERMEDIARY))
+    assert await findings(portal, signed(await unsigned(portal), signing)) == ["DS311", "DS312"]
+
+
+async def test_a_strict_register_knows_every_signer(portal):
+    await portal.admin("clients", client_id="new", client_secret="s", tin="C7777777770", intermediary=True)
+    await portal.login(client_id="new", secret="s")
+    signing = of_certificate(made_certificate({**SUBJECT, "tin": "C7777777770"}))
+    assert await findings(portal, signed(await unsigned(portal), signing)) == []
+    await portal.admin("settings", strict_register=True)
+    assert await findings(portal, signed(await unsigned(portal, "S-2"), signing)) == ["DS330"]
+
+
+def authority_certificate(key):
+    """The certificate of the authority, or of another of its name."""
+    name = named(**AUTHORITY)
+    builder = x509.CertificateBuilder(name, name, rsa_key(key).public_key(), 1)
+    builder = builder.not_valid_before(datetime(2020, 1, 1)).not_valid_after(datetime(2040, 1, 1))
+    return builder.sign(rsa_key(key), SHA256()).public_bytes(Encoding.PEM)
+
+
+@pytest.mark.parametrize("key, codes", [("authority", []), ("another", ["DS329"])])
+async def test_a_trusted_authority(tmp_path, aiohttp_client, key, codes):
+    trusted = tmp_path / "authorities.pem"
+    trusted.write_bytes(authority_certificate("signer") + authority_certificate(key))
+    environment = {
+        "SANDBOX_TRUSTED_CA": str(trusted),
+        "SANDBOX_STATE": str(tmp_path / "sandbox.sqlite3"),
+        "SANDBOX_PROCESSING_SECONDS": "0",
+        "SANDBOX_RATE_SCALE": "0",
+    }
+    portal = await Portal(await aiohttp_client(create_sandbox(Settings.from_env(environment)))).login()
+    assert await findings(portal, signed(await unsigned(portal))) == codes
+
+
+@pytest.mark.parametrize("content", [None, b"nothing", b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----"])
+def test_a_file_without_certificates_is_named(tmp_path, content):
+    if content:
+        (tmp_path / "ca.pem").write_bytes(content)
+    with pytest.raises(ValueError, match="SANDBOX_TRUSTED_CA=.*ca.pem.*PEM"):
+        Settings.from_env({"SANDBOX_TRUSTED_CA": str(tmp_path / "ca.pem")})
+
+
+# The text that was signed.
+
+
+def spread(root):
+    return json.dumps(root, indent=2, ensure_ascii=False)
+
+
+async def test_white_space_between_is_not_signed(portal):
+    root = signed(put(await unsigned(portal), "InvoiceLine.0.Item.0.Description.0._", 'Kerusi  "makan"  é — \\ ©'))
+    assert await sent_as(portal, "S-1", spread(root)) == []
+
+
+async def test_the_order_of_members_is_signed(portal):
+    root = signed(await unsigned(portal))
+    invoice = root["Invoice"][0]
+    invoice["DocumentCurrencyCode"] = invoice.pop("DocumentCurrencyCode")
+    assert await findings(portal, root) == ["DS322", "DS333"]
+
+
+async def test_where_the_signature_stands_does_not_matter(portal):
+    root = signed(await unsigned(portal))
+    invoice = root["Invoice"][0]
+    moved = {name: invoice.pop(name) for name in ("UBLExtensions", "Signature")}
+    root["Invoice"] = [{**moved, **invoice}]
+    assert await findings(portal, root) == []
+
+
+async def test_the_text_of_numbers_is_signed(portal):
+    """145 and 145.00 are one number and two texts."""
+    root = await unsigned(portal)
+    content = minified(root).decode().replace('"_":145,', '"_":145.00,')
+    properties = of_certificate(made_certificate()).properties()
+    value = base64_of(rsa_key("signer").sign(content.encode(), padding.PKCS1v15(), SHA256()))
+    added = signature_of(of_certificate(made_certificate()), properties, content.encode(), value)
+    text = content.removesuffix("}]}") + "," + compact(added)[1:] + "]}"
+    assert await sent_as(portal, "S-1", text) == []
+    await portal.admin("settings", duplicate_detection=False)
+    assert await sent_as(portal, "S-1", text.replace("145.00", "145.0")) == ["DS322", "DS333"]
+
+
+@pytest.mark.parametrize(
+    "text, minified",
+    [
+        ('{ "a" : [ 1.0 , -0 ] ,\n\t"b":"c  d" }', '{"a":[1.0,-0],"b":"c  d"}'),
+        (r'{"a": "\"x\" \\ \/ \n"}', r'{"a":"\"x\" \\ \/ \n"}'),
+        (r'{"a": "\u00e9 \u0041 \\u00e9 \ud83d\ude00"}', r'{"a":"é \u0041 \\u00e9 😀"}'),
+    ],
+)
+def test_minified(text, minified):
+    assert minify(text) == minified
+
+
+@pytest.mark.parametrize(
+    "invoice, left",
+    [
+        ('{"A":[{"S":1}],"S":[],"B":{}}', '{"A":[{"S":1}],"B":{}}'),
+        ('{"S":[{"x":"}]"}]}', "{}"),
+        ('{"S":1,"S":2,"A":3}', '{"A":3}'),
+        ("{}", "{}"),
+    ],
+)
+def test_members_of_the_invoice_are_left_out(invoice, left):
+    assert without(f'{{"S":1,"Invoice":[{invoice}]}}', {"S"}) == f'{{"S":1,"Invoice":[{left}]}}'
