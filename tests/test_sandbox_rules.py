@@ -1,8 +1,13 @@
 """The sandbox's validators: one change to a good document, one finding."""
 
+import re
+from pathlib import Path
+
 import pytest
 from test_sandbox_kit import BUYER, HOUR, SUPPLIER, document, element, identifications, money, put
 from test_sandbox_kit import portal, settings  # noqa: F401
+
+from service.sandbox import validators
 
 SELLER, CUSTOMER = "AccountingSupplierParty.0.Party.0", "AccountingCustomerParty.0.Party.0"
 ITEM = "InvoiceLine.0.Item.0"
@@ -75,8 +80,12 @@ async def test_the_age_of_a_document(portal, age, found):
         (f"{CUSTOMER}.PartyIdentification", identifications(TIN=BUYER, BRN="1", NRIC="880214145566"), None),
         (f"{CUSTOMER}.PartyIdentification", identifications(TIN=BUYER, BRN="1", TTX="a/b"), "CF407"),
         (f"{SELLER}.Contact.0.Telephone.0._", "06-987 1234", "CF410"),
-        (f"{SELLER}.Contact.0.Telephone.0._", "1234567", "CF410"),
+        (f"{SELLER}.Contact.0.Telephone.0._", "1234567", "CF366"),
+        (f"{CUSTOMER}.Contact.0.Telephone.0._", "1" * 21, "CF366"),
         (f"{SELLER}.Contact.0.ElectronicMail.0._", "nobody", "CF404"),
+        (f"{SELLER}.Contact.0.ElectronicMail.0._", "a@b.example, c@d.example", "CF403"),
+        (f"{SELLER}.Contact.0.ElectronicMail.0._", f"{'x' * 311}@b.example", "CF401"),
+        (f"{CUSTOMER}.PartyIdentification", identifications(TIN="C" + "1" * 14, BRN="202101033579"), "CF358"),
         (f"{SELLER}.IndustryClassificationCode", None, None),
         (f"{SELLER}.IndustryClassificationCode.0.name", " ", None),
         (f"{SELLER}.PostalAddress.0.PostalZone.0._", "840001", None),
@@ -163,6 +172,7 @@ def buyer_of(identity):
         (identifications(TIN="C1", BRN="202101033579"), "ERR406"),
         (identifications(TIN="C9999999990", BRN="202101033579"), None),
         (PUBLIC, "ERR236"),
+        (identifications(TIN="EI00000000010", BRN="202101033579"), "Error05"),
         (identifications(TIN="EI00000000010", NRIC="880214145566"), None),
         (identifications(TIN="EI00000000020", PASSPORT="A1"), None),
     ],
@@ -177,6 +187,27 @@ async def test_a_strict_register_knows_every_buyer(portal):
     stranger = identifications(TIN="C9999999990", BRN="202101033579")
     changed = put(await portal.fresh(), f"{CUSTOMER}.PartyIdentification", stranger)
     assert await step_codes(portal, changed) == {"05": ["ERR406"]}
+
+
+OTHER = {"client_id": "other", "client_secret": "s", "tin": "C2084716530", "intermediary": True}
+
+
+@pytest.mark.parametrize(
+    "path, change",
+    [
+        ("clients", {**OTHER, "blocked": True}),
+        ("clients", {**OTHER, "represents": [BUYER]}),
+        ("clients", {**OTHER, "intermediary": False}),
+        ("taxpayers", {"tin": OTHER["tin"], "blocked": True}),
+    ],
+)
+async def test_an_intermediary_that_may_act_no_more(portal, path, change):
+    """By the time at which the document is validated."""
+    await portal.admin("clients", **OTHER)
+    await portal.login(SUPPLIER, "other", "s")
+    assert await step_codes(portal, await portal.fresh("A")) == {}
+    await portal.admin(path, **change)
+    assert await step_codes(portal, await portal.fresh("B")) == {"05": ["Error05"]}
 
 
 async def test_a_blocked_taxpayer(portal):
@@ -313,10 +344,31 @@ async def test_totals_of_a_foreign_document_are_shown_in_ringgit(portal):
         ("TaxExchangeRate.0.SourceCurrencyCode.0._", "EUR", ["Error07"]),
         ("TaxExchangeRate.0.TargetCurrencyCode.0._", "USD", ["DC511"]),
         ("TaxCurrencyCode", None, ["DC502"] * 4),
+        ("TaxExchangeRate.0.CalculationRate", None, ["Error07"]),
     ],
 )
 async def test_currencies(portal, path, value, codes):
     assert await step_codes(portal, put(in_dollars(await portal.fresh()), path, value)) == {"07": codes}
+
+
+@pytest.mark.parametrize("rate, target, found", [(0, "MYR", {}), (4.25, "USD", {"07": ["DC511"]})])
+async def test_an_exchange_rate_of_a_document_in_ringgit(portal, rate, target, found):
+    exchange = {"SourceCurrencyCode": element("MYR"), "TargetCurrencyCode": element(target)}
+    exchange["CalculationRate"] = element(rate)
+    assert await step_codes(portal, put(await portal.fresh(), "TaxExchangeRate", [exchange])) == found
+
+
+#: Every code that is published for what a submission shows. Those of the signature step stand in its own tests.
+PUBLISHED = """
+CF320 CF321 CF324 CF333 CF334 CF336 CF337 CF339 CF340 CF342 CF343 CF345 CF346 CF348 CF349 CF358 CF364 CF366 CF378 CF401
+CF403 CF404 CF407 CF410 CV302 CV316 CV317 ERR206 ERR208 ERR236 ERR245 ERR406 DR303 DR308 DV302 DS302 DC501 DC502 DC511
+"""
+
+
+def test_every_published_code_is_raised_by_a_validator():
+    package = Path(validators.__file__).parent
+    sources = [path.read_text() for path in (*package.glob("*.py"), package.parent / "controls.py")]
+    assert set(PUBLISHED.split()) - set(re.findall(r'"([A-Z]+\d{3})"', "".join(sources))) == set()
 
 
 @pytest.mark.parametrize(

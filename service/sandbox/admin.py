@@ -5,12 +5,13 @@ import json
 from aiohttp import web
 
 from .answers import Refusal, answer
-from .clock import instant
+from .clock import instant, seconds_of
 from .controls import MOST_SECONDS, SANDBOX
 from .database import sql, transaction
 from .document import IDENTITY_SCHEMES, read_json, well_formed_tin
 from .documents import change_document_state, existing
 from .faults import KINDS
+from .validators.codes import CALLED
 
 routes = web.RouteTableDef()
 
@@ -159,6 +160,27 @@ async def put_client(request):
         blocked=bool(members.get("blocked")),
     )
     return answer({"client_id": members["client_id"]}, 201)
+
+
+@routes.put("/_sandbox/codes")
+async def put_code(request):
+    """{list, code, from, to}: when a code holds, from included, to excluded; an end that is left out is open."""
+    members = await read_body(request)
+    if required(members, "list") not in CALLED:
+        raise wrong(f"list is one of {sorted(CALLED)}.")
+    ends = {f"active_{end}": read_end(members, end) for end in ("from", "to")}
+    code = required(members, "code")
+    sql.code_put(request.app[SANDBOX].db, list=members["list"], code=code, **ends)
+    return answer({"list": members["list"], "code": code})
+
+
+def read_end(members, name):
+    if members.get(name) is None:
+        return None
+    try:
+        return seconds_of(required(members, name))
+    except (ValueError, OverflowError):
+        raise wrong(f"{name} is not a date and time.") from None
 
 
 @routes.get("/_sandbox/ledger")

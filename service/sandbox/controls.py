@@ -36,6 +36,7 @@ class Controls:
     error_dialect: str = "transport"  # or "standard"
     strict_register: bool = False  # a TIN that is not registered makes a document Invalid
     strict_totals: bool = False  # totals are checked
+    consolidated_state_17: bool = True  # state 17 in Malaysia passes in a consolidated document
 
 
 #: member -> the values it may have, where the type does not say it all

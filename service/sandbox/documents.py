@@ -53,7 +53,8 @@ async def change_state(request):
     row = existing(request)
     permitted = submitted_by(row, caller) if wanted == "cancelled" else row["receiver_tin"] == caller["taxpayer"]
     if not permitted:
-        raise Refusal(403, "Forbidden", f"The caller may not set this document to {wanted}.", row["uuid"])
+        message = f"The caller may not set this document to {wanted}."
+        raise Refusal(403, "Forbidden", message, row["uuid"], [detail("Forbidden", message, row["uuid"])])
     return answer(change_document_state(sandbox, row, wanted, reason))
 
 

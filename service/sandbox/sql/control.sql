@@ -6,6 +6,13 @@ select name, value from settings;
 -- name: setting_put :exec
 insert into settings (name, value) values (:name, :value) on conflict (name) do update set value = excluded.value;
 
+-- name: code_all :many
+select list, code, active_from, active_to from codes;
+
+-- name: code_put :exec
+insert into codes (list, code, active_from, active_to) values (:list, :code, :active_from, :active_to)
+on conflict (list, code) do update set active_from = excluded.active_from, active_to = excluded.active_to;
+
 -- name: fault_insert :value
 insert into faults (operation, kind, remaining, number, members)
 values (:operation, :kind, :remaining, :number, :members)

@@ -99,6 +99,15 @@ create table if not exists note_references (
   primary key (original_uuid, note_uuid)
 );
 
+-- Codes that hold only for a time; a null end is open.
+create table if not exists codes (
+  list        text not null,
+  code        text not null,
+  active_from real,
+  active_to   real,
+  primary key (list, code)
+);
+
 create table if not exists faults (
   id        integer primary key autoincrement,
   operation text not null,

@@ -49,11 +49,11 @@ PARTY_LENGTHS = {
     "PostalAddress.CityName": (50, None, None),
     "PostalAddress.CountrySubentityCode": (50, None, None),
     "PostalAddress.PostalZone": (50, None, None),
-    "Contact.ElectronicMail": (320, None, None),
+    "Contact.ElectronicMail": (320, "CF401", "CF401"),
 }
 #: scheme of an identification -> the form of its value, the code of a breach
 IDENTIFICATIONS = {
-    "TIN": (r".{1,14}", None),
+    "TIN": (r".{1,14}", "CF358"),
     "BRN": (r".{1,20}", None),
     "NRIC": (r"\d{12}|NA", "CF324"),
     "PASSPORT": (r".{1,12}", None),
@@ -69,8 +69,18 @@ FORMS = {
     "TaxTotal.TaxSubtotal.TaxCategory.TaxExemptionReason": REASON,
     "InvoiceLine.TaxTotal.TaxSubtotal.TaxCategory.TaxExemptionReason": REASON,
 }
-PHONE = re.compile(r"\+?\d+", re.ASCII)
-MAIL = re.compile(r"[^\s@]+@[^\s@]+\.[^\s@]+")
+#: path below a party -> (form, code, what is wrong): the first that a text breaks is found. The codes are published
+#: without saying which is which, and this is one reading.
+CONTACT = {
+    "Contact.Telephone": (
+        (r"\+?[0-9]+", "CF410", "Contact number is not valid"),
+        (r".{8,20}", "CF366", "Contact number has not 8 to 20 characters"),
+    ),
+    "Contact.ElectronicMail": (
+        (r"[^\s,;]+", "CF403", "E-mail is not one address without blanks"),
+        (r"[^@]+@[^@]+\.[^@]+", "CF404", "E-mail is not valid"),
+    ),
+}
 
 
 def check(document, now, controls):
@@ -133,6 +143,8 @@ def identifications(party):
         yield of_party(party, None, "Exactly one of BRN, NRIC, PASSPORT and ARMY is required", path)
     for scheme, text in party.identifications:
         form, code = IDENTIFICATIONS.get(scheme, (None, None))
+        if scheme == "TIN" and party.role == "SUPPLIER":
+            code = None  # CF358 is the buyer's
         if form is None:
             yield of_party(party, None, f"Scheme {scheme} is not known", path)
         elif text and not re.fullmatch(form, text, re.ASCII if scheme == "NRIC" else 0):
@@ -140,11 +152,12 @@ def identifications(party):
 
 
 def contact(party):
-    phone, mail = party.text("Contact.Telephone"), party.text("Contact.ElectronicMail")
-    if phone and phone != "NA" and not (PHONE.fullmatch(phone) and 8 <= len(phone) <= 20):
-        yield of_party(party, "CF410", "Contact number is not valid", "Contact.Telephone")
-    if mail and mail != "NA" and not MAIL.fullmatch(mail):
-        yield of_party(party, "CF404", "E-mail is not valid", "Contact.ElectronicMail")
+    for path, forms in CONTACT.items():
+        text = party.text(path)
+        broken = [rule for rule in forms if not re.fullmatch(rule[0], text)]
+        if text not in ("", "NA") and broken:
+            _, code, wording = broken[0]
+            yield of_party(party, code, wording, path)
 
 
 def address(party):

@@ -11,8 +11,7 @@ def check(document, row, sandbox):
     yield from tax_amounts(document)
     for path in sorted(set(foreign_amounts(document))):
         yield finding("DC502", f"{path} is not in the document currency {document.currency}.", path)
-    if document.currency != "MYR":
-        yield from exchange(document)
+    yield from exchange(document)
 
 
 def tax_amounts(document):
@@ -46,11 +45,14 @@ def amounts(node, path):
 
 
 def exchange(document):
+    """The rate, which documents in ringgit may leave out or give as 0."""
     rate = value(document.invoice, "TaxExchangeRate.CalculationRate")
     source = document.text("TaxExchangeRate.SourceCurrencyCode")
     target = document.text("TaxExchangeRate.TargetCurrencyCode")
-    if not rate or rate < 0:
+    if document.currency != "MYR" and (not rate or rate < 0):
         yield finding(None, f"An exchange rate is required for the currency {document.currency}.", "TaxExchangeRate")
+        return
+    if "TaxExchangeRate" not in document.invoice:
         return
     if target != "MYR":
         message = "The target currency of the exchange rate is not MYR."

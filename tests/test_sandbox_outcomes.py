@@ -1,0 +1,77 @@
+"""What becomes of documents that are sent together."""
+
+import asyncio
+
+from test_sandbox_kit import BUYER, HOUR, document, put
+from test_sandbox_kit import portal, settings  # noqa: F401
+from test_sandbox_rules import step_codes
+
+UNIT = "InvoiceLine.0.InvoicedQuantity.0.unitCode"
+
+
+async def test_one_submission_has_every_outcome(portal):
+    """Rejected at once, Invalid and Valid later; a document of the same identity is a duplicate of its neighbour."""
+    await portal.admin("settings", processing_seconds=30)
+    twin = put(await portal.fresh("A"), "InvoiceLine.0.Item.0.Description.0._", "A twin")
+    sent = (await portal.fresh("A"), twin, put(await portal.fresh("B"), UNIT, "pcs"), document("C"))
+    body = await (await portal.submit(*sent)).json()
+    assert [each["invoiceCodeNumber"] for each in body["acceptedDocuments"]] == ["A", "A", "B"]
+    assert [each["invoiceCodeNumber"] for each in body["rejectedDocuments"]] == ["C"]
+    path = f"/documentsubmissions/{body['submissionUid']}"
+    assert (await portal.json(path))["overallStatus"] == "InProgress"
+    await portal.admin("clock", seconds=31)
+    submission = await portal.json(path)
+    assert (submission["overallStatus"], submission["documentCount"]) == ("Partially Valid", 3)
+    assert [each["status"] for each in submission["documentSummary"]] == ["Valid", "Invalid", "Invalid"]
+
+
+async def test_a_submission_of_invalid_documents_is_invalid(portal):
+    sent = [put(await portal.fresh(number), UNIT, "pcs") for number in "AB"]
+    body = await (await portal.submit(*sent)).json()
+    assert (await portal.json(f"/documentsubmissions/{body['submissionUid']}"))["overallStatus"] == "Invalid"
+
+
+async def test_several_steps_can_fail_at_once(portal):
+    root = put(await portal.fresh(), UNIT, "pcs")
+    put(root, "LegalMonetaryTotal.0.PayableAmount.0.currencyID", "USD")
+    await portal.admin("taxpayers", tin=BUYER, name="Tiga Rasa", blocked=True)
+    assert await step_codes(portal, root) == {"04": ["CV302"], "05": ["Error05"], "07": ["DC502"]}
+
+
+async def test_a_document_is_no_duplicate_once_its_twin_is_two_hours_old(portal):
+    """The window is counted from when the twin was processed, not from when it was issued or sent."""
+    first = await portal.fresh(age=60)
+    await portal.admin("settings", processing_seconds=600)
+    await portal.accepted(first)
+    await portal.admin("clock", seconds=2 * HOUR - 60)
+    await portal.login()
+    again = await portal.accepted(put(first, "InvoiceLine.0.Item.0.Description.0._", "Second"))
+    await portal.admin("clock", seconds=601)
+    details = await portal.details(again)
+    assert details["status"] == "Invalid"
+    await portal.admin("clock", seconds=2 * HOUR + 1)
+    await portal.login()
+    last = await portal.accepted(put(first, "InvoiceLine.0.Item.0.Description.0._", "Third"))
+    await portal.admin("clock", seconds=601)
+    assert (await portal.details(last))["status"] == "Valid"
+
+
+async def test_only_the_first_of_two_equal_bodies_at_once_is_taken(portal):
+    sent = await portal.fresh()
+    answers = await asyncio.gather(*(portal.submit(sent) for _ in range(5)))
+    assert sorted(answer.status for answer in answers) == [202, 422, 422, 422, 422]
+
+
+async def test_another_taxpayer_may_send_the_same_body(portal):
+    """And is refused for what it says, not for having been sent before."""
+    sent = await portal.fresh()
+    await portal.accepted(sent)
+    await portal.login(BUYER)
+    answer = await portal.submit(sent)
+    assert (answer.status, (await answer.json())["error"]["code"]) == (400, "ValidationError")
+
+
+async def test_a_refusal_to_a_stranger_has_its_code_in_both_places(portal):
+    uuid = await portal.accepted(await portal.fresh())
+    error = (await (await portal.change(uuid, "rejected")).json())["error"]
+    assert (error["code"], error["details"][0]["code"]) == ("Forbidden", "Forbidden")
