@@ -1,10 +1,11 @@
-"""What becomes of documents that are sent together."""
+"""What becomes of documents that are sent together, and of amounts that do not add up."""
 
 import asyncio
 
-from test_sandbox_kit import BUYER, HOUR, document, put
+import pytest
+from test_sandbox_kit import BUYER, HOUR, document, money, put
 from test_sandbox_kit import portal, settings  # noqa: F401
-from test_sandbox_rules import step_codes
+from test_sandbox_rules import findings, step_codes
 
 UNIT = "InvoiceLine.0.InvoicedQuantity.0.unitCode"
 
@@ -75,3 +76,49 @@ async def test_a_refusal_to_a_stranger_has_its_code_in_both_places(portal):
     uuid = await portal.accepted(await portal.fresh())
     error = (await (await portal.change(uuid, "rejected")).json())["error"]
     assert (error["code"], error["details"][0]["code"]) == ("Forbidden", "Forbidden")
+
+
+CHARGED = [{"ChargeIndicator": [{"_": True}], "Amount": money(5)}]
+LINE = "InvoiceLine.0"
+ODD = [
+    ("LegalMonetaryTotal.0.PayableAmount.0._", 580.01, "LegalMonetaryTotal.PayableAmount"),
+    ("LegalMonetaryTotal.0.LineExtensionAmount.0._", 579, "LegalMonetaryTotal.LineExtensionAmount"),
+    ("LegalMonetaryTotal.0.AllowanceTotalAmount", money(1), "LegalMonetaryTotal.AllowanceTotalAmount"),
+    ("LegalMonetaryTotal.0.ChargeTotalAmount", money(1), "LegalMonetaryTotal.ChargeTotalAmount"),
+    ("AllowanceCharge", CHARGED, "LegalMonetaryTotal.TaxExclusiveAmount"),
+    ("TaxTotal.0.TaxAmount.0._", 0.01, "TaxTotal.TaxAmount"),
+    ("TaxTotal.0.TaxSubtotal.0.TaxAmount.0._", 1, "TaxTotal.TaxSubtotal.TaxAmount (06)"),
+    (f"{LINE}.Price.0.PriceAmount.0._", 145.01, "InvoiceLine[0].ItemPriceExtension.Amount"),
+    (f"{LINE}.AllowanceCharge", CHARGED, "InvoiceLine[0].LineExtensionAmount"),
+    (f"{LINE}.TaxTotal.0.TaxAmount.0._", 1, "InvoiceLine[0].TaxTotal.TaxAmount"),
+]
+
+
+@pytest.mark.parametrize("path, value, target", ODD)
+async def test_amounts_that_do_not_add_up_are_a_warning(portal, path, value, target):
+    uuid = await portal.accepted(put(await portal.fresh(), path, value))
+    details = await portal.details(uuid)
+    assert details["status"] == "Valid"
+    assert target in [each["target"] for each in details["warnings"]]
+    (row,) = await portal.ledger()
+    assert row["warnings"] == details["warnings"]
+
+
+@pytest.mark.parametrize("path, value, target", ODD)
+async def test_amounts_are_refused_on_request(portal, path, value, target):
+    await portal.admin("settings", strict_totals=True)
+    assert (None, target) in await findings(portal, put(await portal.fresh(), path, value))
+
+
+async def test_amounts_that_add_up_are_no_warning(portal):
+    await portal.admin("settings", strict_totals=True)
+    root = put(await portal.fresh(), f"{LINE}.InvoicedQuantity.0._", 3.999999)  # rounded to 580.00
+    details = await portal.details(await portal.accepted(root))
+    assert "warnings" not in details
+    assert [row["warnings"] for row in await portal.ledger()] == [[]]
+
+
+async def test_a_warning_says_what_was_found_and_wanted(portal):
+    uuid = await portal.accepted(put(await portal.fresh(), "LegalMonetaryTotal.0.PayableAmount.0._", 580.01))
+    (warning,) = (await portal.details(uuid))["warnings"]
+    assert warning["message"] == "LegalMonetaryTotal.PayableAmount is 580.01 and should be 580."

@@ -369,18 +369,3 @@ def test_every_published_code_is_raised_by_a_validator():
     package = Path(validators.__file__).parent
     sources = [path.read_text() for path in (*package.glob("*.py"), package.parent / "controls.py")]
     assert set(PUBLISHED.split()) - set(re.findall(r'"([A-Z]+\d{3})"', "".join(sources))) == set()
-
-
-@pytest.mark.parametrize(
-    "path, value, target",
-    [
-        ("LegalMonetaryTotal.0.PayableAmount.0._", 580.01, "LegalMonetaryTotal.PayableAmount"),
-        ("LegalMonetaryTotal.0.LineExtensionAmount.0._", 579, "LegalMonetaryTotal.LineExtensionAmount"),
-        ("TaxTotal.0.TaxSubtotal.0.TaxAmount.0._", 1, "TaxTotal.TaxAmount"),
-    ],
-)
-async def test_totals_are_checked_on_request(portal, path, value, target):
-    await portal.accepted(put(await portal.fresh("A"), path, value))
-    await portal.admin("settings", strict_totals=True)
-    assert await findings(portal, put(await portal.fresh("B"), path, value)) == [(None, target)]
-    await portal.accepted(await portal.fresh("C"))

@@ -205,6 +205,7 @@ def ledger_entry(row):
         "sha256": row["sha256"],
         "receivedAt": instant(row["received_at"]),
         "validatedAt": instant(row["validated_at"]),
+        "warnings": json.loads(row["warnings"] or "[]"),
     }
 
 

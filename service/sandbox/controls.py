@@ -35,7 +35,7 @@ class Controls:
     mismatch_status: int = 400  # or 403: the form of the issuer mismatch
     error_dialect: str = "transport"  # or "standard"
     strict_register: bool = False  # a TIN that is not registered makes a document Invalid
-    strict_totals: bool = False  # totals are checked
+    strict_totals: bool = False  # wrong totals are refused; otherwise they are a warning
     consolidated_state_17: bool = True  # state 17 in Malaysia passes in a consolidated document
 
 

@@ -15,9 +15,12 @@ RECEIVED = {"Valid", "Cancelled"}
 
 
 async def get_details(request):
+    """What the portal tells, and beside it `warnings` where there are any, which are the sandbox's own."""
     row = visible(request)
-    results = row["validation_results"]
-    return answer({**head(row), "validationResults": results and json.loads(results, parse_float=Decimal)})
+    results, found = row["validation_results"], sql.warning_get(request.app[SANDBOX].db, uuid=row["uuid"])
+    warnings = {"warnings": json.loads(found)} if found else {}
+    results = results and json.loads(results, parse_float=Decimal)
+    return answer({**head(row), "validationResults": results, **warnings})
 
 
 async def get_raw(request):

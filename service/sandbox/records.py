@@ -5,6 +5,7 @@ from decimal import Decimal
 
 from service.codes import TABLES
 
+from .answers import encode
 from .clock import instant
 from .database import sql
 from .document import NOTES
@@ -38,6 +39,8 @@ def insert_document(sandbox, caller, submission_uid, entry, now, due_at):
         **total_columns(document),
     )
     sql.body_insert(sandbox.db, uuid=uuid, document=entry.raw)
+    if entry.warnings:
+        sql.warning_insert(sandbox.db, uuid=uuid, found=encode(entry.warnings))
     for original, _ in document.references if document.type in NOTES else ():
         sql.reference_insert(sandbox.db, original_uuid=original, note_uuid=uuid)
     return uuid

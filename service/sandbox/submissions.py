@@ -4,7 +4,7 @@ import base64
 import binascii
 import hashlib
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from service.codes import TABLES
 
@@ -18,7 +18,7 @@ from .identifiers import new_uuid
 from .magic import forced_delay, forced_refusal
 from .paging import page_of, query_of
 from .records import head, insert_document, submitted_by
-from .validators import Finding, core_fields, structure
+from .validators import Finding, core_fields, structure, totals
 
 MAX_BODY = 5 * 1024 * 1024
 MAX_DOCUMENT = 300 * 1024
@@ -26,12 +26,13 @@ MAX_DOCUMENT = 300 * 1024
 
 @dataclass(frozen=True)
 class Entry:
-    """One document of a submission after the immediate checks; with findings it is rejected."""
+    """One document of a submission after the immediate checks; with findings, not with warnings, it is rejected."""
 
     code_number: str
     raw: bytes
     document: Document | None
     findings: list
+    warnings: list = field(default_factory=list)
 
 
 async def submit(request):
@@ -87,7 +88,7 @@ def examine(sandbox, each):
             findings += other_number(document, code_number)
     except Rejected as rejected:
         findings = [rejected.finding]
-    return Entry(code_number, raw, document, findings)
+    return Entry(code_number, raw, document, findings, [] if findings else totals.warnings(document))
 
 
 class Rejected(Exception):

@@ -27,6 +27,12 @@ insert into bodies (uuid, document) values (:uuid, :document);
 -- name: body_get :value
 select document from bodies where uuid = :uuid;
 
+-- name: warning_insert :exec
+insert into warnings (uuid, found) values (:uuid, :found);
+
+-- name: warning_get :value
+select found from warnings where uuid = :uuid;
+
 -- name: reference_insert :exec
 insert into note_references (original_uuid, note_uuid) values (:original_uuid, :note_uuid) on conflict do nothing;
 
@@ -96,6 +102,7 @@ select *, count(*) over () as total from documents
  order by received_at desc, sequence desc limit :size offset :skip;
 
 -- name: document_ledger :many
-select * from documents
+-- With the warnings of each, null where there are none.
+select d.*, w.found as warnings from documents d left join warnings w using (uuid)
  where number = coalesce(:number, number) and taxpayer = coalesce(:taxpayer, taxpayer)
  order by sequence;

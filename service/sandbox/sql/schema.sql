@@ -108,6 +108,12 @@ create table if not exists codes (
   primary key (list, code)
 );
 
+-- What was found odd in a document that was accepted all the same.
+create table if not exists warnings (
+  uuid  text primary key,
+  found text not null                  -- JSON
+);
+
 create table if not exists faults (
   id        integer primary key autoincrement,
   operation text not null,
