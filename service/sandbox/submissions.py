@@ -157,6 +157,7 @@ def store(sandbox, caller, sha256, found):
             answered.append({"uuid": uuid, "invoiceCodeNumber": each.code_number})
     return {
         "submissionUid": uid,
+        "submissionUID": uid,  # one spelling was seen, the other is documented: clients read either
         "acceptedDocuments": answered,
         "rejectedDocuments": [rejection(each) for each in found if each.findings],
     }

@@ -36,7 +36,11 @@ PARTY = {
     **any_of("WebsiteURI EndpointID PartyName Language PhysicalLocation PartyTaxScheme Person AgentParty"),
 }
 
-ACCOUNT = {"AdditionalAccountID": "text", "Party!": PARTY, **any_of("CustomerAssignedAccountID DataSendingCapability")}
+ACCOUNT = {
+    "AdditionalAccountID": "text",
+    "Party!": PARTY,
+    **any_of("CustomerAssignedAccountID SupplierAssignedAccountID DataSendingCapability"),
+}
 
 ALLOWANCE = {
     "ChargeIndicator!": "boolean",
@@ -87,9 +91,13 @@ LINE = {
         **any_of("Name PackQuantity PackSizeNumeric Keyword BrandName ModelName BuyersItemIdentification"),
         **any_of("SellersItemIdentification StandardItemIdentification AdditionalItemProperty ClassifiedTaxCategory"),
     },
-    "Price!": {"PriceAmount!": "amount", **any_of("BaseQuantity PriceChangeReason PriceTypeCode PriceType")},
+    "Price!": {
+        "PriceAmount!": "amount",
+        **any_of("BaseQuantity PriceChangeReason PriceTypeCode PriceType AllowanceCharge"),
+    },
     "ItemPriceExtension!": {"Amount!": "amount", **any_of("TaxTotal")},
-    **any_of("UUID Note TaxPointDate AccountingCost InvoicePeriod OrderLineReference DespatchLineReference"),
+    **any_of("UUID Note TaxPointDate AccountingCost AccountingCostCode InvoicePeriod"),
+    **any_of("OrderLineReference DespatchLineReference"),
     **any_of("DocumentReference Delivery PaymentTerms SubInvoiceLine FreeOfChargeIndicator"),
 }
 
@@ -125,7 +133,10 @@ INVOICE = {
         "PayeeFinancialAccount": {"ID": "text", **any_of("Name CurrencyCode FinancialInstitutionBranch")},
         **any_of("ID PaymentDueDate PaymentChannelCode InstructionID InstructionNote PaymentID"),
     },
-    "PaymentTerms": {"Note": "text", **any_of("ID PaymentMeansID PaymentDueDate Amount")},
+    "PaymentTerms": {
+        "Note": "text",
+        **any_of("ID PaymentMeansID PaymentDueDate Amount SettlementDiscountPercent SettlementPeriod"),
+    },
     "PrepaidPayment": {
         "ID": "text",
         "PaidAmount": "amount",
@@ -149,7 +160,8 @@ INVOICE = {
     "UBLExtensions": "any",
     "Signature": "any",
     **any_of("UBLVersionID CustomizationID ProfileID ProfileExecutionID CopyIndicator UUID DueDate Note TaxPointDate"),
-    **any_of("PricingCurrencyCode PaymentCurrencyCode AccountingCost LineCountNumeric BuyerReference OrderReference"),
+    **any_of("PricingCurrencyCode PaymentCurrencyCode AccountingCost AccountingCostCode LineCountNumeric"),
+    **any_of("BuyerReference OrderReference"),
     **any_of("DespatchDocumentReference ReceiptDocumentReference OriginatorDocumentReference"),
     **any_of("ContractDocumentReference ProjectReference PayeeParty BuyerCustomerParty SellerSupplierParty"),
     **any_of("TaxRepresentativeParty DeliveryTerms PricingExchangeRate PaymentExchangeRate WithholdingTaxTotal"),
