@@ -8,8 +8,9 @@ from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pytest
+from certificates import issued
 from conftest import make_company, until
-from kit import answered, created, documents, last_month, now, posted, reaches, submitted
+from kit import CERTIFICATE, GENEROUS, answered, created, documents, last_month, now, posted, reaches, submitted
 from sources import EXAMPLE, GOLDEN, ISSUER, ISSUERS, PUBLIC, SELF_BILLED, line, tax
 
 from service import wire
@@ -19,7 +20,7 @@ LOGIN = {"client_id": "sandbox-client", "client_secret": "sandbox-secret", "gran
 #: Columns of a company that no request sets.
 UNSET = ("bank_account", "exporter_certified_number")
 
-VERSIONS = ("1.0",)
+VERSIONS = ("1.0", "1.1")  # without and with a signature, which the sandbox verifies
 KINDS = {
     "invoice": "01",
     "credit_note": "02",
@@ -45,7 +46,10 @@ async def service(environment, start, sandbox, owner):
         statement = "update companies set bank_account = $2, exporter_certified_number = $3 where id = $1"
         await owner.execute(statement, company.id, *[facts[column] for column in UNSET])
         await sandbox.settings(strict_totals=True)
-        return await start(company, PORTAL_DOCUMENT_VERSION=version, CONSOLIDATION_DAYS="40")
+        api = await start(company, **GENEROUS, PORTAL_DOCUMENT_VERSION=version)
+        pair = issued(facts["tin_code"], facts["registration_number"]).pair
+        assert (await answered(api, "PUT", CERTIFICATE, json=pair))[0] == 200
+        return api
 
     return make
 
@@ -59,6 +63,7 @@ async def test_a_document_of_every_kind_becomes_valid_and_is_the_golden_one(serv
     sent = await at_portal(sandbox, found)
     assert sent["InvoiceTypeCode"] == [{"_": KINDS[name], "listVersionID": version}]
     assert references(sent) == originals
+    assert ("UBLExtensions" in sent) is (version == "1.1")
     golden = json.loads((DOCUMENTS / f"{name}.json").read_bytes(), parse_float=Decimal)["Invoice"][0]
     assert constant(sent) == constant(golden)
 

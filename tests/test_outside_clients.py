@@ -12,6 +12,7 @@ from typing import get_args, get_origin
 
 import kit
 import pytest
+import sources
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from myinvois import AsyncMyInvoisClient, CertConfig, MyInvoisClient, config, exceptions, ubl
 from myinvois.services.submissions import build_submission_payload
@@ -27,7 +28,7 @@ from service import wire
 from service.commands.serve import DEMO_COMPANY
 from service.portal.document import build, encode
 
-GOLDEN = sorted(Path(__file__).with_name("documents").glob("*.json"))
+GOLDEN = [Path(__file__).with_name("documents") / f"{name}.json" for name in (*sources.GOLDEN, "portal_example")]
 HOST = config.Environment.SANDBOX
 CREDENTIALS = ("sandbox-client", "sandbox-secret")
 
@@ -519,7 +520,19 @@ def rebuilt(root):
 def test_it_reads_our_golden_documents(path):
     root = json.loads(path.read_text(), parse_float=Decimal)
     root["Invoice"][0] = one_original_each(root["Invoice"][0])
+    root = with_known_states(root)
     assert said(rebuilt(root)) == said(root)
+
+
+def with_known_states(node):
+    """Of a place abroad the client knows no state by its name, which the portal takes. Portal: 10.4"""
+    if isinstance(node, list):
+        return [with_known_states(each) for each in node]
+    if not isinstance(node, dict):
+        return node
+    code = node.get("CountrySubentityCode")
+    kept = {"CountrySubentityCode": [{"_": "17"}]} if code and not code[0]["_"].isdigit() else {}
+    return {name: with_known_states(member) for name, member in node.items()} | kept
 
 
 EXEMPT = {"taxDetails": [{"taxType": "E", "taxRate": {"percentage": 0}}], "taxExemptionReason": "Order 2018"}

@@ -240,7 +240,7 @@ def digest(text, content, missing, differs, path):
 
 
 def method(signature, *_):
-    if signature.document.text("Signature.SignatureMethod") is URN:
+    if signature.document.text("Signature.SignatureMethod") != URN:
         yield "DS323", None
 
 
