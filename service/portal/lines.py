@@ -3,6 +3,8 @@
 Amounts come from money.py.
 """
 
+from functools import lru_cache
+
 from service.money import EXEMPT
 from service.portal.ubl import amount, entry, group, optional, text, value
 
@@ -10,7 +12,7 @@ TAX_SCHEME = [{"ID": [{"_": "OTH", "schemeID": "UN/ECE 5153", "schemeAgencyID": 
 
 
 def invoice_line(index, item, amounts, currency):
-    unit = item["unit"]
+    unit, origin = item["unit"], text(item.get("originCountry"))
     return entry(
         ID=value(text(item.get("id"), 50) or str(index)),
         InvoicedQuantity=quantity(unit["count"], unit.get("code")),
@@ -20,10 +22,10 @@ def invoice_line(index, item, amounts, currency):
         Item=group(
             CommodityClassification=[*tariff(item), *classifications(item)],
             Description=optional(item["description"], 300),
-            OriginCountry=group(IdentificationCode=optional(item.get("originCountry"))),
+            OriginCountry=origin and [{"IdentificationCode": value(origin)}],
         ),
-        Price=group(PriceAmount=amount(unit["price"], currency)),
-        ItemPriceExtension=group(Amount=amount(amounts.subtotal, currency)),
+        Price=[{"PriceAmount": amount(unit["price"], currency)}],
+        ItemPriceExtension=[{"Amount": amount(amounts.subtotal, currency)}],
     )
 
 
@@ -65,18 +67,16 @@ def adjustment(is_charge, sum_, factor, reason, currency):
 
 def line_tax(item, amounts, currency):
     unit_code, reason = item["unit"].get("code"), item.get("taxExemptionReason")
-    return group(
-        TaxAmount=amount(amounts.tax, currency),
-        TaxSubtotal=[
-            entry(
-                TaxableAmount=amount(tax.taxable, currency),
-                TaxAmount=amount(tax.amount, currency),
-                **tax_rate(tax, unit_code, currency),
-                TaxCategory=tax_category(tax.type, reason),
-            )
-            for tax in amounts.taxes
-        ],
-    )
+    subtotals = [
+        {
+            "TaxableAmount": amount(tax.taxable, currency),
+            "TaxAmount": amount(tax.amount, currency),
+            **tax_rate(tax, unit_code, currency),
+            "TaxCategory": tax_category(tax.type, reason if tax.type == EXEMPT else None),
+        }
+        for tax in amounts.taxes
+    ]
+    return group(TaxAmount=amount(amounts.tax, currency), TaxSubtotal=subtotals)
 
 
 def tax_rate(tax, unit_code, currency):
@@ -93,22 +93,20 @@ def document_tax(sums, reason, currency):
     return group(
         TaxAmount=amount(sums.tax, currency),
         TaxSubtotal=[
-            entry(
-                TaxableAmount=amount(of_type.taxable, currency),
-                TaxAmount=amount(of_type.tax, currency),
-                TaxCategory=tax_category(kind, reason),
-            )
+            {
+                "TaxableAmount": amount(of_type.taxable, currency),
+                "TaxAmount": amount(of_type.tax, currency),
+                "TaxCategory": tax_category(kind, reason if kind == EXEMPT else None),
+            }
             for kind, of_type in sums.by_tax_type.items()
         ],
     )
 
 
+@lru_cache(maxsize=64)
 def tax_category(kind, exemption_reason):
-    return group(
-        ID=value(kind),
-        TaxExemptionReason=kind == EXEMPT and optional(exemption_reason, 300),
-        TaxScheme=TAX_SCHEME,
-    )
+    """Shared by the lines of a document, of which most have the same."""
+    return group(ID=value(kind), TaxExemptionReason=optional(exemption_reason, 300), TaxScheme=TAX_SCHEME)
 
 
 def exemption_reasons(items):

@@ -29,7 +29,10 @@ def amount(decimal, currency):
 
 def text(content, limit=None):
     """Trimmed, without line feeds and other control characters, cut to `limit` characters if there is one."""
-    return _CONTROL.sub(" ", content or "").strip()[:limit].rstrip()
+    kept = content or ""
+    if not kept.isprintable():  # true of most, and told much sooner than the pattern can
+        kept = _CONTROL.sub(" ", kept)
+    return kept.strip()[:limit].rstrip()
 
 
 def mandatory(content, limit=None, **attributes):
