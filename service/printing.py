@@ -183,7 +183,7 @@ def tax_rate(tax):
     if tax.type in UNTAXED:
         return ""
     if tax.percentage is None:
-        return f"{price(tax.per_unit)} × {plain(tax.units)}"
+        return f"{price(tax.per_unit)}\u00a0×\u00a0{plain(tax.units)}"
     return _percent(f"{tax.percentage:f}")
 
 

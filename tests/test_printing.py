@@ -46,7 +46,7 @@ def test_a_per_unit_tax_is_read_as_it_was_drafted():
     source = {**EXAMPLE, "lineItems": [{**EXAMPLE["lineItems"][0], "taxDetails": [tourism]}]}
     read = frozen.read(document.encode(built(source)))
     assert read.sums == printing.drafted(source, ISSUER).sums
-    assert printing.tax_rate(read.sums.lines[0].taxes[0]) == "10.00 × 3"
+    assert printing.tax_rate(read.sums.lines[0].taxes[0]) == "10.00\u00a0×\u00a03"
 
 
 def test_numbers_longer_than_a_body_may_hold_are_read():
