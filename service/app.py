@@ -84,7 +84,9 @@ async def _code_lists(app):
     async with app[wire.DATABASE].across() as conn:
         rows = await sql.code_list_all(conn)
     for name in {row["code_list"] for row in rows}:
-        codes.load(name, {row["code"]: row["description"] for row in rows if row["code_list"] == name})
+        listed = [row for row in rows if row["code_list"] == name]
+        since = {row["code"]: row["valid_from"] for row in listed}
+        codes.load(name, {row["code"]: row["description"] for row in listed}, since)
     yield
 
 

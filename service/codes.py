@@ -7,6 +7,7 @@ Portal: 12
 
 import json
 import re
+from datetime import date
 from difflib import get_close_matches
 from functools import lru_cache
 from itertools import islice
@@ -26,6 +27,9 @@ FORMS = {
     "units": (re.compile("[A-Z0-9]{1,3}"), "1 to 3 of A-Z and 0-9"),
     "msic": (re.compile("[0-9]{5}"), "5 digits"),
 }
+
+#: table -> {code: the day from which it holds}, of codes that a newer list has brought. Portal: 14.5
+SINCE: dict[str, dict[str, date]] = {}
 
 #: table -> {what people write: the code they mean}, where likeness of letters would name another one.
 SPOKEN = {
@@ -72,11 +76,16 @@ MOST_FAULTS = 50
 LONGEST = 60
 
 
-def load(table, codes):
-    """Make `codes`, {code: description}, the whole of `table`, in place of a shipped table or of a form."""
+def load(table, codes, since=None):
+    """Make `codes`, {code: description}, the whole of `table`, in place of a shipped table or of a form.
+
+    `since` is {code: the day from which it holds}. The codes of the earliest day were there before we knew the list.
+    """
     if table not in TABLES and table not in FORMS:
         raise KeyError(table)
     TABLES[table] = dict(codes)
+    first = min(since.values()) if since else None
+    SINCE[table] = {code: day for code, day in (since or {}).items() if day > first}
     _nearest.cache_clear()
 
 
@@ -86,6 +95,11 @@ def is_known(table, code):
         return code in TABLES[table]
     pattern, _ = FORMS[table]
     return pattern.fullmatch(code) is not None
+
+
+def begins(table, code):
+    """The day from which a known code holds, None where it always did, for all that we know."""
+    return SINCE.get(table, {}).get(code)
 
 
 def nearest(table, code):
@@ -130,7 +144,7 @@ def faults(body, places=DOCUMENT):
     notes, `PARTY` for a body that is one party, `COMPANY` for the company. Spec: Line item, Buyer
     """
     found = (
-        fault(path, "code", _wording(table, code))
+        fault(path, "code", wording(table, code))
         for place, table in places
         for path, code, beside in _at(body, place.split("/")[1:])
         if not is_known(table, code) and not _is_abroad(table, beside)
@@ -155,7 +169,7 @@ def _is_abroad(table, address):
     return table == "states" and address.get("country", HOME) != HOME
 
 
-def _wording(table, code):
+def wording(table, code):
     """What is wrong with `code`, for a person, with the nearest code where one is like it."""
     quoted = code if len(code) <= LONGEST else code[:LONGEST] + "…"
     title = "MSIC codes" if table == "msic" else table.replace("_", " ")

@@ -14,7 +14,8 @@ from zoneinfo import ZoneInfo
 from service import wire
 from service.errors import fault
 from service.money import EXACT, EXEMPT, ZERO, AmountError, line_amounts, totals
-from service.portal.document import HOME_CURRENCY, missing_in_line
+from service.portal.document import HOME_CURRENCY
+from service.portal.rules_line import lacks_tax
 
 #: consolidated invoice -> the types of the invoices that it takes.
 FAMILIES = {
@@ -262,7 +263,7 @@ class Drawing:
 
     def add(self, invoice, line_items, adjustments):
         """Takes an invoice in, or leaves it out. One that does not fit in ends the drawing."""
-        if any("/tax" in lack["path"] for item in line_items for lack in missing_in_line(0, item)):
+        if any(lacks_tax(item) for item in line_items):
             self.left_out.append(left_out(invoice["id"], *LACKS_TAX))
             return
         amounts = totals(line_items, adjustments)

@@ -1,4 +1,4 @@
-"""Documents: the portal's own example, golden files, every kind of party, and what is missing.
+"""Documents: the portal's own example, golden files, every kind of party.
 
 `python -m tests.test_document` writes the golden files anew; read the difference before you keep it.
 """
@@ -80,11 +80,6 @@ def test_the_example_encodes_to_its_published_bytes():
 @pytest.mark.parametrize("name", GOLDEN)
 def test_the_document_is_the_golden_one(name):
     assert pretty(name) == (DOCUMENTS / f"{name}.json").read_text("utf-8")
-
-
-@pytest.mark.parametrize("name", GOLDEN)
-def test_what_builds_has_nothing_missing(name):
-    assert document.missing(GOLDEN[name], ISSUER) == []
 
 
 def test_the_sums_of_the_fuller_example():
@@ -424,100 +419,6 @@ def test_exempt_lines_share_a_subtotal_with_each_reason_once():
     items = [line(taxDetails=[tax("E", 0)], taxExemptionReason=reason) for reason in ("A", "B", "A")]
     category = at(invoice({**EXAMPLE, "lineItems": items}), "TaxTotal.TaxSubtotal.TaxCategory")
     assert at(category, "TaxExemptionReason") == "A, B"
-
-
-# What is missing
-
-
-def lacking(source, issuer=ISSUER):
-    return [(each["code"], each["path"]) for each in document.missing(source, issuer)]
-
-
-def test_a_bare_issuer_lacks_every_column_that_the_portal_needs():
-    assert lacking(EXAMPLE, {}) == [
-        ("CF334", "/company/name"),
-        ("Required", "/company/tin_code"),
-        ("Required", "/company/registration_number"),
-        ("CF348", "/company/phone"),
-        ("CF345", "/company/address"),
-        ("CF339", "/company/city"),
-        ("CF342", "/company/state"),
-        ("CF336", "/company/country"),
-        ("Required", "/company/msic_code"),
-        ("Required", "/company/business_activity_description"),
-    ]
-
-
-def test_an_absent_buyer_lacks_what_the_portal_needs_of_a_buyer():
-    assert lacking({**EXAMPLE, "buyer": None}) == [
-        ("CF333", "/buyer/name"),
-        ("Required", "/buyer/tin"),
-        ("CF349", "/buyer/contactNumber"),
-        ("CF346", "/buyer/address/line1"),
-        ("CF340", "/buyer/address/city"),
-        ("CF343", "/buyer/address/state"),
-        ("CF337", "/buyer/address/country"),
-    ]
-
-
-def test_a_buying_issuer_needs_no_trade():
-    issuer = {**ISSUER, "msic_code": "", "business_activity_description": None}
-    assert lacking(GOLDEN["self_billed_invoice"], issuer) == []
-
-
-def test_a_blank_fact_is_missing_and_said_so():
-    source = {**EXAMPLE, "buyer": {**RESTAURANT, "address": {**ADDRESS, "city": " "}}}
-    (lack,) = document.missing(source, ISSUER)
-    assert lack == {"code": "CF340", "path": "/buyer/address/city", "message": "The city of the buyer is missing."}
-
-
-PASSPORT = {"type": "PASSPORT", "number": "A1"}
-
-
-@pytest.mark.parametrize(
-    "party, paths",
-    [
-        ({"type": "LOCAL_COMPANY", "tin": None}, ["/buyer/tin"]),
-        ({"type": "LOCAL_INDIVIDUAL", "tin": None, "registration": None}, ["/buyer/registration/number"]),
-        ({"type": "LOCAL_INDIVIDUAL", "tin": None, "registration": PASSPORT}, ["/buyer/tin"]),
-        ({"type": "LOCAL_INDIVIDUAL", "registration": None}, []),
-        ({"type": "GOVERNMENT", "tin": None, "registration": None}, []),
-        ({"type": "GENERAL_PUBLIC", "name": None, "address": None}, []),
-        ({"type": "FOREIGN_COMPANY", "tin": None, "address": {**ADDRESS, "state": None, "country": "CHN"}}, []),
-    ],
-)
-def test_what_a_buyer_needs_depends_on_its_kind(party, paths):
-    source = {**EXAMPLE, "buyer": {**RESTAURANT, **party}}
-    assert [path for _, path in lacking(source)] == paths
-
-
-def test_a_local_seller_needs_its_trade():
-    source = {**GOLDEN["self_billed_invoice"], "supplier": RESTAURANT}
-    assert [path for _, path in lacking(source)] == ["/supplier/msic", "/supplier/businessActivityDescription"]
-
-
-def test_a_bare_line_lacks_what_the_portal_needs_of_a_line():
-    assert lacking({**EXAMPLE, "lineItems": [line(), {}]}) == [
-        ("Required", "/lineItems/1/description"),
-        ("CF364", "/lineItems/1/classifications"),
-        ("Required", "/lineItems/1/unit/price"),
-        ("Required", "/lineItems/1/unit/count"),
-        ("Required", "/lineItems/1/taxDetails"),
-    ]
-
-
-def test_a_tax_needs_its_type_its_rate_and_an_exempt_line_its_reason():
-    items = [line(taxDetails=[{}, {"taxType": "01"}, {"taxType": "06"}, {"taxType": "E"}])]
-    assert [path for _, path in lacking({**EXAMPLE, "lineItems": items})] == [
-        "/lineItems/0/taxDetails/0/taxType",
-        "/lineItems/0/taxDetails/1/taxRate",
-        "/lineItems/0/taxExemptionReason",
-    ]
-
-
-def test_a_document_needs_lines_a_rate_abroad_and_a_note_its_original():
-    source = {"type": "CREDIT_NOTE", "buyer": RESTAURANT, "currencyCode": "USD", "lineItems": []}
-    assert [path for _, path in lacking(source)] == ["/lineItems", "/exchangeRate", "/originals"]
 
 
 def write_golden_files():

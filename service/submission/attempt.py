@@ -13,13 +13,13 @@ from datetime import timedelta
 from service import states, wire
 from service.errors import BadRequest
 from service.intake import found
-from service.portal import document
+from service.portal import document, preflight
 from service.statements import sql
+from service.submission import judgement
 from service.submission.desk import Claim
 from service.submission.send import UNKNOWN, send
 from service.submission.subjects import INVOICE, refuse_unready
 
-MOST_DOCUMENT_BYTES = 300_000  # Portal: 1.5
 RECHECK = timedelta(seconds=1)  # while waiting: news can be missed when a connection is lost
 TOLD = {"Accepted", "Finished", "Refused", "NotReceived", "NeedsPerson"}  # the outcome is known, or a person's
 
@@ -99,6 +99,8 @@ async def freeze(desk, conn, company, subject, row, promise, lease):
     source = {name: member for name, member in wire.loads(row["body"].encode()).items() if member is not None}
     issuer = await sql.issuer_get(conn, company_id=company)
     issued_at = issue_time(row["issue_date"], row["attempts"], issuer["now"])
+    if errors := await _own_refusals(desk, conn, company, row, source, issuer, issued_at):
+        raise BadRequest(states.SUBMIT_FAILED, errors=errors)
     content = await _content(desk, conn, company, row, source, issuer, issued_at)
     submission = await sql.submission_insert(
         conn,
@@ -137,31 +139,17 @@ def issue_time(issue_date, attempts, now):
 
 
 async def _content(desk, conn, company, row, source, issuer, issued_at):
-    if errors := _own_refusals(row, source, issuer, issued_at):
-        raise BadRequest(states.SUBMIT_FAILED, errors=errors)
     version = desk.config.portal_document_version
     built = document.build(source, dict(issuer), number=row["number"], issued_at=issued_at, version=version)
     content = await desk.signers.content(conn, company, issuer, built)
-    if len(content) > MOST_DOCUMENT_BYTES:
-        wording = f"The document has {len(content)} bytes; the portal takes {MOST_DOCUMENT_BYTES}."
-        raise BadRequest(states.SUBMIT_FAILED, errors=[_reason("MaximumSizeExceeded", "/lineItems", wording)])
+    if too_large := judgement.size_refusals(content):
+        raise BadRequest(states.SUBMIT_FAILED, errors=too_large)
     return content
 
 
-def _own_refusals(row, source, issuer, issued_at):
-    """Why a document cannot be sent, before the portal is asked."""
-    if row["type"] in states.PENDING_FINALIZE:
-        return [_reason("PendingFinalize", "/type", "The invoice waits for its buyer and is not final yet.")]
-    errors = document.missing(source, dict(issuer))
-    if issued_at > issuer["now"]:
-        errors.append(_reason("CF321", "/issueDateTime", "The issue time lies in the future."))
-    if issuer["now"] - issued_at > states.ISSUE_WINDOW:
-        errors.append(_reason("CF321", "/issueDateTime", "The issue time is more than 72 hours ago."))
-    return errors
-
-
-def _reason(code, path, message):
-    return {"code": code, "path": path, "message": message}
+async def _own_refusals(desk, conn, company, row, source, issuer, issued_at):
+    """Why the portal would refuse the document, before it is asked; warnings keep nothing back."""
+    return preflight.errors(await judgement.findings(desk.config, conn, company, row, source, dict(issuer), issued_at))
 
 
 async def _sent(desk, claim, ids):

@@ -1,7 +1,7 @@
 -- Code lists that the authority publishes; they belong to no company.
 
 -- name: code_list_all :many
-select code_list, code, description from code_lists where valid_from <= current_date;
+select code_list, code, description, valid_from from code_lists where valid_from <= current_date;
 
 -- name: code_list_put :exec
 -- :codes is a JSON array of {code, description}, which hold from now on. Codes that a newer list leaves out stay:

@@ -257,6 +257,26 @@ select true
   from submitted_documents
  where company_id = :company_id and uuid = :uuid and submission_id <> :submission_id;
 
+-- name: submitted_document_twin :value
+-- The uuid of the latest document of this identity that the portal has looked at in the span before :at. Portal: 14.8
+select d.uuid
+  from submitted_documents d
+  join submissions s on s.company_id = d.company_id and s.id = d.submission_id
+ where d.company_id = :company_id and s.company_id = :company_id
+   and d.number = :number and d.document_type = :document_type and d.document_version = :document_version
+   and d.issued_at = :issued_at and s.tin = :tin and d.uuid is not null
+   and coalesce(d.validated_at, d.submitted_at, d.created_at) > :at::timestamptz - :span::interval
+ order by d.id desc
+ limit 1;
+
+-- name: submitted_document_issuer :value
+-- The TIN under which the Valid document of an invoice or a consolidated invoice was submitted.
+select s.tin
+  from submitted_documents d
+  join submissions s on s.company_id = d.company_id and s.id = d.submission_id
+ where d.company_id = :company_id and s.company_id = :company_id and d.status = 'Valid'
+   and (d.invoice_id = :invoice_id or d.consolidated_invoice_id = :consolidated_invoice_id);
+
 -- name: submitted_document_page :value
 -- The records of a subject's submitted documents, newest first, as JSON text.
 select coalesce(json_agg(r order by r.id desc), '[]')
