@@ -120,6 +120,11 @@ def _submissions(place, tag, noun, cancelling, submit_refusals=()):
     documents = f"{place}/{{id}}/submitted-documents"
     return (
         Operation(
+            "POST", f"{place}/{{id}}/preflight", tag, f"Ask what the portal would say of {article} {noun}", "PreflightAnswer",
+            body="preflight", refusals=unknown,
+            more="Sends nothing and changes nothing. `at` judges the document as if it were sent at that time.",
+        ),
+        Operation(
             "POST", f"{place}/{{id}}/submit-to-portal", tag, f"Submit {article} {noun} to the portal", "Success",
             says=states.SUBMITTED.format(noun=noun), body="submit",
             refusals=(*unknown, *SUBMIT_REFUSALS, *submit_refusals),

@@ -199,6 +199,11 @@ def test_a_certificate_signs_within_its_time(starts, ends, codes):
     assert said(certificate=certificate) == codes
 
 
+def test_a_number_has_fifty_characters_at_most():
+    assert said(number="x" * 50) == set()
+    assert [(each.code, each.path) for each in found(EXAMPLE, number="x" * 51) if each.severity == "error"] == [("Format", "/code")]
+
+
 # What other members break
 
 
@@ -219,6 +224,9 @@ def test_a_certificate_signs_within_its_time(starts, ends, codes):
         ({"delivery": {"address": {**ADDRESS, "zipCode": "A"}}}, "Format", "/delivery/address/zipCode"),
         ({"delivery": {"tin": "C" * 15}}, "Format", "/delivery/tin"),
         ({"delivery": {"registration": {"type": "NRIC", "number": "1"}}}, "CF324", "/delivery/registration/number"),
+        ({"buyer": {**RESTAURANT, "tin": "IG40125678090"}}, "Identity", "/buyer/registration/type"),
+        ({"buyer": {**RESTAURANT, "registration": {"type": "MYPR", "number": "1"}}}, "Format", "/buyer/registration/type"),
+        ({"buyer": {**RESTAURANT, "address": {**ADDRESS, "country": "CHN", "zipCode": "5" * 51}}}, "Format", "/buyer/address/zipCode"),
         ({"lineItems": [line(tariffCode="9401/61")]}, "Format", "/lineItems/0/tariffCode"),
         ({"lineItems": [line(tariffCode="9401.61.00001")]}, "Format", "/lineItems/0/tariffCode"),
         ({"currencyCode": "USD", "exchangeRate": Decimal("4.21551234567891")}, "Format", "/exchangeRate"),
@@ -304,7 +312,7 @@ def test_what_is_no_address_of_a_mailbox_goes():
 
 
 def test_a_note_cannot_cure_the_party_of_its_invoice():
-    source = {**GOLDEN["credit_note"], "buyer": {**RESTAURANT, "contactNumber": "12.34567"}}
+    source = {**GOLDEN["credit_note"], "buyer": {**RESTAURANT, "contactNumber": "12.345678"}}
     (error,) = preflight.errors(found(source))
     assert error["path"] == "/buyer/contactNumber" and "patch" not in error
 

@@ -1,13 +1,15 @@
-"""Submitting and cancelling, and what was submitted: the same for invoices, adjustment notes and consolidated invoices."""
+"""Judging, submitting and cancelling, and what was submitted: the same for invoices, adjustment notes and consolidated invoices."""
 
 from functools import partial
 
 from aiohttp import web
 
 from service import wire
-from service.intake import found, path_id, read_body
+from service.intake import document_instant, found, path_id, read_body
+from service.portal import document
 from service.statements import sql
 from service.submission import attempt, cancel
+from service.submission.preflight import preview
 from service.submission.subjects import CONSOLIDATED, INVOICE, NOTE
 
 routes = web.RouteTableDef()
@@ -19,6 +21,15 @@ async def submit(subject, request):
     id = path_id(request, subject.title)
     message = await attempt.submit(request.app[wire.DESK], request[wire.COMPANY], subject, id)
     return wire.answer({"success": True, "message": message})
+
+
+async def preflight(subject, request):
+    """What the portal would say of a document, without sending it; as of `at`, or now."""
+    body, _ = await read_body(request, "preflight")
+    id = path_id(request, subject.title)
+    at = document_instant(body, "at") if "at" in body else None
+    told = await preview(request.app[wire.DESK], request[wire.COMPANY], subject, id, at)
+    return wire.passed(document.encode(told).decode())
 
 
 async def cancel_latest(subject, request):
@@ -54,6 +65,7 @@ PLACES = (
 )
 
 for place, subject, cancelling in PLACES:
+    routes.post(f"{place}/preflight")(partial(preflight, subject))
     routes.post(f"{place}/submit-to-portal")(partial(submit, subject))
     routes.post(f"{place}/{cancelling}")(partial(cancel_latest, subject))
     routes.get(f"{place}/submitted-documents")(partial(list_submitted_documents, subject))

@@ -28,15 +28,6 @@ ADDRESS_RULES = (
         lambda place: codes.wording("states", place.sent["state"]),
     ),
     Rule(
-        "CV316",
-        "/address/state",
-        lambda place: not _is_home(place)
-        and place.sent["state"] != document.STATE_ABROAD
-        and codes.is_known("states", place.sent["state"]),
-        "The state of the {who} is one of Malaysia, and the country another.",
-        cure=lambda place: document.STATE_ABROAD,
-    ),
-    Rule(
         "CV317",
         "/address/state",
         lambda place: _is_home(place)

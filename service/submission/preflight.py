@@ -1,0 +1,71 @@
+"""What the portal would say of a record as it stands: nothing is sent, and nothing is changed."""
+
+from service import states, wire
+from service.errors import BadRequest
+from service.intake import found
+from service.money import AmountError
+from service.portal import document, preflight
+from service.statements import sql
+from service.submission import attempt, judgement
+from service.submission.subjects import refuse_unready
+
+#: status of a record that is not sent again -> our code, and what it means.
+STANDING = {
+    "Submitting": ("Submitting", "The submission of the {noun} is under way."),
+    "Submitted": ("AlreadySubmitted", states.ALREADY_SUBMITTED),
+    "Valid": ("AlreadySubmitted", states.ALREADY_SUBMITTED),
+}
+#: What a note's target means to the portal. Portal: 14.7
+NO_TARGET = {"code": "DR303", "path": "/targetInvoiceType", "message": states.NOTE_WITHOUT_VALID_INVOICE}
+
+
+async def preview(desk, company, subject, id, at=None):
+    """{ready, errors, warnings, document} of a record, judged as of the instant `at`, or now. Raises NotFound.
+
+    `document` is what would be sent, without a signature; null while none can be built.
+    """
+    async with desk.database.company(company) as conn:
+        row = dict(found(await subject.locked(conn, company, id), subject.title))
+        issuer = dict(await sql.issuer_get(conn, company_id=company))
+        row["now"] = issuer["now"] = at or issuer["now"]
+        source = {name: member for name, member in wire.loads(row["body"].encode()).items() if member is not None}
+        issued_at = attempt.issue_time(row["issue_date"], row["attempts"], issuer["now"])
+        errors = await _standing(desk.config, conn, company, subject, row)
+        judged = await judgement.findings(desk.config, conn, company, row, source, issuer, issued_at)
+    built = _built(desk.config, row, source, issuer, issued_at, judged)
+    errors = _each_once([*errors, *preflight.errors(judged), *_size_refusals(built)])
+    return {"ready": not errors, "errors": errors, "warnings": preflight.warnings(judged), "document": built}
+
+
+async def _standing(config, conn, company, subject, row):
+    """Why the record is not sent, whatever is in it."""
+    if row["status"] in STANDING:
+        code, message = STANDING[row["status"]]
+        return [{"code": code, "path": "", "message": message.format(noun=subject.noun)}]
+    try:
+        await refuse_unready(conn, config, company, subject, row)
+    except BadRequest as refusal:
+        return refusal.more.get("errors") or [NO_TARGET]
+    return []
+
+
+def _built(config, row, source, issuer, issued_at, judged):
+    if not preflight.can_be_built(judged):
+        return None
+    version = config.portal_document_version
+    try:
+        return document.build(source, issuer, number=row["number"], issued_at=issued_at, version=version)
+    except AmountError:  # a rate that is missing on a day on which the portal did not ask for one
+        return None
+
+
+def _size_refusals(built):
+    return judgement.size_refusals(document.encode(built)) if built else []
+
+
+def _each_once(errors):
+    """What a dependency and a rule say of one place, said by the first of them."""
+    kept = {}
+    for error in errors:
+        kept.setdefault((error["code"], error["path"]), error)
+    return list(kept.values())
