@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 import simplejson
-from sources import ADDRESS, EXAMPLE, GOLDEN, ISSUER, ISSUERS, MILL, RESTAURANT, line, tax
+from sources import ADDRESS, EXAMPLE, GOLDEN, ISSUER, ISSUERS, RESTAURANT, line, tax
 
 from service.codes import TABLES
 from service.portal import document

@@ -5,12 +5,13 @@ from decimal import Decimal
 from zoneinfo import ZoneInfo
 
 import pytest
-from test_document import DOCUMENTS, EXAMPLE, GOLDEN, ISSUER, MILL, RESTAURANT, built
+from sources import EXAMPLE, GOLDEN, ISSUER, MILL, RESTAURANT
+from test_document import DOCUMENTS, built
 
 from service import printing
 from service.codes import TABLES
 from service.money import Tax
-from service.portal import document, frozen
+from service.portal import document, frozen, parties
 
 
 @pytest.mark.parametrize("name", GOLDEN)
@@ -126,7 +127,7 @@ def test_every_document_type_has_two_titles():
 
 
 def test_a_party_shows_what_identifies_it():
-    seller = document.issuer_party(ISSUER)
+    seller = parties.issuer_party(ISSUER)
     assert printing.facts(seller) == [
         ("TIN", "C4821093650"),
         ("Registration no. (BRN)", "201801024680"),

@@ -389,3 +389,15 @@ async def test_a_key_stays_open_within_bounds(api, environment, company, bounds,
         row = await sql.signing_certificate_get(conn, company_id=company.id)
         first = await signers.opened(conn, company.id, row)
         assert (await signers.opened(conn, company.id, row) is first) == kept
+
+
+async def test_preflight_tells_what_keeps_a_document_from_being_signed(api):
+    id = await created(api)
+    _, told = await answered(api, "POST", f"/api/invoices/{id}/preflight", json={})
+    assert (told["ready"], [each["code"] for each in told["errors"]]) == (False, ["DS301"])
+    await put(api, issued(not_after=NOW + 10 * DAY))
+    _, told = await answered(api, "POST", f"/api/invoices/{id}/preflight", json={})
+    assert told["ready"] and "expires" in told["warnings"][-1]["message"]
+    later = (NOW + 11 * DAY).isoformat()
+    _, told = await answered(api, "POST", f"/api/invoices/{id}/preflight", json={"at": later})
+    assert "DS304" in [each["code"] for each in told["errors"]]

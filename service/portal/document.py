@@ -11,24 +11,12 @@ from decimal import Decimal
 
 import simplejson
 
-from service.money import EXEMPT, round2, totals
+from service.money import round2, totals
 from service.portal.delivery import delivery, payment_means, payment_terms
-from service.portal.lines import adjustment, document_tax, exemption_reasons, invoice_line, is_exempt
-from service.portal.parties import (
-    BUYER_TINS,
-    NO_TRADE,
-    SUPPLIER_TINS,
-    buyer_party,
-    general_tin,
-    industry,
-    is_abroad,
-    issuer_party,
-    named,
-    own_tin,
-    supplier_party,
-)
+from service.portal.lines import adjustment, document_tax, exemption_reasons, invoice_line
+from service.portal.parties import buyer_party, issuer_party, named, supplier_party
 from service.portal.references import billing_reference, document_references
-from service.portal.ubl import amount, group, optional, text, value
+from service.portal.ubl import amount, group, optional, value
 
 HOME_CURRENCY = "MYR"
 

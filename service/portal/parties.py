@@ -53,7 +53,7 @@ GENERAL_PUBLIC = {
 _PHONE_MARKS = re.compile(r"[\s()\[\].\u2010-\u2015\u2212-]+")
 _NUMBER_MARKS = re.compile(r"[\s\u200b-\u200d\u2060\ufeff-]+")
 _BLANKS = re.compile(r"\s+")
-_PARTED = re.compile(r"[,;/]+")
+_PARTED = re.compile(r"[,;]+")
 
 #: A number within Malaysia behind its 0: Klang Valley, other areas, mobile. With 60 or 0 in front it can be no other.
 _HOME_PHONE = re.compile(r"(?:(?:\+|00)?600?|0)(3[0-9]{8}|[4-9][0-9]{7}|1[0-9]{8,9})")

@@ -12,7 +12,7 @@ from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 from service.money import AmountError, totals
-from service.portal import document
+from service.portal import document, ubl
 
 ERROR, WARNING = "error", "warning"
 
@@ -75,7 +75,7 @@ class Circumstances:
 
     `at` is when it would be sent, `issued_at` the issue time that would be. `twin` is the uuid of a document of the
     same identity that the portal has judged within the two hours before, `original_tin` the issuer of what a note
-    adjusts. `certificate` has not_before and not_after.
+    adjusts.
     """
 
     at: datetime
@@ -84,7 +84,6 @@ class Circumstances:
     version: str = "1.0"
     twin: str | None = None
     original_tin: str | None = None
-    certificate: dict | None = None
 
 
 @dataclass(frozen=True)
@@ -161,7 +160,7 @@ class Place:
     def lacks(self, member):
         """Whether the member is absent, blank or empty; 0 is there."""
         found = self.value(member)
-        return not (document.text(found) if isinstance(found, str) else found not in (None, [], {}))
+        return not (ubl.text(found) if isinstance(found, str) else found not in (None, [], {}))
 
     def pointer(self, member):
         return f"/company/{self.columns[member]}" if self.columns else self.path + member

@@ -3,7 +3,7 @@
 import re
 
 from service import codes
-from service.portal import document
+from service.portal import parties
 from service.portal.rules import FORMAT, FORMATS_STRICT, STATES_STRICT, Rule, is_public, only
 
 POSTCODE = re.compile(r"[0-9]{1,5}")
@@ -11,7 +11,7 @@ LONGEST_POSTCODE = 50
 
 
 def _is_home(place):
-    return not document.is_abroad(place.value("/address") or {})
+    return not parties.is_abroad(place.value("/address") or {})
 
 
 ADDRESS_RULES = (
@@ -31,7 +31,7 @@ ADDRESS_RULES = (
         "CV317",
         "/address/state",
         lambda place: _is_home(place)
-        and place.sent["state"] == document.STATE_ABROAD
+        and place.sent["state"] == parties.STATE_ABROAD
         and not is_public(place)
         and not place.case.is_consolidated,
         "State 17 is for addresses outside Malaysia and for consolidated documents; that of the {who} is neither.",
@@ -41,7 +41,7 @@ ADDRESS_RULES = (
         FORMAT,
         "/address/zipCode",
         lambda place: _is_home(place)
-        and place.sent["postcode"] not in ("", document.NOT_GIVEN)
+        and place.sent["postcode"] not in ("", parties.NOT_GIVEN)
         and not POSTCODE.fullmatch(place.sent["postcode"]),
         "The postcode of the {who} has to be at most 5 digits.",
         FORMATS_STRICT,

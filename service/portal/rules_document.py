@@ -6,7 +6,7 @@ from decimal import Decimal
 
 from service import codes
 from service.money import AmountError
-from service.portal import document
+from service.portal import document, parties, ubl
 from service.portal.rules import (
     DISCLOSURE,
     FORMAT,
@@ -22,8 +22,8 @@ from service.portal.rules_line import coded
 from service.states import ISSUE_WINDOW
 
 LONGEST_NUMBER, LONGEST_RATE, LONGEST_ACCOUNT, LONGEST_FREQUENCY = 50, 15, 150, 50
-#: Under so much time of the issue window left, and so long before a certificate ends, we say so.
-WINDOW_CLOSING, CERTIFICATE_ENDING = timedelta(hours=12), timedelta(days=30)
+#: Under so much time of the issue window left, we say so.
+WINDOW_CLOSING = timedelta(hours=12)
 
 #: kind of a reference -> the most characters of its id. Portal: 10.2
 REFERENCES = {"BILL": 150, "CUSTOMS_FORM": 1000, "FTA": 50, "K2": 1000, "INCOTERMS": 3}
@@ -101,22 +101,7 @@ def _shorter_rate(place):
 def _is_of_another(place):
     """Whether another taxpayer, as the portal sees it, issued what the note adjusts. Portal: 10.11"""
     issuer = place.case.circumstances.original_tin
-    return issuer is not None and issuer != document.own_tin({"tin": place.case.issuer.get("tin_code")})
-
-
-def _certificate(place, end):
-    return (place.case.circumstances.certificate or {}).get(end)
-
-
-def _is_outside_certificate(place):
-    start, end = _certificate(place, "not_before"), _certificate(place, "not_after")
-    at = place.case.circumstances.at
-    return bool(start and at < start) or bool(end and at > end)
-
-
-def _certificate_ends(place):
-    end, at = _certificate(place, "not_after"), place.case.circumstances.at
-    return bool(end) and at <= end < at + CERTIFICATE_ENDING
+    return issuer is not None and issuer != parties.own_tin({"tin": place.case.issuer.get("tin_code")})
 
 
 def _kinds(place):
@@ -133,7 +118,7 @@ def _is_reversed(place):
 
 
 def _is_too_long(member, most):
-    return lambda place: len(document.text(place.value(member))) > most
+    return lambda place: len(ubl.text(place.value(member))) > most
 
 
 def _is_form_only(table):
@@ -186,7 +171,6 @@ DOCUMENT_RULES = (
         and not DISCLOSURE[0] <= place.case.day <= DISCLOSURE[1],
         f"Documents of the versions 1.2 and 1.3 are taken from {DISCLOSURE[0]} to {DISCLOSURE[1]} only.",
     ),
-    Rule("DS304", "", _is_outside_certificate, "The certificate that signs is not valid at this time."),
     *coded("payment_modes", "/payment/mode"),
     Rule(
         FORMAT,
@@ -207,13 +191,6 @@ DOCUMENT_RULES = (
         "/billingPeriod/end",
         _is_reversed,
         "The billing period ends before it starts.",
-        severity=WARNING,
-    ),
-    Rule(
-        "CertificateEnding",
-        "",
-        _certificate_ends,
-        "The certificate that signs ends within 30 days.",
         severity=WARNING,
     ),
     Rule(
@@ -271,7 +248,7 @@ COMPANY_RULES = (
     Rule(
         FORMAT,
         "/exporter_certified_number",
-        lambda place: not EXPORTER.fullmatch(document.text(place.value("/exporter_certified_number"))),
+        lambda place: not EXPORTER.fullmatch(ubl.text(place.value("/exporter_certified_number"))),
         "The number of the certified exporter has to be at most 300 letters, digits, blanks and hyphens.",
         FORMATS_STRICT,
     ),
@@ -279,8 +256,8 @@ COMPANY_RULES = (
         FORMAT,
         "/bank_account",
         lambda place: bool(place.words["payment"])
-        and not document.text(place.words["payment"].get("bankAccount"))
-        and len(document.text(place.value("/bank_account"))) > LONGEST_ACCOUNT,
+        and not ubl.text(place.words["payment"].get("bankAccount"))
+        and len(ubl.text(place.value("/bank_account"))) > LONGEST_ACCOUNT,
         "The bank account of the company has more than 150 characters.",
         FORMATS_STRICT,
     ),
@@ -292,7 +269,7 @@ REFERENCE_RULES = (
     Rule(
         FORMAT,
         "/id",
-        lambda place: len(document.text(place.value("/id"))) > place.words["most"],
+        lambda place: len(ubl.text(place.value("/id"))) > place.words["most"],
         "The reference {kind} has more than {most} characters.",
         FORMATS_STRICT,
     ),
@@ -300,11 +277,11 @@ REFERENCE_RULES = (
         FORMAT,
         "/description",
         lambda place: place.value("/type") == "FTA"
-        and not AGREEMENT.fullmatch(document.text(place.value("/description"), LONGEST_AGREEMENT)),
+        and not AGREEMENT.fullmatch(ubl.text(place.value("/description"), LONGEST_AGREEMENT)),
         "The name of a free trade agreement has letters, digits, blanks, hyphens and ( ) only.",
         FORMATS_STRICT,
         cure=lambda place: " ".join(
-            re.sub("[^A-Za-z0-9 ()-]+", " ", document.text(place.value("/description"), LONGEST_AGREEMENT)).split()
+            re.sub("[^A-Za-z0-9 ()-]+", " ", ubl.text(place.value("/description"), LONGEST_AGREEMENT)).split()
         ),
     ),
 )

@@ -5,7 +5,7 @@ from decimal import Decimal
 
 from service import codes
 from service.money import EXEMPT, AmountError
-from service.portal import document
+from service.portal import document, lines, ubl
 from service.portal.rules import (
     CONSOLIDATED,
     FORMAT,
@@ -36,7 +36,7 @@ def line_places(case):
     amounts = () if isinstance(case.sums, AmountError) else case.sums.lines
     for index, item in enumerate(case.items):
         sent = {
-            "reason": document.text(item.get("taxExemptionReason"), LONGEST_TEXT),
+            "reason": ubl.text(item.get("taxExemptionReason"), LONGEST_TEXT),
             "amounts": amounts[index] if amounts else None,
         }
         yield Place(case, f"/lineItems/{index}", item, sent, {"line": index + 1})
@@ -67,7 +67,7 @@ def _lacks_rate(detail):
 
 
 def _lacks_reason(item):
-    return document.is_exempt(item) and not document.text(item.get("taxExemptionReason"))
+    return lines.is_exempt(item) and not ubl.text(item.get("taxExemptionReason"))
 
 
 def _unlisted(table, member=""):
@@ -114,7 +114,7 @@ def _tariff(place):
 
 
 def _is_bad_tariff(place):
-    code = document.text(place.value("/tariffCode"))
+    code = ubl.text(place.value("/tariffCode"))
     return code != "" and not TARIFF.fullmatch(code)
 
 
@@ -165,7 +165,7 @@ LINE_RULES = (
     Rule(
         FORMAT,
         "/taxExemptionReason",
-        lambda place: document.is_exempt(place.given) and not REASON.fullmatch(place.sent["reason"]),
+        lambda place: lines.is_exempt(place.given) and not REASON.fullmatch(place.sent["reason"]),
         "The reason of the exemption of line {line} may have letters, digits, blanks and . - , ( ) only.",
         FORMATS_STRICT,
         cure=_plain_reason,

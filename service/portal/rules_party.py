@@ -3,7 +3,7 @@
 import re
 
 from service import codes
-from service.portal import document
+from service.portal import document, parties
 from service.portal.rules import (
     FORMAT,
     FORMATS_STRICT,
@@ -24,6 +24,7 @@ _TIN_PARTS = re.compile(r"(OG|SG|IG|C|CS|D|F|FA|PT|TA|TC|TN|TR|TP|J|LE)(0*)([0-9
 PHONE = re.compile(r"\+?[0-9]+")
 SHORTEST_PHONE, LONGEST_PHONE = 8, 20
 MAIL = re.compile(r"[^\s@]+@[^\s@]+\.[^\s@]+")
+ONE_MAIL = re.compile(r"[^\s,;]+")
 NRIC = re.compile(r"[0-9]{12}|NA")
 BUSINESS = re.compile(r"[0-9]{12}")
 SST = re.compile(r"[A-Za-z0-9-]+(;[A-Za-z0-9-]+)?")
@@ -74,17 +75,17 @@ def recipient_places(case):
     if recipient:
         identity = (recipient.get("registration") or {}).get("number")
         sent = {
-            "tin": document.own_tin(recipient),
-            "scheme": document.scheme_of(recipient),
-            "identity": document.identifier(identity),
-            **_sent_address(document.postal_address(recipient.get("address") or {})),
+            "tin": parties.own_tin(recipient),
+            "scheme": parties.scheme_of(recipient),
+            "identity": parties.identifier(identity),
+            **_sent_address(parties.postal_address(recipient.get("address") or {})),
         }
         yield Place(case, "/delivery", recipient, sent, {"who": "recipient of the delivery"})
 
 
 def _sent(party, side):
     """What the document would say of the party, by fact."""
-    (built,) = document.buyer_party(party) if side else document.supplier_party(party)
+    (built,) = parties.buyer_party(party) if side else parties.supplier_party(party)
     numbers = {each["ID"][0]["schemeID"]: each["ID"][0]["_"] for each in built["PartyIdentification"]}
     scheme = next(scheme for scheme in numbers if scheme not in ("TIN", "SST", "TTX"))
     return {
@@ -118,13 +119,13 @@ def _said(node, *names):
 
 def _waived(party, side, is_us):
     """The facts that this party may go without. Portal: 10.4, 10.14, 12.9"""
-    kind, tins = party.get("type"), document.BUYER_TINS if side else document.SUPPLIER_TINS
+    kind, tins = party.get("type"), parties.BUYER_TINS if side else parties.SUPPLIER_TINS
     waivers = {
-        "/tin": document.general_tin(party, tins),
-        "/registration/number": not is_us and (document.own_tin(party) or kind != "LOCAL_INDIVIDUAL"),
-        "/address/state": document.is_abroad(party.get("address") or {}),
-        "/msic": side or kind in document.NO_TRADE,
-        "/businessActivityDescription": side or document.industry(party)[0]["name"],
+        "/tin": parties.general_tin(party, tins),
+        "/registration/number": not is_us and (parties.own_tin(party) or kind != "LOCAL_INDIVIDUAL"),
+        "/address/state": parties.is_abroad(party.get("address") or {}),
+        "/msic": side or kind in parties.NO_TRADE,
+        "/businessActivityDescription": side or parties.industry(party)[0]["name"],
     }
     return {member for member, holds in waivers.items() if holds}
 
@@ -150,8 +151,8 @@ def _lacking(member):
 
 def _is_nameless(place):
     """The TIN of the general public without the number of a person. Portal: 12.9"""
-    person = place.sent["scheme"] in ("NRIC", "ARMY") and place.sent["identity"] != document.NOT_GIVEN
-    return place.sent["tin"] == document.PUBLIC and not person
+    person = place.sent["scheme"] in ("NRIC", "ARMY") and place.sent["identity"] != parties.NOT_GIVEN
+    return place.sent["tin"] == parties.PUBLIC and not person
 
 
 def _differs(fact, form, most, *allowed):
@@ -164,10 +165,18 @@ def _differs(fact, form, most, *allowed):
     return differs
 
 
-def _is_bad_phone(place):
+def _is_no_phone(place):
+    return place.sent["phone"] not in ("", parties.NOT_GIVEN) and not PHONE.fullmatch(place.sent["phone"])
+
+
+def _is_odd_phone(place):
     phone = place.sent["phone"]
-    fits = PHONE.fullmatch(phone) and SHORTEST_PHONE <= len(phone) <= LONGEST_PHONE
-    return phone not in ("", document.NOT_GIVEN) and not fits
+    return PHONE.fullmatch(phone) and not SHORTEST_PHONE <= len(phone) <= LONGEST_PHONE
+
+
+def _is_no_mail(place):
+    mail = place.sent["mail"]
+    return ONE_MAIL.fullmatch(mail) and mail != parties.NOT_GIVEN and not MAIL.fullmatch(mail)
 
 
 def _dialled(place):
@@ -216,7 +225,7 @@ PARTY_RULES = (
     Rule(
         "ERR206",
         "/registration/number",
-        lambda place: place.sent["identity"] == document.NOT_GIVEN and not place.sent["tin"].startswith("EI")
+        lambda place: place.sent["identity"] == parties.NOT_GIVEN and not place.sent["tin"].startswith("EI")
         and place.sent["tin"] != "",
         "The {who} has a TIN of its own, and NA is not the registration number that belongs to it.",
         cure=lambda place: None if place.columns else REMOVED,
@@ -231,23 +240,38 @@ PARTY_RULES = (
     Rule(
         "ERR208",
         "/tin",
-        lambda place: not place.side and place.case.self_billed and place.sent["tin"] == document.FOREIGNER,
-        f"{document.FOREIGNER} is the TIN of buyers abroad; a supplier abroad has {document.SELLER_ABROAD}.",
-        cure=lambda place: document.SELLER_ABROAD,
+        lambda place: not place.side and place.case.self_billed and place.sent["tin"] == parties.FOREIGNER,
+        f"{parties.FOREIGNER} is the TIN of buyers abroad; a supplier abroad has {parties.SELLER_ABROAD}.",
+        cure=lambda place: parties.SELLER_ABROAD,
     ),
     Rule(
         "CF410",
         "/contactNumber",
-        _is_bad_phone,
-        "The phone number of the {who} has to be 8 to 20 characters: an optional + in front, and digits.",
+        _is_no_phone,
+        "The phone number of the {who} has to be digits, with an optional + in front.",
         FORMATS_STRICT,
         cure=_dialled,
     ),
     Rule(
+        "CF366",
+        "/contactNumber",
+        _is_odd_phone,
+        "The phone number of the {who} has to be 8 to 20 characters.",
+        FORMATS_STRICT,
+    ),
+    Rule(
+        "CF403",
+        "/email",
+        _differs("mail", ONE_MAIL, LONGEST_MAIL),
+        "The e-mail of the {who} has to be one address, without blanks.",
+        FORMATS_STRICT,
+        cure=_one_mail,
+    ),
+    Rule(
         "CF404",
         "/email",
-        _differs("mail", MAIL, LONGEST_MAIL, document.NOT_GIVEN),
-        "The e-mail of the {who} has to be one address of at most 320 characters, without blanks.",
+        _is_no_mail,
+        "The e-mail of the {who} is not an address.",
         FORMATS_STRICT,
         cure=_one_mail,
     ),
@@ -279,7 +303,7 @@ PARTY_RULES = (
         "/registration/type",
         lambda place: place.sent["scheme"] == "BRN"
         and place.sent["tin"].startswith("IG")
-        and place.sent["identity"] != document.IDENTITY_UNKNOWN,
+        and place.sent["identity"] != parties.IDENTITY_UNKNOWN,
         "The portal takes an IG TIN with a BRN for a business; a private person has an NRIC.",
         severity=WARNING,
     ),
@@ -289,7 +313,7 @@ PARTY_RULES = (
         lambda place: place.sent["scheme"] == "BRN"
         and not place.sent["tin"].startswith("EI")
         and not place.lacks("/registration/number")
-        and place.sent["identity"] != document.NOT_GIVEN
+        and place.sent["identity"] != parties.NOT_GIVEN
         and not BUSINESS.fullmatch(place.sent["identity"]),
         "The portal compares TIN and BRN with its register, where a BRN has 12 digits; that of the {who} has not.",
         REGISTER_STRICT,

@@ -13,7 +13,7 @@ from datetime import timedelta
 from service import states, wire
 from service.errors import BadRequest
 from service.intake import found
-from service.portal import document, preflight
+from service.portal import document, parties, preflight
 from service.statements import sql
 from service.submission import judgement
 from service.submission.desk import Claim
@@ -106,7 +106,7 @@ async def freeze(desk, conn, company, subject, row, promise, lease):
         conn,
         company_id=company,
         attempt_key=uuid.uuid4(),
-        tin=document.own_tin({"tin": issuer["tin_code"]}),
+        tin=parties.own_tin({"tin": issuer["tin_code"]}),
         body=document.envelope([(row["number"], content)]),
         promise=promise,
         lease=lease,

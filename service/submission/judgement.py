@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from service.portal import document, preflight
+from service.portal import document, parties, preflight
 from service.portal.rules import Circumstances
 from service.statements import sql
 
@@ -31,7 +31,7 @@ async def _twin(conn, company, facts, source, issuer):
         document_type=document.document_type(source),
         document_version=facts["version"],
         issued_at=facts["issued_at"],
-        tin=document.own_tin({"tin": issuer["tin_code"]}),
+        tin=parties.own_tin({"tin": issuer["tin_code"]}),
         at=issuer["now"],
         span=DUPLICATE_WINDOW,
     )

@@ -4,7 +4,7 @@ from service import states, wire
 from service.errors import BadRequest
 from service.intake import found
 from service.money import AmountError
-from service.portal import document, preflight
+from service.portal import certificate, document, preflight
 from service.statements import sql
 from service.submission import attempt, judgement
 from service.submission.subjects import refuse_unready
@@ -32,9 +32,15 @@ async def preview(desk, company, subject, id, at=None):
         issued_at = attempt.issue_time(row["issue_date"], row["attempts"], issuer["now"])
         errors = await _standing(desk.config, conn, company, subject, row)
         judged = await judgement.findings(desk.config, conn, company, row, source, issuer, issued_at)
+        unsigned, ending = await desk.signers.outlook(conn, company, issuer)
     built = _built(desk.config, row, source, issuer, issued_at, judged)
-    errors = _each_once([*errors, *preflight.errors(judged), *_size_refusals(built)])
-    return {"ready": not errors, "errors": errors, "warnings": preflight.warnings(judged), "document": built}
+    errors = _each_once([*errors, *preflight.errors(judged), *unsigned, *_size_refusals(built)])
+    warnings = [*preflight.warnings(judged), *map(_of_certificate, ending)]
+    return {"ready": not errors, "errors": errors, "warnings": warnings, "document": built}
+
+
+def _of_certificate(sentence):
+    return {"code": "Certificate", "path": certificate.PATH, "message": sentence}
 
 
 async def _standing(config, conn, company, subject, row):
