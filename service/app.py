@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import re
 
 from aiohttp import web
 
@@ -61,13 +62,26 @@ def create_app(config, *, background=True):
     app = web.Application(middlewares=[answering, key_guard, idempotent], client_max_size=config.max_body_bytes)
     app[wire.CONFIG] = config
     app[wire.LIMITER] = Limiter(config.requests_per_minute)
-    for module in HANDLERS:
-        app.add_routes(module.routes)
+    app.add_routes(_all_routes())
     app.on_response_prepare.extend([name_request, show_quota])
     app.cleanup_ctx.extend([_database, _code_lists, _keeper, _portal])
     if background:
         app.cleanup_ctx.extend([_worker, _webhooks])
     return app
+
+
+def _all_routes():
+    """The routes of all handlers, where no {id} is a word that has a route of its own, as export-all has.
+
+    A method that such a word does not have is a 405 then, and not a search for a record of that name.
+    """
+    table = [route for module in HANDLERS for route in module.routes]
+    words = sorted(route.path for route in table if "{" not in route.path)
+    for route in table:
+        place = route.path.removesuffix("{id}")
+        taken = "|".join(re.escape(path.removeprefix(place)) for path in words if path.startswith(place))
+        path = f"{place}{{id:(?!(?:{taken})$)[^{{}}/]+}}" if taken and place != route.path else route.path
+        yield web.RouteDef(route.method, path, route.handler, route.kwargs)
 
 
 async def _database(app):

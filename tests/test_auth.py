@@ -183,6 +183,21 @@ async def test_a_method_that_a_path_does_not_know_is_answered_with_those_it_does
             assert set(response.headers["Allow"].split(",")) == allowed
 
 
+async def test_a_word_in_the_place_of_an_id_has_its_own_methods(api):
+    """export-all is no id that could be updated, and plan none that could be read."""
+    methods = {}
+    for route in api.app.router.routes():
+        methods.setdefault(route.resource.canonical, set()).add(route.method)
+    variable = [re.compile(re.sub(r"{\w+}", "[^/]+", path)) for path in methods if "{" in path]
+    words = [path for path in methods if "{" not in path and any(other.fullmatch(path) for other in variable)]
+    assert {f"{place}/export-all" for place in ("/api/invoices", "/api/adjustment-notes")} < set(words)
+    for path in words:
+        for method in {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"} - methods[path]:
+            async with api.request(method, path) as response:
+                assert response.status == 405, (method, path)
+                assert set(response.headers["Allow"].split(",")) == methods[path]
+
+
 async def test_health_asks_for_no_key(keyless):
     for path in ("/healthz", "/readyz"):
         assert await answered(keyless, "GET", path) == (200, {"status": "ok"})
