@@ -169,6 +169,11 @@ def test_a_document_in_ringgit_has_no_exchange_rate():
     assert "TaxExchangeRate" not in invoice({**EXAMPLE, "currencyCode": "MYR", "exchangeRate": 1})
 
 
+def test_an_exchange_rate_of_many_digits_is_written_as_it_is():
+    raw = document.encode(built({**EXAMPLE, "currencyCode": "IDR", "exchangeRate": Decimal("2.85E-25")}))
+    assert b'"CalculationRate":[{"_":0.000000000000000000000000285}]' in raw
+
+
 # Parties
 
 
