@@ -16,6 +16,7 @@ from service.statements import sql
 
 HEADER = "Idempotency-Key"
 LONGEST_KEY = 255
+LONGEST_PATH = 255  # no id is so long that a longer one could be of a record
 LEASE = timedelta(seconds=90)  # longer than any request takes
 SWEEP_ONE_IN = 100  # keyed requests, so that old answers go without a task of their own
 #: Answers that say nothing of the effect: a repetition is the first again.
@@ -99,8 +100,8 @@ async def keep_without(request, conn, response, *shown_once):
 
 
 def _memory(request):
-    """The memory for whom the key belongs to; None for nobody, and where there is no route that could have an effect."""
-    if request.match_info.http_exception is not None:
+    """The memory for whom the key belongs to; None for nobody, and where there is nothing that could have an effect."""
+    if request.match_info.http_exception or len(request.path) > LONGEST_PATH or not request.path.isprintable():
         return None
     return next((memory for memory in MEMORIES if memory.owner in request), None)
 

@@ -94,6 +94,13 @@ async def test_a_key_that_is_none_is_refused(api, key):
         assert response.status == 400
 
 
+@pytest.mark.parametrize("id", ["9" * 7000, "%00", "%F0%9F%92%A9"])
+async def test_a_key_with_an_id_that_cannot_be_is_a_404_like_any(api, id):
+    for key in ("one", "one"):
+        status, body, _ = await post(api, key, f"/api/invoices/{id}/submit-to-portal")
+        assert (status, body) == (404, {"message": "Invoice not found"})
+
+
 async def test_a_record_that_is_known_is_not_sent_again(api):
     id = await created(api)
     async with api.get(f"/api/invoices/{id}") as response:
