@@ -6,7 +6,6 @@ import json
 import random
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
-from types import SimpleNamespace
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -16,7 +15,8 @@ from kit import buyer, cancelled, created, line, note, now, record, submitted
 
 from service import consolidation, money
 from service.consolidation import Terms
-from service.portal import document, lines
+from service.portal import document
+from service.portal.lines import invoice_line
 
 PLACE = "/api/consolidated-invoices"
 KL = ZoneInfo("Asia/Kuala_Lumpur")
@@ -601,7 +601,7 @@ def test_what_is_drawn_fits_into_the_portals_bytes_and_the_rest_is_left_out(taxe
     lines = [item("99999999.99", *taxes, taxExemptionReason=reason, count=9)]
     drawing = drawn(1500, 2, lines, prefix)
     content = document.encode({"InvoiceLine": [
-        lines.invoice_line(index, each, money.line_amounts(each), "MYR")
+        invoice_line(index, each, money.line_amounts(each), "MYR")
         for index, each in enumerate(drawing.body()["lineItems"], 1)
     ]})  # fmt: skip
     assert len(content) <= consolidation.MOST_BYTES and len(drawing.runs) <= 1000

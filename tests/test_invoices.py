@@ -12,7 +12,6 @@ from kit import (
     answered,
     buyer,
     created,
-    documents,
     filled,
     invoice,
     line,
