@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import dataclasses
 import logging
 import re
 
@@ -9,7 +10,7 @@ from aiohttp import web
 
 from service import codes, wire
 from service.background import Worker
-from service.db import PASSING, Database, Keeper, connected_pool, refuse_without_wall
+from service.db import Database, Keeper, connected_pool, refuse_without_wall
 from service.handlers import (
     adjustment_notes,
     companies,
@@ -29,7 +30,8 @@ from service.handlers import (
 from service.idempotency import idempotent
 from service.keys import INTEGRATION, KeyRing
 from service.middleware import Limiter, answering, key_guard, name_request, show_quota
-from service.portal.client import NotSent, Portal, Throttled, portal_session
+from service.portal.client import Portal, portal_session
+from service.portal.quota import Gate
 from service.quota import Quota
 from service.statements import sql
 from service.submission.desk import Bell, Desk
@@ -140,27 +142,20 @@ async def _keeper(app):
 async def _portal(app):
     """The client, and the requests' own submissions, which a stop lets finish."""
     desk = app[wire.DESK]
+    gate = Gate(desk.database, desk.config, urgent=True, patience=desk.config.submit_wait / 2)  # the rest is the call's
     async with portal_session(desk.config) as session:
-        desk.portal = Portal(session, desk.config, gate=lambda operation, tin: _pause(desk, operation))
+        desk.portal = Portal(session, desk.config, gate=gate)
         app[wire.TINS] = TinChecks(desk)
         yield
         await app[wire.TINS].close()
         await desk.finish(desk.config.portal_timeout.total_seconds())
 
 
-async def _pause(desk, operation):
-    """Holds a call back while the portal has asked our client id to wait. What cannot be asked is not sent."""
-    try:
-        async with desk.database.across() as conn:
-            left = await sql.pause_left(conn, client_id=desk.config.portal_client_id, operation=operation)
-    except PASSING as fault:
-        raise NotSent("The database cannot be asked whether the portal may be called.") from fault
-    if left:
-        raise Throttled("The portal asked to wait.", retry_after=left)
-
-
 async def _worker(app):
-    worker = Worker(app[wire.DESK])
+    """The background's work, whose calls go after those that somebody waits for."""
+    desk = app[wire.DESK]
+    portal = desk.portal.through(Gate(desk.database, desk.config, urgent=False))
+    worker = Worker(dataclasses.replace(desk, portal=portal))
     async with _running(worker.run()):
         yield
         await worker.stop()

@@ -10,7 +10,12 @@ from service.submission.desk import Claim
 
 log = logging.getLogger(__name__)
 
-AT_ONCE = 8  # submissions that one process works on
+#: What one process works on at a time: kinds of work that must not wait for each other.
+#: name -> (how many at once, states of submissions that it takes up)
+ROOMS = {
+    "sends": (4, ("Queued",)),
+    "looks": (8, ("Sending", "Uncertain", "Accepted")),
+}
 LONGEST_SLEEP = 5.0  # seconds; news of work can be missed
 SHORTEST_SLEEP = 0.02  # what is due at once may be in somebody else's hands
 MOST_CLAIMS = 5  # without a result: what then still ends no claim may be what ends the process, and goes to a person
@@ -18,11 +23,13 @@ STOP_SECONDS = 25  # that what is under way may take when the process stops
 
 #: state of a claimed submission -> its flow
 FLOWS = {
-    "Queued": send.send,
+    "Queued": send.send_filled,
     "Sending": reconcile.presume,
     "Uncertain": reconcile.reconcile,
     "Accepted": poll.poll,
 }
+#: state -> the operation of the portal without which its flow comes to nothing
+NEEDS = {"Queued": "submit", "Uncertain": "search", "Accepted": "submission"}
 
 
 class Worker:
@@ -30,6 +37,7 @@ class Worker:
 
     def __init__(self, desk):
         self._desk = desk
+        self._busy = {room: set() for room in ROOMS}  # room -> tasks
         self._stopping = False
         self._idle = asyncio.Event()  # set once it claims no more
 
@@ -58,19 +66,41 @@ class Worker:
 
     async def _claim(self):
         """Starts what is due, as much as there is room for."""
-        room = AT_ONCE - len(self._desk.tasks)
-        if room <= 0:
-            return
+        for room in ROOMS:
+            most, states = self._open(room)
+            if most > 0 and states:
+                await self._claim_submissions(room, most, states)
+        most, _ = self._open("looks")
+        if most > 0:
+            await self._claim_cancellations(most)
+
+    def _open(self, room):
+        """(how many more pieces of work there is room for, the states whose flows would not only be held back)"""
+        most, states = ROOMS[room]
+        left = most - len(self._busy[room])
+        if "Queued" in states and self._desk.is_scarce("submit"):
+            left = min(left, 1)  # or those who are claimed together race for a token, whoever's turn it is
+        return left, [state for state in states if not self._desk.is_held(NEEDS.get(state))]
+
+    async def _claim_submissions(self, room, most, states):
         lease = self._desk.config.portal_lease
         async with self._desk.database.across() as conn:
-            rows = await sql.submission_claim(conn, lease=lease, most=room)
-            stuck = await sql.cancellation_claim(conn, lease=lease, most=room)
+            rows = await sql.submission_claim(conn, lease=lease, most=most, states=states)
         for row in rows:
             flow = FLOWS[row["state"]] if row["claims"] <= MOST_CLAIMS else send.give_up
-            self._desk.spawn(self._work(flow, Claim(row["company_id"], row["id"], row["fence"])))
+            self._start(room, flow, Claim(row["company_id"], row["id"], row["fence"]))
+
+    async def _claim_cancellations(self, most):
+        async with self._desk.database.across() as conn:
+            stuck = await sql.cancellation_claim(conn, lease=self._desk.config.portal_lease, most=most)
         for row in stuck:
             cancellation = cancel.Cancellation(row["company_id"], row["id"], row["cancel_fence"])
-            self._desk.spawn(self._work(cancel.resume, cancellation))
+            self._start("looks", cancel.resume, cancellation)
+
+    def _start(self, room, flow, claim):
+        task = self._desk.spawn(self._work(flow, claim))
+        self._busy[room].add(task)
+        task.add_done_callback(self._busy[room].discard)
 
     async def _work(self, flow, claim):
         try:
@@ -81,12 +111,12 @@ class Worker:
             self._desk.due.set()
 
     async def _sleep(self):
-        """Until news, or until the next work falls due that there is room for."""
-        seconds = LONGEST_SLEEP
-        if len(self._desk.tasks) < AT_ONCE:
-            async with self._desk.database.across() as conn:
-                due = await sql.submission_next_due(conn)
-            seconds = seconds if due is None else min(seconds, max(SHORTEST_SLEEP, due.total_seconds()))
+        """Until news, or until the next work falls due that there is room for, or is no longer held back."""
+        seconds = min(LONGEST_SLEEP, self._desk.held_for(NEEDS.values()))
+        states = [state for room in ROOMS for most, open in [self._open(room)] if most > 0 for state in open]
+        async with self._desk.database.across() as conn:
+            due = await sql.submission_next_due(conn, states=states)
+        seconds = seconds if due is None else min(seconds, max(SHORTEST_SLEEP, due.total_seconds()))
         try:
             async with asyncio.timeout(seconds):
                 await self._desk.due.wait()

@@ -53,6 +53,8 @@ class Config:
     portal_poll_max: timedelta
     portal_recheck: timedelta  # how often a Valid document is looked at while it can be cancelled
     portal_retry: timedelta  # first pause after a passing failure
+    portal_batch: timedelta  # how long an automatic submission waits for others to go with it
+    portal_rate_scale: Decimal  # the portal's quotas are multiplied by it; 0 switches our counting off
     submit_wait: timedelta  # how long a submit request waits for an attempt that is under way
     tin_cache: timedelta  # how long a TIN that the portal confirmed is not asked about again
 
@@ -106,13 +108,26 @@ def _seconds(value):
 
 
 def _scale(value):
-    try:
-        number = Decimal(value)
-    except InvalidOperation:
-        number = Decimal(-1)
+    number = _number(value)
     if not 0 < number <= 1:
         raise ValueError("must be a number above 0, at most 1")
     return number
+
+
+def _rate(value):
+    number = _number(value)
+    if not 0 <= number <= 1000:
+        raise ValueError("must be a number from 0 to 1000")
+    return number
+
+
+def _number(value):
+    """A Decimal; -1 for what is none."""
+    try:
+        number = Decimal(value)
+    except InvalidOperation:
+        return Decimal(-1)
+    return number if number.is_finite() else Decimal(-1)
 
 
 def _one_of(*allowed):
@@ -182,6 +197,8 @@ VARIABLES = {
     "portal_poll_max": ("PORTAL_POLL_MAX_SECONDS", "60", _seconds),
     "portal_recheck": ("PORTAL_RECHECK_SECONDS", "3600", _seconds),
     "portal_retry": ("PORTAL_RETRY_SECONDS", "5", _seconds),
+    "portal_batch": ("PORTAL_BATCH_SECONDS", "1", _seconds),
+    "portal_rate_scale": ("PORTAL_RATE_SCALE", "1", _rate),
     "submit_wait": ("SUBMIT_WAIT_SECONDS", "20", _seconds),
     "tin_cache": ("TIN_CACHE_SECONDS", "86400", _seconds),
     "webhook_timeout": ("WEBHOOK_TIMEOUT_SECONDS", "15", _seconds),

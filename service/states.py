@@ -30,11 +30,13 @@ FINAL = {status for status, moves in DOCUMENT_MOVES.items() if not moves}
 
 #: submission, one call to the portal: state -> states it may move to.
 SUBMISSION_MOVES = {
-    "Queued": {"Sending", "NotReceived", "NeedsPerson"},
-    "Sending": {"Queued", "Uncertain", "Accepted", "Refused", "NotReceived", "NeedsPerson"},
+    "Queued": {"Sending", "Merged", "NotReceived", "NeedsPerson"},
+    "Merged": set(),
+    "Sending": {"Queued", "Uncertain", "Accepted", "Split", "Refused", "NotReceived", "NeedsPerson"},
     "Uncertain": {"Accepted", "Queued", "NotReceived", "NeedsPerson"},
     "Accepted": {"Finished", "NeedsPerson"},
     "Finished": set(),
+    "Split": set(),
     "Refused": set(),
     "NotReceived": set(),
     "NeedsPerson": set(),

@@ -59,6 +59,7 @@ ROWS = (
             "service.quota",
             "service.portal.client",
             "service.portal.answers",
+            "service.portal.quota",
         },
     ),
     (
@@ -182,6 +183,11 @@ async def test_every_statement_can_be_run_by_the_services_role(database):
             except asyncpg.PostgresError as fault:
                 failed[name] = str(fault)
     assert failed == {}
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "sql" / "inspect").glob("*.sql")), ids=lambda path: path.stem)
+async def test_every_inspection_can_be_run(owner, path):
+    await owner.fetch(re.sub(r"(?<!:):(company_id|id)\b", "1", path.read_text()))
 
 
 async def test_the_statements_of_the_migration_are_sound(owner):
@@ -540,6 +546,7 @@ def test_all_wrong_and_missing_variables_are_named_at_once():
         "PORTAL_TIMEOUT_SECONDS": "0",
         "PORTAL_POLL_SECONDS": "NaN",
         "PORTAL_INTERMEDIARY": "perhaps",
+        "PORTAL_RATE_SCALE": "fast",
         "PORTAL_API_BASE": "https://portal.example",
         "PORTAL_WEB_BASE": "portal.example",
     }

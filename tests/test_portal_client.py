@@ -893,6 +893,39 @@ async def test_a_listing_has_all_pages_newest_first(operation):
     }
 
 
+async def test_a_time_with_too_many_documents_is_listed_in_halves():
+    """What lies on the border comes twice and is one document; only the first request is not a further one."""
+    gated = []
+
+    async def gate(operation, tin, further=False):
+        gated.append((operation, further))
+
+    def act(request):
+        whole = request.query["submissionDateTo"] == "2026-09-14T03:36:00Z"
+        if whole and request.query["submissionDateFrom"] == "2026-09-14T03:26:00Z":
+            return http(200, listing(HUNDREDS[0], 100, 10_000), close=False)
+        return http(200, listing([numbered(2 if whole else 1), numbered(3)]), close=False)
+
+    async with portal_to(act, options={"gate": gate}) as (portal, _):
+        rows = await portal.search(TIN, NOW, NOW + timedelta(minutes=10))
+    assert [row.number for row in rows] == ["INV-3", "INV-2", "INV-1"]
+    assert gated[1:] == [("search", False), ("search", True), ("search", True)]
+
+
+async def test_a_view_through_another_gate_shares_the_tokens():
+    passed = []
+
+    async def gate(operation, tin):
+        passed.append(operation)
+
+    async with portal_to(http(202, RECEIPT)) as (portal, server):
+        await portal.ready(TIN)
+        view = portal.through(gate)
+        await view.ready(TIN)
+        await view.submit(TIN, b"{}", admitted=True)
+    assert passed == ["submit"] and len(server.calls) == 1
+
+
 async def test_an_empty_listing_is_complete():
     assert await read("search", listing([], pages=0), NOW, NOW + timedelta(1)) == []
 

@@ -51,6 +51,8 @@ async def outcome(portal, document):
         ("unauthorized", {}, 401, 0),
         ("forget", {}, 404, 0),
         ("foreign", {}, 400, 0),
+        ("refuse", {}, 400, 0),
+        ("refuse", {"status": 404, "code": "NotFound"}, 404, 0),
     ],
 )
 async def test_a_fault_answers_so_and_leaves_so_many_documents(portal, kind, members, status, documents):

@@ -176,6 +176,7 @@ async def _with_sandbox(config):
         **os.environ,
         "SANDBOX_PORT": str(config.sandbox_port),
         "SANDBOX_STATE": str(config.data_dir / "sandbox.sqlite3"),
+        "SANDBOX_RATE_SCALE": str(config.portal_rate_scale),
     }
     process = await asyncio.create_subprocess_exec(
         *[sys.executable, str(ROOT / "run.py"), "sandbox", "--until-stdin-closes"],

@@ -83,16 +83,25 @@ class Unclear(PortalError):
         self.evidence = list(evidence)
 
 
-class _Later(PortalError):
-    """`retry_after` is a timedelta from now."""
+class Crowded(Unclear):
+    """A listing that may have been cut, because it has as many rows as the portal shows."""
 
-    def __init__(self, reason, *, retry_after, **more):
+
+class _Later(PortalError):
+    """`retry_after` is a timedelta from now; `operation` is what has to wait, for whichever company; None: no more than this."""
+
+    def __init__(self, reason, *, retry_after, operation=None, **more):
         super().__init__(reason, **more)
         self.retry_after = retry_after
+        self.operation = operation
 
 
 class Throttled(_Later):
     """Too many calls; this one was not carried out."""
+
+
+class Held(Throttled):
+    """We did not call: our own count says that it would be too many, or the portal has asked us to wait."""
 
 
 class Duplicate(_Later):
@@ -260,7 +269,7 @@ def listing_page(answer, body):
     counts = _folded(counts)
     count, last = _count(counts, "totalCount"), _count(counts, "totalPages")
     if count >= MOST_ROWS:
-        raise Unreadable(f"The portal lists at most {MOST_ROWS} documents; the time range must be smaller.")
+        raise Crowded(f"The portal lists at most {MOST_ROWS} documents; the time range must be smaller.", **_said(answer))
     return Page([_document(row) for row in _rows(body, "result")], count, last)
 
 
@@ -397,7 +406,8 @@ def _unclear(answer, reason):
 
 
 def _patience(error, answer, reason):
-    return error(reason, retry_after=_retry_after(answer), **_said(answer, flattened(_json(answer))))
+    said = _said(answer, flattened(_json(answer)))
+    return error(reason, retry_after=_retry_after(answer), operation=answer.operation, **said)
 
 
 def _said(answer, errors=()):

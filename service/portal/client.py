@@ -8,12 +8,13 @@ A repeated cancel is harmless, but its second answer may be IncorrectState: afte
 """
 
 import asyncio
+import copy
 import io
 import logging
 import math
 import time
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from urllib.parse import quote
 
 import aiohttp
@@ -22,8 +23,10 @@ from yarl import URL
 from service import wire
 from service.portal import answers
 from service.portal.answers import (  # noqa: F401  one place to import the portal from
+    Crowded,
     Document,
     Duplicate,
+    Held,
     LoginRefused,
     NotSent,
     PortalError,
@@ -39,6 +42,7 @@ KEEP_ALIVE = 10  # seconds; shorter than any gateway's, so that a submit seldom 
 MOST_BYTES = 1024 * 1024  # of one answer, decoded
 PAGE_SIZE = 100  # the most that the portal allows
 MOST_PAGES = 100
+SHORTEST_LISTING = timedelta(seconds=2)  # the portal counts in whole seconds
 RENEW_AT = 0.8  # of a token's life
 
 FAULTS = (aiohttp.ClientError, OSError)  # a TimeoutError is an OSError
@@ -95,7 +99,8 @@ class Portal:
 
     Each raises NotSent, Unclear, Throttled, Refused or LoginRefused; submit also Duplicate. For a read, Unclear means
     that the answer could not be read. `gate(operation, tin)`, when given, is awaited before every request, logins and
-    further pages included: it waits for the portal's quota, or raises Throttled. `clock` gives monotonic seconds.
+    further pages included: it waits for the portal's quota, or raises Held. For a page that is not the first it is told
+    `further=True`: what has come so far would be lost. `clock` gives monotonic seconds.
     """
 
     def __init__(self, session, config, *, gate=None, clock=time.monotonic):
@@ -108,20 +113,26 @@ class Portal:
         self._tokens = {}  # represented TIN, or "" -> _Token
         self._logins = {}  # the same key -> the login under way, a task
 
-    async def ready(self, tin):
-        """Holds a token for `tin`, so that the call that follows need not wait for a login."""
-        await self._token(tin)
+    def through(self, gate):
+        """The same client, tokens included, whose calls pass another gate; its logins are its own, as they wait there."""
+        other = copy.copy(self)
+        other._gate, other._logins = gate, {}
+        return other
 
-    async def submit(self, tin, body, *, before_bytes=None):
+    async def ready(self, tin):
+        """Holds a token for `tin` and a place in the quota, so that the submit that follows waits for neither."""
+        await self._token(tin)
+        await self._admit("submit", tin)
+
+    async def submit(self, tin, body, *, before_bytes=None, admitted=False):
         """Send the bytes of a submission, as they are. Returns a Submission. Portal: 4
 
         `before_bytes()` runs immediately before the first byte is written, again when a 401 makes it a second
-        request; when it raises NotSent (or anything), nothing goes out and that propagates.
+        request; when it raises NotSent (or anything), nothing goes out and that propagates. `admitted`, after ready:
+        the first request has passed the gate.
         """
-        answer = await self._call(
-            tin, "submit", "POST", "/documentsubmissions/", 202, body=body, before_bytes=before_bytes
-        )
-        return answers.receipt(answer)
+        request = {"body": body, "before_bytes": before_bytes, "admitted": admitted}
+        return answers.receipt(await self._call(tin, "submit", "POST", "/documentsubmissions/", 202, **request))
 
     async def submission(self, tin, uid):
         """The SubmissionState with the documents of all pages. Refused(404) can mean "not yet". Portal: 5.1"""
@@ -134,14 +145,17 @@ class Portal:
         answer = await self._call(tin, "details", "GET", f"/documents/{_part(uuid)}/details")
         return answers.details(answer, uuid)
 
-    async def search(self, tin, since, until):
+    async def search(self, tin, since, until, *, text=None, further=False):
         """All documents, sent and received, submitted between two aware times: complete, newest first, or raises.
 
-        Raises Unclear when the listing changed or has gaps, and for 10,000 documents or more, since the portal may
-        cut there. Both directions are asked for: a filter that hides one document would prove a false absence.
-        Portal: 5.5, at most 31 days.
+        With a `text`, those in which the portal finds it: what it does not find so may be there all the same.
+
+        Raises Unclear when the listing changed or has gaps. Where it would have 10,000 documents or more, at which the
+        portal may cut, shorter times are asked for, and Unclear is raised for that many in a second. Both directions
+        are asked for: a filter that hides one document would prove a false absence. `further`: it belongs to another
+        listing, which would be lost. Portal: 5.5, at most 31 days.
         """
-        return await self._listing(tin, "search", since, until)
+        return await self._listing(tin, "search", since, until, further, {"searchQuery": text} if text else {})
 
     async def recent(self, tin, since, until):
         """As search, from the portal's other list. Portal: 5.4"""
@@ -162,39 +176,70 @@ class Portal:
         answer = await self._call(taxpayer, "validate_tin", "GET", f"/taxpayer/validate/{_part(tin)}", params=params)
         answers.known_tin(answer)
 
-    async def _listing(self, tin, operation, since, until):
-        params = {"submissionDateFrom": _second(since), "submissionDateTo": _second(until, up=True)}
-        pages = await self._pages(tin, operation, f"/documents/{operation}", params, answers.listing_page)
+    async def _listing(self, tin, operation, since, until, further=False, filters=None):
         newest = datetime.max.replace(tzinfo=UTC)
-        return sorted(answers.whole(pages), key=lambda row: row.received_at or newest, reverse=True)
+        rows = await self._listed(tin, operation, since, until, further, filters or {})
+        return sorted(rows.values(), key=lambda row: row.received_at or newest, reverse=True)
 
-    async def _pages(self, tin, operation, path, params, read):
+    async def _listed(self, tin, operation, since, until, further, filters):
+        """{uuid: Document} of a time, in as many listings as it takes; what lies on a border may be in two of them."""
+        params = {"submissionDateFrom": _second(since), "submissionDateTo": _second(until, up=True), **filters}
+        try:
+            pages = await self._pages(tin, operation, f"/documents/{operation}", params, answers.listing_page, further)
+            return {row.uuid: row for row in answers.whole(pages)}
+        except Crowded:
+            if until - since < SHORTEST_LISTING:
+                raise
+        middle = since + (until - since) / 2
+        earlier = await self._listed(tin, operation, since, middle, True, filters)
+        return earlier | await self._listed(tin, operation, middle, until, True, filters)
+
+    async def _pages(self, tin, operation, path, params, read, further=False):
         """What `read` makes of page after page: a list of Page, at least one. Raises Unclear for too many."""
         pages = []
         for number in range(1, MOST_PAGES + 1):
             place = {"pageNo": str(number), "pageSize": str(PAGE_SIZE)}
-            pages.append(read(await self._call(tin, operation, "GET", path, params={**params, **place})))
+            request = {"params": {**params, **place}, "further": further or number > 1}
+            pages.append(read(await self._call(tin, operation, "GET", path, **request)))
             if _is_last(pages):
                 return pages
         raise Unclear(f"The listing has more than {MOST_PAGES} pages.")
 
-    async def _call(self, tin, operation, method, path, expected=200, *, params=None, body=None, before_bytes=None):
+    async def _call(
+        self,
+        tin,
+        operation,
+        method,
+        path,
+        expected=200,
+        *,
+        params=None,
+        body=None,
+        before_bytes=None,
+        admitted=False,
+        further=False,
+    ):
         """The Answer with the expected status. A 401 was not carried out: one new login, one repetition. Portal: 8.4"""
         url = f"{self._config.portal_api_base}/api/v1.0{path}"
-        for _ in range(2):
+        for attempt in range(2):
             token = await self._token(tin)
+            if attempt or not admitted:
+                await self._admit(operation, tin, further)
             request = {"params": params, "data": body and io.BytesIO(body), "headers": _headers(token, body)}
-            answer = await self._exchange(tin, operation, method, url, before_bytes=before_bytes, **request)
+            answer = await self._exchange(operation, method, url, before_bytes=before_bytes, **request)
             if answer.status != 401:
                 answers.check(answer, expected)
                 return answer
             self._drop(tin, token)
         raise answers.login_refused(answer)
 
-    async def _exchange(self, tin, operation, method, url, *, before_bytes=None, **request):
-        """The Answer to one request, whatever it says. Raises NotSent, or Unclear when no status line came."""
+    async def _admit(self, operation, tin, further=False):
+        """Passes the gate. Raises Held."""
         if self._gate:
-            await self._gate(operation, tin)
+            await self._gate(operation, tin, **({"further": True} if further else {}))
+
+    async def _exchange(self, operation, method, url, *, before_bytes=None, **request):
+        """The Answer to one request, whatever it says. Raises NotSent, or Unclear when no status line came."""
         start, began, answer, fault = _Start(before_bytes), time.monotonic(), None, None
         try:
             async with self._session.request(
@@ -240,7 +285,8 @@ class Portal:
         }
         headers = {"onbehalfof": tin} if config.portal_intermediary else {}
         url = f"{config.portal_identity_base}/connect/token"
-        return await self._exchange(tin, "login", "POST", url, headers=headers, data=form)
+        await self._admit("login", tin)
+        return await self._exchange("login", "POST", url, headers=headers, data=form)
 
     def _drop(self, tin, token):
         """Forget a refused token, unless a newer one has taken its place."""

@@ -11,6 +11,7 @@ from decimal import Decimal
 
 import simplejson
 
+from service import wire
 from service.money import round2, totals
 from service.portal.delivery import delivery, payment_means, payment_terms
 from service.portal.lines import adjustment, document_tax, exemption_reasons, invoice_line
@@ -94,7 +95,20 @@ def envelope(documents):
         }
         for number, content in documents
     ]
+    return enclosed(entries)
+
+
+def enclosed(entries):
+    """The body of a submission of entries of other submissions, as they are there."""
     return encode({"documents": entries})
+
+
+def entries(body):
+    """{number: entry} of the body of a submission. Raises ValueError for what is none."""
+    try:
+        return {entry["codeNumber"]: entry for entry in wire.loads(body)["documents"]}
+    except (wire.NotJson, LookupError, TypeError) as fault:
+        raise ValueError("The bytes are no submission.") from fault
 
 
 def _plain(number):

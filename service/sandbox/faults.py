@@ -9,7 +9,7 @@ import json
 
 from aiohttp import web
 
-from .answers import Mismatch, Refusal, answer, not_found
+from .answers import Mismatch, Refusal, answer, detail, not_found
 from .controls import SANDBOX
 from .database import sql, transaction
 from .document import read_json
@@ -135,6 +135,13 @@ async def forget(request, process, order):
     raise not_found("resource", None)
 
 
+async def refuse(request, process, order):
+    """The whole call, as the portal refuses it for one document that breaks it."""
+    code = order.get("code", "BadStructure")
+    entry = detail(code, "A rule is broken.", "documents")
+    raise Refusal(order.get("status", 400), code, "The submission is refused.", details=[entry])
+
+
 async def foreign(request, process, order):
     raise Mismatch(request.app[SANDBOX].controls.mismatch_status)
 
@@ -158,6 +165,7 @@ KINDS = {
     "neither": neither,
     "unauthorized": refuse_token,
     "forget": forget,
+    "refuse": refuse,
     "foreign": foreign,
 }
 

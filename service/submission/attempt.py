@@ -48,7 +48,7 @@ async def submit(desk, company, subject, id):
         else:
             claim = await freeze(desk, conn, company, subject, row, "failed", desk.config.portal_lease)
     ids = subject.ids(id)
-    outcome = await (_sent(desk, claim, ids) if claim else _joined(desk, company, ids, joined["id"]))
+    outcome = await (_sent(desk, claim, ids) if claim else _joined(desk, company, ids, joined))
     if outcome["state"] in ("Accepted", "Finished") and outcome["status"] != "Rejected":
         return states.SUBMITTED.format(noun=subject.noun)
     raise BadRequest(states.SUBMIT_FAILED, errors=_reasons(outcome))
@@ -110,6 +110,7 @@ async def freeze(desk, conn, company, subject, row, promise, lease):
         body=document.envelope([(row["number"], content)]),
         promise=promise,
         lease=lease,
+        delay=None if lease else desk.config.portal_batch,  # others may come that go with it
     )
     await sql.submitted_document_insert(
         conn,
@@ -158,21 +159,30 @@ async def _sent(desk, claim, ids):
     return await _standing(desk, claim.company_id, ids)
 
 
-async def _joined(desk, company, ids, submission_id):
-    """Somebody else's attempt once its outcome is known, or as it stands when the wait is over."""
-    until = time.monotonic() + desk.config.submit_wait.total_seconds()
-    with desk.bell.heard(company, submission_id) as moved:
-        while True:
-            moved.clear()
+async def _joined(desk, company, ids, row):
+    """Somebody else's attempt once its outcome is known, or as it stands when the wait is over.
+
+    `row` is how it stands. The document is followed from call to call: it may be merged into another, or split off.
+    """
+    until, document_id = time.monotonic() + desk.config.submit_wait.total_seconds(), row["document_id"]
+    while True:
+        call = row["id"]
+        with desk.bell.heard(company, call) as moved:
             row = await _standing(desk, company, ids)
             left = until - time.monotonic()
-            if row["id"] != submission_id or row["state"] in TOLD or left <= 0:
+            if row["document_id"] != document_id or row["state"] in TOLD or left <= 0:
                 return row
-            try:
-                async with asyncio.timeout(min(left, RECHECK.total_seconds())):
-                    await moved.wait()
-            except TimeoutError:
-                pass
+            if row["id"] == call:
+                await _news(moved, min(left, RECHECK.total_seconds()))
+
+
+async def _news(moved, seconds):
+    """Waits for an event, or until the time is over."""
+    try:
+        async with asyncio.timeout(seconds):
+            await moved.wait()
+    except TimeoutError:
+        pass
 
 
 async def _standing(desk, company, ids):

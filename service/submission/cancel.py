@@ -121,7 +121,7 @@ async def _cancelled(desk, cancellation, at):
     async with desk.database.company(cancellation.company_id) as conn:
         doc = await sql.cancellation_get(conn, company_id=cancellation.company_id, id=cancellation.id)
         await record.lock_subjects(conn, cancellation.company_id, doc["submission_id"])
-        await record.apply(conn, cancellation.company_id, Change(cancellation.id, "Cancelled", cancelled_at=at))
+        await record.apply(conn, cancellation.company_id, [Change(cancellation.id, "Cancelled", cancelled_at=at)])
         await sql.submission_moved_notify(conn, company_id=cancellation.company_id, id=doc["submission_id"])
 
 

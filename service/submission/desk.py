@@ -1,14 +1,19 @@
 """What every flow of a submission needs, and how those who wait for one hear of it."""
 
 import asyncio
+import math
+import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from service.config import Config
 from service.db import Database, Keeper
-from service.portal.client import Portal, Throttled
+from service.portal.client import Held, Portal, Throttled
 from service.statements import sql
 from service.submission.signing import Signers
+
+
+SCARCE_SECONDS = 5  # after a call was held back
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +64,7 @@ class Desk:
     bell: Bell = field(default_factory=Bell)
     due: asyncio.Event = field(default_factory=asyncio.Event)  # set when a worker should look for work
     tasks: set = field(default_factory=set)
+    held: dict = field(default_factory=dict)  # operation of the portal -> until when trying is of no use, monotonic
 
     def spawn(self, work):
         """Runs a coroutine on its own: a client that goes away does not end it, a graceful stop waits for it."""
@@ -68,12 +74,33 @@ class Desk:
         return task
 
     async def heed(self, why, operation):
-        """Where the portal asked to wait, all that use our client id wait with this operation."""
-        if isinstance(why, Throttled):
+        """Where the portal asked to wait, all that use our client id wait with this operation, or that of a login."""
+        if not isinstance(why, Throttled):
+            return
+        if isinstance(why, Held):
+            operation = why.operation
+        else:
+            operation = why.operation or operation
             async with self.database.across() as conn:
                 await sql.pause_set(
                     conn, client_id=self.config.portal_client_id, operation=operation, pause=why.retry_after
                 )
+        if operation:
+            self.held[operation] = time.monotonic() + why.retry_after.total_seconds()
+
+    def is_held(self, operation):
+        """Whether a call of this operation would only be held back."""
+        return self.held.get(operation, 0) > time.monotonic()
+
+    def is_scarce(self, operation):
+        """Whether calls of this operation are held back, or were until a moment ago."""
+        return self.held.get(operation, -math.inf) > time.monotonic() - SCARCE_SECONDS
+
+    def held_for(self, operations):
+        """Seconds until the next of the operations that are held back is not; infinite when none is."""
+        now = time.monotonic()
+        left = [self.held[operation] - now for operation in operations if operation in self.held]
+        return min((seconds for seconds in left if seconds > 0), default=math.inf)
 
     async def finish(self, seconds):
         """Waits for the work under way. What is not done by then is found again in the database."""

@@ -4,7 +4,7 @@ import logging
 from datetime import timedelta
 
 from service import states
-from service.portal.client import PortalError, Refused, Throttled
+from service.portal.client import Held, PortalError, Refused, Throttled
 from service.statements import sql
 from service.submission import record
 from service.submission.record import Change
@@ -22,10 +22,12 @@ async def poll(desk, claim):
         known = await sql.submission_documents(conn, company_id=claim.company_id, submission_id=claim.id)
     try:
         seen = await desk.portal.submission(row["tin"], row["submission_uid"])
-        changes = [change for doc in known if (change := await _change(desk, row["tin"], doc, seen.documents))]
     except PortalError as why:
         return await _not_told(desk, claim, row, why)
+    changes, why = await _changes(desk, row["tin"], known, {there.uuid: there for there in seen.documents})
     await _note(desk, claim, known, seen.documents)
+    if why:
+        return await _again(desk, claim, changes, _pause(desk, row, why), _error(why))
     return await _told(desk, claim, row, known, changes)
 
 
@@ -41,8 +43,8 @@ async def _told(desk, claim, row, known, changes):
     return await record.move(desk, claim, ["Accepted"], "Finished", changes)
 
 
-async def _again(desk, claim, changes, delay):
-    return await record.move(desk, claim, ["Accepted"], "Accepted", changes, delay=delay)
+async def _again(desk, claim, changes, delay, error=None):
+    return await record.move(desk, claim, ["Accepted"], "Accepted", changes, delay=delay, error=error)
 
 
 def interval(config, looks):
@@ -53,17 +55,43 @@ def interval(config, looks):
 async def _not_told(desk, claim, row, why):
     """The portal could not be asked, or does not know the submission, which it may not for a while."""
     await desk.heed(why, "submission")
+    if isinstance(why, Held):
+        return await record.give_back(desk, claim, why, "submission")
     unknown = isinstance(why, Refused) and why.status == 404
     if unknown and row["now"] - row["last_sent_at"] > GIVE_UP:
         return await record.move(desk, claim, ["Accepted"], "NeedsPerson", error={"code": "NotFound", "message": str(why)})
-    pause = why.retry_after if isinstance(why, Throttled) else interval(desk.config, row["looks"])
-    error = {"code": type(why).__name__, "message": str(why)}
-    return await record.move(desk, claim, ["Accepted"], "Accepted", delay=pause, error=error)
+    return await _again(desk, claim, (), _pause(desk, row, why), _error(why))
 
 
-async def _change(desk, tin, doc, seen):
+def _pause(desk, row, why):
+    return why.retry_after if isinstance(why, Throttled) else interval(desk.config, row["looks"])
+
+
+def _error(why):
+    return {"code": type(why).__name__, "message": str(why)}
+
+
+async def _changes(desk, tin, known, there):
+    """(the Changes of documents whose state `there`, by uuid, is another than ours; why these are not all, or None)
+
+    Each Invalid one takes a call of its own for its reasons. Those that cannot be had now are left for the next look,
+    and keep nothing from the others.
+    """
+    changes, missed = [], None
+    for doc in sorted(known, key=lambda doc: doc["uuid"] in there and there[doc["uuid"]].status == "Invalid"):
+        try:
+            if change := await _change(desk, tin, doc, there.get(doc["uuid"])):
+                changes.append(change)
+        except PortalError as why:
+            await desk.heed(why, "details")
+            missed = why
+            if isinstance(why, Throttled):
+                break
+    return changes, missed
+
+
+async def _change(desk, tin, doc, there):
     """The Change of a document whose state at the portal is another than ours, or None."""
-    there = next((one for one in seen if one.uuid == doc["uuid"]), None)
     if there is None or there.status == doc["status"] or there.status not in states.DOCUMENT_MOVES[doc["status"]]:
         return None
     errors = None

@@ -1,4 +1,4 @@
--- Documents that the portal holds more than once for one submission of ours: there should be none, ever.
+-- Documents that the portal holds more than once for one attempt of ours: there should be none, ever.
 --
 --   psql "$DATABASE_URL" -f sql/inspect/duplicates.sql
 --
@@ -6,7 +6,7 @@
 -- companies sees anything here.
 
 select e.company_id,
-       e.submission_id as submission,
+       d.submission_id as submission,
        e.number,
        d.invoice_id,
        d.status,
@@ -17,7 +17,8 @@ select e.company_id,
        max(e.seen_at) as last_seen
   from portal_evidence e
   left join submitted_documents d
-         on d.company_id = e.company_id and d.submission_id = e.submission_id and d.number = e.number
- group by e.company_id, e.submission_id, e.number, d.invoice_id, d.status, d.uuid
-having count(*) > 1
+         on d.company_id = e.company_id and d.number = e.number
+        and (d.submission_id = e.submission_id or e.submission_id = any (d.earlier_submissions))
+ group by e.company_id, coalesce(d.submission_id, e.submission_id), d.submission_id, e.number, d.invoice_id, d.status, d.uuid
+having count(distinct e.uuid) > 1
  order by first_seen;

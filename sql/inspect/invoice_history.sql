@@ -15,14 +15,16 @@ select at, what, detail
                'first sent',
                format('submission %s, %s sends, now %s', s.id, s.sends, s.state)
           from submitted_documents d
-          join submissions s on s.company_id = d.company_id and s.id = d.submission_id
-         where d.company_id = :company_id and d.invoice_id = :id and s.first_sent_at is not null
+          join submissions s on s.company_id = d.company_id
+                            and (s.id = d.submission_id or s.id = any (d.earlier_submissions))
+         where d.company_id = :company_id and d.invoice_id = :id and s.sends > 0
         union all
         select e.seen_at,
                'seen at the portal',
                format('submission %s, uuid %s, by %s', e.submission_id, e.uuid, e.via)
           from submitted_documents d
           join portal_evidence e
-            on e.company_id = d.company_id and e.submission_id = d.submission_id and e.number = d.number
+            on e.company_id = d.company_id and e.number = d.number
+           and (e.submission_id = d.submission_id or e.submission_id = any (d.earlier_submissions))
          where d.company_id = :company_id and d.invoice_id = :id) history
  order by at;

@@ -2,6 +2,7 @@
 --
 --   psql "$DATABASE_URL" -f sql/inspect/submissions_open.sql
 --
+-- Of a call of many its first three documents are shown; what was merged or split is where its documents are now.
 -- Accepted ones are listed while the portal validates them or a cancellation is under way. NeedsPerson is settled
 -- by nobody but a person. Only a role that may step over the wall between companies sees anything here.
 
@@ -9,7 +10,8 @@ select s.company_id,
        s.id as submission,
        s.state,
        s.promise,
-       string_agg(d.number || ' ' || d.status, ', ' order by d.id) as documents,
+       count(*) as of_documents,
+       (array_agg(d.number || ' ' || d.status order by d.id))[:3] as documents,
        date_trunc('second', clock_timestamp() - s.created_at) as open_for,
        s.sends,
        s.absent_proofs as proofs,

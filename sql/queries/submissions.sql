@@ -2,9 +2,10 @@
 -- when the submission has been claimed anew since; then it returns no row.
 
 -- name: submission_insert :one
--- The intent to send, with the bytes. With a :lease the caller holds it at once; without, a worker takes it.
-insert into submissions (company_id, attempt_key, tin, body, promise, fence, lease_until)
-values (:company_id, :attempt_key, :tin, :body, :promise, 1, clock_timestamp() + :lease::interval)
+-- The intent to send, with the bytes. With a :lease the caller holds it at once; without, a worker takes it after :delay.
+insert into submissions (company_id, attempt_key, tin, body, promise, fence, lease_until, not_before)
+values (:company_id, :attempt_key, :tin, :body, :promise, 1, clock_timestamp() + :lease::interval,
+        clock_timestamp() + coalesce(:delay::interval, interval '0'))
 returning id, fence;
 
 -- name: submitted_document_insert :value
@@ -35,12 +36,13 @@ values (:company_id, :submission_id, :invoice_id, :adjustment_note_id, :consolid
 returning id;
 
 -- name: submission_claim :many
--- Work that is due, of any company: company_id, id, fence, state, and how often it was claimed without a result.
-select company_id, id, fence, state, claims from claim_submissions(:lease::interval, :most::int);
+-- Work that is due in some states, of any company: company_id, id, fence, state, and how often it was claimed without
+-- a result.
+select company_id, id, fence, state, claims from claim_submissions(:lease::interval, :most::int, :states::text[]);
 
 -- name: submission_next_due :value
--- In how long the next work falls due, as an interval; null when nothing waits.
-select next_due();
+-- In how long the next work in some states falls due, as an interval; null when nothing waits.
+select next_due(:states::text[]);
 
 -- name: submission_get :one
 select id, state, promise, tin, fence, sends, looks, claims, absent_proofs, submission_uid, first_sent_at, last_sent_at, last_error,
@@ -50,7 +52,7 @@ select id, state, promise, tin, fence, sends, looks, claims, absent_proofs, subm
 
 -- name: submission_of_subject :one
 -- The submission that the latest document of an invoice, a note or a consolidated invoice is in, and how both stand.
-select s.id, s.state, s.promise, d.status, d.errors::text as errors, s.last_error::text as last_error
+select s.id, d.id as document_id, s.state, s.promise, d.status, d.errors::text as errors, s.last_error::text as last_error
   from submitted_documents d
   join submissions s on s.company_id = d.company_id and s.id = d.submission_id
  where d.company_id = :company_id and s.company_id = :company_id
@@ -84,11 +86,12 @@ returning pg_notify('submission_moved', format('%s:%s', company_id, id)) is not 
 
 -- name: submission_absent :one
 -- A proof of absence, if the listing was asked for late enough after the last send and after the former proof.
--- The second proof decides: `state` is then Queued or NotReceived, by what the caller was told.
+-- The second proof decides: `state` is then Queued or NotReceived, by what the caller was told; or still Uncertain
+-- where the portal has a :part of it, for the caller to part.
 update submissions
    set absent_proofs = absent_proofs + 1,
        absent_at = clock_timestamp(),
-       state = case when absent_proofs = 0 then 'Uncertain' when promise = 'pending' then 'Queued' else 'NotReceived' end,
+       state = case when absent_proofs = 0 or :part then 'Uncertain' when promise = 'pending' then 'Queued' else 'NotReceived' end,
        looks = 0,
        claims = 0,
        lease_until = null,
@@ -97,7 +100,85 @@ update submissions
  where company_id = :company_id and id = :id and fence = :fence and state = 'Uncertain'
    and last_sent_at + :settle::interval <= :listed_at
    and (absent_at is null or absent_at + :proof_gap::interval <= :listed_at)
-returning state, pg_notify('submission_moved', format('%s:%s', company_id, id));
+returning state, absent_proofs, promise, pg_notify('submission_moved', format('%s:%s', company_id, id));
+
+-- name: submission_give_back :exec
+-- Gives a claim back that was not used: nothing was tried, and nothing is counted.
+update submissions
+   set claims = claims - 1, lease_until = null, not_before = clock_timestamp() + :delay::interval
+ where company_id = :company_id and id = :id and fence = :fence and lease_until is not null;
+
+-- name: submission_keep :exec
+-- Keeps a claim, unless it was given back, for as long as something takes that takes long.
+update submissions
+   set lease_until = clock_timestamp() + :lease::interval
+ where company_id = :company_id and id = :id and fence = :fence and lease_until is not null;
+
+-- name: submission_unsent_lock :one
+-- Locks what is claimed and was never sent, with the size of its bytes and the numbers of its documents. No row: it
+-- was sent, or the claim is lost.
+select s.id, s.tin, s.claims, octet_length(s.body) as size,
+       (select array_agg(d.number)
+          from submitted_documents d
+         where d.company_id = :company_id and d.submission_id = s.id) as numbers
+  from submissions s
+ where s.company_id = :company_id and s.id = :id and s.fence = :fence
+   and s.state = 'Queued' and s.promise = 'pending' and s.first_sent_at is null
+   for update;
+
+-- name: submission_unsent_others :many
+-- Locks what else waits for the same taxpayer, was never sent and is in nobody's hands, oldest first. What was claimed
+-- before and came to nothing is left alone: it goes by itself. Waits for nobody.
+select s.id, octet_length(s.body) as size,
+       (select array_agg(d.number)
+          from submitted_documents d
+         where d.company_id = :company_id and d.submission_id = s.id) as numbers
+  from submissions s
+ where s.company_id = :company_id and s.id <> :id and s.tin = :tin
+   and s.state = 'Queued' and s.promise = 'pending' and s.first_sent_at is null
+   and s.claims = 0 and (s.lease_until is null or s.lease_until < clock_timestamp())
+ order by s.id
+ limit :most
+   for update skip locked;
+
+-- name: submission_bodies :many
+select id, body
+  from submissions
+ where company_id = :company_id and id = any (:ids::bigint[])
+ order by id;
+
+-- name: submission_body :value
+select body from submissions where company_id = :company_id and id = :id;
+
+-- name: submission_merge :many
+-- Ends submissions that were never sent: what was in them is in :into. Who still holds a claim of one can do nothing.
+update submissions
+   set state = 'Merged', merged_into = :into, fence = fence + 1, claims = 0, lease_until = null,
+       updated_at = clock_timestamp()
+ where company_id = :company_id and id = any (:ids::bigint[]) and state = 'Queued' and first_sent_at is null
+returning id, pg_notify('submission_moved', format('%s:%s', company_id, id));
+
+-- name: submitted_document_merge :many
+-- Moves the documents of submissions that were never sent into another one.
+update submitted_documents
+   set submission_id = :into, updated_at = clock_timestamp()
+ where company_id = :company_id and submission_id = any (:ids::bigint[])
+returning number;
+
+-- name: submission_part :value
+-- A submission with some documents of another that was sent: what was promised and when it was sent go with them.
+insert into submissions (company_id, attempt_key, tin, body, promise, state, split_from, submission_uid,
+       first_sent_at, last_sent_at, not_before)
+select company_id, :attempt_key, tin, :body, promise, :state, id, :submission_uid,
+       first_sent_at, last_sent_at, clock_timestamp() + :delay::interval
+  from submissions
+ where company_id = :company_id and id = :id
+returning id;
+
+-- name: submitted_document_part :exec
+update submitted_documents
+   set submission_id = :into, earlier_submissions = earlier_submissions || submission_id, updated_at = clock_timestamp()
+ where company_id = :company_id and submission_id = :id and id = any (:document_ids::bigint[]);
 
 -- name: submission_claim_uncertain :many
 -- Claims what else of a company is uncertain and nobody holds: one listing answers for all.
@@ -154,41 +235,49 @@ select id
  order by id
    for update;
 
--- name: submitted_document_move :value
--- What the portal says of a document. No row: it stands where this cannot be. Its subject follows; a note that
--- becomes Valid adjusts its invoice, and one that was Valid and is cancelled no longer does; the invoices of a
--- cancelled consolidated invoice are free again.
-with former as (
-  select id, status
-    from submitted_documents
-   where company_id = :company_id and id = :id and status = any (:expected::text[])
-     for update
+-- name: submitted_documents_move :many
+-- What the portal says of some documents: an array of {id, expected, next, subject_status} with what else is new. No
+-- row for one that stands where this cannot be. Their subjects follow; a note that becomes Valid adjusts its invoice,
+-- and one that was Valid and is cancelled no longer does; the invoices of a cancelled consolidated invoice are free again.
+-- No row is changed twice: an invoice was Valid before a note on it was sent, and so is in an earlier call.
+with wanted as (
+  select *
+    from jsonb_to_recordset(:changes::jsonb) as (
+           id bigint, expected text[], next text, subject_status text, uuid text, long_id text, validation_link text,
+           errors jsonb, submitted_at timestamptz, validated_at timestamptz, cancelled_at timestamptz, cancel_reason text)
+), former as (
+  select d.id, d.status
+    from submitted_documents d
+    join wanted w on w.id = d.id
+   where d.company_id = :company_id and d.status = any (w.expected)
+   order by d.id
+     for update of d
 ), moved as (
   update submitted_documents d
-     set status = :next,
-         uuid = coalesce(:uuid, uuid),
-         long_id = coalesce(:long_id, long_id),
-         validation_link = coalesce(:validation_link, validation_link),
-         errors = coalesce(:errors::jsonb, errors),
-         submitted_at = coalesce(:submitted_at::timestamptz, submitted_at,
-                                 case when :next = 'Submitted' then clock_timestamp() end),
-         validated_at = coalesce(:validated_at::timestamptz, validated_at),
-         cancelled_at = coalesce(:cancelled_at::timestamptz, cancelled_at,
-                                 case when :next = 'Cancelled' then clock_timestamp() end),
-         cancel_reason = coalesce(:cancel_reason, cancel_reason),
-         cancelling_until = case when :next = 'Cancelled' then null else cancelling_until end,
+     set status = w.next,
+         uuid = coalesce(w.uuid, d.uuid),
+         long_id = coalesce(w.long_id, d.long_id),
+         validation_link = coalesce(w.validation_link, d.validation_link),
+         errors = coalesce(w.errors, d.errors),
+         submitted_at = coalesce(w.submitted_at, d.submitted_at, case when w.next = 'Submitted' then clock_timestamp() end),
+         validated_at = coalesce(w.validated_at, d.validated_at),
+         cancelled_at = coalesce(w.cancelled_at, d.cancelled_at, case when w.next = 'Cancelled' then clock_timestamp() end),
+         cancel_reason = coalesce(w.cancel_reason, d.cancel_reason),
+         cancelling_until = case when w.next = 'Cancelled' then null else d.cancelling_until end,
          updated_at = clock_timestamp()
     from former
+    join wanted w on w.id = former.id
    where d.company_id = :company_id and d.id = former.id
-  returning d.id, d.invoice_id, d.adjustment_note_id, d.consolidated_invoice_id, d.status, former.status as before
+  returning d.id, d.invoice_id, d.adjustment_note_id, d.consolidated_invoice_id, d.status, w.subject_status,
+            former.status as before
 ), invoice as (
   update invoices i
-     set status = :subject_status, updated_at = clock_timestamp()
+     set status = moved.subject_status, updated_at = clock_timestamp()
     from moved
    where i.company_id = :company_id and i.id = moved.invoice_id
 ), consolidated as (
   update consolidated_invoices c
-     set status = :subject_status, updated_at = clock_timestamp()
+     set status = moved.subject_status, updated_at = clock_timestamp()
     from moved
    where c.company_id = :company_id and c.id = moved.consolidated_invoice_id
 ), members as (
@@ -205,29 +294,34 @@ with former as (
    where i.company_id = :company_id and i.id = members.id
 ), note as (
   update adjustment_notes n
-     set status = :subject_status, updated_at = clock_timestamp()
+     set status = moved.subject_status, updated_at = clock_timestamp()
     from moved
    where n.company_id = :company_id and n.id = moved.adjustment_note_id
   returning n.invoice_id, n.consolidated_invoice_id,
             case when n.type = 'DEBIT_NOTE' then n.payable_amount else -n.payable_amount end
             * case when moved.status = 'Valid' then 1 when moved.before = 'Valid' then -1 else 0 end as adjusts_by
+), adjusting as (
+  select invoice_id, consolidated_invoice_id, sum(adjusts_by) as adjusts_by
+    from note
+   group by invoice_id, consolidated_invoice_id
 ), adjusted_invoice as (
   update invoices i
-     set adjusted_by = i.adjusted_by + note.adjusts_by, updated_at = clock_timestamp()
-    from note
-   where note.adjusts_by <> 0 and i.company_id = :company_id and i.id = note.invoice_id
+     set adjusted_by = i.adjusted_by + a.adjusts_by, updated_at = clock_timestamp()
+    from adjusting a
+   where a.adjusts_by <> 0 and i.company_id = :company_id and i.id = a.invoice_id
 ), adjusted_consolidated as (
   update consolidated_invoices c
-     set adjusted_by = c.adjusted_by + note.adjusts_by, updated_at = clock_timestamp()
-    from note
-   where note.adjusts_by <> 0 and c.company_id = :company_id and c.id = note.consolidated_invoice_id
+     set adjusted_by = c.adjusted_by + a.adjusts_by, updated_at = clock_timestamp()
+    from adjusting a
+   where a.adjusts_by <> 0 and c.company_id = :company_id and c.id = a.consolidated_invoice_id
 ), noted as (
   insert into events (company_id, type, data)
   select :company_id::bigint,
-         document_subject(invoice_id, adjustment_note_id, consolidated_invoice_id) || '.' || lower(:next),
+         document_subject(invoice_id, adjustment_note_id, consolidated_invoice_id) || '.' || lower(status),
          subject_ids(invoice_id, adjustment_note_id, consolidated_invoice_id)
            || jsonb_build_object('submitted_document_id', id, 'status', status)
     from moved
+   order by id
 )
 select id from moved;
 
@@ -241,21 +335,27 @@ update submitted_documents
  where company_id = :company_id and id = :id;
 
 -- name: evidence_insert :exec
--- A uuid that the portal showed for a submission. Asks no fence: who saw it writes it down.
+-- Uuids that the portal showed for numbers of a submission. Asks no fence: who saw them writes them down.
 insert into portal_evidence (company_id, submission_id, uuid, number, submission_uid, via)
-values (:company_id, :submission_id, :uuid, :number, :submission_uid, :via)
+select :company_id::bigint, :submission_id::bigint, uuid, number, :submission_uid, :via
+  from unnest(:uuids::text[], :numbers::text[]) as shown (uuid, number)
     on conflict do nothing;
 
 -- name: evidence_of :many
-select uuid, number, submission_uid, via
-  from portal_evidence
- where company_id = :company_id and submission_id = :submission_id;
+-- What the portal ever showed for the documents of a submission, also in calls that they have left.
+select d.id as document_id, e.uuid, e.number, e.submission_uid, e.via
+  from submitted_documents d
+  join portal_evidence e
+    on e.company_id = d.company_id and e.number = d.number
+   and (e.submission_id = d.submission_id or e.submission_id = any (d.earlier_submissions))
+ where d.company_id = :company_id and e.company_id = :company_id and d.submission_id = :submission_id
+ order by e.seen_at;
 
--- name: uuid_owned :value
--- True when another submission of the company has a document of this uuid.
-select true
+-- name: uuids_owned :many
+-- Those of some uuids that documents of other submissions of the company have.
+select uuid
   from submitted_documents
- where company_id = :company_id and uuid = :uuid and submission_id <> :submission_id;
+ where company_id = :company_id and uuid = any (:uuids::text[]) and submission_id <> :submission_id;
 
 -- name: submitted_document_twin :value
 -- The uuid of the latest document of this identity that the portal has looked at in the span before :at. Portal: 14.8
@@ -338,6 +438,36 @@ values (:client_id, :operation, clock_timestamp() + :pause::interval)
 select until - clock_timestamp()
   from portal_pauses
  where client_id = :client_id and operation = :operation and until > clock_timestamp();
+
+-- name: portal_token_take :one
+-- Takes a token, or the promise of one: `wait` is how long until it is good. Where that would be longer than :patience,
+-- or the portal has asked to wait, none is taken, and `wait` is how long until it is worth asking again. A call is let
+-- through that is at most the :most-th within :span and the :pace_most-th within :pace_span. The bucket remembers its
+-- latest :size tokens. One statement: the row is judged as it is once it is locked.
+with paused as (
+  select until
+    from portal_pauses
+   where client_id = :client_id and operation = :operation and until > clock_timestamp()
+), taken as (
+  insert into portal_buckets as b (client_id, operation, taxpayer, taken)
+  select :client_id, :operation, :taxpayer, array[clock_timestamp()]
+   where not exists (select from paused)
+      on conflict (client_id, operation, taxpayer) do update
+     set taken = (b.taken || greatest(clock_timestamp(), token_at(b.taken, :most, :span),
+                                      token_at(b.taken, :pace_most, :pace_span)))
+                 [greatest(1, cardinality(b.taken) + 2 - :size::int) :]
+   where greatest(token_at(b.taken, :most, :span), token_at(b.taken, :pace_most, :pace_span), '-infinity')
+         <= clock_timestamp() + :patience::interval
+  returning taken[cardinality(taken)] as at
+)
+select true as is_taken, greatest(at - clock_timestamp(), interval '0') as wait
+  from taken
+union all
+select false, greatest(p.until, token_at(b.taken, :most, :span), token_at(b.taken, :pace_most, :pace_span)) - clock_timestamp()
+  from (select) nothing
+  left join paused p on true
+  left join portal_buckets b on b.client_id = :client_id and b.operation = :operation and b.taxpayer = :taxpayer
+ where not exists (select from taken);
 
 -- name: submission_moved_notify :exec
 -- Wakes those who wait for a submission.

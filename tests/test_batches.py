@@ -1,0 +1,455 @@
+"""Automatic submissions leave in calls of many, and each document has its own outcome: nothing lost, nothing sent twice."""
+
+import asyncio
+import itertools
+import json
+
+import aiohttp
+import pytest
+from conftest import make_company, until
+from kit import answered, created, documents, invoice, line, now, record, submitted
+from processes import Service
+from test_faults import NOT_TAKEN, TAKEN
+from test_submission import STRANGER
+
+from service import wire
+from service.statements import sql
+from service.submission import batch, send
+from service.submission import record as records
+from service.submission.desk import Claim
+
+AUTOMATIC = """update companies set setting = setting || '{"AUTO_SUBMIT_INVOICE": true}'"""
+
+
+@pytest.fixture
+async def asleep(owner, company, start):
+    """A client of a service that only answers requests, for a company that submits automatically."""
+    api = await start(company, background=False)
+    await owner.execute(AUTOMATIC)
+    return api
+
+
+async def ready(api, count, **changes):
+    """The ids of so many new invoices that are to be submitted."""
+    ids = []
+    for _ in range(0, count, 10):
+        part = min(10, count - len(ids))
+        ids += await asyncio.gather(*[created(api, isReady=True, **changes) for _ in range(part)])
+    return ids
+
+
+async def reach(owner, ids, *statuses, seconds=15):
+    """{status: how many} of invoices once each has one of these."""
+
+    async def counted():
+        rows = await owner.fetch("select status, count(*) from invoices where id = any ($1) group by 1", ids)
+        return {row["status"]: row["count"] for row in rows}
+
+    return await until(counted, lambda found: set(found) <= set(statuses), seconds)
+
+
+async def sent(sandbox):
+    """How many submits the sandbox has got."""
+    return (await sandbox.calls())["calls"].get("submit", 0)
+
+
+async def once_each(sandbox, ids):
+    """Whether the portal took as many documents as there are invoices, none of them twice."""
+    numbers = [entry["number"] for entry in await sandbox.ledger()]
+    return len(numbers) == len(set(numbers)) == len(ids)
+
+
+async def call_of(owner, id):
+    return await owner.fetchval("select submission_id from submitted_documents where invoice_id = $1", id)
+
+
+async def claimed(desk):
+    """The Claim of the one company's next unsent submission, once it is due."""
+
+    async def claim():
+        async with desk.database.across() as conn:
+            return await sql.submission_claim(conn, lease=desk.config.portal_lease, most=9, states=["Queued"])
+
+    (head,) = await until(claim)
+    return Claim(head["company_id"], head["id"], head["fence"])
+
+
+async def states(owner):
+    rows = await owner.fetch("select state, count(*) from submissions group by 1")
+    return {row["state"]: row["count"] for row in rows}
+
+
+# One call for many
+
+
+async def test_what_waits_leaves_in_full_calls(asleep, owner, start, company, sandbox):
+    ids = await ready(asleep, 250)
+    await start(company)
+    assert await reach(owner, ids, "Valid", seconds=40) == {"Valid": 250}
+    assert await once_each(sandbox, ids) and await sent(sandbox) == 3
+    assert await states(owner) == {"Merged": 250, "Accepted": 3}
+
+
+async def test_the_bytes_of_a_document_are_those_that_were_frozen(asleep, owner, start, company, sandbox):
+    ids = await ready(asleep, 5)
+    await start(company)
+    await reach(owner, ids, "Valid")
+    frozen = {(await documents(asleep, id))[0]["document_hash"] for id in ids}
+    assert {entry["sha256"] for entry in await sandbox.ledger()} == frozen and len(frozen) == 5
+
+
+async def test_what_was_written_to_be_sent_cannot_be_changed(asleep, owner):
+    await ready(asleep, 1)
+    await owner.execute("set role einvoice_service; set app.company_id = '1'")
+    for column in ("body = ''", "promise = 'failed'", "tin = ''"):
+        with pytest.raises(Exception, match="permission denied"):
+            await owner.execute(f"update submissions set {column}")
+    await owner.execute("reset role")
+
+
+async def test_a_call_stays_under_the_portals_size(asleep, owner, start, company, sandbox):
+    lines = [line(id=str(number), description="Coffee beans " + "x" * 280) for number in range(1, 241)]
+    ids = [await created(asleep, isReady=True, lineItems=lines) for _ in range(18)]
+    assert await owner.fetchval("select sum(octet_length(body)) from submissions") > batch.MOST_BYTES
+    await start(company, PORTAL_TIMEOUT_SECONDS="30", PORTAL_LEASE_SECONDS="60")
+    assert await reach(owner, ids, "Valid", seconds=40) == {"Valid": 18}
+    assert await owner.fetchval("select max(octet_length(body)) from submissions") <= batch.MOST_BYTES
+    assert await once_each(sandbox, ids) and await sent(sandbox) == 2
+
+
+async def test_two_documents_of_one_number_leave_in_two_calls(asleep, owner, start, company, sandbox):
+    first = await created(asleep, code=77, isReady=True, issueDateTime=now(minutes=2))
+    await owner.execute("update invoices set code_year = code_year - 1")
+    second = await created(asleep, code=77, isReady=True)
+    third = await created(asleep, isReady=True)
+    await start(company)
+    await reach(owner, [first, second, third], "Valid")
+    assert await sent(sandbox) == 2 and len(await sandbox.ledger()) == 3
+    calls = [await call_of(owner, id) for id in (first, second, third)]
+    assert calls[0] == calls[2] != calls[1]
+
+
+async def test_two_workers_merge_what_waits_without_taking_it_from_each_other(asleep, owner, start, company, sandbox):
+    ids = await ready(asleep, 150)
+    await asyncio.gather(start(company), start(company))
+    await reach(owner, ids, "Valid", seconds=40)
+    assert await once_each(sandbox, ids) and await sent(sandbox) <= 4
+
+
+@pytest.mark.parametrize("place", [0, 2])
+async def test_what_came_to_nothing_before_goes_alone(asleep, owner, start, company, sandbox, place):
+    """It may be what ends the process; so it takes nobody with it."""
+    ids = await ready(asleep, 5)
+    suspect = await call_of(owner, ids[place])
+    await owner.execute("update submissions set claims = 1 where id = $1", suspect)
+    await start(company)
+    assert await reach(owner, ids, "Valid") == {"Valid": 5}
+    assert await call_of(owner, ids[place]) == suspect and await states(owner) == {"Merged": 4, "Accepted": 2}
+
+
+async def test_a_submit_joins_its_document_in_the_call_that_it_was_merged_into(asleep, owner, start, company, sandbox):
+    ids = await ready(asleep, 5)
+    await sandbox.fault("submit", "slow", seconds=0.5)
+    waiting = [asyncio.create_task(submitted(asleep, id)) for id in ids]
+    await start(company)
+    assert {(await answer)[0] for answer in waiting} == {200}
+    assert await once_each(sandbox, ids) and await sent(sandbox) == 1
+
+
+async def test_an_interactive_submit_goes_alone_and_at_once(asleep, owner, start, company, sandbox):
+    ids = await ready(asleep, 5)
+    alone = await created(asleep)
+    assert (await submitted(asleep, alone))[0] == 200
+    assert [entry["number"] for entry in await sandbox.ledger()] == [f"INV-{int((await record(asleep, alone))['invoice_code']):05}"]
+    await start(company)
+    await reach(owner, ids, "Valid")
+    assert await sent(sandbox) == 2
+
+
+async def test_what_waits_or_was_merged_is_locked(asleep, owner, start, company, sandbox):
+    ids = await ready(asleep, 3)
+    await sandbox.fault("submit", "slow", seconds=1)
+    await start(company)
+    await until(sandbox.ledger)
+    for id in ids:
+        assert (await answered(asleep, "PUT", f"/api/invoices/{id}", json={"isReady": True}))[0] == 403
+        assert (await answered(asleep, "DELETE", f"/api/invoices/{id}"))[0] == 403
+        assert (await answered(asleep, "POST", f"/api/invoices/{id}/cancel-latest-invoice-submitted"))[0] == 409
+    await reach(owner, ids, "Valid")
+    assert (await answered(asleep, "POST", f"/api/invoices/{ids[1]}/cancel-latest-invoice-submitted"))[0] == 200
+    assert await reach(owner, ids, "Valid", "Cancelled") == {"Valid": 2, "Cancelled": 1}
+
+
+# Outcomes
+
+
+async def test_a_rejected_sibling_is_a_draft_again_and_the_others_go_on(asleep, owner, start, company, sandbox):
+    ids = await ready(asleep, 4)
+    late = await created(asleep, isReady=True, issueDateTime=now(hours=2))
+    await sandbox.settings(age_window_seconds=3600)
+    await start(company)
+    assert await reach(owner, ids, "Valid") == {"Valid": 4}
+    assert await reach(owner, [late], "Draft") == {"Draft": 1}
+    assert (await documents(asleep, late))[0]["errors"][0]["code"] == "CF321"
+    assert await once_each(sandbox, ids) and await sent(sandbox) == 1
+
+
+async def test_an_invalid_sibling_shows_its_reasons_and_the_others_are_valid(asleep, owner, start, company, sandbox):
+    ids = await ready(asleep, 3)
+    strange = await created(asleep, isReady=True, buyer=STRANGER)
+    await start(company)
+    assert await reach(owner, [*ids, strange], "Valid", "Invalid") == {"Valid": 3, "Invalid": 1}
+    assert [error["code"] for error in (await documents(asleep, strange))[0]["errors"]] == ["ERR206"]
+
+
+async def test_reasons_that_cannot_be_had_yet_keep_nothing_from_the_others(asleep, owner, start, company, sandbox):
+    strange = await ready(asleep, 2, buyer=STRANGER)
+    ids = await ready(asleep, 3)
+    await sandbox.fault("details", "throttle", retry_after=2)
+    await start(company)
+    assert await reach(owner, ids, "Valid") == {"Valid": 3}
+    assert await reach(owner, strange, "Submitted", "Submitting") == {"Submitted": 2}
+    assert await reach(owner, strange, "Invalid") == {"Invalid": 2}
+
+
+@pytest.mark.parametrize("place", [0, 4, 8])
+@pytest.mark.parametrize("code", ["BadStructure", "MaximumSizeExceeded"])
+async def test_what_breaks_a_call_breaks_it_for_no_other(asleep, owner, start, company, sandbox, place, code):
+    ids = await ready(asleep, 9)
+    broken = ids[place]
+    number = await owner.fetchval("select number from submitted_documents where invoice_id = $1", broken)
+    await sandbox.fault("submit", "refuse", number=number, code=code, times=100)
+    await start(company)
+    assert await reach(owner, ids, "Valid", "Draft") == {"Valid": 8, "Draft": 1}
+    assert (await record(asleep, broken))["status"] == "Draft"
+    assert (await documents(asleep, broken))[0]["errors"][0]["code"] == code
+    assert len(await sandbox.ledger()) == 8
+    assert await owner.fetchval("select count(*) from submissions where state = 'Refused'") == 1
+
+
+async def test_a_refusal_of_the_issuer_is_everybodys(asleep, owner, start, company, sandbox):
+    ids = await ready(asleep, 5)
+    await sandbox.fault("submit", "foreign", times=10)
+    await start(company)
+    assert await reach(owner, ids, "Draft") == {"Draft": 5}
+    assert await sent(sandbox) == 1 and not await sandbox.ledger()
+
+
+@pytest.mark.parametrize("kind, members", TAKEN)
+async def test_a_lost_answer_is_found_for_every_document(asleep, owner, start, company, sandbox, kind, members):
+    ids = await ready(asleep, 7)
+    await sandbox.fault("submit", kind, **members)
+    await start(company)
+    assert await reach(owner, ids, "Valid") == {"Valid": 7}
+    assert await once_each(sandbox, ids) and await sent(sandbox) == 1
+
+
+@pytest.mark.parametrize("kind, members", NOT_TAKEN)
+async def test_what_never_arrived_goes_again_as_the_same_bytes(asleep, owner, start, company, sandbox, kind, members):
+    ids = await ready(asleep, 7)
+    await sandbox.fault("submit", kind, **members)
+    await start(company)
+    assert await reach(owner, ids, "Valid") == {"Valid": 7}
+    assert await once_each(sandbox, ids) and await sent(sandbox) == 2
+    assert await states(owner) == {"Merged": 7, "Accepted": 1}
+
+
+async def test_what_the_portal_has_in_part_is_taken_over_in_part(asleep, owner, start, company, sandbox):
+    """Four were taken and one was rejected; the answer that said so was lost."""
+    ids = await ready(asleep, 4)
+    late = await created(asleep, isReady=True, issueDateTime=now(hours=2))
+    await sandbox.settings(age_window_seconds=3600)
+    await sandbox.fault("submit", "accept_then_drop")
+    service = await start(company)
+    assert await reach(owner, [late], "Draft", seconds=20) == {"Draft": 1}
+    assert await reach(owner, ids, "Valid") == {"Valid": 4}
+    assert await once_each(sandbox, ids) and await sent(sandbox) == 2
+    assert (await documents(service, late))[0]["errors"][0]["code"] == "CF321"
+
+
+async def put_at_the_portal(sandbox, tin, entries):
+    """Sends entries of a call as the portal's queue might have done it, behind the service's back."""
+    form = {"client_id": "sandbox-client", "client_secret": "sandbox-secret", "grant_type": "client_credentials"}
+    async with sandbox.client.post("/connect/token", data=form, headers={"onbehalfof": tin}) as response:
+        token = (await response.json())["access_token"]
+    body, headers = {"documents": entries}, {"Authorization": f"Bearer {token}"}
+    async with sandbox.client.post("/api/v1.0/documentsubmissions/", json=body, headers=headers) as response:
+        assert response.status == 202, await response.text()
+
+
+@pytest.mark.parametrize("parts, submits", [([5], 0), ([3, 2], 0), ([2, 1, 2], 0), ([3], 1), ([1, 1], 1)])
+async def test_whatever_part_the_portal_has_is_found_and_only_the_rest_is_sent(asleep, owner, start, company, sandbox, parts, submits):
+    ids = await ready(asleep, 5)
+    await sandbox.fault("submit", "slow_before", seconds=600)
+    await start(company, PORTAL_TIMEOUT_SECONDS="1", PORTAL_SETTLE_SECONDS="1.5")
+    await until(lambda: sent(sandbox))
+    row = await owner.fetchrow("select tin, body from submissions where state = 'Sending'")
+    entries = iter(json.loads(row["body"])["documents"])
+    for part in parts:
+        await put_at_the_portal(sandbox, row["tin"], list(itertools.islice(entries, part)))
+    before = await sent(sandbox)
+    assert await reach(owner, ids, "Valid", seconds=20) == {"Valid": 5}
+    assert await once_each(sandbox, ids) and await sent(sandbox) - before == submits
+    found = await owner.fetchval("select count(distinct submission_uid) from submissions where state = 'Accepted'")
+    assert found == len(parts) + submits
+
+
+async def test_a_false_absence_meets_the_portals_memory_and_is_found_later(asleep, owner, start, company, sandbox):
+    ids = await ready(asleep, 6)
+    await sandbox.settings(search_lag_seconds=2)
+    await sandbox.fault("submit", "accept_then_drop")
+    await start(company)
+    assert await reach(owner, ids, "Valid", seconds=30) == {"Valid": 6}
+    assert await once_each(sandbox, ids)
+    assert (await sandbox.calls())["answers"]["submit"].get("422", 0) >= 1
+
+
+async def test_a_passing_failure_keeps_the_call_together(asleep, owner, start, company, sandbox):
+    ids = await ready(asleep, 6)
+    await sandbox.fault("login", "error_before", times=2)
+    await sandbox.fault("submit", "throttle", retry_after=1)
+    await start(company)
+    assert await reach(owner, ids, "Valid") == {"Valid": 6}
+    assert await sent(sandbox) == 2 and (await sandbox.calls())["calls"]["login"] == 3
+
+
+async def test_what_is_uncertain_of_a_company_is_looked_for_by_one(asleep, owner, sandbox):
+    ids = [await created(asleep) for _ in range(3)]
+    await sandbox.fault("submit", "accept_then_drop", times=3)
+    await asyncio.gather(*[submitted(asleep, id) for id in ids])
+    await owner.execute("update submissions set not_before = clock_timestamp() - interval '1 second'")
+    desk = asleep.app[wire.DESK]
+
+    async def claims():
+        async with desk.database.across() as conn:
+            return await sql.submission_claim(conn, lease=desk.config.portal_lease, most=9, states=["Uncertain"])
+
+    assert len(await claims()) == 1 and await claims() == []
+
+
+# Crashes
+
+
+@pytest.fixture
+async def services(environment, tmp_path):
+    """Makes processes of the service: `await services()`; they are stopped at the end."""
+    made = []
+
+    async def make(**variables):
+        made.append(Service({**environment, **variables}, tmp_path / f"service{len(made)}.log"))
+        await made[-1].start()
+        return made[-1]
+
+    yield make
+    for service in made:
+        await service.stop()
+
+
+async def test_killed_while_a_call_is_composed(asleep, owner, services, sandbox):
+    ids = await ready(asleep, 30)
+    async with owner.transaction():
+        await owner.execute("lock table submitted_documents in share mode")
+        service = await services()
+        blocked = "select true from pg_locks where not granted and relation = 'submitted_documents'::regclass"
+        await until(lambda: owner.fetchval(blocked))
+        await service.kill()
+    assert await states(owner) == {"Queued": 30} and not await sandbox.ledger()
+    await service.start()
+    await reach(owner, ids, "Valid", seconds=30)
+    assert await once_each(sandbox, ids) and await sent(sandbox) <= 2
+
+
+async def test_what_was_merged_by_a_process_that_died_is_sent_by_another(asleep, owner, start, company, sandbox):
+    ids = await ready(asleep, 10)
+    desk = asleep.app[wire.DESK]
+    await batch.merged(desk, await claimed(desk))
+    assert await states(owner) == {"Queued": 1, "Merged": 10}
+    later = await ready(asleep, 5)
+    await start(company)
+    await reach(owner, ids + later, "Valid", seconds=30)
+    assert await once_each(sandbox, ids + later)
+
+
+async def test_a_claim_of_what_was_merged_can_do_nothing(asleep, owner, sandbox):
+    await ready(asleep, 3)
+    desk = asleep.app[wire.DESK]
+    claim = await claimed(desk)
+    call = await batch.merged(desk, claim)
+    assert call != claim and await batch.merged(desk, claim) is None
+    await send.send(desk, claim)
+    assert not await records.move(desk, claim, ["Queued", "Merged"], "NeedsPerson")
+    for other in await owner.fetch("select company_id, id from submissions where state = 'Merged'"):
+        await send.send(desk, Claim(other["company_id"], other["id"], 0))
+        await send.send(desk, Claim(other["company_id"], other["id"], 1))
+    assert await sent(sandbox) == 0
+    await send.send(desk, call)
+    assert await sent(sandbox) == 1 and len(await sandbox.ledger()) == 3
+
+
+@pytest.mark.parametrize("kind, taken", [("slow", True), ("slow_before", False)])
+async def test_killed_while_a_call_is_under_way(asleep, owner, services, sandbox, kind, taken):
+    ids = await ready(asleep, 30)
+    await sandbox.fault("submit", kind, seconds=2 if taken else 600)
+    service = await services()
+    await until(lambda: sent(sandbox))
+    if taken:
+        await until(sandbox.ledger)
+    await service.kill()
+    await service.start()
+    await reach(owner, ids, "Valid", seconds=30)
+    assert await once_each(sandbox, ids) and await sent(sandbox) == (1 if taken else 2)
+
+
+async def test_killed_again_and_again_while_two_processes_send(owner, company, services, sandbox):
+    """Whatever was acknowledged becomes Valid, and the portal has one document of each."""
+    await owner.execute(AUTOMATIC)
+    acknowledged, stop = [], asyncio.Event()
+    pair = [await services(), await services()]
+
+    async def create(service):
+        async with aiohttp.ClientSession(service.base, headers={"X-API-Key": company.key}) as client:
+            while not stop.is_set():
+                try:
+                    async with client.post("/api/invoices", json=invoice(isReady=True)) as response:
+                        if response.status == 201:
+                            acknowledged.append((await response.json())["data"]["id"])
+                except aiohttp.ClientError:
+                    await asyncio.sleep(0.02)
+
+    writers = [asyncio.create_task(create(service)) for service in pair * 3]
+    faults = itertools.cycle(["accept_then_drop", "drop", "truncate", "error_after"])
+    for turn in range(6):
+        await sandbox.fault("submit", next(faults))
+        least = len(acknowledged) + 20
+        await until(lambda: _reached(acknowledged, least), seconds=40)
+        await pair[turn % 2].kill()
+        await pair[turn % 2].start()
+    stop.set()
+    await asyncio.gather(*writers)
+    await reach(owner, acknowledged, "Valid", seconds=60)
+    numbers = [entry["number"] for entry in await sandbox.ledger()]
+    assert len(numbers) == len(set(numbers)) >= len(acknowledged)
+    assert await owner.fetchval("select count(*) from submitted_documents where status = 'Submitting'") == 0
+
+
+async def _reached(acknowledged, least):
+    return len(acknowledged) >= least
+
+
+# Fairness
+
+
+async def test_one_companys_many_do_not_keep_anothers_one_waiting(asleep, owner, start, company, environment, sandbox):
+    """With one call at a time, the next is the other company's, though the first one's documents are all older."""
+    other = await make_company(environment, name="Kedai Lain Sdn. Bhd.", tin_code="C20880050020")
+    await owner.execute(AUTOMATIC)
+    neighbour = await start(other, background=False)
+    many = await ready(asleep, 310)
+    await sandbox.settings(rate_scale=0.5)
+    await start(company, PORTAL_RATE_SCALE="0.5")
+    await until(sandbox.ledger)
+    one = await ready(neighbour, 1)
+    await reach(owner, many + one, "Valid", seconds=60)
+    taxpayers = [entry["taxpayer"] for entry in await sandbox.ledger()]
+    assert taxpayers.index("C20880050020") in (100, 200) and len(taxpayers) == 311
+    assert "429" not in (await sandbox.calls())["answers"]["submit"]

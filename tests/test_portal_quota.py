@@ -1,0 +1,190 @@
+"""The portal's quotas are kept by us: shared by all processes, people before background work, never one call too many."""
+
+import asyncio
+from datetime import timedelta
+from decimal import Decimal
+
+import aiohttp
+import pytest
+from conftest import until
+from kit import answered, created, record, submitted
+from processes import Service
+from test_batches import AUTOMATIC, once_each, reach, ready, sent
+from test_validations import TIN
+
+from service import wire
+from service.config import read_config
+from service.db import Database, connected_pool
+from service.portal.client import Held
+from service.portal.quota import QUOTAS, Gate, limits
+
+CLIENT = "sandbox-client"
+#: Moves all tokens into the past, as if time had passed.
+LATER = "update portal_buckets set taken = (select array_agg(at - $1::interval order by at) from unnest(taken) at)"
+
+
+@pytest.fixture
+async def counted(database, sandbox, start, company):
+    """A service that counts, at half of the portal's rates, and only answers requests."""
+    await sandbox.settings(rate_scale=0.5)
+    return await start(company, background=False, PORTAL_RATE_SCALE="0.5")
+
+
+@pytest.fixture
+async def gates(environment):
+    """Makes a Gate: `gates(urgent)`."""
+    config = read_config({**environment, "PORTAL_RATE_SCALE": "1"})
+    async with connected_pool(config.database_url, 8) as pool:
+        yield lambda urgent, **more: Gate(Database(pool), config, urgent=urgent, **more)
+
+
+async def take(gate, operation, times, tin="C1"):
+    """How many of so many calls at once may go."""
+    outcomes = await asyncio.gather(*[gate(operation, tin) for _ in range(times)], return_exceptions=True)
+    assert {type(outcome) for outcome in outcomes} <= {type(None), Held}
+    return outcomes.count(None)
+
+
+async def spend(owner, operation, calls, ago=0):
+    await owner.execute(
+        "insert into portal_buckets values ($1, $2, '', array_fill(clock_timestamp() - $4::int * interval '1 second', array[$3::int]))",
+        *[CLIENT, operation, calls, ago],
+    )
+
+
+@pytest.mark.parametrize("operation, most", [("login", 12), ("validate_tin", 60), ("submit", 100), ("cancel", 12)])
+async def test_as_many_calls_as_the_quota_has_may_go_at_once_and_no_more(gates, operation, most):
+    assert await take(gates(True), operation, most + 20) == most
+
+
+async def test_a_token_comes_back_a_minute_after_it_was_taken_and_not_before(gates, owner):
+    gate = gates(True)
+    assert await take(gate, "login", 20) == 12
+    await owner.execute(LATER, timedelta(seconds=60))
+    assert await take(gate, "login", 20) == 0
+    with pytest.raises(Held) as held:
+        await gate("login", "C1")
+    assert timedelta(0) < held.value.retry_after <= timedelta(seconds=5)
+    await owner.execute(LATER, timedelta(seconds=5))
+    assert await take(gate, "login", 20) == 12
+
+
+async def test_background_work_leaves_a_part_and_spreads_the_rest(gates, owner):
+    background, urgent = gates(False), gates(True)
+    taken = []
+    for _ in range(40):
+        taken.append(await take(background, "submit", 10))
+        await owner.execute(LATER, limits(QUOTAS["submit"][0], Decimal(1), False).pace_span)
+    assert set(taken[:29]) == {3} and sum(taken[:30]) == 90
+    assert await take(urgent, "submit", 20) >= 10
+
+
+async def test_who_waits_has_the_next_token_before_background_work(gates, owner):
+    await spend(owner, "cancel", 12, ago=64)
+    waiting = asyncio.create_task(take(gates(True, patience=timedelta(seconds=5)), "cancel", 12))
+    await until(lambda: owner.fetchval("select max(at) > clock_timestamp() from portal_buckets, unnest(taken) at"))
+    assert await take(gates(False), "cancel", 5) == 0
+    assert await waiting == 12
+
+
+async def test_searches_for_one_taxpayer_keep_their_distance(gates):
+    gate = gates(True)
+    assert await take(gate, "search", 3, "C1") == 1 and await take(gate, "search", 3, "C2") == 1
+
+
+def test_no_rate_is_below_one_call():
+    for quotas in QUOTAS.values():
+        for quota in quotas:
+            for urgent in (True, False):
+                bounds = limits(quota, Decimal("0.001"), urgent)
+                assert bounds.most == bounds.pace_most == bounds.size == 1
+                assert bounds.span >= timedelta(seconds=quota.seconds)
+
+
+async def test_two_processes_share_one_bucket(environment, company, sandbox, tmp_path):
+    await sandbox.settings(rate_scale=1)
+    pair = [Service({**environment, "PORTAL_RATE_SCALE": "1"}, tmp_path / f"{number}.log") for number in range(2)]
+    try:
+        await asyncio.gather(*[service.start() for service in pair])
+        answers = []
+        for service in pair:
+            async with aiohttp.ClientSession(service.base, headers={"X-API-Key": company.key}) as client:
+                bodies = [{**TIN, "registration_number": f"{service.port}{number:07}"} for number in range(45)]
+                asked = [answered(client, "POST", "/api/validation/tin", json=body) for body in bodies]
+                answers += await asyncio.gather(*asked)
+    finally:
+        for service in pair:
+            await service.stop()
+    calls = await sandbox.calls()
+    assert calls["calls"]["tin"] == 60 and "429" not in calls["answers"]["tin"]
+    assert sorted(status for status, _ in answers).count(429) == 30
+
+
+async def test_an_interactive_submit_goes_while_background_work_has_used_up_its_part(counted, owner, start, company, sandbox):
+    await owner.execute(AUTOMATIC)
+    (waiting,) = await ready(counted, 1)
+    alone = [await created(counted) for _ in range(6)]
+    await spend(owner, "submit", 45)
+    await start(company, PORTAL_RATE_SCALE="0.5")
+    for id in alone[:5]:
+        assert (await submitted(counted, id))[0] == 200
+    status, body = await submitted(counted, alone[5])
+    assert status == 400 and body["errors"][0]["code"] == "TooManyRequests"
+    assert (await record(counted, alone[5]))["status"] == "Draft"
+    assert (await record(counted, waiting))["status"] == "Submitting"
+    assert await sent(sandbox) == 5 and await owner.fetchval("select max(claims) from submissions where state = 'Queued'") <= 1
+    await owner.execute(LATER, timedelta(seconds=66))
+    await sandbox.move_clock(66)
+    await start(company, PORTAL_RATE_SCALE="0.5")
+    assert await reach(owner, [waiting], "Valid") == {"Valid": 1}
+
+
+async def test_an_interactive_submit_waits_a_little_for_its_token(counted, owner):
+    id = await created(counted)
+    await spend(owner, "submit", 50, ago=64)
+    assert (await submitted(counted, id))[0] == 200
+
+
+async def test_the_portals_own_pause_is_kept(counted, sandbox):
+    await sandbox.fault("submit", "throttle", retry_after=600)
+    ids = [await created(counted) for _ in range(3)]
+    for id in ids:
+        status, body = await submitted(counted, id)
+        assert status == 400 and body["errors"][0]["code"] == "TooManyRequests"
+    assert await sent(sandbox) == 1
+
+
+async def test_a_listing_of_several_pages_is_read_within_the_quota(counted, owner, start, company, sandbox):
+    """What never arrived is proved to be absent from two pages, between which the portal wants a pause."""
+    await owner.execute(AUTOMATIC)
+    ids = await ready(counted, 130)
+    await sandbox.settings(rate_scale=10)
+    await start(company, PORTAL_RATE_SCALE="10")
+    await reach(owner, ids, "Valid", seconds=40)
+    await sandbox.fault("submit", "drop")
+    lost = await ready(counted, 2)
+    await reach(owner, lost, "Valid", seconds=40)
+    assert await once_each(sandbox, ids + lost)
+    assert "429" not in str((await sandbox.calls())["answers"])
+
+
+async def test_two_buckets_are_waited_for_together(environment, owner):
+    """Calls that waited for one quota keep the distance that another wants."""
+    await spend(owner, "search", 120, ago=64)
+    config, times = read_config({**environment, "PORTAL_RATE_SCALE": "10"}), []
+    async with connected_pool(config.database_url, 8) as pool:
+        gate = Gate(Database(pool), config, urgent=True)
+
+        async def search():
+            await gate("search", "C1", further=True)
+            times.append(asyncio.get_running_loop().time())
+
+        await asyncio.gather(search(), search())
+    assert times[1] - times[0] > 1  # a second and a half, which a busy machine may shorten
+
+
+async def test_without_a_rate_nothing_is_counted(api, owner):
+    assert api.app[wire.CONFIG].portal_rate_scale == 0
+    id = await created(api)
+    assert (await submitted(api, id))[0] == 200
+    assert await owner.fetchval("select count(*) from portal_buckets") == 0
