@@ -65,6 +65,14 @@ class Ground:
     url: str
     config: object
     database: Database
+    home: Path
+    environment: dict
+
+    def worker(self):
+        """Background work in a process of its own while the context is open; it may listen on any port."""
+        port = _free_port()
+        environment = {**self.environment, "PORT": str(port)}
+        return _process("serve", environment, self.home, f"http://127.0.0.1:{port}/readyz")
 
     async def company(self, invoices=0):
         """A new Company with so many invoices of five lines."""
@@ -84,8 +92,8 @@ class Ground:
 
 
 @asynccontextmanager
-async def ground(sandbox=False, **variables):
-    """A Ground, with a sandbox without quotas behind the service when asked for; its variables by keyword."""
+async def ground(sandbox=False, background=True, **variables):
+    """A Ground, with a sandbox behind the service when asked for; variables by keyword, without which it has no quotas."""
     async with AsyncExitStack() as stack:
         home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-")))
         url = await stack.enter_async_context(_database(home))
@@ -96,9 +104,10 @@ async def ground(sandbox=False, **variables):
             portal_url = f"http://127.0.0.1:{portal}/_sandbox/settings"
             await stack.enter_async_context(_process("sandbox", environment, home, portal_url))
         ready = f"http://127.0.0.1:{port}/readyz"
-        pid = await stack.enter_async_context(_process("serve", environment, home, ready))
+        arguments = () if background else ("--no-background",)
+        pid = await stack.enter_async_context(_process("serve", environment, home, ready, *arguments))
         pool = await stack.enter_async_context(connected_pool(url, 2))
-        yield Ground(port, pid, url, read_config(environment), Database(pool))
+        yield Ground(port, pid, url, read_config(environment), Database(pool), home, environment)
 
 
 def memory(pid):
@@ -144,6 +153,7 @@ def _environment(home, url, port, portal):
         "SANDBOX_PORT": str(portal),
         "SANDBOX_STATE": str(home / "sandbox.sqlite3"),
         "SANDBOX_RATE_SCALE": "0",
+        "PORTAL_RATE_SCALE": "0",
     }
 
 
@@ -167,12 +177,12 @@ async def _administer(url, statement):
 
 
 @asynccontextmanager
-async def _process(command, environment, home, address):
+async def _process(command, environment, home, address, *arguments):
     """The process id of a command of run.py that answers at an address; it is ended afterwards."""
-    log = home / f"{command}.log"
+    log = home / f"{command}-{environment['PORT']}.log"
     with open(log, "wb") as output:
         process = await asyncio.create_subprocess_exec(
-            *[sys.executable, str(ROOT / "run.py"), command],
+            *[sys.executable, str(ROOT / "run.py"), command, *arguments],
             env=environment,
             stdout=output,
             stderr=output,

@@ -86,7 +86,7 @@ async def main(options):
         company = await service.company()
         await load.run("warm-up", company, itertools.repeat(("GET", "/api/invoices", None)))
         load.rows.clear()
-        created = await load.run("create, 5 lines", company, _creates(), expected=201)
+        created = await load.run("create, 5 lines", company, creates(), expected=201)
         ids = [json.loads(body)["data"]["id"] for body in created]
         await load.run("get", company, _gets(ids))
         await load.run("list, page 1", company, itertools.repeat(("GET", "/api/invoices", None)))
@@ -113,7 +113,7 @@ async def _lists(service, load, sizes):
     table("Lists of a company", COLUMNS, load.rows)
 
 
-def _creates():
+def creates():
     issued = (datetime.now(timezone.utc) - timedelta(minutes=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
     lines = [{"id": str(number), **LINE} for number in range(1, 6)]
     body = {"type": "INVOICE", "code": 0, "issueDateTime": issued, "buyer": BUYER, "lineItems": lines}
