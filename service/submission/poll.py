@@ -1,6 +1,8 @@
 """Asking the portal how an accepted submission stands: Valid with its link, Invalid with the reasons, cancelled elsewhere."""
 
 import logging
+import random
+import time
 from datetime import timedelta
 
 from service import states
@@ -75,10 +77,10 @@ async def _changes(desk, tin, known, there):
     """(the Changes of documents whose state `there`, by uuid, is another than ours; why these are not all, or None)
 
     Each Invalid one takes a call of its own for its reasons. Those that cannot be had now are left for the next look,
-    and keep nothing from the others.
+    and keep nothing from the others: they come in another order then, and no look outlasts the claim on the submission.
     """
-    changes, missed = [], None
-    for doc in sorted(known, key=lambda doc: doc["uuid"] in there and there[doc["uuid"]].status == "Invalid"):
+    changes, missed, until = [], None, time.monotonic() + desk.config.portal_lease.total_seconds() / 3
+    for doc in sorted(known, key=lambda doc: (_is_invalid(there.get(doc["uuid"])), random.random())):
         try:
             if change := await _change(desk, tin, doc, there.get(doc["uuid"])):
                 changes.append(change)
@@ -87,7 +89,14 @@ async def _changes(desk, tin, known, there):
             missed = why
             if isinstance(why, Throttled):
                 break
+        if time.monotonic() > until:
+            missed = missed or Held("The rest at the next look.", retry_after=record.NOW)
+            break
     return changes, missed
+
+
+def _is_invalid(there):
+    return there is not None and there.status == "Invalid"
 
 
 async def _change(desk, tin, doc, there):

@@ -134,6 +134,7 @@ async def _look(desk, cases):
                 listing = await desk.portal.search(tin, *span, further=further)
                 further = True
                 cases = [case for case in cases if not await _compare(desk, case, listing)]
+        cases = [case for case in cases if not await _on_receipts(desk, case, tin)]
     except PortalError as why:
         await desk.heed(why, "search")
         for case in cases:
@@ -171,6 +172,15 @@ async def _traced(desk, case, tin, since, until, further):
         raise
     except PortalError as why:  # it need not be able to; the listing decides
         log.info("submission company=%d id=%d: %s", *case.claim.key.values(), why)
+    return False
+
+
+async def _on_receipts(desk, case, tin):
+    """True when the receipts that some documents are on name all of them: the listing may show the others later."""
+    for uid in {one.submission_uid for one in case.seen if one.via in PROOFS} - {None}:
+        state = await desk.portal.submission(tin, uid)
+        if await _compare(desk, case, state.documents):
+            return True
     return False
 
 
@@ -242,13 +252,16 @@ async def _part(conn, case, ids, state, uid=None):
 
 
 def _by_uid(seen):
-    """[(uid of the portal, {document id: Seen})]: each document once, under the uid that has the most of them."""
+    """[(uid of the portal, {document id: Seen})]: each document once, under the uid that has the most of them.
+
+    A row without a uid tells least: what is asked later is asked by uid.
+    """
     uids, left = {}, {one.document_id for one in seen}
     for one in seen:
         uids.setdefault(one.submission_uid, {}).setdefault(one.document_id, one)
     groups = []
     while left:
-        uid = max(uids, key=lambda uid: len(uids[uid].keys() & left))
+        uid = max(uids, key=lambda uid: (bool(uids[uid].keys() & left), uid is not None, len(uids[uid].keys() & left)))
         groups.append((uid, {id: one for id, one in uids.pop(uid).items() if id in left}))
         left -= groups[-1][1].keys()
     return groups

@@ -73,6 +73,12 @@ async def give_back(desk, claim, why, operation):
         await sql.submission_give_back(conn, **claim.key, fence=claim.fence, delay=delay)
 
 
+async def set_aside(desk, claim, delay):
+    """Leaves a Queued submission that another process may be about to send, and lets those behind it go on."""
+    async with desk.database.company(claim.company_id) as conn:
+        await sql.submission_set_aside(conn, **claim.key, fence=claim.fence, delay=delay)
+
+
 async def lock_subjects(conn, company_id, submission_id):
     """Locks what a submission's documents are of: invoices, consolidated invoices, then the notes against them."""
     for lock in (sql.subjects_lock_invoices, sql.subjects_lock_consolidated, sql.subjects_lock_notes):

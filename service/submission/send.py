@@ -32,7 +32,7 @@ async def send(desk, claim, fill=None):
     """
     async with desk.keeper.alone(claim.company_id, claim.id) as alone:
         if not alone:
-            return await record.move(desk, claim, ["Queued"], "Queued", delay=desk.config.portal_retry)
+            return await record.set_aside(desk, claim, desk.config.portal_retry)
         row = await _ready(desk, claim)
         if row is None:
             return None

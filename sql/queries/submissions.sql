@@ -105,8 +105,15 @@ returning state, absent_proofs, promise, pg_notify('submission_moved', format('%
 -- name: submission_give_back :exec
 -- Gives a claim back that was not used: nothing was tried, and nothing is counted.
 update submissions
-   set claims = claims - 1, lease_until = null, not_before = clock_timestamp() + :delay::interval
+   set claims = greatest(claims - 1, 0), lease_until = null, not_before = clock_timestamp() + :delay::interval
  where company_id = :company_id and id = :id and fence = :fence and lease_until is not null;
+
+-- name: submission_set_aside :exec
+-- Leaves a claim unused for a while, since a process that is held up has the submission in its hands: leased without a
+-- claim it is nobody's head, and those behind it go on.
+update submissions
+   set claims = 0, lease_until = clock_timestamp() + :delay::interval
+ where company_id = :company_id and id = :id and fence = :fence and state = 'Queued';
 
 -- name: submission_keep :exec
 -- Keeps a claim, unless it was given back, for as long as something takes that takes long.
