@@ -12,7 +12,7 @@ from certificates import authority, issued, key_text, rsa_key
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec, padding
+from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, NoEncryption, PrivateFormat
 from test_document import DOCUMENTS, GOLDEN, at, built, exactly
 
@@ -247,6 +247,38 @@ def encrypted(rounds):
     return pem(der.replace(bytes.fromhex("02020800"), b"\x02\x04" + rounds.to_bytes(4)))
 
 
+def out_of_proportion(p=2**3217 - 1, q=2**521 - 1, e=65537):
+    """A key of 3,738 bits with one factor so long that the library would take seconds to find out whether it is prime."""
+    numbers = rsa.RSAPrivateNumbers(p, q, pow(e, -1, (p - 1) * (q - 1)), 1, 1, 1, rsa.RSAPublicNumbers(e, p * q))
+    return numbers.private_key(unsafe_skip_rsa_key_validation=True)
+
+
+def damaged():
+    """A key whose private exponent is another one's."""
+    numbers = rsa_key().private_numbers()
+    own = {name: getattr(numbers, name) for name in ("p", "q", "d", "dmp1", "dmq1", "iqmp")}
+    own |= {"dmp1": own["dmp1"] - 2, "d": own["d"] - 2}
+    numbers = rsa.RSAPrivateNumbers(**own, public_numbers=numbers.public_numbers)
+    return numbers.private_key(unsafe_skip_rsa_key_validation=True)
+
+
+def with_version(version):
+    der = issued().der.replace(bytes.fromhex("a003020102"), bytes.fromhex("a0030201") + bytes([version]), 1)
+    return f"-----BEGIN CERTIFICATE-----\n{base64.encodebytes(der).decode()}-----END CERTIFICATE-----"
+
+
+def with_serial(bits):
+    """A certificate whose serial number has more bits than any may have."""
+    der = issued().der
+    begin = der.index(bytes.fromhex("a003020102")) + 5
+    serial = bytes([2, 0x82]) + (bits // 8).to_bytes(2) + b"\x7f" * (bits // 8)
+    body = der[8:begin] + serial + der[begin + 2 + der[begin + 1] :]
+    size = int.from_bytes(der[6:8]) + len(serial) - 2 - der[begin + 1]
+    whole = b"\x30\x82" + size.to_bytes(2) + body
+    der = b"\x30\x82" + len(whole).to_bytes(2) + whole
+    return f"-----BEGIN CERTIFICATE-----\n{base64.encodebytes(der).decode()}-----END CERTIFICATE-----"
+
+
 def pem(der):
     return f"-----BEGIN ENCRYPTED PRIVATE KEY-----\n{base64.encodebytes(der).decode()}-----END ENCRYPTED PRIVATE KEY-----"
 
@@ -263,6 +295,10 @@ WRONG = {
     "a certificate for a key": (lambda: {"key": issued().certificate_pem}, {"/key": "format"}),
     "a broken key": (lambda: {"key": broken(key_text(rsa_key()))}, {"/key": "format"}),
     "a key of another kind": (lambda: {"key": key_text(elliptic())}, {"/key": "rsa"}),
+    "a key out of proportion": (lambda: {"key": key_text(out_of_proportion())}, {"/key": "format"}),
+    "a damaged key": (lambda: {"key": key_text(damaged())}, {"/key": "format"}),
+    "a certificate of no version": (lambda: {"certificate": with_version(4)}, {"/certificate": "format"}),
+    "an endless serial number": (lambda: {"certificate": with_serial(24_000)}, {"/certificate": "serial"}),
     "another's key": (lambda: {"key": key_text(rsa_key("stranger"))}, {"/key": "match"}),
     "no password": (lambda: {"key": key_text(rsa_key(), "hush")}, {"/password": "required"}),
     "a wrong password": (lambda: {"key": key_text(rsa_key(), "hush"), "password": "loud"}, {"/password": "password"}),

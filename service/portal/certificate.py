@@ -16,6 +16,7 @@ from service.portal.private_key import Unusable, misfit, read_key
 
 WARN_BEFORE = timedelta(days=30)
 PATH = "/company/signing-certificate"
+LONGEST_SERIAL = 160  # bits, as RFC 5280 has it
 
 #: How the issuer's name is written, which the portal compares as text: in which order, and what stands between a name
 #: and its value. A certificate that it refuses with DS326 may pass in another form. Portal: 11.3, 11.5
@@ -86,8 +87,11 @@ def read_certificate(pem, issuer_form=DEFAULT_FORM):
     """The first certificate of a PEM text. Raises Unusable."""
     try:
         certificate = _named(x509.load_pem_x509_certificate(pem.encode()), issuer_form)
-    except (ValueError, TypeError, UnsupportedAlgorithm):
+    except (ValueError, TypeError, UnsupportedAlgorithm, x509.InvalidVersion):
         raise Unusable([fault("/certificate", "format", "certificate must be an X.509 certificate in PEM.")]) from None
+    if not 0 < certificate.serial < 2**LONGEST_SERIAL:
+        wording = f"The serial number of certificate must be a positive number of at most {LONGEST_SERIAL} bits."
+        raise Unusable([fault("/certificate", "serial", wording)])
     if why := misfit(certificate.public_key):
         raise Unusable([fault("/certificate", why[0], f"The key of certificate {why[1]}")])
     return certificate

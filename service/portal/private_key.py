@@ -1,19 +1,22 @@
 """A private key to sign with, read from PEM. Pure functions.
 
-Whoever makes an encrypted key chooses how much work it is to open, so that is looked at before it is done.
+Whoever makes a key chooses how much work it is to open and to try, so that is looked at before it is done: the library
+works on a key without letting anything else of the process run.
 """
 
 import base64
 import re
 
-from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.exceptions import InternalError, InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
+from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from service.errors import fault
 
 KEY_BITS = (2048, 4096)
-MOST_ROUNDS = 1_000_000  # of the derivation of a key from a password; usual are 2,048 to 600,000
+MOST_ROUNDS = 100_000  # of the derivation of a key from a password, some 40 ms; usual are 2,048 to 20,000
 MOST_LEVELS = 8  # of the description of how a key is encrypted; five are used
 
 _PEM = re.compile(
@@ -42,7 +45,8 @@ def read_key(pem, password=None):
     if found["kind"] == "ENCRYPTED " and not _opens_in_time(found["body"]):
         raise _unusable("/key", "encryption", f"key must be encrypted with PBKDF2 of at most {MOST_ROUNDS} rounds.")
     try:
-        key = load_pem_private_key(found[0].encode(), password.encode() if encrypted else None)
+        given = password.encode() if encrypted else None
+        key = load_pem_private_key(found[0].encode(), given, unsafe_skip_rsa_key_validation=True)  # see _signs
     except (ValueError, TypeError, UnsupportedAlgorithm):
         if encrypted:
             raise _unusable("/password", "password", "The key cannot be read with this password.") from None
@@ -63,7 +67,28 @@ def misfit(key):
 def _fit(key):
     if why := misfit(key):
         raise _unusable("/key", why[0], f"key {why[1]}")
+    if not (_is_in_proportion(key) and _signs(key)):
+        raise _unusable("/key", "format", "key is damaged: its numbers do not belong together.")
     return key
+
+
+def _is_in_proportion(key):
+    """Whether its numbers are of the sizes that its modulus gives them; others could take minutes to work with."""
+    numbers, bits = key.private_numbers(), key.key_size
+    modulus, exponents = numbers.public_numbers.n, (numbers.d, numbers.dmp1, numbers.dmq1, numbers.iqmp)
+    factors_fit = max(numbers.p.bit_length(), numbers.q.bit_length()) <= bits // 2 + 8
+    exponents_fit = all(0 < each < modulus for each in (*exponents, numbers.public_numbers.e))
+    return factors_fit and exponents_fit and numbers.p * numbers.q == modulus
+
+
+def _signs(key):
+    """Whether what it signs can be verified with its public half."""
+    try:
+        signature = key.sign(b"", PKCS1v15(), SHA256())
+        key.public_key().verify(signature, b"", PKCS1v15(), SHA256())
+    except (ValueError, InvalidSignature, InternalError):
+        return False
+    return True
 
 
 def _unusable(path, rule, message):

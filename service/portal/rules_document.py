@@ -95,7 +95,8 @@ def _shorter_rate(place):
     """The rate rounded to as many decimals as fit."""
     whole = _written(place).partition(".")[0]
     decimals = LONGEST_RATE - len(whole) - 1
-    return round(Decimal(place.value("/exchangeRate")), decimals) if decimals > 0 else None
+    shorter = round(Decimal(place.value("/exchangeRate")), decimals) if decimals > 0 else 0
+    return shorter if shorter > 0 else None
 
 
 def _is_of_another(place):
