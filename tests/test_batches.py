@@ -294,6 +294,24 @@ async def test_whatever_part_the_portal_has_is_found_and_only_the_rest_is_sent(a
     assert found == len(parts) + submits
 
 
+async def test_what_no_listing_shows_yet_is_found_on_the_receipt_of_the_rest(asleep, owner, start, company, sandbox):
+    """One of the documents was listed; the others are not before an hour is over."""
+    ids = await ready(asleep, 4)
+    await sandbox.settings(search_lag_seconds=3600)
+    await sandbox.fault("submit", "accept_then_drop")
+    await start(company, PORTAL_SETTLE_SECONDS="2")
+    first, *_ = await until(sandbox.ledger)
+    await owner.execute(
+        """insert into portal_evidence (company_id, submission_id, uuid, number, submission_uid, via)
+           select company_id, submission_id, $1, number, $2, 'search' from submitted_documents where number = $3""",
+        first["uuid"],
+        first["submissionUid"],
+        first["number"],
+    )
+    assert await reach(owner, ids, "Valid", seconds=20) == {"Valid": 4}
+    assert await once_each(sandbox, ids) and await sent(sandbox) == 1
+
+
 async def test_a_false_absence_meets_the_portals_memory_and_is_found_later(asleep, owner, start, company, sandbox):
     ids = await ready(asleep, 6)
     await sandbox.settings(search_lag_seconds=2)
