@@ -10,12 +10,14 @@ from typing import NamedTuple
 from service.codes import TABLES
 from service.money import Adjustment, Totals, round2, totals
 from service.portal import document
+from service.portal.references import ids
 
 
 class Printout(NamedTuple):
     """What a page shows. `kind` is the portal's document type; parties and items have the request shape.
 
-    `originals` of a note are [{number, uuid}]; `allowances` and `charges` are those of the whole document.
+    `originals` of a note are [{number, uuid}]; `allowances` and `charges` are those of the whole document; `terms` are
+    labels and texts of its payment, period, delivery and bills.
     """
 
     kind: str
@@ -28,6 +30,7 @@ class Printout(NamedTuple):
     allowances: list[Adjustment]
     charges: list[Adjustment]
     sums: Totals
+    terms: list[tuple[str, str]]
 
     @property
     def adjusts_lines(self):
@@ -50,7 +53,37 @@ def drafted(source, issuer):
         _of_document(adjustments, "allowances"),
         _of_document(adjustments, "charges"),
         totals(source["lineItems"], adjustments),
+        _agreed(source, issuer),
     )
+
+
+def _agreed(source, issuer):
+    payment, period = source.get("payment") or {}, source.get("billingPeriod") or {}
+    own = None if document.is_self_billed(source) or not payment.get("mode") else issuer.get("bank_account")
+    return terms(
+        mode=payment.get("mode"),
+        account=payment.get("bankAccount") or own,
+        note=payment.get("terms"),
+        start=period.get("start"),
+        end=period.get("end"),
+        frequency=period.get("frequency"),
+        recipient=(source.get("delivery") or {}).get("name"),
+        bills=ids(source.get("references") or (), "BILL"),
+    )
+
+
+def terms(*, mode, account, note, start, end, frequency, recipient, bills):
+    """[(label, text)] of what was agreed beside the lines; what is absent is left out."""
+    span = " – ".join(filter(None, (start, end)))
+    rows = (
+        ("Payment by", TABLES["payment_modes"].get(mode, mode)),
+        ("Bank account", account),
+        ("Terms of payment", note),
+        ("Billing period", ", ".join(filter(None, (span, frequency)))),
+        ("Delivery to", recipient),
+        ("Bill reference", ", ".join(bills)),
+    )
+    return [(label, kept) for label, text in rows if (kept := _given(text))]
 
 
 def _of_document(adjustments, name):

@@ -5,7 +5,7 @@ from decimal import Decimal
 from zoneinfo import ZoneInfo
 
 import pytest
-from sources import EXAMPLE, GOLDEN, ISSUER, MILL, RESTAURANT
+from sources import EXAMPLE, GOLDEN, ISSUER, ISSUERS, MILL, RESTAURANT
 from test_document import DOCUMENTS, built
 
 from service import printing
@@ -17,10 +17,11 @@ from service.portal import document, frozen, parties
 @pytest.mark.parametrize("name", GOLDEN)
 def test_a_document_is_read_as_it_was_drafted(name):
     read = frozen.read((DOCUMENTS / f"{name}.json").read_bytes())
-    drafted = printing.drafted(GOLDEN[name], ISSUER)
+    drafted = printing.drafted(GOLDEN[name], ISSUERS.get(name, ISSUER))
     assert read.sums == drafted.sums
     assert read[:3] == drafted[:3]
     assert (read.allowances, read.charges) == (drafted.allowances, drafted.charges)
+    assert read.terms == drafted.terms
     assert [original["number"] for original in read.originals] == [each["number"] for each in drafted.originals]
     for item, source in zip(read.items, drafted.items, strict=True):
         assert item == {name: member for name, member in source.items() if name in item}
@@ -30,7 +31,7 @@ def test_a_document_is_read_as_it_was_drafted(name):
 @pytest.mark.parametrize("name", GOLDEN)
 def test_the_parties_of_a_document_are_read_as_they_were_drafted(name):
     read = frozen.read((DOCUMENTS / f"{name}.json").read_bytes())
-    drafted = printing.drafted(GOLDEN[name], ISSUER)
+    drafted = printing.drafted(GOLDEN[name], ISSUERS.get(name, ISSUER))
     for mine, theirs in ((read.supplier, drafted.supplier), (read.buyer, drafted.buyer)):
         assert mine["name"] == theirs["name"]
         assert printing.address(mine) == printing.address(theirs)
@@ -150,3 +151,11 @@ def test_an_address_names_state_and_country():
     assert printing.address(MILL) == ["88 Huanshi Road", "528000 Foshan", "CHINA"]
     abroad = {"line1": "1 Rd", "city": "Austin", "state": "TX", "country": "USA"}
     assert printing.address({"address": abroad})[-1].startswith("TX, ")
+
+
+def test_what_was_agreed_beside_the_lines_is_on_the_page():
+    read = frozen.read((DOCUMENTS / "everything.json").read_bytes())
+    labels = ["Payment by", "Bank account", "Terms of payment", "Billing period", "Delivery to", "Bill reference"]
+    assert [label for label, _ in read.terms] == labels
+    assert dict(read.terms)["Payment by"] == TABLES["payment_modes"][GOLDEN["everything"]["payment"]["mode"]]
+    assert dict(read.terms)["Delivery to"] == GOLDEN["everything"]["delivery"]["name"]

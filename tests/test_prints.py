@@ -225,6 +225,24 @@ async def test_of_a_self_billed_invoice_the_company_is_the_buyer(api):
     assert page.rows[-1][0] == "Total payable (USD)"
 
 
+async def test_how_it_is_paid_for_and_what_it_is_for_is_said_before_and_after_it_is_sent(api):
+    agreed = {
+        "payment": {"mode": "03", "bankAccount": "512345678901", "terms": "30 days <b>net</b>"},
+        "billingPeriod": {"start": "2026-09-01", "end": "2026-09-30", "frequency": "Monthly"},
+        "delivery": {"name": "Gudang Shah Alam"},
+        "references": [{"type": "BILL", "id": "DO-88123"}, {"type": "INCOTERMS", "id": "CIF"}],
+    }
+    id = await created(api, **agreed)
+    for _ in ("stored", "sent"):
+        page = await printed_invoice(api, id)
+        assert page.fact("Payment by") == "Bank Transfer" and page.fact("Bank account") == "512345678901"
+        assert page.fact("Terms of payment") == "30 days <b>net</b>" and page.fact("Bill reference") == "DO-88123"
+        assert page.fact("Billing period") == "2026-09-01 – 2026-09-30, Monthly"
+        assert page.fact("Delivery to") == "Gudang Shah Alam"
+        await submitted(api, id)
+        await reaches(api, id, "Valid")
+
+
 async def test_a_note_names_its_original(api):
     invoice = await valid_invoice(api)
     (original,) = await documents(api, invoice)

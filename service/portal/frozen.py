@@ -8,7 +8,7 @@ import json
 from decimal import Decimal
 
 from service.money import Adjustment, LineAmounts, Tax, Totals, TypeTotal
-from service.printing import Printout
+from service.printing import Printout, terms
 
 
 def read(content):
@@ -27,6 +27,22 @@ def read(content):
         allowances=[_adjustment(each) for each in adjustments if not is_charge(each)],
         charges=[_adjustment(each) for each in adjustments if is_charge(each)],
         sums=_totals(invoice, tuple(_amounts(line) for line in lines)),
+        terms=_terms(invoice),
+    )
+
+
+def _terms(invoice):
+    means, period = inside(invoice, "PaymentMeans"), inside(invoice, "InvoicePeriod")
+    bills = [value(each, "AdditionalDocumentReference", "ID") for each in invoice.get("BillingReference", [])]
+    return terms(
+        mode=value(means, "PaymentMeansCode"),
+        account=value(means, "PayeeFinancialAccount", "ID"),
+        note=value(invoice, "PaymentTerms", "Note"),
+        start=value(period, "StartDate"),
+        end=value(period, "EndDate"),
+        frequency=value(period, "Description"),
+        recipient=value(invoice, "Delivery", "DeliveryParty", "PartyLegalEntity", "RegistrationName"),
+        bills=[bill for bill in bills if bill],
     )
 
 

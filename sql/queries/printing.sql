@@ -7,7 +7,8 @@ select i.status, i.issue_date,
        json_build_object(
          'type', i.type, 'buyer', i.buyer, 'supplier', i.supplier, 'lineItems', i.line_items,
          'invoiceLevelAllowanceCharge', i.invoice_level_allowance_charge,
-         'currencyCode', i.currency_code, 'exchangeRate', i.exchange_rate) as body
+         'currencyCode', i.currency_code, 'exchangeRate', i.exchange_rate, 'payment', i.payment, 'delivery', i.delivery,
+         'billingPeriod', i.billing_period, 'references', i.document_references) as body
   from invoices i
   join companies c on c.id = i.company_id
  where i.company_id = :company_id and c.id = :company_id and i.id = :id and i.deleted_at is null;
@@ -17,7 +18,8 @@ select i.status, i.issue_date,
 select n.status, n.issue_date,
        full_code(note_prefix(n.type, c.setting), (c.setting ->> 'PREFIX_DIGIT_COUNT')::int, n.code) as number,
        json_build_object(
-         'type', n.type, 'lineItems', n.line_items,
+         'type', n.type, 'lineItems', n.line_items, 'payment', n.payment, 'delivery', n.delivery,
+         'billingPeriod', n.billing_period, 'references', n.document_references,
          'selfBilled', coalesce(i.type, k.type) like '%SELF_BILLED%',
          'buyer', case when k.type = 'CONSOLIDATED_INVOICE' then json_build_object('type', 'GENERAL_PUBLIC')
                        else i.buyer::json end,
@@ -41,6 +43,8 @@ select k.status, k.issue_date,
        json_build_object(
          'type', k.type, 'lineItems', k.line_items,
          'invoiceLevelAllowanceCharge', k.invoice_level_allowance_charge,
+         'billingPeriod', json_build_object(
+           'start', k.month, 'end', (k.month + interval '1 month' - interval '1 day')::date, 'frequency', 'Monthly'),
          case when k.type = 'CONSOLIDATED_SELF_BILLED_INVOICE' then 'supplier' else 'buyer' end,
          json_build_object('type', 'GENERAL_PUBLIC')) as body
   from consolidated_invoices k
