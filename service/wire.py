@@ -60,6 +60,11 @@ def loads(raw):
     return value
 
 
+def stored_body(row):
+    """A record's fields in the shape of a request, from the JSON text `body` of its row, without those that are null."""
+    return {name: member for name, member in loads(row["body"].encode()).items() if member is not None}
+
+
 def dumps(value):
     """JSON text, decimals as plain numbers."""
     return simplejson.dumps(value, use_decimal=True, ensure_ascii=False, separators=(",", ":"))

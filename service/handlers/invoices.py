@@ -129,7 +129,7 @@ def _columns(request, draft, text):
 
 def _merged(row, changes):
     """The Draft of a stored invoice with changes. Raises Invalid when the whole breaks a rule of creation."""
-    stored = {name: member for name, member in wire.loads(row["body"].encode()).items() if member is not None}
+    stored = wire.stored_body(row)
     body = {**stored, **changes}
     if faults := schema.faults("invoice_create", body):
         raise Invalid(faults)

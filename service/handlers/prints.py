@@ -87,7 +87,7 @@ def _page(row, issuer, sent, zone):
     if sent:
         shown, told = frozen.read(sent["document"]), dict(sent)
     else:
-        source = {name: member for name, member in wire.loads(row["body"].encode()).items() if member is not None}
+        source = wire.stored_body(row)
         shown = printing.drafted(source, issuer)
         told = {**UNSENT, "status": row["status"], "number": row["number"], "issued_at": row["issue_date"]}
     title, malay = printing.titles(shown.kind)

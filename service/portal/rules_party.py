@@ -151,7 +151,7 @@ def _lacking(member):
 
 def _is_nameless(place):
     """The TIN of the general public without the number of a person. Portal: 12.9"""
-    person = place.sent["scheme"] in ("NRIC", "ARMY") and place.sent["identity"] != parties.NOT_GIVEN
+    person = place.sent["scheme"] in parties.PERSONAL and place.sent["identity"] != parties.NOT_GIVEN
     return place.sent["tin"] == parties.PUBLIC and not person
 
 

@@ -96,7 +96,7 @@ async def freeze(desk, conn, company, subject, row, promise, lease):
     """
     await refuse_unready(conn, desk.config, company, subject, row)
     await sql.company_hold(conn, company_id=company)
-    source = {name: member for name, member in wire.loads(row["body"].encode()).items() if member is not None}
+    source = wire.stored_body(row)
     issuer = await sql.issuer_get(conn, company_id=company)
     issued_at = issue_time(row["issue_date"], row["attempts"], issuer["now"])
     if errors := await _own_refusals(desk, conn, company, row, source, issuer, issued_at):

@@ -28,7 +28,7 @@ async def preview(desk, company, subject, id, at=None):
         row = dict(found(await subject.locked(conn, company, id), subject.title))
         issuer = dict(await sql.issuer_get(conn, company_id=company))
         row["now"] = issuer["now"] = at or issuer["now"]
-        source = {name: member for name, member in wire.loads(row["body"].encode()).items() if member is not None}
+        source = wire.stored_body(row)
         issued_at = attempt.issue_time(row["issue_date"], row["attempts"], issuer["now"])
         errors = await _standing(desk.config, conn, company, subject, row)
         judged = await judgement.findings(desk.config, conn, company, row, source, issuer, issued_at)
