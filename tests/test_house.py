@@ -30,7 +30,7 @@ from kit import (
 )
 from test_validations import TIN
 
-from service import consolidation, errors, schema, states, wire
+from service import consolidation, errors, failpoints, schema, states, wire
 from service.config import VARIABLES, ConfigError, read_config
 from service.db import SERVICE_ROLE, Database, connected_pool, refuse_without_wall
 from service.portal import certificate
@@ -103,7 +103,7 @@ ROWS = (
             "service.webhooks.signature",
         },
     ),
-    ("wire", {"service.wire", "service.errors", "service.config"}),
+    ("wire", {"service.wire", "service.errors", "service.config", "service.failpoints"}),
 )
 
 
@@ -560,3 +560,8 @@ def test_all_wrong_and_missing_variables_are_named_at_once():
 def test_a_configuration_does_not_print_its_secrets():
     config = read_config({"PORTAL_CLIENT_SECRET": "hush", "DATABASE_URL": "postgresql://me:hush@db/x"})
     assert "hush" not in repr(config) and "hush" not in f"{config}"
+
+
+def test_each_failpoint_stands_in_the_code():
+    passed = re.findall(r'failpoints\.passed\("(\w+)"\)', "".join(path.read_text() for path in MODULES.values()))
+    assert set(passed) == set(failpoints.NAMES)

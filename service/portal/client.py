@@ -20,7 +20,7 @@ from urllib.parse import quote
 import aiohttp
 from yarl import URL
 
-from service import wire
+from service import failpoints, wire
 from service.portal import answers
 from service.portal.answers import (  # noqa: F401  one place to import the portal from
     Crowded,
@@ -75,6 +75,11 @@ async def _on_headers(session, context, params):
     start.begun = True
 
 
+async def _on_body(session, context, params):
+    if context.trace_request_ctx.before_bytes:
+        failpoints.passed("bytes_written")
+
+
 def portal_session(config):
     """The ClientSession that a Portal needs: bounded, without cookies, proxies from outside, or patience without end.
 
@@ -82,6 +87,7 @@ def portal_session(config):
     """
     trace = aiohttp.TraceConfig()
     trace.on_request_headers_sent.append(_on_headers)
+    trace.on_request_chunk_sent.append(_on_body)
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=CONNECTIONS, keepalive_timeout=KEEP_ALIVE),
         timeout=aiohttp.ClientTimeout(

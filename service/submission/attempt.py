@@ -10,7 +10,7 @@ import uuid
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from service import states, wire
+from service import failpoints, states, wire
 from service.errors import BadRequest
 from service.intake import found
 from service.portal import document, parties, preflight
@@ -47,8 +47,11 @@ async def submit(desk, company, subject, id):
             joined = await sql.submission_of_subject(conn, company_id=company, **subject.ids(id))
         else:
             claim = await freeze(desk, conn, company, subject, row, "failed", desk.config.portal_lease)
+            failpoints.passed("before_freeze_commit")
+    failpoints.passed("after_freeze_commit")
     ids = subject.ids(id)
     outcome = await (_sent(desk, claim, ids) if claim else _joined(desk, company, ids, joined))
+    failpoints.passed("before_reply")
     if outcome["state"] in ("Accepted", "Finished") and outcome["status"] != "Rejected":
         return states.SUBMITTED.format(noun=subject.noun)
     raise BadRequest(states.SUBMIT_FAILED, errors=_reasons(outcome))

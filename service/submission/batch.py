@@ -8,6 +8,7 @@ import logging
 import uuid
 from dataclasses import dataclass, field
 
+from service import failpoints
 from service.portal import document
 from service.statements import sql
 from service.submission.desk import Claim
@@ -32,6 +33,7 @@ async def merged(desk, claim):
         if len(taken) == 1:
             return claim
         call = await _merge(desk, conn, claim.company_id, first["tin"], taken)
+    failpoints.passed("after_merge_commit")
     desk.due.set()  # the company's next call can be prepared
     log.info("submission company=%d id=%d merged=%d", *call.key.values(), len(taken))
     return call

@@ -5,7 +5,7 @@ import logging
 from dataclasses import dataclass
 from datetime import timedelta
 
-from service import states
+from service import failpoints, states
 from service.errors import BadRequest, Conflict, Forbidden
 from service.intake import found
 from service.portal.client import PortalError, Refused
@@ -80,11 +80,14 @@ async def _carry_out(desk, cancellation):
     """Asks the portal and records the outcome. Returns None, or the refusal for the caller."""
     async with desk.database.reading(cancellation.company_id) as conn:
         doc = await sql.cancellation_get(conn, company_id=cancellation.company_id, id=cancellation.id)
+    failpoints.passed("before_cancel_sent")
     try:
         await desk.portal.cancel(doc["tin"], doc["uuid"], doc["cancel_reason"])
     except PortalError as why:
+        failpoints.passed("after_cancel_answer")
         await desk.heed(why, "cancel")
         return await resolve(desk, cancellation, doc, why)
+    failpoints.passed("after_cancel_answer")
     await _cancelled(desk, cancellation, None)
     return None
 

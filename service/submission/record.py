@@ -4,7 +4,7 @@ import logging
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 
-from service import states, wire
+from service import failpoints, states, wire
 from service.statements import sql
 
 log = logging.getLogger(__name__)
@@ -38,6 +38,8 @@ async def move(desk, claim, expected, state, changes=(), *, also=None, **more):
         done = await moved(conn, claim, expected, state, changes, **more)
         if done and also:
             await also(conn)
+        failpoints.passed("before_state_commit")
+    failpoints.passed("after_state_commit")
     return done
 
 

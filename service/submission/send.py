@@ -4,6 +4,7 @@ import logging
 import time
 from datetime import timedelta
 
+from service import failpoints
 from service.portal import document
 from service.portal.client import Duplicate, Held, LoginRefused, NotSent, PortalError, Refused, Throttled, Unclear
 from service.statements import sql
@@ -33,6 +34,7 @@ async def send(desk, claim, fill=None):
     async with desk.keeper.alone(claim.company_id, claim.id) as alone:
         if not alone:
             return await record.set_aside(desk, claim, desk.config.portal_retry)
+        failpoints.passed("lock_taken")
         row = await _ready(desk, claim)
         if row is None:
             return None
@@ -70,14 +72,18 @@ async def _send(desk, claim, row):
     began = time.monotonic()
     async with desk.database.company(claim.company_id) as conn:
         frozen = await sql.submission_send(conn, **claim.key, fence=claim.fence, lease=desk.config.portal_lease)
+        failpoints.passed("before_intent_commit")
     if frozen is None:
         return None  # claimed anew meanwhile
+    failpoints.passed("after_intent_commit")
     try:
         answer = await desk.portal.submit(
             row["tin"], frozen["body"], before_bytes=lambda: _refuse_stale(began), admitted=True
         )
     except PortalError as why:
+        failpoints.passed("answer_read")
         return await _failed(desk, claim, row, why, frozen["body"])
+    failpoints.passed("answer_read")
     return await accept(desk, claim, answer)
 
 
@@ -105,6 +111,7 @@ async def uncertain(desk, claim, error):
 async def accept(desk, claim, answer):
     """The portal's receipt: the documents it took are Submitted, those it refused Rejected with its reasons."""
     await record.evidence(desk, claim, list(answer.accepted.items()), "submit", answer.uid)
+    failpoints.passed("evidence_written")
     rows = await record.documents(desk, claim)
     changes = [change for row in rows if (change := _receipt(row, answer))]
     if len(changes) < len(rows):
