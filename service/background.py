@@ -18,7 +18,6 @@ ROOMS = {
 }
 LONGEST_SLEEP = 5.0  # seconds; news of work can be missed
 SHORTEST_SLEEP = 0.02  # what is due at once may be in somebody else's hands
-MOST_CLAIMS = 5  # without a result: what then still ends no claim may be what ends the process, and goes to a person
 STOP_SECONDS = 25  # that what is under way may take when the process stops
 
 #: state of a claimed submission -> its flow
@@ -87,8 +86,7 @@ class Worker:
         async with self._desk.database.across() as conn:
             rows = await sql.submission_claim(conn, lease=lease, most=most, states=states)
         for row in rows:
-            flow = FLOWS[row["state"]] if row["claims"] <= MOST_CLAIMS else send.give_up
-            self._start(room, flow, Claim(row["company_id"], row["id"], row["fence"]))
+            self._start(room, FLOWS[row["state"]], Claim(row["company_id"], row["id"], row["fence"]))
 
     async def _claim_cancellations(self, most):
         async with self._desk.database.across() as conn:

@@ -138,6 +138,47 @@ async def test_a_false_absence_ends_in_the_portals_own_refusal_of_the_same_bytes
     assert (await sandbox.calls())["answers"]["submit"].get("422", 0) >= 1
 
 
+async def test_a_second_send_that_the_portal_takes_for_a_duplicate_gives_way_to_the_first(start, company, sandbox):
+    """As above, with a portal that no longer knows the bytes: it judges the second Invalid, and names the first."""
+    hasty = {"PORTAL_SETTLE_SECONDS": "0.1", "PORTAL_PROOF_GAP_SECONDS": "0.05", "PORTAL_RECHECK_SECONDS": "0.1"}
+    api = await start(company, **hasty)
+    await sandbox.settings(search_lag_seconds=2, payload_detection=False)
+    await sandbox.fault("submit", "accept_then_drop")
+    async with api.post("/api/invoices", json=invoice(submitImmediately=True)) as response:
+        id = (await response.json())["data"]["id"]
+    await until(lambda: record(api, id), lambda found: found["status"] == "Valid")
+    first, second = sorted(await sandbox.ledger(), key=lambda entry: entry["status"], reverse=True)
+    assert (first["status"], second["status"]) == ("Valid", "Invalid")
+    assert (await documents(api, id))[0]["uuid"] == first["uuid"]
+    await sandbox.cancel(first["uuid"], "By hand")  # it is the first that is looked at from now on
+    await until(lambda: record(api, id), lambda found: found["status"] == "Cancelled")
+
+
+async def test_what_was_let_go_too_early_is_submitted_again_as_the_same_bytes(start, company, sandbox):
+    """The caller was told that it failed, and repeats: had the portal had it after all, it knows it again."""
+    api = await start(company, PORTAL_SETTLE_SECONDS="0.1", PORTAL_PROOF_GAP_SECONDS="0.05")
+    await sandbox.settings(search_lag_seconds=3)
+    await sandbox.fault("submit", "accept_then_drop")
+    id = await created(api)
+    assert (await submitted(api, id))[0] == 400
+    await until(lambda: record(api, id), lambda found: found["status"] == "Draft")
+    assert len(await sandbox.ledger()) == 1
+    await until(lambda: submitted(api, id), lambda answer: answer[0] == 200, seconds=20)
+    await reaches(api, id, "Valid")
+    assert len(await sandbox.ledger()) == 1 and len({one["document_hash"] for one in await documents(api, id)}) == 1
+
+
+async def test_what_was_let_go_and_changed_since_is_another_document(api, sandbox):
+    await sandbox.fault("submit", "drop")
+    id = await created(api)
+    assert (await submitted(api, id))[0] == 400
+    await until(lambda: record(api, id), lambda found: found["status"] == "Draft")
+    async with api.put(f"/api/invoices/{id}", json={"buyer": {**invoice()["buyer"], "name": "Somebody else"}}) as response:
+        assert response.status == 200, await response.text()
+    assert (await submitted(api, id))[0] == 200
+    assert len({one["document_hash"] for one in await documents(api, id)}) == 2
+
+
 async def test_a_duplicate_answer_never_makes_a_document_invalid(api, sandbox):
     await sandbox.fault("submit", "duplicate", retry_after=1)
     id = await created(api)

@@ -76,6 +76,8 @@ ROWS = (
         "rules",
         {
             "service.states",
+            "service.calls",
+            "service.machine",
             "service.money",
             "service.codes",
             "service.consolidation",

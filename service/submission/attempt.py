@@ -4,6 +4,7 @@ Who asks for a submission that is already under way waits for its outcome. A doc
 """
 
 import asyncio
+import base64
 import hashlib
 import time
 import uuid
@@ -11,13 +12,15 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from service import failpoints, states, wire
+from service.db import PASSING
 from service.errors import BadRequest
 from service.intake import found
-from service.portal import document, parties, preflight
+from service.machine import UNKNOWN
+from service.portal import document, parties, preflight, signature
 from service.statements import sql
 from service.submission import judgement
 from service.submission.desk import Claim
-from service.submission.send import UNKNOWN, send
+from service.submission.send import send
 from service.submission.subjects import INVOICE, refuse_unready
 
 RECHECK = timedelta(seconds=1)  # while waiting: news can be missed when a connection is lost
@@ -38,23 +41,38 @@ async def submit(desk, company, subject, id):
 
     Raises NotFound, and BadRequest in the specified words when it did not go through or nobody knows yet.
     """
-    async with desk.database.company(company) as conn:
-        row = found(await subject.locked(conn, company, id), subject.title)
-        if row["status"] in ("Submitted", "Valid"):
-            return states.ALREADY_SUBMITTED.format(noun=subject.noun)
-        if row["status"] == "Submitting":
-            claim = None
-            joined = await sql.submission_of_subject(conn, company_id=company, **subject.ids(id))
-        else:
-            claim = await freeze(desk, conn, company, subject, row, "failed", desk.config.portal_lease)
-            failpoints.passed("before_freeze_commit")
-    failpoints.passed("after_freeze_commit")
+    status, claim = await _begun(desk, company, subject, id)
+    if status in ("Submitted", "Valid"):
+        return states.ALREADY_SUBMITTED.format(noun=subject.noun)
     ids = subject.ids(id)
-    outcome = await (_sent(desk, claim, ids) if claim else _joined(desk, company, ids, joined))
+    outcome = await (_sent(desk, claim, ids) if claim else _joined(desk, company, ids))
     failpoints.passed("before_reply")
     if outcome["state"] in ("Accepted", "Finished") and outcome["status"] != "Rejected":
         return states.SUBMITTED.format(noun=subject.noun)
     raise BadRequest(states.SUBMIT_FAILED, errors=_reasons(outcome))
+
+
+async def _begun(desk, company, subject, id):
+    """(the subject's status as it was, the Claim of the submission that was written for it, or None).
+
+    An intent whose commit was not confirmed is looked for on another connection, and carried on when it is there.
+    """
+    attempt_key = uuid.uuid4()
+    try:
+        async with desk.database.company(company) as conn:
+            row = found(await subject.locked(conn, company, id), subject.title)
+            if row["status"] in states.LOCKED:
+                return row["status"], None
+            claim = await freeze(desk, conn, company, subject, row, "failed", desk.config.portal_lease, attempt_key)
+            failpoints.passed("before_freeze_commit")
+    except PASSING:
+        async with desk.database.reading(company) as conn:
+            kept = await sql.submission_of_attempt(conn, company_id=company, attempt_key=attempt_key)
+        if kept is None:
+            raise
+        claim = Claim(company, kept["id"], kept["fence"])
+    failpoints.passed("after_freeze_commit")
+    return "Submitting", claim
 
 
 async def start_if_asked(desk, conn, company, invoice_id, body):
@@ -92,23 +110,23 @@ async def told(desk, company, invoice_id, started):
     return " Its submission is under way.", {"status": "Submitting", "errors": _passing(outcome)}
 
 
-async def freeze(desk, conn, company, subject, row, promise, lease):
+async def freeze(desk, conn, company, subject, row, promise, lease, attempt_key=None):
     """Writes a Queued submission of a locked subject, with the bytes that will be sent, and returns its Claim.
 
-    With a `lease` the caller holds it at once. Raises BadRequest with every reason why the document cannot go.
+    With a `lease` the caller holds it at once; by the `attempt_key` it is found when the commit's answer is lost. Raises BadRequest with every reason why the document cannot go.
     """
     await refuse_unready(conn, desk.config, company, subject, row)
     await sql.company_hold(conn, company_id=company)
     source = wire.stored_body(row)
     issuer = await sql.issuer_get(conn, company_id=company)
-    issued_at = issue_time(row["issue_date"], row["attempts"], issuer["now"])
+    issued_at, frozen = await _as_before(desk, conn, company, subject, row, source, issuer)
     if errors := await _own_refusals(desk, conn, company, row, source, issuer, issued_at):
         raise BadRequest(states.SUBMIT_FAILED, errors=errors)
-    content = await _content(desk, conn, company, row, source, issuer, issued_at)
+    content = frozen or await _content(desk, conn, company, row, source, issuer, issued_at)
     submission = await sql.submission_insert(
         conn,
         company_id=company,
-        attempt_key=uuid.uuid4(),
+        attempt_key=attempt_key or uuid.uuid4(),
         tin=parties.own_tin({"tin": issuer["tin_code"]}),
         body=document.envelope([(row["number"], content)]),
         promise=promise,
@@ -142,9 +160,31 @@ def issue_time(issue_date, attempts, now):
     return later if later <= now else at - timedelta(seconds=attempts)
 
 
-async def _content(desk, conn, company, row, source, issuer, issued_at):
+async def _as_before(desk, conn, company, subject, row, source, issuer):
+    """(issue time, bytes): those of the attempt before, if it was believed not to be there and the document is the same.
+
+    Should the portal have had it after all, it knows the same bytes again, and later the same document. Any other attempt
+    has an issue time of its own, and no bytes yet.
+    """
+    former = row["attempts"] and await sql.submission_let_go(conn, company_id=company, **subject.ids(row["id"]))
+    if former and (entry := document.entries(former["body"]).get(row["number"])):
+        content = base64.b64decode(entry["document"])
+        if _unsigned(wire.loads(content)) == _unsigned(_built(desk, row, source, issuer, former["issued_at"])):
+            return former["issued_at"], content
+    return issue_time(row["issue_date"], row["attempts"], issuer["now"]), None
+
+
+def _unsigned(built):
+    return document.encode(signature.unsigned(built))
+
+
+def _built(desk, row, source, issuer, issued_at):
     version = desk.config.portal_document_version
-    built = document.build(source, dict(issuer), number=row["number"], issued_at=issued_at, version=version)
+    return document.build(source, dict(issuer), number=row["number"], issued_at=issued_at, version=version)
+
+
+async def _content(desk, conn, company, row, source, issuer, issued_at):
+    built = _built(desk, row, source, issuer, issued_at)
     content = await desk.signers.content(conn, company, issuer, built)
     if too_large := judgement.size_refusals(content):
         raise BadRequest(states.SUBMIT_FAILED, errors=too_large)
@@ -162,12 +202,14 @@ async def _sent(desk, claim, ids):
     return await _standing(desk, claim.company_id, ids)
 
 
-async def _joined(desk, company, ids, row):
+async def _joined(desk, company, ids):
     """Somebody else's attempt once its outcome is known, or as it stands when the wait is over.
 
-    `row` is how it stands. The document is followed from call to call: it may be merged into another, or split off.
+    The document is followed from call to call: it may be merged into another, or split off.
     """
-    until, document_id = time.monotonic() + desk.config.submit_wait.total_seconds(), row["document_id"]
+    until = time.monotonic() + desk.config.submit_wait.total_seconds()
+    row = await _standing(desk, company, ids)
+    document_id = row["document_id"]
     while True:
         call = row["id"]
         with desk.bell.heard(company, call) as moved:

@@ -39,25 +39,22 @@ async def merged(desk, claim):
     return call
 
 
-async def part(conn, company_id, submission_id, entries, rows, state="Queued", *, uid=None, delay):
-    """Moves documents that were sent into a new submission, in the transaction of a submission that is locked.
+async def part(conn, company_id, submission_id, entries, docs, state, *, uid=None):
+    """Moves documents that were sent into a new submission, due at once, in the transaction of one that is locked.
 
     `entries` are those of its body. A part is never merged: what made it one would be in the merged call again.
     """
-    numbers = [row["number"] for row in rows]
     id = await sql.submission_part(
         conn,
         company_id=company_id,
         id=submission_id,
         attempt_key=uuid.uuid4(),
-        body=document.enclosed([entries[number] for number in numbers]),
+        body=document.enclosed([entries[doc.number] for doc in docs]),
         state=state,
         submission_uid=uid,
-        delay=delay,
     )
-    ids = [row["id"] for row in rows]
+    ids = [doc.id for doc in docs]
     await sql.submitted_document_part(conn, company_id=company_id, id=submission_id, into=id, document_ids=ids)
-    return id
 
 
 @dataclass(slots=True)

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from service import failpoints, states
+from service.calls import Change
 from service.errors import BadRequest, Conflict, Forbidden
 from service.intake import found
 from service.portal.client import PortalError, Refused
 from service.statements import sql
 from service.submission import record
-from service.submission.record import Change
 
 log = logging.getLogger(__name__)
 

@@ -1,78 +1,130 @@
 """Writing down what became of a submission, in one transaction: documents, their invoices, events, the submission."""
 
+import asyncio
+import functools
 import logging
-from dataclasses import asdict, dataclass
-from datetime import datetime, timedelta
+from dataclasses import asdict
+from datetime import datetime
 
-from service import failpoints, states, wire
+from service import failpoints, machine, states, wire
+from service.calls import Call, Doc, Seen
+from service.db import PASSING
+from service.portal import document
 from service.statements import sql
+from service.submission import batch
 
 log = logging.getLogger(__name__)
 
-NOW = timedelta(0)
+REPEATS = (0.1, 0.5, 1, 2)  # seconds between tries to write a result while PostgreSQL is away
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
-    """What is new of one submitted document; None leaves a member as it is."""
+async def load(desk, claim):
+    """The Call of a claimed submission as it is on disk; None when the claim was lost."""
+    key = {"company_id": claim.company_id, "submission_id": claim.id}
+    async with desk.database.reading(claim.company_id) as conn:
+        row = await sql.submission_get(conn, **claim.key)
+        if row["fence"] != claim.fence:
+            return None
+        docs = await sql.submission_documents(conn, **key)
+        shown = await sql.evidence_of(conn, **key) if row["first_sent_at"] else ()
+    return Call(
+        docs=tuple(Doc(**doc) for doc in docs),
+        seen=tuple(Seen(one["document_id"], one["uuid"], one["submission_uid"], one["via"]) for one in shown),
+        **{name: row[name] for name in _OF_THE_ROW},
+    )
 
-    id: int
-    status: str
-    uuid: str | None = None
-    long_id: str | None = None
-    validation_link: str | None = None
-    errors: list | None = None
-    submitted_at: datetime | None = None
-    validated_at: datetime | None = None
-    cancelled_at: datetime | None = None
-    cancel_reason: str | None = None
+
+_OF_THE_ROW = (
+    *("state", "promise", "now", "tin", "claims", "looks", "absent_proofs", "absent_at"),
+    *("first_sent_at", "last_sent_at", "submission_uid"),
+)
 
 
-async def move(desk, claim, expected, state, changes=(), *, also=None, **more):
-    """Brings a claimed submission into its next state and gives the claim back, as `moved`; `also(conn)` goes with it.
+def persistent(write):
+    """Repeats a writing function while PostgreSQL is away: what the portal said is not to be asked for again."""
 
-    The subjects are locked first, then the submission: the order of every transaction.
+    @functools.wraps(write)
+    async def persisting(desk, claim, *args):
+        for pause in (*REPEATS, None):
+            try:
+                return await write(desk, claim, *args)
+            except PASSING as fault:
+                if pause is None:
+                    raise
+                log.warning("submission company=%d id=%d: %s", *claim.key.values(), fault)
+                await asyncio.sleep(pause)
+
+    return persisting
+
+
+@persistent
+async def write(desk, claim, call, command):
+    """Carries out a Write for a call as it was before it; False, and nothing is written, when the claim was lost.
+
+    The claim is given back with the state, and so nothing is written twice. The subjects are locked first, then the
+    submission: the order of every transaction.
     """
     async with desk.database.company(claim.company_id) as conn:
         await lock_subjects(conn, claim.company_id, claim.id)
-        done = await moved(conn, claim, expected, state, changes, **more)
-        if done and also:
-            await also(conn)
+        if done := await _moved(conn, claim, call, command):
+            await apply(conn, claim.company_id, command.changes)
+            await _part(conn, claim, call, command.parts)
         failpoints.passed("before_state_commit")
     failpoints.passed("after_state_commit")
-    return done
-
-
-async def moved(conn, claim, expected, state, changes=(), *, delay=NOW, submission_uid=None, error=None):
-    """The same in a transaction that has locked the subjects.
-
-    `expected` are the states it may be in. False, and nothing is written, when the claim was lost meanwhile.
-    """
-    done = await sql.submission_move(
-        conn,
-        **claim.key,
-        fence=claim.fence,
-        expected=expected,
-        next=state,
-        delay=delay,
-        submission_uid=submission_uid,
-        last_error=wire.dumps(error) if error else None,
-    )
-    if done:
-        await apply(conn, claim.company_id, changes)
-    log.info("submission company=%d id=%d state=%s%s", *claim.key.values(), state, "" if done else " (claim lost)")
+    log.info("submission company=%d id=%d state=%s%s", *claim.key.values(), command.state, "" if done else " (claim lost)")
     return bool(done)
 
 
-async def give_back(desk, claim, why, operation):
-    """Gives a claim back that was not used, because a call was Held.
+async def _moved(conn, claim, call, command):
+    then = machine.after(call, command)
+    return await sql.submission_move(
+        conn,
+        **claim.key,
+        fence=claim.fence,
+        expected=call.state,
+        next=then.state,
+        looks=then.looks,
+        proof=command.proof,
+        still_sent=command.still_sent,
+        delay=command.delay,
+        submission_uid=command.uid,
+        last_error=wire.dumps(command.error) if command.error else None,
+    )
 
-    What waits for the flow's own operation is due again at once: the workers take up no such work until the operation
-    is free, and then whoever's turn it is. Anything else is this submission's to wait for.
-    """
-    delay = NOW if why.operation == operation else why.retry_after
+
+async def _part(conn, claim, call, parts):
+    """Moves documents into submissions of their own."""
+    if not parts:
+        return
+    entries = document.entries(await sql.submission_body(conn, **claim.key))
+    for part in parts:
+        docs = [doc for doc in call.docs if doc.id in part.ids]
+        await batch.part(conn, claim.company_id, claim.id, entries, docs, part.state, uid=part.uid)
+
+
+@persistent
+async def keep(desk, claim, call, command):
+    """Writes down each uuid that the portal showed, whether or not the claim still holds."""
+    numbers = {doc.id: doc.number for doc in call.docs}
+    for via, uid in {(one.via, one.submission_uid) for one in command.seen}:
+        seen = [one for one in command.seen if (one.via, one.submission_uid) == (via, uid)]
+        async with desk.database.company(claim.company_id) as conn:
+            await sql.evidence_insert(
+                conn,
+                company_id=claim.company_id,
+                submission_id=claim.id,
+                numbers=[numbers[one.document_id] for one in seen],
+                uuids=[one.uuid for one in seen],
+                submission_uid=uid,
+                via=via,
+            )
+    failpoints.passed("evidence_written")
+
+
+async def give_back(desk, claim, call, command):
+    """Gives a claim back that was not used: nothing was tried, and nothing is counted."""
     async with desk.database.company(claim.company_id) as conn:
-        await sql.submission_give_back(conn, **claim.key, fence=claim.fence, delay=delay)
+        await sql.submission_give_back(conn, **claim.key, fence=claim.fence, delay=command.wait)
 
 
 async def set_aside(desk, claim, delay):
@@ -88,7 +140,7 @@ async def lock_subjects(conn, company_id, submission_id):
 
 
 async def apply(conn, company_id, changes):
-    """Writes the changes of documents, of each that stands where its change can come from."""
+    """Writes the Changes of documents, of each that stands where its change can come from."""
     if changes:
         text = wire.dumps([_values(change) for change in changes])
         await sql.submitted_documents_move(conn, company_id=company_id, changes=text)
@@ -103,24 +155,3 @@ def _values(change):
     expected = [status for status, moves in states.DOCUMENT_MOVES.items() if change.status in moves]
     subject_status = states.SUBJECT_OF_DOCUMENT[change.status]
     return {**values, "next": change.status, "expected": expected, "subject_status": subject_status}
-
-
-async def evidence(desk, claim, pairs, via, submission_uid=None):
-    """Keeps each (number, uuid) that the portal showed, whether or not the claim still holds."""
-    numbers, uuids = zip(*pairs) if pairs else ((), ())
-    async with desk.database.company(claim.company_id) as conn:
-        await sql.evidence_insert(
-            conn,
-            company_id=claim.company_id,
-            submission_id=claim.id,
-            numbers=numbers,
-            uuids=uuids,
-            submission_uid=submission_uid,
-            via=via,
-        )
-
-
-async def documents(desk, claim):
-    """The rows of a submission's documents."""
-    async with desk.database.reading(claim.company_id) as conn:
-        return await sql.submission_documents(conn, company_id=claim.company_id, submission_id=claim.id)

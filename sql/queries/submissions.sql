@@ -35,6 +35,19 @@ values (:company_id, :submission_id, :invoice_id, :adjustment_note_id, :consolid
         :number, :document_type, :document_version, :issued_at, :document_hash)
 returning id;
 
+-- name: submission_let_go :one
+-- The latest attempt of a subject, if it was sent and then believed not to be at the portal: its bytes and issue time.
+select s.body, d.issued_at
+  from submitted_documents d
+  join submissions s on s.company_id = d.company_id and s.id = d.submission_id
+ where d.company_id = :company_id and s.company_id = :company_id
+   and s.state = 'NotReceived' and s.first_sent_at is not null
+   and d.id = (select max(id)
+                 from submitted_documents
+                where company_id = :company_id
+                  and (invoice_id = :invoice_id or adjustment_note_id = :adjustment_note_id
+                       or consolidated_invoice_id = :consolidated_invoice_id));
+
 -- name: submission_claim :many
 -- Work that is due in some states, of any company: company_id, id, fence, state, and how often it was claimed without
 -- a result.
@@ -45,7 +58,7 @@ select company_id, id, fence, state, claims from claim_submissions(:lease::inter
 select next_due(:states::text[]);
 
 -- name: submission_get :one
-select id, state, promise, tin, fence, sends, looks, claims, absent_proofs, submission_uid, first_sent_at, last_sent_at, last_error,
+select id, state, promise, tin, fence, looks, claims, absent_proofs, absent_at, submission_uid, first_sent_at, last_sent_at,
        clock_timestamp() as now
   from submissions
  where company_id = :company_id and id = :id;
@@ -61,46 +74,37 @@ select s.id, d.id as document_id, s.state, s.promise, d.status, d.errors::text a
  order by d.id desc
  limit 1;
 
+-- name: submission_of_attempt :one
+-- An intent whose commit may have gone through: found by the key that it was given before.
+select id, fence from submissions where company_id = :company_id and attempt_key = :attempt_key;
+
 -- name: submission_send :one
 -- Queued to Sending, before the first byte goes out: what is found Sending later was perhaps sent.
 update submissions
-   set state = 'Sending', sends = sends + 1, absent_proofs = 0, absent_at = null, looks = 0,
+   set state = 'Sending', sends = sends + 1, absent_proofs = 0, absent_at = null,
        first_sent_at = coalesce(first_sent_at, clock_timestamp()), last_sent_at = clock_timestamp(),
        lease_until = clock_timestamp() + :lease::interval, updated_at = clock_timestamp()
  where company_id = :company_id and id = :id and fence = :fence and state = 'Queued'
 returning tin, body;
 
 -- name: submission_move :value
--- A result: the next state, the claim given back, and not looked at again before :delay is over.
+-- A result: the next state, the claim given back with it, and not looked at again before :delay is over. With a :proof
+-- it is one more that the portal does not have it; :still_sent says that its sender may send even
+-- now. No row when the claim is lost, or was given back with this very result.
 update submissions
    set state = :next,
-       looks = case when state = :next then looks + 1 else 0 end,
+       looks = :looks,
        claims = 0,
+       absent_proofs = case when :still_sent::boolean then 0 else absent_proofs + (:proof::boolean)::int end,
+       absent_at = case when :still_sent then null when :proof then clock_timestamp() else absent_at end,
+       last_sent_at = case when :still_sent then clock_timestamp() else last_sent_at end,
        lease_until = null,
        not_before = clock_timestamp() + :delay::interval,
        submission_uid = coalesce(:submission_uid, submission_uid),
        last_error = :last_error::jsonb,
        updated_at = clock_timestamp()
- where company_id = :company_id and id = :id and fence = :fence and state = any (:expected::text[])
+ where company_id = :company_id and id = :id and fence = :fence and lease_until is not null and state = :expected
 returning pg_notify('submission_moved', format('%s:%s', company_id, id)) is not null;
-
--- name: submission_absent :one
--- A proof of absence, if the listing was asked for late enough after the last send and after the former proof.
--- The second proof decides: `state` is then Queued or NotReceived, by what the caller was told; or still Uncertain
--- where the portal has a :part of it, for the caller to part.
-update submissions
-   set absent_proofs = absent_proofs + 1,
-       absent_at = clock_timestamp(),
-       state = case when absent_proofs = 0 or :part then 'Uncertain' when promise = 'pending' then 'Queued' else 'NotReceived' end,
-       looks = 0,
-       claims = 0,
-       lease_until = null,
-       not_before = clock_timestamp() + case when absent_proofs = 0 then :proof_gap::interval else interval '0' end,
-       updated_at = clock_timestamp()
- where company_id = :company_id and id = :id and fence = :fence and state = 'Uncertain'
-   and last_sent_at + :settle::interval <= :listed_at
-   and (absent_at is null or absent_at + :proof_gap::interval <= :listed_at)
-returning state, absent_proofs, promise, pg_notify('submission_moved', format('%s:%s', company_id, id));
 
 -- name: submission_give_back :exec
 -- Gives a claim back that was not used: nothing was tried, and nothing is counted.
@@ -175,9 +179,8 @@ returning number;
 -- name: submission_part :value
 -- A submission with some documents of another that was sent: what was promised and when it was sent go with them.
 insert into submissions (company_id, attempt_key, tin, body, promise, state, split_from, submission_uid,
-       first_sent_at, last_sent_at, not_before)
-select company_id, :attempt_key, tin, :body, promise, :state, id, :submission_uid,
-       first_sent_at, last_sent_at, clock_timestamp() + :delay::interval
+       first_sent_at, last_sent_at)
+select company_id, :attempt_key, tin, :body, promise, :state, id, :submission_uid, first_sent_at, last_sent_at
   from submissions
  where company_id = :company_id and id = :id
 returning id;
@@ -200,13 +203,10 @@ update submissions
 returning company_id, id, fence, state;
 
 -- name: submission_documents :many
--- The documents of a submission, in the order in which their subjects are to be locked.
-select d.id, d.invoice_id, d.adjustment_note_id, d.consolidated_invoice_id, d.number, d.document_type, d.issued_at, d.status, d.uuid,
-       d.validated_at, s.tin
-  from submitted_documents d
-  join submissions s on s.company_id = d.company_id and s.id = d.submission_id
- where d.company_id = :company_id and s.company_id = :company_id and d.submission_id = :submission_id
- order by d.id;
+select id, number, document_type, issued_at, status, uuid, validated_at
+  from submitted_documents
+ where company_id = :company_id and submission_id = :submission_id
+ order by id;
 
 -- name: subjects_lock_invoices :many
 -- Locks the invoices that a submission's documents are of, and those that its notes adjust: before the notes.

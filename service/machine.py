@@ -1,0 +1,375 @@
+"""What a submission does next, and why: `step(call, event, times) -> (call, commands)`. No I/O, no clock, no randomness.
+
+A call to the portal is on disk as it is here, a Call. What happens to it is an event; what is to be done about it are
+commands, in their order, each of which may be the last that a process lives to carry out. Four promises stand on that:
+
+- No byte goes out before the intent is on disk, and a Sending call that is found was perhaps received.
+- An unclear answer is unknown, never failed: the documents stay locked until the truth is found.
+- Absence re-opens sending only when proved twice, after the settling time, by complete listings.
+- What the caller was told decides what proved absence means: promised work waits on, a failure lets the documents go.
+
+`times` has the timedeltas of service.config: portal_settle, portal_proof_gap, portal_poll, portal_retry and others.
+"""
+
+from dataclasses import replace
+from datetime import timedelta
+
+from service import states
+from service.calls import (
+    NOW,
+    Admit,
+    Admitted,
+    Ask,
+    Busy,
+    Change,
+    Claimed,
+    GiveBack,
+    Intend,
+    Intended,
+    Keep,
+    Listed,
+    Look,
+    NotListed,
+    NotReceived,
+    NotTold,
+    Part,
+    Receipt,
+    Refusal,
+    Replaced,
+    Seen,
+    Send,
+    Shown,
+    Told,
+    Unknown,
+    Write,
+)
+
+MOST_CLAIMS = 5  # without a result: what then still ends no claim may be what ends the process, and goes to a person
+MOST_PATIENCE = timedelta(minutes=5)  # with a passing failure
+LONGEST_LOOK = timedelta(seconds=60)  # between looks for what is Uncertain
+GIVE_UP = timedelta(hours=24)  # of listings that cannot be had, or of being told that an accepted call is unknown
+LATE = timedelta(hours=2)  # after the 72 hours, for what happened in their last minutes
+
+UNKNOWN = {"code": "OutcomeUnknown", "path": "", "message": "The portal gave no clear answer."}
+ABANDONED = {**UNKNOWN, "message": "The process that sent it gave no result."}
+UNNAMED = {**UNKNOWN, "message": "The portal's receipt does not name every document."}
+FRUITLESS = {"code": "NeedsPerson", "path": "", "message": "It was tried several times and gave no result."}
+NEVER_THERE = {"code": "NotReceived", "path": "", "message": "The portal never had the document; it may be submitted again."}
+NOT_ASKED = "The portal could not be asked: {} Nothing was sent."
+
+
+# The steps
+
+
+def step(call, event, times):
+    """(the call as it is once the commands are carried out, the commands). Raises LookupError for what cannot happen."""
+    if isinstance(event, Claimed) and call.claims > MOST_CLAIMS:
+        commands = [Write("NeedsPerson", error=FRUITLESS)]
+    else:
+        commands = RULES[call.state, type(event)](call, event, times)
+    for command in commands:
+        call = after(call, command)
+    return call, commands
+
+
+def after(call, command):
+    """The call as it is on disk once a command is carried out. Raises ValueError for a move that no table allows."""
+    if isinstance(command, Keep):
+        return replace(call, seen=(*call.seen, *(one for one in command.seen if one not in call.seen)))
+    if isinstance(command, Intend):
+        return _intended(call)
+    return _written(call, command) if isinstance(command, Write) else call
+
+
+def _intended(call):
+    first = call.first_sent_at or call.now
+    return replace(call, state="Sending", first_sent_at=first, last_sent_at=call.now, absent_proofs=0, absent_at=None)
+
+
+def _written(call, command):
+    if command.state != call.state and command.state not in states.SUBMISSION_MOVES[call.state]:
+        raise ValueError(f"A call that is {call.state} cannot become {command.state}.")
+    again = command.state == call.state or (call.state, command.state) == ("Sending", "Queued")
+    if command.still_sent:
+        call = replace(call, last_sent_at=call.now, absent_proofs=0, absent_at=None)
+    gone = frozenset().union(*(part.ids for part in command.parts))
+    return replace(
+        call,
+        state=command.state,
+        docs=tuple(_changed(doc, command.changes) for doc in call.docs if doc.id not in gone),
+        claims=0,
+        looks=call.looks + 1 if again and not command.proof else 0,
+        absent_proofs=call.absent_proofs + command.proof,
+        absent_at=call.now if command.proof else call.absent_at,
+        submission_uid=command.uid or call.submission_uid,
+    )
+
+
+def parted(call, write):
+    """The new Calls that a Write makes of parts of a call, as it was before."""
+    docs = [_changed(doc, write.changes) for doc in call.docs]
+    fresh = replace(call, claims=0, looks=0, absent_proofs=0, absent_at=None)
+    return [
+        replace(
+            fresh,
+            state=part.state,
+            submission_uid=part.uid,
+            docs=tuple(doc for doc in docs if doc.id in part.ids),
+            seen=tuple(one for one in call.seen if one.document_id in part.ids),
+        )
+        for part in write.parts
+    ]
+
+
+def _changed(doc, changes):
+    """The document with what is new of it, if it stands where that can come from."""
+    for change in changes:
+        if change.id == doc.id and change.status in states.DOCUMENT_MOVES[doc.status]:
+            new = {name: getattr(change, name) or getattr(doc, name) for name in ("uuid", "validated_at")}
+            return replace(doc, status=change.status, **new)
+    return doc
+
+
+# Sending
+
+
+def _admit(call, event, times):
+    return [Admit()]
+
+
+def _intend(call, event, times):
+    return [Intend()]
+
+
+def _send(call, event, times):
+    return [Send(event.body, event.at)]
+
+
+def _nothing(call, event, times):
+    return []
+
+
+def _not_tried(call, event, times):
+    """A quota or a login stood before it. What is promised waits for its turn, in nobody's way."""
+    if call.promise == "pending" and event.held is not None:
+        return [GiveBack(event.held)]
+    return _unsent(call, event, times)
+
+
+def _unsent(call, event, times):
+    """Who was told that it will be done is kept waiting; who is told that it failed is let go."""
+    if call.promise == "pending":
+        return [Write("Queued", delay=_pause(event, _patience(call, times)), error=event.error)]
+    errors = [{**event.error, "message": NOT_ASKED.format(event.error["message"])}]
+    return [Write("NotReceived", _rejected(call, errors), error=event.error)]
+
+
+def _patience(call, times):
+    """A passing failure is waited out, longer each time."""
+    return min(MOST_PATIENCE, times.portal_retry * 2 ** min(call.looks, 10))
+
+
+def _refused(call, event, times):
+    """One document's refusal, or the sender's, is the outcome; else one of several may have broken it for the others."""
+    if len(call.docs) == 1 or event.for_all:
+        return [Write("Refused", _rejected(call, list(event.errors) or [event.error]), error=event.error)]
+    middle = len(call.docs) // 2
+    halves = (call.docs[:middle], call.docs[middle:])
+    parts = tuple(Part(frozenset(doc.id for doc in half), "Queued") for half in halves)
+    return [Write("Split", error=event.error, parts=parts)]
+
+
+def _unclear(call, event, times):
+    ids = {doc.number: doc.id for doc in call.docs}
+    shown = [Seen(ids[number], uuid, None, "damaged answer") for number, uuid in event.shown if number in ids]
+    return [*_kept(shown), Write("Uncertain", delay=times.portal_retry, error=event.error, still_sent=True)]
+
+
+def _received(call, event, times):
+    """The receipt: what it took is Submitted, what it refused Rejected. One that does not name every document decides nothing."""
+    ids = {doc.number: doc.id for doc in call.docs}
+    seen = [Seen(ids[number], uuid, event.uid, "submit") for number, uuid in event.accepted.items() if number in ids]
+    if any(number not in event.accepted and number not in event.rejected for number in ids):
+        return [*_kept(seen), Write("Uncertain", delay=times.portal_retry, error=UNNAMED, still_sent=True)]
+    changes = [_receipt(doc, event) for doc in call.docs]
+    state = "Accepted" if seen else "Refused"
+    return [*_kept(seen), Write(state, tuple(changes), delay=times.portal_poll, uid=event.uid)]
+
+
+def _receipt(doc, event):
+    if doc.number in event.accepted:
+        return Change(doc.id, "Submitted", uuid=event.accepted[doc.number], submitted_at=event.received_at)
+    return Change(doc.id, "Rejected", errors=event.rejected[doc.number])
+
+
+def _abandoned(call, event, times):
+    """Found Sending, and nobody holds its lock: its sender is dead. When it sent nobody knows, as late as now perhaps."""
+    return [Write("Uncertain", error=ABANDONED, still_sent=True)]
+
+
+def _busy(call, event, times):
+    """Its sender lives, and may be held up before the first byte: nothing is presumed before it has gone."""
+    return [GiveBack(times.portal_retry)]
+
+
+# Finding out
+
+
+def _look(call, event, times):
+    """What we saw ourselves is believed before the portal is asked."""
+    seen = call.proven("submit")
+    return [Look()] if call.lacks(seen) else [_adopted(call, seen)]
+
+
+def _shown(call, event, times):
+    """Adopted once every document was seen, and so its receipt is made up for."""
+    new = [one for one in event.seen if one not in call.seen]
+    seen = call.proven() + new
+    return _kept(new) if call.lacks(seen) else [*_kept(new), _adopted(call, seen)]
+
+
+def _listed(call, event, times):
+    """Not all in a complete listing: a proof, when it is late enough. The second decides for those never seen."""
+    if not event.complete or not _proves(call, event.at, times):
+        return [Write("Uncertain", delay=next_look(call, times))]
+    if not call.absent_proofs:
+        return [Write("Uncertain", delay=times.portal_proof_gap, proof=True)]
+    if seen := call.proven():
+        return [replace(_adopted(call, seen), proof=True)]
+    if call.promise == "pending":
+        return [Write("Queued", proof=True)]
+    return [Write("NotReceived", _rejected(call, [NEVER_THERE]), proof=True)]
+
+
+def _proves(call, at, times):
+    """Whether a listing asked for at a time proves absence: late enough after the last send, and after the former proof."""
+    settled = call.last_sent_at + times.portal_settle <= at
+    return settled and (call.absent_at is None or call.absent_at + times.portal_proof_gap <= at)
+
+
+def _not_listed(call, event, times):
+    """After a day without a listing a person is asked."""
+    if event.held is not None:
+        return [GiveBack(event.held)]
+    state = "NeedsPerson" if call.now - call.first_sent_at > GIVE_UP else "Uncertain"
+    return [Write(state, delay=_pause(event, next_look(call, times)), error=event.error)]
+
+
+def next_look(call, times):
+    """Soon after the send, in case it shows at once; then rarer, and once more as the settling time ends."""
+    if call.absent_proofs:
+        return times.portal_proof_gap
+    ready = call.last_sent_at + times.portal_settle - call.now
+    usual = min(LONGEST_LOOK, times.portal_retry * 2 ** min(call.looks, 10))
+    return min(usual, ready) if ready > NOW else usual
+
+
+def _adopted(call, seen):
+    """Submitted, whatever the listing says further: polling brings the rest, with its reasons.
+
+    Accepted under the uid that has most; a part for what is there under another uid, and one for what is not.
+    """
+    groups = _by_uid(seen)
+    changes = tuple(
+        Change(id, "Submitted", uuid=one.uuid, submitted_at=one.received_at)
+        for _, group in groups
+        for id, one in group.items()
+    )
+    parts = [Part(frozenset(group), "Accepted", uid) for uid, group in groups[1:]]
+    if missing := call.lacks(seen):
+        parts.append(Part(frozenset(missing), "Queued"))
+    return Write("Accepted", changes, uid=groups[0][0], parts=tuple(parts))
+
+
+def _by_uid(seen):
+    """[(uid of the portal, {document id: Seen})]: each document once, under the uid that has the most of them.
+
+    A row without a uid tells least: what is asked later is asked by uid.
+    """
+    uids, left = {}, {one.document_id for one in seen}
+    for one in seen:
+        uids.setdefault(one.submission_uid, {}).setdefault(one.document_id, one)
+    groups = []
+    while left:
+        uid = max(uids, key=lambda uid: (bool(uids[uid].keys() & left), uid is not None, len(uids[uid].keys() & left)))
+        groups.append((uid, {id: one for id, one in uids.pop(uid).items() if id in left}))
+        left -= groups[-1][1].keys()
+    return groups
+
+
+# Asking how it stands
+
+
+def _ask(call, event, times):
+    return [Ask()]
+
+
+def _told(call, event, times):
+    """What is new. Done when every document is final, or Valid and past the time in which it can change."""
+    seen = tuple(event.twins.values())
+    parts = tuple(Part(frozenset({id}), "Accepted", one.submission_uid) for id, one in event.twins.items())
+    docs = [_changed(doc, event.changes) for doc in call.docs if doc.id not in event.twins]
+    state, delay, error = "Accepted", times.portal_recheck, None
+    if event.later:
+        delay, error = _pause(event.later, interval(call, times)), event.later.error
+    elif any(doc.status == "Submitted" for doc in docs):
+        delay = interval(call, times)
+    elif not any(_can_change(call, doc) for doc in docs):
+        state, delay = "Finished", NOW
+    return [*_kept(seen), Write(state, event.changes, delay=delay, error=error, parts=parts)]
+
+
+def _can_change(call, doc):
+    return doc.status == "Valid" and doc.validated_at and call.now - doc.validated_at <= states.CANCEL_WINDOW + LATE
+
+
+def _not_told(call, event, times):
+    if event.held is not None:
+        return [GiveBack(event.held)]
+    if event.unknown and call.now - call.last_sent_at > GIVE_UP:
+        return [Write("NeedsPerson", error=event.error)]
+    return [Write("Accepted", delay=_pause(event, interval(call, times)), error=event.error)]
+
+
+def interval(call, times):
+    """Each look waits half as long again as the one before, up to the longest."""
+    return min(times.portal_poll_max, times.portal_poll * 1.5 ** min(call.looks, 40))
+
+
+# What they share
+
+
+def _pause(event, usual):
+    return usual if event.wait is None else event.wait
+
+
+def _kept(seen):
+    return [Keep(tuple(seen))] if seen else []
+
+
+def _rejected(call, errors):
+    return tuple(Change(doc.id, "Rejected", errors=errors) for doc in call.docs)
+
+
+#: (state, what happens) -> what is to be done. What is not here cannot happen.
+RULES = {
+    ("Queued", Claimed): _admit,
+    ("Queued", Admitted): _intend,
+    ("Queued", NotReceived): _not_tried,
+    ("Queued", Replaced): _nothing,
+    ("Sending", Claimed): _abandoned,
+    ("Sending", Busy): _busy,
+    ("Sending", Intended): _send,
+    ("Sending", NotReceived): _unsent,
+    ("Sending", Refusal): _refused,
+    ("Sending", Unknown): _unclear,
+    ("Sending", Receipt): _received,
+    ("Uncertain", Claimed): _look,
+    ("Uncertain", Busy): _busy,
+    ("Uncertain", Shown): _shown,
+    ("Uncertain", Listed): _listed,
+    ("Uncertain", NotListed): _not_listed,
+    ("Accepted", Claimed): _ask,
+    ("Accepted", Told): _told,
+    ("Accepted", NotTold): _not_told,
+}

@@ -1,0 +1,35 @@
+"""Driving the machine: each command is carried out in its order, and what comes of it is the next event."""
+
+from service import machine
+from service.calls import NOW, GiveBack, Keep, Write
+from service.submission import record
+
+#: command -> what carries it out and brings no news; whoever drives gives what asks the portal.
+WRITING = {Keep: record.keep, Write: record.write, GiveBack: record.give_back}
+
+
+def held(why, operation):
+    """For how long a claim is given back for which a call was Held.
+
+    What waits for the flow's own operation is due again at once: the workers take up no such work until the operation
+    is free, and then whoever's turn it is. Anything else is this submission's to wait for.
+    """
+    return NOW if why.operation == operation else why.retry_after
+
+
+async def drive(desk, claim, event, asks=None):
+    """Goes from event to event until nothing more is to be done, or the claim is lost; returns the last event.
+
+    `asks` {command: async (desk, claim, call, command) -> the next event, or None when there is nothing more to do}.
+    """
+    call, last = await record.load(desk, claim), None
+    while call is not None and event is not None:
+        last, event = event, None
+        next, commands = machine.step(call, last, desk.config)
+        for command in commands:
+            if type(command) in WRITING:
+                await WRITING[type(command)](desk, claim, call, command)
+            else:
+                event = await asks[type(command)](desk, claim, call, command)
+        call = next
+    return last

@@ -1,0 +1,117 @@
+"""The machine of submissions without sockets: whatever crashes, pauses or lies, no document is sent twice, and none is lost."""
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from world import HASTY, LOST, PROMISES, TIMES, WAITS, World, schedule
+
+from service import machine, states
+from service.calls import Call, Claimed, Doc, Receipt, Write
+
+NOW = World(None).now
+DOCS = (Doc(1, "INV-1", "01", NOW), Doc(2, "INV-2", "01", NOW))
+SCHEDULES = 700
+
+
+class Submissions(RuleBasedStateMachine):
+    """Clients, time, and two processes, in any order; hypothesis looks for the shortest one that goes wrong."""
+
+    times, detects = TIMES, False
+
+    @initialize(promise=st.sampled_from(PROMISES))
+    def start(self, promise):
+        self.world = World(lambda options: options[0], self.times, self.detects)
+        self.world.submit(promise)
+
+    @rule(promise=st.sampled_from(PROMISES))
+    def submit(self, promise):
+        self.world.submit(promise)
+
+    @rule(promise=st.sampled_from(PROMISES))
+    def repeat(self, promise):
+        self.world.repeat(promise)
+
+    @rule(seconds=st.sampled_from(WAITS))
+    def wait(self, seconds):
+        self.world.wait(seconds)
+
+    @rule(at=st.sampled_from((0, 1)), is_paused=st.booleans())
+    def pause(self, at, is_paused):
+        self.world.processes[at].is_paused = is_paused
+
+    @rule(at=st.sampled_from((0, 1)))
+    def crash(self, at):
+        self.world.crash(self.world.processes[at])
+
+    @rule(at=st.sampled_from((0, 1)), steps=st.integers(1, 6), data=st.data())
+    def work(self, at, steps, data):
+        self.world.choose = lambda options: data.draw(st.sampled_from(options))
+        for _ in range(steps):
+            self.world.work(self.world.processes[at])
+
+    @invariant()
+    def holds(self):
+        if hasattr(self, "world"):
+            self.world.check()
+
+    def teardown(self):
+        if hasattr(self, "world"):
+            self.world.choose = lambda options: options[0]
+            self.world.settle()
+
+
+class HastySubmissions(Submissions):
+    """The settling time is too short for this portal, which knows the same bytes and the same document again."""
+
+    times, detects = HASTY, True
+
+
+LIMITS = settings(max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck))
+TestSubmissions = Submissions.TestCase
+TestSubmissions.settings = LIMITS
+TestHastySubmissions = HastySubmissions.TestCase
+TestHastySubmissions.settings = LIMITS
+
+
+@pytest.mark.parametrize("times, detects", [(TIMES, False), (HASTY, True)])
+def test_random_schedules_end_with_one_document_each(times, detects):
+    for seed in range(SCHEDULES):
+        schedule(seed, times, detects)
+
+
+def test_the_world_sees_a_second_document():
+    """With a settling time that is too short, and a portal that knows nothing again, there is one sooner or later."""
+    with pytest.raises(AssertionError, match="2 legal documents"):
+        for seed in range(10 * SCHEDULES):
+            schedule(seed, HASTY, detects=False)
+
+
+def test_schedules_reach_every_state():
+    reached = {row.call.state for seed in range(SCHEDULES) for row in schedule(seed, steps=150).rows.values()}
+    assert set(states.SUBMISSION_MOVES) - reached <= {"Queued", "Sending", "Uncertain", "NeedsPerson"}
+
+
+def test_what_is_open_can_be_claimed_and_what_is_closed_cannot():
+    open_ones = {state for state, event in machine.RULES if event is Claimed}
+    assert open_ones == {state for state, moves in states.SUBMISSION_MOVES.items() if moves}
+    assert {state for state, _ in machine.RULES} == open_ones
+
+
+@pytest.mark.parametrize("state", ["Queued", "Sending", "Uncertain", "Accepted"])
+def test_what_is_claimed_again_and_again_without_a_result_goes_to_a_person(state):
+    call = Call(state, "pending", NOW, docs=DOCS, claims=machine.MOST_CLAIMS + 1)
+    assert machine.step(call, Claimed(), TIMES)[1] == [Write("NeedsPerson", error=machine.FRUITLESS)]
+
+
+def test_a_receipt_that_does_not_name_every_document_decides_nothing():
+    call = Call("Sending", "pending", NOW, docs=DOCS, first_sent_at=NOW, last_sent_at=NOW)
+    then, commands = machine.step(call, Receipt("S", {"INV-1": "U"}, {}), TIMES)
+    assert then.state == "Uncertain" and {doc.status for doc in then.docs} == {"Submitting"}
+    assert [one.uuid for one in then.seen] == ["U"]
+
+
+def test_no_table_no_move():
+    closed = Call("Finished", "pending", NOW, docs=DOCS)
+    with pytest.raises(ValueError, match="Finished cannot become Queued"):
+        machine.after(closed, Write("Queued", error=LOST))

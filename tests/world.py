@@ -1,0 +1,459 @@
+"""A world in which the machine of submissions lives without sockets: rows, processes that die and pause, a hostile portal.
+
+Every action is one small step, so that a crash fits between any two. Nothing here knows what the machine decides; it
+carries out commands as PostgreSQL and the portal would, and judges what came of it.
+"""
+
+import random
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+
+from service import machine
+from service.calls import (
+    NOW,
+    Admit,
+    Admitted,
+    Ask,
+    Busy,
+    Call,
+    Change,
+    Claimed,
+    Doc,
+    GiveBack,
+    Intend,
+    Intended,
+    Keep,
+    Listed,
+    Look,
+    NotListed,
+    NotReceived,
+    NotTold,
+    Receipt,
+    Refusal,
+    Replaced,
+    Seen,
+    Send,
+    Shown,
+    Told,
+    Unknown,
+    Write,
+)
+
+
+def seconds(number):
+    return timedelta(seconds=number)
+
+
+LEASE, STALE, LOST = seconds(60), seconds(2), {"code": "X", "path": "", "message": "x"}
+PROCESSING, LAG = seconds(120), seconds(60)  # the longest that this portal takes to process, and then to list
+PAYLOADS, TWINS = seconds(600), seconds(7200)  # how long it knows the same bytes, and the same document
+
+#: A settling time that is long enough for this portal, and one that is not.
+TIMES = SimpleNamespace(
+    portal_settle=seconds(360),
+    portal_proof_gap=seconds(30),
+    portal_poll=seconds(3),
+    portal_poll_max=seconds(60),
+    portal_recheck=seconds(3600),
+    portal_retry=seconds(5),
+)
+HASTY = SimpleNamespace(**{**vars(TIMES), "portal_settle": seconds(20), "portal_proof_gap": seconds(5)})
+
+#: What the portal may make of a submit that reaches it.
+ANSWERS = ("accept", "lose", "late", "damage", "unnamed", "reject", "refuse", "throttle", "fail", "unreachable")
+PROMISES = ("pending", "failed")
+WAITS = (0.1, 1, 3, 10, 35, 70, 400)
+OPEN = {"Queued", "Sending", "Uncertain"}
+MAY_BE_THERE = {"Submitting", "Submitted", "Valid", "Invalid"}
+
+
+@dataclass(slots=True)
+class Row:
+    """A submission in PostgreSQL; `call.now` means nothing there."""
+
+    call: Call
+    body: tuple  # the numbers that its bytes hold: frozen
+    fence: int = 0
+    lease_until: datetime | None = None
+    not_before: datetime | None = None
+
+
+@dataclass(slots=True)
+class Job:
+    """What one process does with one claim: volatile, and gone with it."""
+
+    id: int
+    fence: int
+    call: Call
+    commands: list = field(default_factory=list)
+    then: Call | None = None
+    event: object = None
+    is_past_check: bool = False
+
+
+@dataclass(slots=True)
+class Process:
+    job: Job | None = None
+    is_paused: bool = False
+
+
+@dataclass(slots=True)
+class Entry:
+    """A document in the portal's ledger."""
+
+    number: str
+    uuid: str
+    uid: str
+    due: datetime
+    listed: datetime
+    status: str = "Submitted"
+    first: object = None  # the Entry that it repeats
+
+
+class World:
+    """`choose(options)` decides whatever is left to chance."""
+
+    def __init__(self, choose, times=TIMES, detects=False, processes=2):
+        self.choose, self.times, self.detects = choose, times, detects
+        self.now = datetime(2026, 1, 1, tzinfo=UTC)
+        self.rows, self.evidence, self.locks = {}, {}, {}
+        self.processes = [Process() for _ in range(processes)]
+        self.ledger, self.arrived, self.promises = [], {}, {}
+        self.is_hostile = True
+
+    # What clients and time do
+
+    def submit(self, promise, count=1):
+        """Writes the intent of a call with so many documents. What a client waits for is claimed by who serves it."""
+        first = len(self.promises)
+        docs = tuple(Doc(id, f"INV-{id}", "01", self.now) for id in range(first, first + count))
+        self.promises.update({doc.id: promise for doc in docs})
+        self._add(Call("Queued", promise, self.now, docs=docs))
+
+    def repeat(self, promise):
+        """Submits anew what was believed not to be there: unchanged, and so the same bytes."""
+        let_go = [row.call.docs for row in self.rows.values() if row.call.state == "NotReceived" and row.call.docs]
+        open = [docs for docs in let_go if all(self._latest(doc.number) == doc.id for doc in docs)]
+        if open:
+            first, docs = len(self.promises), self.choose(open)
+            docs = tuple(replace(doc, id=first + at, status="Submitting") for at, doc in enumerate(docs))
+            self.promises.update({doc.id: promise for doc in docs})
+            self._add(Call("Queued", promise, self.now, docs=docs))
+
+    def _latest(self, number):
+        return max(doc.id for row in self.rows.values() for doc in row.call.docs if doc.number == number)
+
+    def wait(self, number):
+        self.now += seconds(number)
+
+    def crash(self, process):
+        """kill -9, and a new process in its place: what it held in memory is gone, and so are its locks."""
+        self._end(process)
+        process.is_paused = False
+
+    # What processes do
+
+    def due(self):
+        return [
+            id
+            for id, row in self.rows.items()
+            if row.call.state in (*OPEN, "Accepted")
+            and row.not_before <= self.now
+            and (row.lease_until is None or row.lease_until < self.now)
+        ]
+
+    def claim(self, process, id):
+        row = self.rows[id]
+        row.fence += 1
+        row.lease_until = self.now + LEASE
+        row.call = replace(row.call, claims=row.call.claims + 1)
+        job = process.job = Job(id, row.fence, self._loaded(row))
+        if row.call.state in OPEN and self.locks.setdefault(id, process) is not process:
+            if row.call.state == "Queued":  # set aside
+                row.call, row.lease_until = replace(row.call, claims=0), self.now + self.times.portal_retry
+                process.job = None
+                return
+            return self._hear(job, Busy())
+        self._hear(job, Claimed())
+
+    def work(self, process):
+        """One step of a process, if it is awake: what it has in its hands, or something that is due."""
+        if process.is_paused:
+            return
+        if process.job:
+            self.act(process)
+            self.check()
+        elif due := self.due():
+            self.claim(process, self.choose(due))
+
+    def act(self, process):
+        """The next small step of what a process does."""
+        job = process.job
+        if not job.commands:
+            return self._end(process)
+        command = job.commands[0]
+        if isinstance(command, Send) and not job.is_past_check:
+            return self._check(job, command)
+        job.commands.pop(0)
+        event = getattr(self, f"_{type(command).__name__.lower()}")(job, command)
+        if isinstance(event, list):
+            for one in event:
+                self._hear(job, one)
+                if one is not event[-1]:
+                    self._write_all(job)
+        elif event is not None:
+            self._hear(job, event)
+
+    def _hear(self, job, event):
+        job.then, commands = machine.step(job.call, event, self.times)
+        job.commands, job.is_past_check = list(commands), False
+        if isinstance(event, Replaced):
+            job.commands = []
+
+    def _write_all(self, job):
+        """What is between two pieces of news of one look."""
+        while job.commands and not self._is_done(job):
+            command = job.commands.pop(0)
+            getattr(self, f"_{type(command).__name__.lower()}")(job, command)
+
+    def _is_done(self, job):
+        return self.rows[job.id].fence != job.fence
+
+    def _end(self, process):
+        if process.job:
+            if self.locks.get(process.job.id) is process:
+                del self.locks[process.job.id]
+            process.job = None
+
+    # Commands, as PostgreSQL carries them out
+
+    def _add(self, call, body=None):
+        id = len(self.rows)
+        self.rows[id] = Row(call, body or tuple(doc.number for doc in call.docs), not_before=self.now)
+        return id
+
+    def _loaded(self, row):
+        seen = tuple(one for doc in row.call.docs for one in self.evidence.get(doc.id, ()))
+        return replace(row.call, now=self.now, seen=seen)
+
+    def _keep(self, job, command):
+        for one in command.seen:
+            known = self.evidence.setdefault(one.document_id, [])
+            if one not in known:
+                known.append(one)
+        job.call = machine.after(job.call, command)
+
+    def _write(self, job, command):
+        row = self.rows[job.id]
+        if row.fence != job.fence or row.lease_until is None or row.call.state != job.call.state:
+            return
+        before = replace(self._loaded(row), now=self.now)
+        for call in machine.parted(before, command):
+            self._add(call)
+        row.call = machine.after(before, command)
+        row.lease_until, row.not_before = None, self.now + command.delay
+
+    def _giveback(self, job, command):
+        row = self.rows[job.id]
+        if row.fence == job.fence and row.lease_until is not None:
+            row.call = replace(row.call, claims=max(0, row.call.claims - 1))
+            row.lease_until, row.not_before = None, self.now + command.wait
+
+    def _admit(self, job, command):
+        row = self.rows[job.id]
+        if self.is_hostile and self.choose((False, False, True)):
+            return NotReceived(LOST, seconds(5), held=self.choose((None, NOW)))
+        others = [
+            id
+            for id, other in self.rows.items()
+            if id != job.id
+            and other.call.state == "Queued"
+            and other.call.promise == row.call.promise == "pending"
+            and not (other.call.first_sent_at or row.call.first_sent_at)
+            and (other.lease_until is None or other.lease_until < self.now)
+        ]
+        if others and row.fence == job.fence and self.choose((False, True)):
+            return Replaced(self._merge([job.id, *others]))
+        return Admitted()
+
+    def _merge(self, ids):
+        docs = tuple(doc for id in ids for doc in self.rows[id].call.docs)
+        for id in ids:
+            row = self.rows[id]
+            row.call, row.fence, row.lease_until = replace(row.call, state="Merged", docs=()), row.fence + 1, None
+        return self._add(Call("Queued", "pending", self.now, docs=docs))
+
+    def _intend(self, job, command):
+        row = self.rows[job.id]
+        if row.fence != job.fence or row.call.state != "Queued":
+            return None
+        row.call = machine.after(replace(row.call, now=self.now), command)
+        row.lease_until = self.now + LEASE
+        job.call = replace(job.call, now=self.now)
+        job.call = machine.after(job.call, command)
+        return Intended(row.body, self.now.timestamp())
+
+    # The portal
+
+    def _check(self, job, command):
+        """Immediately before the first byte: a claim that has grown old does not send."""
+        if self.now.timestamp() - command.at > STALE.total_seconds():
+            job.commands.pop(0)
+            return self._hear(job, NotReceived(LOST))
+        row = self.rows[job.id]
+        assert row.call.state == "Sending" and row.fence == job.fence, "sent without an intent on disk"
+        assert command.body == row.body, "other bytes were sent than those that were frozen"
+        job.is_past_check = True
+        return None
+
+    def _send(self, job, command):
+        how = self.choose(ANSWERS) if self.is_hostile else "accept"
+        if how == "unreachable":
+            return NotReceived(LOST)
+        if how == "throttle":
+            return NotReceived(LOST, seconds(7))
+        if how == "fail":
+            return Unknown(LOST)
+        if how == "refuse":
+            return Refusal(LOST, for_all=self.choose((False, True)))
+        last = self.arrived.get(command.body)
+        if self.detects and last and self.now - last < PAYLOADS:
+            return Unknown(LOST)
+        self.arrived[command.body] = self.now
+        return self._accepted(how, command.body)
+
+    def _accepted(self, how, numbers):
+        late = seconds(self.choose((0, 1, 60, 120))) if how == "late" else NOW
+        rejected = numbers[:1] if how == "reject" else ()
+        uid = f"S{len(self.arrived)}-{len(self.ledger)}"
+        entries = [self._entry(number, uid, late) for number in numbers if number not in rejected]
+        if how in ("lose", "late"):
+            return Unknown(LOST)
+        shown = {entry.number: entry.uuid for entry in entries}
+        if how == "damage":
+            return Unknown(LOST, tuple(shown.items())[:1])
+        if how == "unnamed":
+            shown.pop(next(iter(shown)))
+        return Receipt(uid if shown else None, shown, {number: [LOST] for number in rejected}, self.now)
+
+    def _entry(self, number, uid, late):
+        listed = self.now + late + seconds(self.choose((0, 1, 30, 60)) if self.is_hostile else 0)
+        entry = Entry(number, f"U{len(self.ledger)}", uid, self.now + late, listed)
+        same = [one for one in self.ledger if one.number == number and one.status != "Invalid"]
+        if self.detects and same and self.now - same[0].due < TWINS:
+            entry.status, entry.first = "Invalid", same[0]
+        self.ledger.append(entry)
+        return entry
+
+    def _look(self, job, command):
+        if self.is_hostile and self.choose((False, False, False, True)):
+            return NotListed(LOST)
+        owned = {doc.uuid for id, row in self.rows.items() if id != job.id for doc in row.call.docs}
+        ids = {doc.number: doc.id for doc in job.call.docs}
+        seen = tuple(
+            Seen(ids[entry.number], entry.uuid, entry.uid, "search", entry.due)
+            for entry in self.ledger
+            if entry.number in ids and entry.listed <= self.now and entry.uuid not in owned
+        )
+        if not seen:
+            return Listed(job.call.now)
+        then, commands = machine.step(job.call, Shown(seen), self.times)
+        decided = any(isinstance(one, Write) for one in commands)
+        return [Shown(seen)] if decided else [Shown(seen), Listed(job.call.now)]
+
+    def _ask(self, job, command):
+        if self.is_hostile and self.choose((False, False, False, True)):
+            return NotTold(LOST, unknown=self.choose((False, True)))
+        changes, twins = [], {}
+        for doc in job.call.docs:
+            entry = next((one for one in self.ledger if one.uuid == doc.uuid and one.due <= self.now), None)
+            if entry is None or doc.status != "Submitted":
+                continue
+            if entry.first:
+                entry = entry.first
+                twins[doc.id] = Seen(doc.id, entry.uuid, entry.uid, "search")
+            if entry.status == "Submitted":
+                entry.status = self.choose(("Valid", "Valid", "Invalid"))
+            changes.append(Change(doc.id, entry.status, uuid=entry.uuid, validated_at=self.now))
+        return Told(tuple(changes), twins)
+
+    # Judging
+
+    def check(self):
+        """What holds at any time."""
+        homes = [doc.id for row in self.rows.values() for doc in row.call.docs]
+        assert sorted(homes) == sorted(self.promises), "a document is in no call, or in two"
+        for number in {entry.number for entry in self.ledger}:
+            live = [entry for entry in self.ledger if entry.number == number and not entry.first]
+            assert len(live) <= 1, f"{number} has {len(live)} legal documents"
+
+    def settle(self):
+        """The faults stop, whoever is paused wakes up: every call comes to an end, or to a person, and is what the portal says."""
+        self.is_hostile = False
+        for _ in range(400):
+            for process in self.processes:
+                process.is_paused = False
+                while process.job:
+                    self.act(process)
+            open = [row for row in self.rows.values() if row.call.state in OPEN or self._is_polled(row)]
+            if not open:
+                break
+            for id in self.due():
+                if id in self.due():  # and not merged meanwhile
+                    self.claim(self.processes[0], id)
+                while self.processes[0].job:
+                    self.act(self.processes[0])
+            self.wait(20)
+        self.check()
+        assert not open, f"unresolved: {[row.call.state for row in open]}"
+        for row in self.rows.values():
+            for doc in row.call.docs:
+                if self._latest(doc.number) == doc.id:
+                    self._judge(row, doc)
+
+    def _is_polled(self, row):
+        return row.call.state == "Accepted" and any(doc.status == "Submitted" for doc in row.call.docs)
+
+    def _judge(self, row, doc):
+        there = [entry for entry in self.ledger if entry.number == doc.number and not entry.first]
+        if row.call.state == "NeedsPerson":
+            assert doc.status in MAY_BE_THERE, "let go without knowing"
+        elif there and doc.status == "Rejected" and self.times is HASTY:
+            assert self.promises[doc.id] == "failed"  # believed absent too early: the orphan sweep finds it
+        elif there:
+            assert (doc.uuid, doc.status) == (there[0].uuid, there[0].status), "ours is not what the portal has"
+        else:
+            assert doc.status == "Rejected", f"{doc.status}, and the portal has nothing"
+            refused = row.call.state in ("Refused", "Accepted", "Finished")
+            assert refused or self.promises[doc.id] == "failed", "a promise was not kept"
+
+
+def schedule(seed, times=TIMES, detects=False, steps=60):
+    """The World after a random schedule and its end. Raises AssertionError for what must not be."""
+    rng = random.Random(seed)
+    world = World(rng.choice, times, detects)
+    for _ in range(rng.randint(1, 3)):
+        world.submit(rng.choice(PROMISES))
+    for _ in range(steps):
+        _happen(world, rng)
+    world.settle()
+    return world
+
+
+def _happen(world, rng):
+    what, process = rng.random(), rng.choice(world.processes)
+    if what < 0.06:
+        world.submit(rng.choice(PROMISES))
+    elif what < 0.09:
+        world.repeat(rng.choice(PROMISES))
+    elif what < 0.12:
+        world.crash(process)
+    elif what < 0.16:
+        process.is_paused = True
+    elif what < 0.24:
+        process.is_paused = False
+    elif what < 0.45:
+        world.wait(rng.choice(WAITS))
+    else:
+        world.work(process)
