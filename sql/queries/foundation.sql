@@ -17,23 +17,57 @@ select name from schema_migrations;
 insert into schema_migrations (name) values (:name);
 
 -- name: wall_gaps :many
--- One row for each thing that would let one company, or one account, see another's rows.
+-- One row for each thing that would let one company, or one account, see or change another's rows, or learn of them.
+with me as (
+  select oid, rolname, rolsuper, rolbypassrls, rolreplication, rolcreaterole from pg_roles where rolname = current_user
+), relations as (
+  select c.* from pg_class c where c.relnamespace = 'public'::regnamespace
+), fenced as (
+  -- Tables of which each row is somebody's: by which column, and what that has to be equal to. `named` is how a table
+  -- calls the owner that refers to one.
+  select distinct on (c.oid) c.oid, c.relname, c.relrowsecurity and c.relforcerowsecurity as forced, a.attname, a.attnum,
+         case c.relname when 'companies' then 'company_id' when 'accounts' then 'account_id' else a.attname end as named,
+         case when a.attname = 'account_id' or c.relname = 'accounts' then 'current_account()'
+              else 'current_company()' end as mine
+    from relations c
+    join pg_attribute a on a.attrelid = c.oid and not a.attisdropped
+                       and (a.attname in ('company_id', 'account_id')
+                            or a.attname = 'id' and c.relname in ('companies', 'accounts'))
+   where c.relkind in ('r', 'p', 'f')
+   order by c.oid, a.attname
+), definers as (
+  select p.oid, p.proname, p.proowner, p.proacl, p.proconfig
+    from pg_proc p
+   where p.prosecdef and p.pronamespace = 'public'::regnamespace
+)
 select format('the role %s may step over it', rolname) as gap
-  from pg_roles
- where rolname = current_user and (rolsuper or rolbypassrls)
+  from me
+ where rolsuper or rolbypassrls or rolreplication or rolcreaterole
 union all
-select format('the role %s owns the table %s', current_user, c.relname)
-  from pg_class c
- where c.relnamespace = 'public'::regnamespace and c.relkind = 'r' and c.relowner = (select oid from pg_roles where rolname = current_user)
+select format('the role %s is a member of %s', me.rolname, m.roleid::regrole)
+  from me
+  join pg_auth_members m on m.member = me.oid
 union all
-select format('the table %s has no forced policy', c.relname)
-  from pg_class c
-  join pg_attribute a on a.attrelid = c.oid and not a.attisdropped
-                     and (a.attname in ('company_id', 'account_id')
-                          or a.attname = 'id' and c.relname in ('companies', 'accounts'))
- where c.relnamespace = 'public'::regnamespace and c.relkind = 'r'
-   and not (c.relrowsecurity and c.relforcerowsecurity
-            and exists (select from pg_policy p where p.polrelid = c.oid and p.polname in ('own_company', 'own_account')))
+select format('the role %s owns the table %s', me.rolname, c.relname)
+  from me
+  join relations c on c.relowner = me.oid and c.relkind in ('r', 'p', 'f', 'v', 'm')
+union all
+select format('the role %s may empty the table %s', me.rolname, c.relname)
+  from me
+  join relations c on c.relkind in ('r', 'p') and has_table_privilege(me.oid, c.oid, 'truncate')
+union all
+select 'current_company() or current_account() is somebody without a setting'
+ where current_setting('app.company_id', true) is null and current_company() is not null
+    or current_setting('app.account_id', true) is null and current_account() is not null
+union all
+select format('the table %s has no forced policy', f.relname)
+  from fenced f
+ where not (f.forced
+            and exists (select
+                          from pg_policy p
+                         where p.polrelid = f.oid and p.polname in ('own_company', 'own_account') and p.polcmd = '*'
+                           and pg_get_expr(p.polqual, p.polrelid) = format('(%I = %s)', f.attname, f.mine)
+                           and pg_get_expr(p.polwithcheck, p.polrelid) = format('(%I = %s)', f.attname, f.mine)))
 union all
 select format('the policy %s opens the table %s', p.polname, p.polrelid::regclass)
   from pg_policy p
@@ -41,9 +75,37 @@ select format('the policy %s opens the table %s', p.polname, p.polrelid::regclas
    and exists (select from unnest(p.polroles) r where r = 0 or pg_has_role(current_user, r, 'usage'))
 union all
 select format('the view %s does not ask its caller''s rights', c.relname)
-  from pg_class c
- where c.relnamespace = 'public'::regnamespace and c.relkind = 'v'
-   and not coalesce(c.reloptions @> array['security_invoker=true'], false);
+  from relations c
+ where c.relkind = 'v' and not coalesce(c.reloptions @> array['security_invoker=true'], false)
+    or c.relkind = 'm' and has_table_privilege(current_user, c.oid, 'select')
+union all
+select format('the function %s runs with another''s rights and %s', d.proname,
+              case when r.rolsuper or r.rolbypassrls then 'these may step over it'
+                   when d.proacl is null or exists (select from aclexplode(d.proacl) x where x.grantee = 0)
+                   then 'anybody may call it'
+                   else 'finds tables by a path of its caller''s' end)
+  from definers d
+  join pg_roles r on r.oid = d.proowner
+ where has_function_privilege(current_user, d.oid, 'execute')
+   and (r.rolsuper or r.rolbypassrls
+        or d.proacl is null or exists (select from aclexplode(d.proacl) x where x.grantee = 0)
+        or not exists (select from unnest(d.proconfig) setting where setting like 'search\_path=%'))
+union all
+select format('the foreign key %s of %s leaves out %s', k.conname, k.conrelid::regclass, f.named)
+  from pg_constraint k
+  join fenced f on f.oid = k.confrelid
+ where k.contype = 'f'
+   and not exists (select
+                     from unnest(k.conkey, k.confkey) pair (here, there)
+                     join pg_attribute a on a.attrelid = k.conrelid and a.attnum = pair.here
+                    where pair.there = f.attnum and a.attname = f.named)
+union all
+-- A check of uniqueness looks at everybody's rows: a value that a client chooses would tell of another's.
+select format('the unique index %s of %s does not begin with %s', i.indexrelid::regclass, f.relname, f.attname)
+  from pg_index i
+  join fenced f on f.oid = i.indrelid
+ where i.indisunique and i.indkey[0] <> f.attnum
+   and i.indexrelid <> coalesce(to_regclass('accounts_name_once'), 0);  -- an operator's word
 
 -- name: submission_lock_try :value
 -- Whether this session alone works on the submission from now on.
