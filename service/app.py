@@ -64,6 +64,7 @@ def create_app(config, *, background=True):
     app = web.Application(middlewares=[answering, key_guard, idempotent], client_max_size=config.max_body_bytes)
     app[wire.CONFIG] = config
     app[wire.LIMITER] = Limiter(config.requests_per_minute)
+    app[wire.WRONG_KEYS] = Limiter(config.wrong_keys_per_minute)
     app.add_routes(_all_routes())
     app.on_response_prepare.extend([name_request, show_quota])
     app.cleanup_ctx.extend([_database, _code_lists, _keeper, _portal])
@@ -107,7 +108,7 @@ async def _code_lists(app):
 
 
 async def _keeper(app):
-    """The session of this process: its locks, its ears, and the keys that it believes because it can hear."""
+    """The session of this process: its locks, its ears, and the keys that it forgets when it hears of them."""
     bell, due = Bell(), asyncio.Event()
 
     def moved(name):
@@ -124,8 +125,8 @@ async def _keeper(app):
         "api_key_changed": forget,
     }
     keeper = Keeper(app[wire.CONFIG].database_url, heard)
-    app[wire.KEY_RING] = KeyRing(app[wire.DATABASE], keeper)
-    app[wire.INTEGRATION_KEY_RING] = KeyRing(app[wire.DATABASE], keeper, INTEGRATION)
+    app[wire.KEY_RING] = KeyRing(app[wire.DATABASE])
+    app[wire.INTEGRATION_KEY_RING] = KeyRing(app[wire.DATABASE], INTEGRATION)
     rings = (app[wire.KEY_RING], app[wire.INTEGRATION_KEY_RING])
     keeper.on_reconnect += [*(ring.forget_all for ring in rings), due.set]
     app[wire.KEEPER] = keeper

@@ -35,6 +35,7 @@ class Config:
     max_body_bytes: int
     requests_per_minute: int  # per key and process; 0 switches it off
     integration_requests_per_minute: int  # per integration key, all processes together; 0 switches it off
+    wrong_keys_per_minute: int  # per address and process, before they are refused with 429; 0 switches it off
     log_level: str
 
     portal_api_base: str  # empty: the sandbox
@@ -180,6 +181,7 @@ VARIABLES = {
     "max_body_bytes": ("MAX_BODY_BYTES", str(2 * 1024 * 1024), _count(1024, 64 * 1024 * 1024)),
     "requests_per_minute": ("REQUESTS_PER_MINUTE", "6000", _count(0, 10**7)),
     "integration_requests_per_minute": ("INTEGRATION_REQUESTS_PER_MINUTE", "120", _count(0, 10**7)),
+    "wrong_keys_per_minute": ("WRONG_KEYS_PER_MINUTE", "20", _count(0, 10**7)),
     "log_level": ("LOG_LEVEL", "INFO", _one_of("DEBUG", "INFO", "WARNING", "ERROR")),
     "portal_api_base": ("PORTAL_API_BASE", "", _base),
     "portal_identity_base": ("PORTAL_IDENTITY_BASE", "", _base),

@@ -4,11 +4,12 @@ import asyncio
 import hashlib
 import hmac
 import logging
+import math
 import re
 import secrets
 import time
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from service.db import PASSING, Database
 from service.errors import Unauthorized
@@ -22,12 +23,16 @@ log = logging.getLogger(__name__)
 
 BASE62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _KEY = re.compile(r"((ein[vp])_(?:live|test)_([0-9A-Za-z]{12})_([0-9A-Za-z]{43}))([0-9A-Za-z]{6})", re.ASCII)
+_SHOWN = re.compile(r"ein[vp]_(?:live|test)_[0-9A-Za-z]{12}_", re.ASCII)
 _NOBODY = bytes(32)  # what an unknown key id is compared with, so that both ways do the same work
 
-#: How long a key is believed without asking: while notifications of a revocation arrive, and while they may not.
-TRUST_SECONDS = 60
-TRUST_SECONDS_DEAF = 0.5
+#: How long a key is believed without asking. A revocation is told to every process; one that cannot hear it, and does
+#: not know that either, finds out in less than a second all the same.
+TRUST_SECONDS = 0.5
 MAX_CACHED = 10_000
+#: From when on the log says, once a day, that a key which is in use is about to expire.
+WARN_SECONDS = 14 * 86400
+DAY_SECONDS = 86400
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +64,20 @@ INTEGRATION = Kind(
 class NewKey:
     """A key as it is shown once: `text` is never stored, `digest` is."""
 
-    text: str
+    text: str = field(repr=False)
     key_id: str
+    digest: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What PostgreSQL says of a key. `asked` and `ends` are of the monotonic clock: no clock of ours has to be right."""
+
+    owner: int
     digest: bytes
+    revoked: bool
+    asked: float
+    ends: float
 
 
 def random_text(length):
@@ -85,16 +101,21 @@ def parse(text, kind=COMPANY):
     return parts[3], _digest(parts[4])
 
 
-class KeyRing:
-    """Who a key belongs to: looked up once, then in memory until it is revoked, expires or grows old."""
+def shows_key(text):
+    """Whether a text that may be seen by others, as an address may, holds a key of any kind."""
+    return _SHOWN.search(text) is not None
 
-    def __init__(self, database, keeper, kind=COMPANY):
+
+class KeyRing:
+    """Who a key belongs to: looked up once, then for a moment in memory, or until it is revoked or expires."""
+
+    def __init__(self, database, kind=COMPANY):
         self._kind = kind
         self._database = database
-        self._keeper = keeper
-        self._rows = {}  # key id -> (row, when it was asked for, by the monotonic clock)
+        self._known = {}  # key id -> _Known
         self._news = 0  # notifications so far
         self._used = {}  # key id -> owner, since the last flush
+        self._warned = {}  # key id -> when the log was last told, by the monotonic clock
 
     async def owner_of(self, text):
         """(owner's id, key id) of a key's text. Raises Unauthorized, in the same words for every fault."""
@@ -102,22 +123,23 @@ class KeyRing:
         if parsed is None:
             raise Unauthorized(self._kind.wrong)
         key_id, digest = parsed
-        row = await self._row(key_id)
-        known = hmac.compare_digest(row["secret_sha256"] if row else _NOBODY, digest)
-        if not (row and known) or row["revoked_at"] or (row["expires_at"] and row["expires_at"].timestamp() <= time.time()):
+        known = await self._look_up(key_id)
+        fits = hmac.compare_digest(known.digest if known else _NOBODY, digest)
+        if not (known and fits) or known.revoked or known.ends <= time.monotonic():
             raise Unauthorized(self._kind.wrong)
-        owner = self._used[key_id] = row[self._kind.owner]
-        return owner, key_id
+        self._used[key_id] = known.owner
+        self._tell(key_id, known)
+        return known.owner, key_id
 
     def forget(self, key_id):
         """A key has changed somewhere: the next request asks again."""
         self._news += 1
-        self._rows.pop(key_id, None)
+        self._known.pop(key_id, None)
 
     def forget_all(self):
         """Notifications may have been missed."""
         self._news += 1
-        self._rows.clear()
+        self._known.clear()
 
     async def note_use(self):
         """Writes last_used_at of the keys used since the last call, outside of any request.
@@ -137,19 +159,36 @@ class KeyRing:
             await asyncio.sleep(60)
             await self.note_use()
 
-    async def _row(self, key_id):
-        row, asked = self._rows.get(key_id, (None, 0))
-        trust = TRUST_SECONDS if self._keeper.alive else TRUST_SECONDS_DEAF
-        if row is not None and time.monotonic() < asked + trust:
-            return row
-        asked, news = time.monotonic(), self._news
+    async def _look_up(self, key_id):
+        known, now = self._known.get(key_id), time.monotonic()
+        if known is not None and now < known.asked + TRUST_SECONDS:
+            return known
+        news = self._news
         async with self._database.across() as conn:
             row = await self._kind.of(conn, key_id=key_id)
-        if row is not None and news == self._news:  # else what was just read may be older than the news
-            if len(self._rows) >= MAX_CACHED:
-                self._rows.clear()
-            self._rows[key_id] = row, asked
-        return row
+        if row is None:
+            return None
+        ends = math.inf if row["expires_in"] is None else now + row["expires_in"]
+        known = _Known(row[self._kind.owner], row["secret_sha256"], row["revoked"], now, ends)
+        if news == self._news:  # else what was just read may be older than the news
+            _make_room(self._known)
+            self._known[key_id] = known
+        return known
+
+    def _tell(self, key_id, known):
+        """Says in the log that a key which is in use is about to expire, once a day."""
+        now = time.monotonic()
+        if known.ends - now > WARN_SECONDS or now < self._warned.get(key_id, -math.inf) + DAY_SECONDS:
+            return
+        _make_room(self._warned)
+        self._warned[key_id] = now
+        days = (known.ends - now) / DAY_SECONDS
+        log.warning("keys: %s=%d key_id=%s expires in %.1f days", self._kind.owner, known.owner, key_id, days)
+
+
+def _make_room(cache):
+    if len(cache) >= MAX_CACHED:
+        cache.clear()
 
 
 def _digest(secret):

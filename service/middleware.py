@@ -6,6 +6,7 @@ import re
 import secrets
 import time
 from http import HTTPStatus
+from ipaddress import IPv6Address, ip_address
 
 import asyncpg
 from aiohttp import web
@@ -15,6 +16,7 @@ from service.db import PASSING
 from service.errors import (
     CONSTRAINTS,
     ApiError,
+    BadRequest,
     Invalid,
     TooManyRequests,
     Unauthorized,
@@ -22,7 +24,7 @@ from service.errors import (
     fault,
     retry_after,
 )
-from service.keys import REQUIRED
+from service.keys import REQUIRED, shows_key
 
 #: Paths that answer without a key. Every other route of the service asks for one.
 OPEN = {"/healthz", "/readyz", "/api/openapi.json", "/api/docs", "/api/docs/docs.js", "/api/docs/docs.css"}
@@ -31,6 +33,9 @@ INTEGRATIONS = "/api/integrations"
 #: Paths whose errors also say `success: false`, but for those of authentication. Spec: Errors
 SAYING_SUCCESS = "/api/validation/"
 INTERNAL = "Internal server error"
+KEY_IN_URL = "A key belongs in a header, never in a URL: others may have seen this one by now, please replace it."
+SLOW_DOWN = "Too many requests, please slow down."
+MOST_BUCKETS = 100_000
 #: SQLSTATE classes and codes of what passes: lost connections, no room, shutting down, cut off, deadlocked.
 PASSING_STATES = ("08", "53", "57", "40", "55P03", "25006")
 _SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
@@ -67,6 +72,8 @@ async def show_quota(request, response):
 @web.middleware
 async def key_guard(request, handler):
     """Finds whom the key belongs to, before anything of the body is read. Spec: Authentication."""
+    if shows_key(f"{request.path}?{request.query_string}"):
+        raise BadRequest(KEY_IN_URL)
     if _on_integrations(request):
         await _find_account(request)
         return await handler(request)
@@ -75,10 +82,11 @@ async def key_guard(request, handler):
     text = request.headers.get("X-API-Key", "").strip()
     if not text:
         raise Unauthorized(REQUIRED)
-    company, key_id = await request.app[wire.KEY_RING].owner_of(text)
+    company, key_id = await _owner(request, request.app[wire.KEY_RING], text)
     request[wire.COMPANY] = company
     request[wire.KEY_ID] = key_id
-    request.app[wire.LIMITER].count(key_id)
+    if wait := request.app[wire.LIMITER].take(key_id):
+        raise TooManyRequests(SLOW_DOWN, retry_after(wait))
     return await handler(request)
 
 
@@ -87,32 +95,57 @@ async def _find_account(request):
     quota = request.app[wire.QUOTA]
     request[wire.QUOTA_HEADERS] = quota.headers_of_nobody()
     text = request.headers.get("X-Portal-Key", "").strip()
-    account, key_id = await request.app[wire.INTEGRATION_KEY_RING].owner_of(text)
+    account, key_id = await _owner(request, request.app[wire.INTEGRATION_KEY_RING], text)
     request[wire.ACCOUNT] = account
     request[wire.KEY_ID] = key_id
     request[wire.QUOTA_HEADERS], wait = await quota.take(account, key_id)
     if wait:
-        raise TooManyRequests("Too many requests, please slow down.", retry_after(wait), retry_after=wait)
+        raise TooManyRequests(SLOW_DOWN, retry_after(wait), retry_after=wait)
+
+
+async def _owner(request, ring, text):
+    """(owner's id, key id) of a key. Raises Unauthorized, and TooManyRequests to an address that goes on with wrong ones.
+
+    No key is ever locked, so that nobody can lock another's; and a good one passes, wherever it comes from.
+    """
+    try:
+        return await ring.owner_of(text)
+    except Unauthorized:
+        if text and (wait := request.app[wire.WRONG_KEYS].take(_sender(request.remote))):
+            more = {"retry_after": wait} if _on_integrations(request) else {}
+            raise TooManyRequests(SLOW_DOWN, retry_after(wait), **more) from None
+        raise
+
+
+def _sender(address):
+    """An address, or of IPv6 the network that one customer of a provider has."""
+    try:
+        parsed = ip_address(address or "")
+    except ValueError:
+        return address
+    return parsed.packed[:8] if isinstance(parsed, IPv6Address) and not parsed.ipv4_mapped else str(parsed)
 
 
 class Limiter:
-    """Requests a minute per key, in this process: a bucket that refills steadily."""
+    """So many a minute of each, in this process: a bucket that refills steadily."""
 
     def __init__(self, per_minute):
         self._per_minute = per_minute
-        self._buckets = {}  # key id -> (tokens, at)
+        self._buckets = {}  # name -> (tokens, at)
 
-    def count(self, key_id):
-        """Raises TooManyRequests when the key has used its minute up."""
+    def take(self, name):
+        """0, or the seconds until there is one again when the minute is used up."""
         if not self._per_minute:
-            return
+            return 0
         now = time.monotonic()
-        tokens, at = self._buckets.get(key_id, (self._per_minute, now))
+        tokens, at = self._buckets.get(name, (self._per_minute, now))
         tokens = min(self._per_minute, tokens + (now - at) * self._per_minute / 60)
         if tokens < 1:
-            wait = retry_after(math.ceil((1 - tokens) * 60 / self._per_minute))
-            raise TooManyRequests("Too many requests, please slow down.", wait)
-        self._buckets[key_id] = tokens - 1, now
+            return math.ceil((1 - tokens) * 60 / self._per_minute)
+        if len(self._buckets) >= MOST_BUCKETS:
+            self._buckets.clear()
+        self._buckets[name] = tokens - 1, now
+        return 0
 
 
 def render(error, request):

@@ -3,8 +3,13 @@
 import asyncio
 import logging
 import re
+import time
+from contextlib import AsyncExitStack
+from datetime import datetime
 from types import SimpleNamespace
+from urllib.parse import quote
 
+import aiohttp
 import asyncpg
 import pytest
 from conftest import make_company, until
@@ -20,10 +25,14 @@ from kit import (
     open_integrations,
     routes,
 )
+from processes import Service
+from yarl import URL
 
+from service import wire
 from service.commands.companies import add_key, revoke_key
 from service.config import read_config
 from service.keys import new_key
+from service.middleware import KEY_IN_URL
 
 REQUIRED = (401, {"message": "API key is required"})
 WRONG = (401, {"message": "Invalid API key"})
@@ -95,25 +104,59 @@ async def test_a_key_ends_at_its_expiry_also_while_it_is_in_use(api, environment
     assert await until(lambda: with_key(api, key.key), lambda answer: answer[0] != 200, seconds=3) == WRONG
 
 
-async def test_a_revoked_key_ends_within_a_second_in_every_process(api, start, environment, company):
-    other = await start(company)
-    for each in (api, other):
+async def test_the_clock_that_ends_a_key_is_the_databases(api, environment, company, monkeypatch):
+    key = await another_key(environment, company, expires=now(hours=-1))
+    monkeypatch.setattr("time.time", lambda wrong=time.time() + 86400: wrong)
+    assert (await with_key(api, key.key))[0] == 200
+
+
+async def test_a_key_in_use_that_is_about_to_expire_is_in_the_log_once_a_day(api, environment, company, caplog):
+    soon, later = [await another_key(environment, company, expires=now(days=-days)) for days in (13, 15)]
+    for key in (soon, soon, later, company):
+        assert (await with_key(api, key.key))[0] == 200
+    told = [line for line in caplog.messages if "expires in" in line]
+    assert told == [f"keys: company_id={company.id} key_id={soon.key_id} expires in 13.0 days"]
+
+
+@pytest.fixture
+async def processes(environment, tmp_path):
+    """Two processes of the service, as on two machines."""
+    running = [Service(environment, tmp_path / f"service-{number}.log") for number in (1, 2)]
+    await asyncio.gather(*[process.start() for process in running])
+    async with AsyncExitStack() as stack:
+        yield [await stack.enter_async_context(aiohttp.ClientSession(process.base)) for process in running]
+    for process in running:
+        await process.stop()
+
+
+async def test_a_revoked_key_ends_within_a_second_in_every_process(processes, environment, owner, company, cluster):
+    """Also where no news of it can arrive: the sessions that listen are cut off, and cannot come back."""
+    other = await another_key(environment, company)
+    for key in (company, other):
+        for each in processes:
+            assert (await with_key(each, key.key))[0] == 200
+    assert (await revoke_key(read_config(environment), other.key_id))["revoked"] is True
+    await _refused_in_a_second(processes, other.key)
+    await _cut_off_listeners(owner, cluster)
+    for each in processes:
         assert (await with_key(each, company.key))[0] == 200
-    assert (await revoke_key(read_config(environment), company.key_id))["revoked"] is True
-    for each in (api, other):
-        assert await until(lambda: with_key(each, company.key), lambda answer: answer[0] != 200, seconds=1) == WRONG
+    await owner.execute("update api_keys set revoked_at = clock_timestamp()")
+    await _refused_in_a_second(processes, company.key)
 
 
-async def test_a_revoked_key_ends_within_a_second_also_where_the_news_does_not_arrive(api, owner, company, cluster):
-    """The session that listens is cut off and cannot come back."""
-    assert (await with_key(api, company.key))[0] == 200
+async def _refused_in_a_second(processes, key):
+    asked = [until(lambda each=each: with_key(each, key), lambda answer: answer[0] != 200, seconds=1) for each in processes]
+    assert await asyncio.gather(*asked) == [WRONG, WRONG]
+
+
+async def _cut_off_listeners(owner, cluster):
     name = await owner.fetchval("select current_database()")
     elsewhere = await asyncpg.connect(cluster)
     await elsewhere.execute(f"alter database {name} allow_connections false")
     await elsewhere.close()
-    await owner.execute("select pg_terminate_backend(pid) from pg_stat_activity where query ilike 'listen%'")
-    await owner.execute("update api_keys set revoked_at = clock_timestamp()")
-    assert await until(lambda: with_key(api, company.key), lambda answer: answer[0] != 200, seconds=1) == WRONG
+    await owner.execute(
+        "select pg_terminate_backend(pid) from pg_stat_activity where query ilike 'listen%' and datname = $1", name
+    )
 
 
 async def test_revoking_one_key_leaves_the_companys_other_alone(api, environment, company):
@@ -123,12 +166,37 @@ async def test_revoking_one_key_leaves_the_companys_other_alone(api, environment
     assert (await with_key(api, company.key))[0] == 200
 
 
-async def test_a_keys_last_use_is_kept_to_the_minute(start, owner, company):
-    api = await start(company)
-    await with_key(api, company.key)
-    await api.close()  # else it is written within a minute
+async def test_a_keys_last_use_is_kept_to_the_minute_and_written_once(start, owner, company):
+    """However often it is used, and in however many processes."""
+    for api in [await start(company), await start(company)]:
+        for _ in range(3):
+            await with_key(api, company.key)
+        await api.close()  # else it is written within a minute
     used = await owner.fetchval("select last_used_at from api_keys")
     assert used.second == 0 and used.microsecond == 0
+    writes = "select n_tup_upd from pg_stat_user_tables where relname = 'api_keys'"
+    written = await until(lambda: owner.fetchval(writes))
+    assert written == 1 or used.minute != datetime.now().minute  # a minute may have begun in between
+
+
+async def test_a_key_whose_row_somebody_holds_is_served_all_the_same(api, owner, company):
+    async with owner.transaction():
+        await owner.execute("select 1 from api_keys for update")
+        assert (await with_key(api, company.key))[0] == 200
+
+
+async def test_what_cannot_be_a_key_is_refused_without_the_database(start, company):
+    """All of its connections are taken: what has to be looked up waits for one in vain."""
+    api = await start(company, background=False, POOL_SIZE="2")
+    async with AsyncExitStack() as stack:
+        for _ in range(2):
+            await stack.enter_async_context(api.app[wire.DATABASE].across())
+        for spoil in SPOILT:
+            if "new_key" not in spoil.__code__.co_names:
+                assert await with_key(api, spoil(company.key)) == WRONG, spoil(company.key)
+                headers = {"X-Portal-Key": spoil(company.key)}
+                assert await answered(api, "GET", f"{INTEGRATIONS}users", headers=headers) == ELSEWHERE
+        assert (await with_key(api, new_key(live=True).text))[0] == 503
 
 
 async def test_a_key_is_not_stored(owner, company):
@@ -261,6 +329,38 @@ async def test_a_key_over_its_limit_is_served_again_after_a_while(start, company
 async def test_a_limit_of_zero_is_none(start, company):
     api = await start(company, REQUESTS_PER_MINUTE="0")
     assert {(await with_key(api, company.key))[0] for _ in range(20)} == {200}
+
+
+async def test_wrong_keys_of_an_address_are_held_back_and_good_ones_are_not(start, environment, company):
+    api = await start(company, WRONG_KEYS_PER_MINUTE="20")
+    await open_integrations(api, environment)
+    wrong = new_key(live=True).text
+    assert [(await with_key(api, key))[0] for key in [wrong, "no"] * 10] == [401] * 20
+    async with api.get("/api/invoices", headers={"X-API-Key": wrong}) as response:
+        assert (response.status, await response.json()) == (429, {"message": "Too many requests, please slow down."})
+        assert 1 <= int(response.headers["Retry-After"]) <= 3
+    status, body = await answered(api, "GET", f"{INTEGRATIONS}users", headers={"X-Portal-Key": wrong})
+    assert status == 429 and body["details"]["retry_after"] <= 3
+    for path in ("/api/invoices", f"{INTEGRATIONS}users"):
+        assert (await answered(api, "GET", path))[0] == 200
+    assert await with_key(api, "") == REQUIRED
+    assert await answered(api, "GET", f"{INTEGRATIONS}users", headers={"X-Portal-Key": ""}) == ELSEWHERE
+    assert (await with_key(api, company.key[:-1]))[0] == 429
+
+
+async def test_a_key_in_a_url_is_refused_also_a_good_one_and_at_every_path(api, environment, company):
+    await open_integrations(api, environment)
+    integration = api.session.headers["X-Portal-Key"]
+    for path in (
+        f"/api/invoices?api_key={company.key}",
+        f"/api/invoices?query={integration}",
+        f"/api/invoices?{company.key}",
+        f"/api/openapi.json?key={quote(company.key.replace('_', '%5F'), safe='%')}",
+        f"/api/nothing/{company.key}",
+    ):
+        assert await answered(api, "GET", URL(path, encoded=True)) == (400, {"message": KEY_IN_URL}), path
+    status, body = await answered(api, "GET", f"{INTEGRATIONS}users?key={integration}")
+    assert (status, body["message"]) == (400, KEY_IN_URL)
 
 
 # The log

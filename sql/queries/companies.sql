@@ -87,8 +87,11 @@ insert into api_keys (company_id, key_id, name, secret_sha256, expires_at)
 values (:company_id, :key_id, :name, :secret_sha256, :expires_at);
 
 -- name: api_key_of :one
--- company_id, secret_sha256, expires_at, revoked_at of one key, whatever its state; no row: unknown.
-select company_id, secret_sha256, expires_at, revoked_at from api_key_of(:key_id);
+-- One key, whatever its state; no row: unknown. `expires_in` are seconds, less than 0 for one that has expired, null
+-- for one that never does: this clock's, and no other's, decides.
+select company_id, secret_sha256, revoked_at is not null as revoked,
+       extract(epoch from expires_at - clock_timestamp())::float8 as expires_in
+  from api_key_of(:key_id);
 
 -- name: api_key_revoke :value
 -- True when the key was live until now. Tells every process.
@@ -101,6 +104,8 @@ with revoked as (
 select pg_notify('api_key_changed', key_id) is not null from revoked;
 
 -- name: api_key_used :exec
+-- One write a minute, however many processes have seen the key.
 update api_keys
    set last_used_at = date_trunc('minute', clock_timestamp())
- where company_id = :company_id and key_id = :key_id;
+ where company_id = :company_id and key_id = :key_id
+   and last_used_at is distinct from date_trunc('minute', clock_timestamp());

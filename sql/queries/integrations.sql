@@ -20,8 +20,11 @@ insert into integration_keys (account_id, key_id, name, secret_sha256, expires_a
 values (:account_id, :key_id, :name, :secret_sha256, :expires_at);
 
 -- name: integration_key_of :one
--- account_id, secret_sha256, expires_at, revoked_at of one key, whatever its state; no row: unknown.
-select account_id, secret_sha256, expires_at, revoked_at from integration_key_of(:key_id);
+-- One key, whatever its state; no row: unknown. `expires_in` are seconds, less than 0 for one that has expired, null
+-- for one that never does: this clock's, and no other's, decides.
+select account_id, secret_sha256, revoked_at is not null as revoked,
+       extract(epoch from expires_at - clock_timestamp())::float8 as expires_in
+  from integration_key_of(:key_id);
 
 -- name: integration_key_revoke :value
 -- As api_key_revoke.
@@ -34,9 +37,11 @@ with revoked as (
 select pg_notify('api_key_changed', key_id) is not null from revoked;
 
 -- name: integration_key_used :exec
+-- As api_key_used.
 update integration_keys
    set last_used_at = date_trunc('minute', clock_timestamp())
- where account_id = :account_id and key_id = :key_id;
+ where account_id = :account_id and key_id = :key_id
+   and last_used_at is distinct from date_trunc('minute', clock_timestamp());
 
 -- name: integration_quota_take :one
 -- Counts one request of a key against :quota in a minute, which begins with its first request. `wait` is the rest of
