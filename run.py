@@ -10,7 +10,7 @@ from pathlib import Path
 
 import asyncpg
 
-from service.commands import certificates, companies, integrations
+from service.commands import certificates, companies, integrations, secrets
 from service.commands.codes import import_codes
 from service.commands.ground import run, with_postgres
 from service.commands.serve import ServeError, serve, serve_child, work
@@ -125,6 +125,12 @@ def _remove_certificate(options):
     print(companies.printed(run(certificates.remove_certificate(read_config(), options.company))))
 
 
+def _reseal(options):
+    done = run(secrets.reseal_all(read_config()))
+    print(companies.printed(done))
+    sys.exit(1 if done["unopenable"] else 0)
+
+
 def _sql(options):
     if options.statement not in sql.by_name:
         sys.exit(f"There is no statement {options.statement}. There are: {', '.join(sorted(sql.by_name))}")
@@ -184,6 +190,7 @@ def _parser():
     made.add_argument("--issuer-form", choices=ISSUER_FORMS, help="how signatures write the name of the issuer")
     made = command("remove-certificate", "remove a company's certificate and its key", _remove_certificate)
     made.add_argument("--company", type=int, required=True, help="the company's id")
+    command("reseal", "seal all that is kept sealed with the present SECRET_KEY", _reseal)
     command("sql", "print a named statement, for psql", _sql).add_argument("statement")
     made = command("import-codes", "load code lists as the authority publishes them", _import_codes)
     made.add_argument("files", nargs="+", metavar="FILE")

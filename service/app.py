@@ -33,6 +33,7 @@ from service.middleware import Limiter, answering, key_guard, name_request, show
 from service.portal.client import Portal, portal_session
 from service.portal.quota import Gate
 from service.quota import Quota
+from service.resealing import seal_what_is_open
 from service.statements import sql
 from service.submission.desk import Bell, Desk
 from service.submission.signing import Signers
@@ -67,7 +68,7 @@ def create_app(config, *, background=True):
     app[wire.WRONG_KEYS] = Limiter(config.wrong_keys_per_minute)
     app.add_routes(_all_routes())
     app.on_response_prepare.extend([name_request, show_quota])
-    app.cleanup_ctx.extend([_database, _code_lists, _keeper, _portal])
+    app.cleanup_ctx.extend([_database, _code_lists, _keeper, _secrets, _portal])
     if background:
         app.cleanup_ctx.extend([_worker, _webhooks])
     return app
@@ -140,6 +141,12 @@ async def _keeper(app):
     await keeper.close()
 
 
+async def _secrets(app):
+    """Sealed from now on, also those that are older than the SECRET_KEY."""
+    await seal_what_is_open(app[wire.DATABASE], app[wire.DESK].signers.vault)
+    yield
+
+
 async def _portal(app):
     """The client, and the requests' own submissions, which a stop lets finish."""
     desk = app[wire.DESK]
@@ -164,7 +171,7 @@ async def _worker(app):
 
 async def _webhooks(app):
     async with delivery_session(app[wire.CONFIG]) as session:
-        courier = Courier(app[wire.CONFIG], app[wire.DATABASE], session)
+        courier = Courier(app[wire.CONFIG], app[wire.DATABASE], session, app[wire.DESK].signers.vault)
         async with _running(courier.run()):
             yield
             await courier.stop()

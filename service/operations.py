@@ -395,6 +395,7 @@ EINVOICE_REQUESTS = (
 )  # fmt: skip
 
 _WEBHOOK = _not_found("Webhook")
+_NO_SECRET_KEY = "The service cannot keep a secret: its operator has set no SECRET_KEY."
 
 EVENTS = (
     Operation(
@@ -404,7 +405,7 @@ EVENTS = (
     Operation("GET", "/api/webhooks", "Webhooks", "List webhooks", "WebhookList", query=PAGE, more="Newest first."),
     Operation(
         "POST", "/api/webhooks", "Webhooks", "Create a webhook", "WebhookCreated", 201, "Webhook created.", "webhook_create",
-        refusals=_message(409, "A company has at most 20 webhooks."),
+        refusals=_message(409, "A company has at most 20 webhooks.", _NO_SECRET_KEY),
         more="Deliveries are signed after Standard Webhooks, with the secret that is shown here once.",
     ),
     Operation("GET", "/api/webhooks/{id}", "Webhooks", "Get a webhook", "Webhook", refusals=_WEBHOOK, one=True),
@@ -417,7 +418,7 @@ EVENTS = (
     ),
     Operation(
         "POST", "/api/webhooks/{id}/rotate-secret", "Webhooks", "Replace the secret of a webhook", "WebhookSecret",
-        says="Secret rotated.", body="webhook_action", refusals=_WEBHOOK,
+        says="Secret rotated.", body="webhook_action", refusals=(*_WEBHOOK, *_message(409, _NO_SECRET_KEY)),
     ),
     Operation(
         "GET", "/api/webhooks/{id}/deliveries", "Webhooks", "List the deliveries of a webhook", "WebhookDeliveryList",

@@ -35,6 +35,7 @@ COMMANDS = (
     "revoke-key",
     "set-certificate",
     "remove-certificate",
+    "reseal",
     "sql",
     "import-codes",
 )

@@ -21,7 +21,7 @@ ROWS = (
     ("the portal's stand-in", {"service.sandbox"}),
     ("wiring", {"service.app", "service.background"}),
     ("surfaces", {"service.handlers"}),
-    ("flows", {"service.submission", "service.tins", "service.webhooks.delivery"}),
+    ("flows", {"service.submission", "service.tins", "service.webhooks.delivery", "service.resealing"}),
     (
         "reach",
         {

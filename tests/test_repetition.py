@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 from conftest import make_company, until
-from kit import created, invoice, note, record
+from kit import GENEROUS, created, invoice, note, record
 
 
 async def post(api, key, path="/api/invoices", **body):
@@ -128,7 +128,7 @@ async def test_a_change_to_what_has_changed_is_refused(api):
 
 
 async def test_a_repeated_webhook_is_one_and_its_secret_is_shown_once(start, company, owner):
-    api = await start(company, WEBHOOK_ALLOW_INTERNAL="true")
+    api = await start(company, **GENEROUS)
     body = {"url": "http://127.0.0.1:9/hook"}
     status, first, _ = await post(api, "w", "/api/webhooks", **body)
     assert status == 201 and first["data"]["secret"].startswith("whsec_")
@@ -138,7 +138,7 @@ async def test_a_repeated_webhook_is_one_and_its_secret_is_shown_once(start, com
 
 
 async def test_every_single_record_has_an_etag_and_its_change_may_depend_on_it(start, company):
-    api = await start(company, WEBHOOK_ALLOW_INTERNAL="true")
+    api = await start(company, **GENEROUS)
     _, hook, _ = await post(api, "w", "/api/webhooks", url="http://127.0.0.1:9/hook")
     _, asked, _ = await post(api, "r", "/api/einvoice-requests", invoiceCode="1", type="LOCAL_INDIVIDUAL", name="A")
     changes = {

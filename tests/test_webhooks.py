@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 from conftest import make_company, until
-from kit import created
+from kit import GENEROUS, created
 from processes import Service
 
 from service.config import read_config
@@ -21,6 +21,7 @@ from service.webhooks.delivery import SCHEDULE, Outcome, delivery_session
 
 #: Receivers of the tests are on loopback; what takes days takes a moment.
 LOCAL = {
+    "SECRET_KEY": GENEROUS["SECRET_KEY"],
     "WEBHOOK_ALLOW_INTERNAL": "true",
     "WEBHOOK_TIMEOUT_SECONDS": "1",
     "WEBHOOK_RETRY_SCALE": "0.000001",
@@ -428,7 +429,7 @@ def test_an_address_that_is_not_public_is_internal(address):
 
 
 async def test_an_internal_url_is_refused_where_it_is_written(start, company):
-    api = await start(company)
+    api = await start(company, SECRET_KEY=GENEROUS["SECRET_KEY"])
     for url in ("https://127.0.0.1/hook", "https://2130706433/", "http://hooks.example.com/"):
         status, answer = await post(api, "/api/webhooks", {"url": url})
         assert (status, [fault["path"] for fault in answer["errors"]]) == (422, ["/url"])

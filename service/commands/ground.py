@@ -3,11 +3,15 @@
 import asyncio
 import gc
 import logging
-from contextlib import asynccontextmanager
+import os
+import resource
+import secrets
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 
 import uvloop
 
+from service.config import SECRET_KEY_BYTES
 from service.db import Database, connected_pool, migrate
 from service.embedded import postgres
 
@@ -16,6 +20,7 @@ LOG_FORMAT = "%(asctime)s level=%(levelname)s logger=%(name)s %(message)s"
 
 def run(work):
     """Runs a coroutine on the fast event loop and gives its result."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the memory holds keys and secrets, and buyers
     gc.freeze()  # what is loaded by now stays: no collection has to look through it again
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(work)
@@ -27,12 +32,31 @@ def start_logging(config):
 
 @asynccontextmanager
 async def with_postgres(config):
-    """The Config with an address for the database: the configured one, or the embedded server's while it runs."""
+    """The Config with an address for the database: the configured one, or the embedded server's while it runs.
+
+    The embedded one has a secret key beside it, so that what needs one works with nothing configured.
+    """
     if config.database_url:
         yield config
     else:
         async with postgres(config.data_dir / "postgres") as url:
-            yield replace(config, database_url=url)
+            kept = _kept_key(config.data_dir / "secret-key")
+            keys = {"secret_key": config.secret_key or kept, "secret_key_previous": config.secret_key_previous or kept}
+            yield replace(config, database_url=url, **keys)
+
+
+def _kept_key(path):
+    """The 32 bytes of a file that only its user can read, which is made at the first need of it."""
+    draft = path.with_name(f"{path.name}.{secrets.token_hex(6)}")
+    if not path.exists():
+        with open(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
+            file.write(secrets.token_bytes(SECRET_KEY_BYTES))
+            file.flush()
+            os.fsync(file.fileno())
+        with suppress(FileExistsError):  # another command was quicker
+            os.link(draft, path)
+        draft.unlink()
+    return path.read_bytes()
 
 
 @asynccontextmanager

@@ -1,6 +1,7 @@
 """The whole service in one command: PostgreSQL and the sandbox where none is configured, the API, the background work."""
 
 import asyncio
+import base64
 import os
 import signal
 import sys
@@ -150,6 +151,8 @@ def _environment(config):
     """What a child process has to be told because this one has found it out."""
     return {
         "DATABASE_URL": config.database_url,
+        "SECRET_KEY": base64.b64encode(config.secret_key).decode(),
+        "SECRET_KEY_PREVIOUS": base64.b64encode(config.secret_key_previous).decode(),
         "PORTAL_API_BASE": config.portal_api_base,
         "PORTAL_IDENTITY_BASE": config.portal_identity_base,
         "PORTAL_WEB_BASE": config.portal_web_base,

@@ -6,6 +6,7 @@ from service import paging, wire
 from service.errors import Conflict, Invalid, fault
 from service.idempotency import keep_without
 from service.intake import found, path_id, read_body, refuse_stale
+from service.secrets_at_rest import NoSecretKey
 from service.statements import sql
 from service.webhooks import signature
 from service.webhooks.address import refusal
@@ -15,18 +16,23 @@ routes = web.RouteTableDef()
 NOUN = "Webhook"
 DELIVERY = "Delivery"
 MOST = 20  # endpoints of one company
+NO_SECRET_KEY = "The service cannot keep a secret: its operator has set no SECRET_KEY."
 NEW = {"description": "", "types": [], "enabled": True}  # what a body need not say
 FILTERS = {"status": paging.one_of("status", ("Pending", "Delivered", "Failed"))}
 
 
 @routes.post("/api/webhooks")
 async def create_webhook(request):
-    """Store an endpoint for what happens from now on. The answer alone shows its secret."""
+    """Store an endpoint for what happens from now on. The answer alone shows its secret.
+
+    Raises Conflict for one too many, and where the service has no SECRET_KEY.
+    """
     body, _ = await read_body(request, "webhook_create")
     _check_url(request, body)
     company, secret = request[wire.COMPANY], signature.new_secret()
+    sealed = _sealed(request, secret)
     async with request.app[wire.DATABASE].company(company) as conn:
-        id = await sql.webhook_insert(conn, company_id=company, secret=secret, most=MOST, **{**NEW, **body})
+        id = await sql.webhook_insert(conn, company_id=company, sealed_secret=sealed, most=MOST, **{**NEW, **body})
         if id is None:
             raise Conflict(f"A company has at most {MOST} webhooks.")
         data = {"id": id, "secret": signature.shown(secret)}
@@ -83,7 +89,8 @@ async def rotate_secret(request):
     overlap = request.app[wire.CONFIG].webhook_rotation
     async with request.app[wire.DATABASE].company(company) as conn:
         found(await sql.webhook_lock(conn, company_id=company, id=id), NOUN)
-        until = await sql.webhook_secret_rotate(conn, company_id=company, id=id, secret=secret, overlap=overlap)
+        sealed = _sealed(request, secret)
+        until = await sql.webhook_secret_rotate(conn, company_id=company, id=id, sealed_secret=sealed, overlap=overlap)
         data = {"secret": signature.shown(secret), "previous_valid_until": until}
         answer = wire.answer({"success": True, "message": "Secret rotated.", "data": data})
         await keep_without(request, conn, answer, "secret")
@@ -114,6 +121,14 @@ async def redeliver(request):
         if not endpoint["enabled"]:  # after the 404s; raising undoes the statement
             raise Conflict("The webhook is disabled; enable it first.")
     return wire.answer({"success": True, "message": "The event will be delivered again."})
+
+
+def _sealed(request, secret):
+    """The secret as it is stored. Raises Conflict where the service has no SECRET_KEY."""
+    try:
+        return request.app[wire.DESK].signers.vault.seal(secret, request[wire.COMPANY], signature.PURPOSE)
+    except NoSecretKey:
+        raise Conflict(NO_SECRET_KEY) from None
 
 
 def _check_url(request, body):

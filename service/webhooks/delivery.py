@@ -16,6 +16,7 @@ from datetime import timedelta
 import aiohttp
 
 from service.db import PASSING
+from service.secrets_at_rest import Unopenable
 from service.statements import sql
 from service.webhooks import address, signature
 
@@ -91,10 +92,11 @@ def _public_socket(found):
 class Courier:
     """Delivers until it is stopped. What it does not finish is found again in the database."""
 
-    def __init__(self, config, database, session):
+    def __init__(self, config, database, session, vault):
         self._config = config
         self._database = database
         self._session = session
+        self._vault = vault
         self._tasks = set()
         self._wake = asyncio.Event()
         self._stopping = False
@@ -148,7 +150,12 @@ class Courier:
         """One POST. The rules for addresses hold for each: a URL stored while they were looser is not called."""
         if address.refusal(claim["url"], self._config.webhook_allow_internal):
             return Outcome(error="address")
-        signed = signature.headers(claim["event_id"], int(time.time()), claim["body"], claim["secrets"])
+        try:
+            secrets = [*self._opened(claim), *claim["secrets"]]
+        except Unopenable as why:
+            log.error("webhooks: a secret of webhook %d of company %d: %s", claim["endpoint_id"], claim["company_id"], why)
+            return Outcome(error="secret")
+        signed = signature.headers(claim["event_id"], int(time.time()), claim["body"], secrets)
         try:
             async with self._session.post(
                 claim["url"], data=claim["body"].encode(), headers=signed, allow_redirects=False
@@ -159,6 +166,10 @@ class Courier:
             return Outcome(error="timeout")
         except (aiohttp.ClientError, OSError, ValueError) as fault:
             return Outcome(error=_word(fault))
+
+    def _opened(self, claim):
+        """The claim's sealed secrets. Raises Unopenable."""
+        return [self._vault.open(sealed, claim["company_id"], signature.PURPOSE) for sealed in claim["sealed_secrets"]]
 
     async def _note(self, claim, outcome):
         company, ends = claim["company_id"], outcome.ends(claim["step"], self._config.webhook_retry_scale)

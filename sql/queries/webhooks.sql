@@ -2,15 +2,15 @@
 -- find work whatever company it is of.
 
 -- name: webhook_insert :value
--- Stores an endpoint with its first secret and returns its id; no row when the company has :most already.
+-- Stores an endpoint with its first secret, sealed, and returns its id; no row when the company has :most already.
 with stored as (
   insert into webhook_endpoints (company_id, url, description, types, enabled)
   select :company_id::bigint, :url, :description, :types::text[], :enabled
    where (select count(*) from webhook_endpoints where company_id = :company_id) < :most::bigint
   returning id
 ), kept as (
-  insert into webhook_secrets (company_id, endpoint_id, secret)
-  select :company_id::bigint, id, :secret from stored
+  insert into webhook_secrets (company_id, endpoint_id, sealed_secret)
+  select :company_id::bigint, id, :sealed_secret from stored
 )
 select id from stored;
 
@@ -55,7 +55,7 @@ update webhook_endpoints
 delete from webhook_endpoints where company_id = :company_id and id = :id returning id;
 
 -- name: webhook_secret_rotate :value
--- A new secret for a locked endpoint. The former one signs too for :overlap, and one retired before it no longer;
+-- A new secret, sealed, for a locked endpoint. The former one signs too for :overlap, and one retired before it no longer;
 -- returns until when.
 with retired as (
   update webhook_secrets
@@ -63,7 +63,7 @@ with retired as (
    where company_id = :company_id and endpoint_id = :id and (valid_until is null or valid_until > clock_timestamp())
   returning valid_until
 ), added as (
-  insert into webhook_secrets (company_id, endpoint_id, secret) values (:company_id, :id, :secret)
+  insert into webhook_secrets (company_id, endpoint_id, sealed_secret) values (:company_id, :id, :sealed_secret)
 )
 select instant(max(valid_until)) from retired;
 
@@ -92,7 +92,7 @@ select fan_out_webhooks(:endpoints::int, :most::int);
 
 -- name: webhook_delivery_claim :many
 -- Deliveries that are due, of any company, one of an endpoint, each with all that is needed to send it.
-select company_id, id, endpoint_id, fence, step, event_id, url, secrets, body
+select company_id, id, endpoint_id, fence, step, event_id, url, secrets, sealed_secrets, body
   from claim_webhook_deliveries(:lease::interval, :most::int);
 
 -- name: webhook_delivery_end :value
