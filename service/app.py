@@ -10,7 +10,7 @@ from aiohttp import web
 
 from service import codes, wire
 from service.background import Worker
-from service.db import Database, Keeper, connected_pool, refuse_without_wall
+from service.db import BACKGROUND_CONNECTIONS, Database, Keeper, connected_pool, refuse_without_wall
 from service.handlers import (
     adjustment_notes,
     companies,
@@ -29,7 +29,7 @@ from service.handlers import (
 )
 from service.idempotency import idempotent
 from service.keys import INTEGRATION, KeyRing
-from service.middleware import Limiter, answering, key_guard, name_request, show_quota
+from service.middleware import Limiter, answering, key_guard, name_request, repeated, show_quota
 from service.portal.client import Portal, portal_session
 from service.portal.quota import Gate
 from service.quota import Quota
@@ -62,7 +62,7 @@ log = logging.getLogger(__name__)
 
 def create_app(config, *, background=True):
     """The application on a migrated database. Without `background` it serves requests only."""
-    app = web.Application(middlewares=[answering, key_guard, idempotent], client_max_size=config.max_body_bytes)
+    app = web.Application(middlewares=[answering, key_guard, idempotent, repeated], client_max_size=config.max_body_bytes)
     app[wire.CONFIG] = config
     app[wire.LIMITER] = Limiter(config.requests_per_minute)
     app[wire.WRONG_KEYS] = Limiter(config.wrong_keys_per_minute)
@@ -70,7 +70,7 @@ def create_app(config, *, background=True):
     app.on_response_prepare.extend([name_request, show_quota])
     app.cleanup_ctx.extend([_database, _code_lists, _keeper, _secrets, _portal])
     if background:
-        app.cleanup_ctx.extend([_worker, _webhooks])
+        app.cleanup_ctx.append(_background)
     return app
 
 
@@ -159,19 +159,30 @@ async def _portal(app):
         await desk.finish(desk.config.portal_timeout.total_seconds())
 
 
-async def _worker(app):
-    """The background's work, whose calls go after those that somebody waits for."""
+async def _background(app):
+    """The work behind the requests, on connections of its own: neither side can use up those of the other."""
+    config = app[wire.CONFIG]
+    async with connected_pool(config.database_url, BACKGROUND_CONNECTIONS) as pool:
+        database = Database(pool)
+        async with _worker(app, database), _webhooks(config, database, app[wire.DESK].signers.vault):
+            yield
+
+
+@contextlib.asynccontextmanager
+async def _worker(app, database):
+    """Its calls go after those that somebody waits for."""
     desk = app[wire.DESK]
-    portal = desk.portal.through(Gate(desk.database, desk.config, urgent=False))
-    worker = Worker(dataclasses.replace(desk, portal=portal))
+    portal = desk.portal.through(Gate(database, desk.config, urgent=False))
+    worker = Worker(dataclasses.replace(desk, database=database, portal=portal))
     async with _running(worker.run()):
         yield
         await worker.stop()
 
 
-async def _webhooks(app):
-    async with delivery_session(app[wire.CONFIG]) as session:
-        courier = Courier(app[wire.CONFIG], app[wire.DATABASE], session, app[wire.DESK].signers.vault)
+@contextlib.asynccontextmanager
+async def _webhooks(config, database, vault):
+    async with delivery_session(config) as session:
+        courier = Courier(config, database, session, vault)
         async with _running(courier.run()):
             yield
             await courier.stop()

@@ -1,8 +1,11 @@
 """PostgreSQL: the pool, a connection behind a company's wall, migrations, and the keeper connection."""
 
 import asyncio
+import functools
 import logging
-from contextlib import asynccontextmanager
+import random
+from contextlib import asynccontextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
 
 import asyncpg
@@ -13,7 +16,16 @@ from service.statements import sql
 MIGRATIONS = Path(__file__).resolve().parent.parent / "sql" / "migrations"
 SERVICE_ROLE = "einvoice_service"
 ACQUIRE_SECONDS = 2
+MOST_WAITING = 1000  # requests that wait for a connection; no more could have one in that time
+CLOSE_SECONDS = 2
+ANSWER_SECONDS = 1  # to what takes no time: a connection that is silent for longer is dead
+STATEMENT_SECONDS = 7  # to any statement: the server ends one after five
 HEARTBEAT_SECONDS = 5  # of the keeper's connection
+RECONNECT_SECONDS = 0.2
+AWAY = "The service is not available for a moment, please try again."
+BACKGROUND_CONNECTIONS = 4  # of a process that has background work, beside those of its requests
+MIGRATION_TRIES = 120  # of a migration whose tables are held by others
+TRIES = 3  # of what PostgreSQL breaks off
 #: What every connection of the service is bound by; the server enforces it.
 SESSION = {
     "role": SERVICE_ROLE,
@@ -41,16 +53,53 @@ _BEGIN_SEARCH = _BEGIN_READ + "; set local plan_cache_mode = force_custom_plan"
 #: The library calls a connection that is cut in the middle of an answer an internal error of its own.
 PASSING = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, Unavailable)
 
+#: What PostgreSQL broke off for the sake of another transaction, or for a plan that a migration has made void.
+BROKEN_OFF = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError, asyncpg.InvalidCachedStatementError)
+
+#: The writing transactions that were, or may have been, committed in a piece of work that can be repeated.
+_COMMITTED = ContextVar("committed", default=None)
+
 log = logging.getLogger(__name__)
+
+
+def repeating(work):
+    """Makes a coroutine function repeat itself, at most TRIES times in all, when PostgreSQL breaks it off.
+
+    Only while none of its writing transactions was committed: then nothing of it has happened yet.
+    """
+
+    @functools.wraps(work)
+    async def run(*args, **more):
+        for left in reversed(range(TRIES)):
+            outer, committed = _COMMITTED.get(), []
+            token = _COMMITTED.set(committed)
+            try:
+                return await work(*args, **more)
+            except BROKEN_OFF as fault:
+                if committed or not left:
+                    raise
+                log.warning("tried again: %s", fault)
+            finally:
+                _COMMITTED.reset(token)
+                if outer is not None:
+                    outer += committed
+            await asyncio.sleep(random.uniform(0.01, 0.1))
+
+    return run
 
 
 @asynccontextmanager
 async def connected_pool(url, size):
     """A pool of the service's role; every connection is bound by SESSION."""
-    async with asyncpg.create_pool(
-        url, min_size=min(2, size), max_size=size, server_settings=SESSION, command_timeout=65, reset=_reset
-    ) as pool:
+    pool = await asyncpg.create_pool(
+        url, min_size=min(2, size), max_size=size, server_settings=SESSION, command_timeout=STATEMENT_SECONDS, reset=_reset
+    )
+    try:
         yield pool
+    finally:
+        with suppress(*PASSING):  # a server that is away has nothing to be told; what is left open is cut
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await pool.close()
 
 
 async def _reset(conn):
@@ -67,6 +116,7 @@ class Database:
 
     def __init__(self, pool):
         self.pool = pool
+        self._waiting = 0
 
     @asynccontextmanager
     async def company(self, company_id):
@@ -107,48 +157,121 @@ class Database:
     @asynccontextmanager
     async def across(self):
         """A connection that has neither company nor account: it sees shared tables and the functions that look across."""
-        try:
-            conn = await self.pool.acquire(timeout=ACQUIRE_SECONDS)
-        except TimeoutError:
-            raise Unavailable("The service is busy, please try again.", retry_after(2)) from None
+        conn = await self._acquired()
         try:
             yield conn
         finally:
             await self.pool.release(conn)
 
+    async def _acquired(self):
+        """A connection. Raises Unavailable when none comes free, or PostgreSQL says nothing, for ACQUIRE_SECONDS."""
+        if self._waiting >= MOST_WAITING:
+            raise _busy()
+        self._waiting += 1
+        try:
+            return await self.pool.acquire(timeout=ACQUIRE_SECONDS)
+        except TimeoutError:
+            raise _busy() from None
+        finally:
+            self._waiting -= 1
+
     @asynccontextmanager
     async def _transaction(self, begin, owner_id):
-        async with self.across() as conn:
-            await conn.execute(begin.format(owner_id))
+        conn = await self._begun(begin.format(owner_id))
+        try:
             try:
                 yield conn
-            except BaseException:
-                if not conn.is_closed():
-                    await conn.execute("rollback")
+            except BaseException as fault:
+                await _undo(conn, fault)
                 raise
-            await conn.execute("commit")
+            await _commit(conn, begin)
+        finally:
+            await self.pool.release(conn)
+
+    async def _begun(self, begin):
+        """A connection in a transaction. One that turns out to be dead is replaced, and so are all that may be dead too."""
+        for left in (1, 0):
+            conn = await self._acquired()
+            try:
+                await conn.execute(begin, timeout=ANSWER_SECONDS)
+                return conn
+            except BaseException as fault:
+                _give_up(conn)
+                await self.pool.release(conn)
+                if not left or not isinstance(fault, PASSING):
+                    raise
+                await self.pool.expire_connections()
 
 
-async def migrate(url):
+def _busy():
+    return Unavailable("The service is busy, please try again.", retry_after(2))
+
+
+async def _undo(conn, fault):
+    """Rolls back, or gives up a connection that no longer answers, which comes to the same."""
+    if isinstance(fault, TimeoutError):
+        return _give_up(conn)
+    try:
+        async with asyncio.timeout(ANSWER_SECONDS):
+            await conn.execute("rollback")
+    except PASSING:
+        _give_up(conn)
+
+
+def _give_up(conn):
+    with suppress(asyncpg.InterfaceError):  # it has given itself up
+        conn.terminate()
+
+
+async def _commit(conn, begin):
+    """Commits. A failure leaves open whether it was done, but for that of a transaction that was broken off."""
+    try:
+        await conn.execute("commit")
+    except BROKEN_OFF:
+        raise
+    except BaseException:
+        _note_commit(begin)
+        raise
+    _note_commit(begin)
+
+
+def _note_commit(begin):
+    if (committed := _COMMITTED.get()) is not None and "read only" not in begin:
+        committed.append(begin)
+
+
+async def migrate(url, folder=MIGRATIONS):
     """Applies what is not yet applied of sql/migrations, each in a transaction; returns the names.
 
-    Holds an advisory lock, so that two starts at once do it once.
+    Holds an advisory lock, so that two starts at once do it once. A migration waits a second for its locks, while
+    all who come after it wait too, then lets them pass and tries again, for minutes.
     """
     conn = await asyncpg.connect(url, server_settings={"client_min_messages": "warning"})
     try:
         await sql.migrations_lock(conn)
         await sql.migrations_prepare(conn)
         done = {row["name"] for row in await sql.migrations_done(conn)}
-        applied = []
-        for path in sorted(MIGRATIONS.glob("*.sql")):
-            if path.name not in done:
-                async with conn.transaction():
-                    await conn.execute(path.read_text())
-                    await sql.migration_note(conn, name=path.name)
-                applied.append(path.name)
-        return applied
+        paths = [path for path in sorted(folder.glob("*.sql")) if path.name not in done]
+        for path in paths:
+            await _migrated(conn, path)
+        return [path.name for path in paths]
     finally:
         await conn.close()
+
+
+async def _migrated(conn, path):
+    for left in reversed(range(MIGRATION_TRIES)):
+        try:
+            async with conn.transaction():
+                await sql.migration_patience(conn)
+                await conn.execute(path.read_text())
+                await sql.migration_note(conn, name=path.name)
+            return
+        except (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError):
+            if not left:
+                raise
+            log.warning("migration %s waits for a transaction that holds its tables", path.name)
+        await asyncio.sleep(random.uniform(1, 2))
 
 
 async def refuse_without_wall(pool):
@@ -186,9 +309,10 @@ class Keeper:
                 await self._connect()
             except PASSING as fault:
                 log.warning("keeper: no connection: %s", fault)
-                await asyncio.sleep(0.5)
+                await asyncio.sleep(RECONNECT_SECONDS)
                 continue
             await self._while_it_lives()
+            self._made.clear()
             log.warning("keeper: the connection was lost")
 
     async def _while_it_lives(self):
@@ -202,7 +326,7 @@ class Keeper:
 
     async def _beat(self):
         try:
-            async with asyncio.timeout(HEARTBEAT_SECONDS), self._turn:
+            async with asyncio.timeout(ACQUIRE_SECONDS), self._turn:
                 await sql.ping(self._conn)
         except PASSING:
             self._conn.terminate()
@@ -210,7 +334,7 @@ class Keeper:
 
     async def _connect(self):
         lost = asyncio.Event()
-        conn = await asyncpg.connect(self._url, server_settings=SESSION, timeout=5, command_timeout=10)
+        conn = await asyncpg.connect(self._url, server_settings=SESSION, timeout=ACQUIRE_SECONDS, command_timeout=STATEMENT_SECONDS)
         conn.add_termination_listener(lambda _: lost.set())
         for channel, heard in self._listeners.items():
             await conn.add_listener(channel, lambda *args, heard=heard: heard(args[3]))
@@ -219,9 +343,28 @@ class Keeper:
         for wake in self.on_reconnect:
             wake()
 
+    async def answers(self):
+        """Whether PostgreSQL answers this very session now."""
+        if not self.alive:
+            return False
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS), self._turn:
+                await sql.ping(self._conn)
+            return True
+        except PASSING:
+            return False
+
     async def connected(self):
-        """Waits until the connection was made for the first time."""
+        """Waits until there is a connection."""
         await self._made.wait()
+
+    async def ready(self):
+        """Waits a moment for a connection. Raises Unavailable without one: nothing can be kept to this process."""
+        try:
+            async with asyncio.timeout(ACQUIRE_SECONDS):
+                await self.connected()
+        except TimeoutError:
+            raise Unavailable(AWAY, retry_after(2)) from None
 
     @asynccontextmanager
     async def alone(self, company_id, submission_id):
@@ -246,4 +389,5 @@ class Keeper:
 
     async def close(self):
         if self.alive:
-            await self._conn.close()
+            with suppress(*PASSING):
+                await self._conn.close(timeout=CLOSE_SECONDS)

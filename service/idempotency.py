@@ -1,14 +1,18 @@
 """Idempotency-Key: the first answer to a POST is kept with its effect, and given again to a repetition."""
 
+import asyncio
 import hashlib
+import logging
 import random
+import time
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 
 from aiohttp import web
 
 from service import wire
-from service.db import Database
+from service.db import PASSING, Database
 from service.errors import BadRequest, Conflict, KeyReused, fault
 from service.intake import read_raw
 from service.middleware import render
@@ -18,9 +22,12 @@ HEADER = "Idempotency-Key"
 LONGEST_KEY = 255
 LONGEST_PATH = 255  # no id is so long that a longer one could be of a record
 LEASE = timedelta(seconds=90)  # longer than any request takes
+SETTLE_SECONDS = 60  # for an answer that cannot be kept at once; within the lease, when the key is nobody else's
 SWEEP_ONE_IN = 100  # keyed requests, so that old answers go without a task of their own
 #: Answers that say nothing of the effect: a repetition is the first again.
 NOT_KEPT = {401, 408, 409, 413, 415, 429}
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +147,23 @@ async def _settle(request, response):
     """Keeps the final answer, or lets the key go where it is not one to repeat."""
     if SECRET_OUT in request and response.status < 400:
         return
+    try:
+        await _write(request, response)
+    except PASSING as fault:  # what came of the request is told all the same
+        log.warning("idempotency: an answer is not kept yet: %s", fault)
+        request.app[wire.DESK].spawn(_settle_later(request, response))
+
+
+async def _settle_later(request, response):
+    """Until PostgreSQL is back: a key that is not let go keeps its repetition waiting for the whole lease."""
+    until = time.monotonic() + SETTLE_SECONDS
+    while time.monotonic() < until:
+        await asyncio.sleep(0.5)
+        with suppress(*PASSING):
+            return await _write(request, response)
+
+
+async def _write(request, response):
     memory = request[MEMORY]
     async with _behind_wall(request, memory) as conn:
         if response.status >= 500 or response.status in NOT_KEPT:

@@ -12,7 +12,7 @@ import asyncpg
 from aiohttp import web
 
 from service import wire
-from service.db import PASSING
+from service.db import AWAY, PASSING, repeating
 from service.errors import (
     CONSTRAINTS,
     ApiError,
@@ -35,9 +35,9 @@ SAYING_SUCCESS = "/api/validation/"
 INTERNAL = "Internal server error"
 KEY_IN_URL = "A key belongs in a header, never in a URL: others may have seen this one by now, please replace it."
 SLOW_DOWN = "Too many requests, please slow down."
-MOST_BUCKETS = 100_000
-#: SQLSTATE classes and codes of what passes: lost connections, no room, shutting down, cut off, deadlocked.
-PASSING_STATES = ("08", "53", "57", "40", "55P03", "25006")
+MOST_BUCKETS = 100_000  # that a limiter remembers at once
+#: SQLSTATE classes and codes of what passes: lost connections, no room, shutting down, cut off, deadlocked, a failing disk.
+PASSING_STATES = ("08", "53", "57", "40", "58", "55P03", "25006")
 _SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
 
 log = logging.getLogger("service.requests")
@@ -90,6 +90,12 @@ async def key_guard(request, handler):
     return await handler(request)
 
 
+@web.middleware
+async def repeated(request, handler):
+    """Innermost: a handler that PostgreSQL breaks off before it has done anything is asked again."""
+    return await repeating(handler)(request)
+
+
 async def _find_account(request):
     """Finds the account of an integration key, also where there is no route, and counts the request."""
     quota = request.app[wire.QUOTA]
@@ -131,20 +137,20 @@ class Limiter:
 
     def __init__(self, per_minute):
         self._per_minute = per_minute
-        self._buckets = {}  # name -> (tokens, at)
+        self._buckets = {}  # name -> (tokens, at), the one that was used last at the end
 
     def take(self, name):
         """0, or the seconds until there is one again when the minute is used up."""
         if not self._per_minute:
             return 0
         now = time.monotonic()
-        tokens, at = self._buckets.get(name, (self._per_minute, now))
+        tokens, at = self._buckets.pop(name, (self._per_minute, now))
         tokens = min(self._per_minute, tokens + (now - at) * self._per_minute / 60)
+        self._buckets[name] = tokens - (tokens >= 1), now
+        if len(self._buckets) > MOST_BUCKETS:
+            del self._buckets[next(iter(self._buckets))]
         if tokens < 1:
             return math.ceil((1 - tokens) * 60 / self._per_minute)
-        if len(self._buckets) >= MOST_BUCKETS:
-            self._buckets.clear()
-        self._buckets[name] = tokens - 1, now
         return 0
 
 
@@ -188,7 +194,7 @@ def _refusal(error):
     if isinstance(error, asyncpg.DataError):
         return Invalid([fault("", "value", "A value is not one that can be stored.")])
     if _passes(error):
-        return Unavailable("The service is not available for a moment, please try again.", retry_after(2))
+        return Unavailable(AWAY, retry_after(2))
     return None
 
 

@@ -1,9 +1,56 @@
-"""PostgreSQL busy or away for a moment: a clear 503, and everything goes on by itself when it is back."""
+"""PostgreSQL busy, full or away: a clear 503 within seconds, and everything goes on by itself afterwards."""
 
 import asyncio
 
-from conftest import until
-from kit import answered, created, reaches, record, submitted
+import pytest
+from conftest import patience, until
+from kit import answered, created, documents, invoice, reaches, record, submitted
+from network import Network
+
+from service.db import MOST_WAITING, Database, connected_pool, migrate
+from service.errors import Unavailable
+from service.middleware import MOST_BUCKETS, Limiter
+
+#: Makes each insert into and update of a table fail with an SQLSTATE, as often as a sequence says.
+FAILING = """
+    create sequence if not exists failures;
+    grant usage on sequence failures to einvoice_service;
+    create or replace function fail() returns trigger language plpgsql as $$
+    begin
+      if nextval('failures') <= {times} then
+        raise exception 'told to fail' using errcode = '{state}';
+      end if;
+      return coalesce(new, old);
+    end $$;
+    create trigger failing before insert or update or delete on {table} for each row execute function fail();
+"""
+
+
+async def fails(owner, table, state, times=10**9):
+    await owner.execute(FAILING.format(table=table, state=state, times=times))
+
+
+async def works_again(owner, table):
+    await owner.execute(f"drop trigger failing on {table}")
+
+
+@pytest.fixture
+async def network(database):
+    """Between the service and its database."""
+    between = Network(database)
+    await between.heal()
+    yield between
+    await between.refuse()
+
+
+@pytest.fixture
+async def far_api(network, start, company):
+    """A service that reaches its database over the network."""
+    return await start(company, DATABASE_URL=network.url)
+
+
+def told_to_come_back(response):
+    return response.status == 503 and int(response.headers["Retry-After"]) >= 1
 
 
 async def test_without_a_free_connection_a_request_is_told_to_come_back_and_the_worker_lives_on(start, company, owner):
@@ -12,10 +59,55 @@ async def test_without_a_free_connection_a_request_is_told_to_come_back_and_the_
     async with owner.transaction():
         await owner.execute("lock table invoices in access exclusive mode")
         answers = await asyncio.gather(*[api.get(f"/api/invoices/{id}") for _ in range(6)])
-        assert {response.status for response in answers} == {503}
-        assert all(int(response.headers["Retry-After"]) >= 1 for response in answers)
+        assert all(map(told_to_come_back, answers))
     assert (await submitted(api, id))[0] == 200
     await reaches(api, id, "Valid")
+
+
+async def test_requests_that_use_up_their_connections_keep_neither_the_worker_nor_readiness_waiting(
+    start, company, owner, sandbox
+):
+    api, stop = await start(company, POOL_SIZE="2"), asyncio.Event()
+    await sandbox.settings(processing_seconds=3600)
+    id = await created(api)
+    assert (await submitted(api, id))[0] == 200
+
+    async def hold():
+        while not stop.is_set():
+            assert (await answered(api, "get", "/api/einvoice-requests"))[0] == 503
+
+    async with owner.transaction():
+        await owner.execute("lock table einvoice_requests in access exclusive mode")
+        holding = [asyncio.create_task(hold()) for _ in range(8)]
+        await until(lambda: _waiting_for_locks(owner), lambda waiting: waiting == 2)
+        assert (await answered(api, "get", "/readyz"))[0] == 200
+        await sandbox.settings(processing_seconds=0)
+        await until(lambda: owner.fetchval("select status from invoices where id = $1", id), lambda status: status == "Valid")
+        assert await _waiting_for_locks(owner)
+        stop.set()
+    await asyncio.gather(*holding, return_exceptions=True)
+
+
+async def _waiting_for_locks(owner):
+    return await owner.fetchval(
+        "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
+    )
+
+
+async def test_only_so_many_wait_for_a_connection(database):
+    async with connected_pool(database, 1) as pool:
+        shared = Database(pool)
+
+        async def use():
+            async with shared.across():
+                return True
+
+        async with shared.across():
+            waiting = {asyncio.create_task(use()) for _ in range(MOST_WAITING + 1)}
+            done, others = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            (refused,) = done
+            assert isinstance(refused.exception(), Unavailable)
+        assert all(await asyncio.gather(*others))
 
 
 async def test_after_every_connection_was_cut_all_goes_on(api, owner, sandbox):
@@ -25,3 +117,141 @@ async def test_after_every_connection_was_cut_all_goes_on(api, owner, sandbox):
     assert (await until(lambda: submitted(api, id), lambda answer: answer[0] != 503))[0] == 200
     await until(lambda: record(api, id), lambda found: found["status"] == "Valid")
     assert len(await sandbox.ledger()) == 1
+
+
+async def test_while_connections_are_refused_all_is_a_503_and_it_heals(far_api, network):
+    id = await created(far_api)
+    await network.refuse()
+    answers = await asyncio.gather(
+        *[far_api.get(f"/api/invoices/{id}") for _ in range(20)], far_api.post("/api/invoices", json=invoice())
+    )
+    assert all(map(told_to_come_back, answers))
+    await network.heal()
+    assert (await record(far_api, id))["status"] == "Draft"
+    assert (await submitted(far_api, id))[0] == 200
+    await reaches(far_api, id, "Valid")
+
+
+async def test_a_network_that_says_nothing_is_a_503_within_seconds_and_it_heals(far_api, network):
+    id = await created(far_api)
+    network.swallow()
+    async with patience(10):
+        answers = await asyncio.gather(
+            *[far_api.get(f"/api/invoices/{id}") for _ in range(20)], far_api.post("/api/invoices", json=invoice())
+        )
+    assert all(map(told_to_come_back, answers))
+    assert (await answered(far_api, "get", "/readyz"))[0] == 503
+    await network.heal()
+    async with patience(15):
+        answers = await asyncio.gather(*[far_api.get(f"/api/invoices/{id}") for _ in range(20)])
+    assert {response.status for response in answers} == {200}
+    await until(lambda: answered(far_api, "get", "/readyz"), lambda answer: answer[0] == 200, seconds=20)
+
+
+async def test_connections_that_died_unseen_fail_no_request(far_api, network):
+    id = await created(far_api)
+    await asyncio.gather(*[record(far_api, id) for _ in range(20)])
+    network.forget()
+    answers = await asyncio.gather(*[far_api.get(f"/api/invoices/{id}") for _ in range(20)])
+    assert {response.status for response in answers} == {200}
+    await network.refuse()
+
+
+async def test_a_statement_that_runs_away_is_cut_and_leaves_nothing(api, owner):
+    await owner.execute(
+        """
+        create function dawdle() returns trigger language plpgsql as $$ begin perform pg_sleep(60); return new; end $$;
+        create trigger dawdling before insert on invoices for each row execute function dawdle();
+        """
+    )
+    async with patience(10):
+        assert told_to_come_back(await api.post("/api/invoices", json=invoice(code=77)))
+    await owner.execute("drop trigger dawdling on invoices")
+    assert await created(api, code=77)
+
+
+@pytest.mark.parametrize("state", ["40P01", "40001"])
+async def test_what_is_broken_off_for_the_sake_of_another_is_tried_again(api, owner, state):
+    await fails(owner, "invoices", state, times=2)
+    id = await created(api)
+    assert await owner.fetchval("select array_agg(id) from invoices") == [id]
+
+
+async def test_what_is_broken_off_three_times_is_a_503(api, owner):
+    await fails(owner, "invoices", "40P01", times=3)
+    assert told_to_come_back(await api.post("/api/invoices", json=invoice(code=8)))
+    assert await created(api, code=8)
+
+
+async def test_what_was_committed_before_is_not_done_twice(api, owner, sandbox):
+    """The invoice is stored, then its submission is broken off: the creation is not tried again as a whole."""
+    await fails(owner, "portal_evidence", "40P01")
+    async with api.post("/api/invoices", json=invoice(submitImmediately=True)) as response:
+        assert response.status in (201, 503)
+    assert await owner.fetchval("select count(*) from invoices") == 1
+    assert len(await sandbox.ledger()) == 1
+
+
+@pytest.mark.parametrize("state", ["53100", "53200", "58030"])
+async def test_a_full_disk_keeps_writes_and_sends_back_and_lets_reads_go_on(api, owner, sandbox, state):
+    id = await created(api)
+    for table in ("invoices", "submissions"):
+        await fails(owner, table, state)
+    assert told_to_come_back(await api.post("/api/invoices", json=invoice()))
+    assert told_to_come_back(await api.post(f"/api/invoices/{id}/submit-to-portal", json={}))
+    assert (await record(api, id))["status"] == "Draft"
+    assert not await sandbox.ledger() and not await documents(api, id)
+    for table in ("invoices", "submissions"):
+        await works_again(owner, table)
+    assert (await submitted(api, id))[0] == 200
+    await reaches(api, id, "Valid")
+
+
+async def test_a_key_whose_request_failed_is_free_as_soon_as_that_can_be_written(api, owner):
+    for table in ("invoices", "idempotency_keys"):
+        await fails(owner, table, "53100")
+    body, headers = invoice(), {"Idempotency-Key": "order-7"}
+    await works_again(owner, "idempotency_keys")
+    await owner.execute("create trigger failing before delete on idempotency_keys for each row execute function fail()")
+    assert (await answered(api, "post", "/api/invoices", json=body, headers=headers))[0] == 503
+    for table in ("invoices", "idempotency_keys"):
+        await works_again(owner, table)
+    repeat = lambda: answered(api, "post", "/api/invoices", json=body, headers=headers)  # noqa: E731
+    assert (await until(repeat, lambda answer: answer[0] != 409))[0] == 201
+
+
+async def test_an_answer_is_told_also_when_it_cannot_be_kept(api, owner):
+    await fails(owner, "idempotency_keys", "53100")
+    await works_again(owner, "idempotency_keys")
+    await owner.execute("create trigger failing before update on idempotency_keys for each row execute function fail()")
+    id = await created(api)
+    headers = {"Idempotency-Key": "send-1"}
+    status, body = await answered(api, "post", f"/api/invoices/{id}/submit-to-portal", json={}, headers=headers)
+    assert status == 200
+    await works_again(owner, "idempotency_keys")
+    repeat = lambda: answered(api, "post", f"/api/invoices/{id}/submit-to-portal", json={}, headers=headers)  # noqa: E731
+    assert await until(repeat, lambda answer: answer[0] != 409) == (status, body)
+
+
+async def test_a_migration_that_waits_for_its_table_lets_requests_pass(api, owner, database, tmp_path):
+    id = await created(api)
+    (tmp_path / "9999_more.sql").write_text("alter table invoices add column more int;")
+    async with owner.transaction():
+        await owner.fetchval("select count(*) from invoices")
+        migrating = asyncio.create_task(migrate(database, tmp_path))
+        await until(lambda: _waits_for_table(owner))
+        statuses = [(await api.get(f"/api/invoices/{id}")).status for _ in range(20)]
+        assert set(statuses) == {200} and not migrating.done()
+    assert await migrating == ["9999_more.sql"]
+    assert (await record(api, id))["status"] == "Draft"
+
+
+async def _waits_for_table(owner):
+    return await owner.fetchval("select exists (select from pg_locks where relation = 'invoices'::regclass and not granted)")
+
+
+def test_the_limiter_remembers_so_many_keys_and_no_more():
+    limiter = Limiter(60)
+    for number in range(MOST_BUCKETS + 10):
+        limiter.count(f"key-{number}")
+    assert len(limiter._buckets) == MOST_BUCKETS

@@ -19,6 +19,7 @@ async def submit(subject, request):
     """Send a document to the portal and answer what came of it; a submitted one is not sent again."""
     await read_body(request, "submit")
     id = path_id(request, subject.title)
+    await request.app[wire.KEEPER].ready()  # or nothing could be sent: better not to begin
     message = await attempt.submit(request.app[wire.DESK], request[wire.COMPANY], subject, id)
     return wire.answer({"success": True, "message": message})
 

@@ -16,6 +16,10 @@ select name from schema_migrations;
 -- name: migration_note :exec
 insert into schema_migrations (name) values (:name);
 
+-- name: migration_patience :value
+-- For this transaction: all who come to a table stand behind a change of it that waits.
+select set_config('lock_timeout', '1s', true);
+
 -- name: wall_gaps :many
 -- One row for each thing that would let one company, or one account, see or change another's rows, or learn of them.
 with me as (
