@@ -70,7 +70,7 @@ class Ground:
 
     def worker(self):
         """Background work in a process of its own while the context is open; it may listen on any port."""
-        port = _free_port()
+        port = free_port()
         environment = {**self.environment, "PORT": str(port)}
         return _process("serve", environment, self.home, f"http://127.0.0.1:{port}/readyz")
 
@@ -92,13 +92,16 @@ class Ground:
 
 
 @asynccontextmanager
-async def ground(sandbox=False, background=True, **variables):
-    """A Ground, with a sandbox behind the service when asked for; variables by keyword, without which it has no quotas."""
+async def ground(sandbox=False, background=True, server=None, **variables):
+    """A Ground, with a sandbox behind the service when asked for; variables by keyword, without which it has no quotas.
+
+    `server` is the address of a PostgreSQL that the caller runs.
+    """
     async with AsyncExitStack() as stack:
         home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-")))
-        url = await stack.enter_async_context(_database(home))
+        url = await stack.enter_async_context(_database(home, server))
         await migrate(url)
-        port, portal = _free_port(), _free_port()
+        port, portal = free_port(), free_port()
         environment = {**os.environ, **_environment(home, url, port, portal), **variables}
         if sandbox:
             portal_url = f"http://127.0.0.1:{portal}/_sandbox/settings"
@@ -158,10 +161,10 @@ def _environment(home, url, port, portal):
 
 
 @asynccontextmanager
-async def _database(home):
+async def _database(home, server):
     """The address of an empty database, which is dropped afterwards."""
     async with AsyncExitStack() as stack:
-        server = os.environ.get("DATABASE_URL") or await stack.enter_async_context(postgres(home / "postgres"))
+        server = server or os.environ.get("DATABASE_URL") or await stack.enter_async_context(postgres(home / "postgres"))
         name = f"bench_{secrets.token_hex(6)}"
         await _administer(server, f"create database {name}")
         try:
@@ -220,7 +223,7 @@ async def _ended(process):
         await process.wait()
 
 
-def _free_port():
+def free_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]

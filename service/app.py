@@ -27,7 +27,7 @@ from service.handlers import (
     validations,
     webhooks,
 )
-from service.idempotency import idempotent
+from service.idempotency import UNSETTLED, idempotent
 from service.keys import INTEGRATION, KeyRing
 from service.middleware import Limiter, answering, key_guard, name_request, repeated, show_quota
 from service.portal.client import Portal, portal_session
@@ -66,6 +66,7 @@ def create_app(config, *, background=True):
     app[wire.CONFIG] = config
     app[wire.LIMITER] = Limiter(config.requests_per_minute)
     app[wire.WRONG_KEYS] = Limiter(config.wrong_keys_per_minute)
+    app[UNSETTLED] = {}
     app.add_routes(_all_routes())
     app.on_response_prepare.extend([name_request, show_quota])
     app.cleanup_ctx.extend([_database, _code_lists, _keeper, _secrets, _portal])

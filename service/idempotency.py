@@ -8,6 +8,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 
 from aiohttp import web
 
@@ -15,7 +16,7 @@ from service import wire
 from service.db import PASSING, Database
 from service.errors import BadRequest, Conflict, KeyReused, fault
 from service.intake import read_raw
-from service.middleware import render
+from service.middleware import is_gone, render
 from service.statements import sql
 
 HEADER = "Idempotency-Key"
@@ -23,6 +24,7 @@ LONGEST_KEY = 255
 LONGEST_PATH = 255  # no id is so long that a longer one could be of a record
 LEASE = timedelta(seconds=90)  # longer than any request takes
 SETTLE_SECONDS = 60  # for an answer that cannot be kept at once; within the lease, when the key is nobody else's
+SETTLE_AGAIN_SECONDS = 0.5
 SWEEP_ONE_IN = 100  # keyed requests, so that old answers go without a task of their own
 #: Answers that say nothing of the effect: a repetition is the first again.
 NOT_KEPT = {401, 408, 409, 413, 415, 429}
@@ -38,6 +40,7 @@ class Memory:
     column: str
     wall: object
     claim: object
+    unclaim: object
     get: object
     keep: object
     drop: object
@@ -50,6 +53,7 @@ MEMORIES = (
         "company_id",
         Database.company,
         sql.idempotency_claim,
+        sql.idempotency_unclaim,
         sql.idempotency_get,
         sql.idempotency_keep,
         sql.idempotency_drop,
@@ -60,6 +64,7 @@ MEMORIES = (
         "account_id",
         Database.account,
         sql.integration_idempotency_claim,
+        sql.integration_idempotency_unclaim,
         sql.integration_idempotency_get,
         sql.integration_idempotency_keep,
         sql.integration_idempotency_drop,
@@ -67,6 +72,8 @@ MEMORIES = (
     ),
 )
 
+#: (owner, route, key) -> what writes that which could not be written yet
+UNSETTLED = web.AppKey("unsettled", dict)
 MEMORY = web.RequestKey("memory", Memory)
 KEPT_UNDER = web.RequestKey("kept_under", dict)
 SECRET_OUT = web.RequestKey("secret_out", bool)  # what was kept is the final answer but for what is shown once
@@ -79,14 +86,15 @@ async def idempotent(request, handler):
     if text is None or request.method != "POST" or memory is None:
         return await handler(request)
     under = _under(request, memory, text)
+    await _settle_first(request, under)
     if (replayed := await _claim(request, memory, under)) is not None:
         return replayed
     request[MEMORY], request[KEPT_UNDER] = memory, under
     try:
         response = await handler(request)
-    except ConnectionResetError:
-        raise
     except Exception as error:
+        if is_gone(request, error):
+            raise
         response = render(error, request)
     await _settle(request, response)
     return response
@@ -127,12 +135,19 @@ def _under(request, memory, text):
 async def _claim(request, memory, under):
     """None when this request is the first, else the response of the first."""
     body_sha256 = hashlib.sha256(await read_raw(request)).digest()
-    async with _behind_wall(request, memory) as conn:
-        if random.randrange(SWEEP_ONE_IN) == 0:
-            await memory.sweep(conn, **{memory.column: request[memory.owner]})
-        if await memory.claim(conn, **under, body_sha256=body_sha256, lease=LEASE):
-            return None
-        first = await memory.get(conn, **under)
+    claim = None
+    try:
+        async with _behind_wall(request, memory) as conn:
+            if random.randrange(SWEEP_ONE_IN) == 0:
+                await memory.sweep(conn, **{memory.column: request[memory.owner]})
+            claim = await memory.claim(conn, **under, body_sha256=body_sha256, lease=LEASE)
+            first = None if claim else await memory.get(conn, **under)
+    except PASSING:
+        if claim:  # which may have been committed all the same
+            _settle_later(request, under, partial(_unclaim, request, memory, under, claim))
+        raise
+    if claim:
+        return None
     if first is None:
         raise Conflict("The request was under way when this one came, please try again.")
     if first["body_sha256"] != body_sha256:
@@ -151,16 +166,38 @@ async def _settle(request, response):
         await _write(request, response)
     except PASSING as fault:  # what came of the request is told all the same
         log.warning("idempotency: an answer is not kept yet: %s", fault)
-        request.app[wire.DESK].spawn(_settle_later(request, response))
+        _settle_later(request, request[KEPT_UNDER], partial(_write, request, response))
 
 
-async def _settle_later(request, response):
-    """Until PostgreSQL is back: a key that is not let go keeps its repetition waiting for the whole lease."""
+def _settle_later(request, under, write):
+    """Sees that a key is settled once PostgreSQL is back: else its repetition would wait for the whole lease."""
+    request.app[UNSETTLED][_name(under)] = write
+    request.app[wire.DESK].spawn(_settling(request, under))
+
+
+async def _settling(request, under):
     until = time.monotonic() + SETTLE_SECONDS
     while time.monotonic() < until:
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(SETTLE_AGAIN_SECONDS)
         with suppress(*PASSING):
-            return await _write(request, response)
+            return await _settle_first(request, under)
+    request.app[UNSETTLED].pop(_name(under), None)
+
+
+async def _settle_first(request, under):
+    """Writes what could not be written of an earlier request with this key."""
+    if (write := request.app[UNSETTLED].get(_name(under))) is not None:
+        await write()
+        request.app[UNSETTLED].pop(_name(under), None)
+
+
+def _name(under):
+    return tuple(under.values())
+
+
+async def _unclaim(request, memory, under, claim):
+    async with _behind_wall(request, memory) as conn:
+        await memory.unclaim(conn, **under, claim=claim)
 
 
 async def _write(request, response):

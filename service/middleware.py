@@ -50,9 +50,9 @@ async def answering(request, handler):
     request[wire.REQUEST_ID] = _request_id(request)
     try:
         response = await handler(request)
-    except ConnectionResetError:
-        raise  # the client is gone; there is nobody to answer
     except Exception as error:
+        if is_gone(request, error):
+            raise  # there is nobody to answer
         response = render(error, request)
     _log(request, response.status, began)
     return response
@@ -152,6 +152,11 @@ class Limiter:
         if tokens < 1:
             return math.ceil((1 - tokens) * 60 / self._per_minute)
         return 0
+
+
+def is_gone(request, error):
+    """Whether an error says that the client is gone; PostgreSQL, too, can reset a connection."""
+    return isinstance(error, ConnectionResetError) and (request.transport is None or request.transport.is_closing())
 
 
 def render(error, request):

@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import struct
 from contextlib import suppress
 from urllib.parse import urlsplit, urlunsplit
 
@@ -22,7 +23,7 @@ class Network:
         self._accepting = None
         self._paths = set()  # writers of both ends
         self._silent = set()
-        self._swallows = False
+        self._swallows = self._resets = False
 
     async def refuse(self):
         """Cuts every connection, and takes no new one."""
@@ -34,9 +35,15 @@ class Network:
 
     async def heal(self):
         """Carries new connections again, and what they say; those that were silenced stay silent."""
-        self._swallows = False
+        self._swallows = self._resets = False
         if not self._accepting:
             self._accepting = await asyncio.start_server(self._accept, "127.0.0.1", self.port)
+
+    async def reset(self):
+        """Cuts every connection, and each new one as soon as it is made, as a server does whose process dies."""
+        await self.refuse()
+        await self.heal()
+        self._resets = True
 
     def forget(self):
         """The connections that there are carry nothing any more; new ones do."""
@@ -48,6 +55,9 @@ class Network:
         self.forget()
 
     async def _accept(self, reader, writer):
+        if self._resets:
+            writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            return writer.transport.abort()
         self._paths.add(writer)
         if self._swallows:
             self._silent.add(writer)

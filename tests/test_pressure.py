@@ -119,9 +119,10 @@ async def test_after_every_connection_was_cut_all_goes_on(api, owner, sandbox):
     assert len(await sandbox.ledger()) == 1
 
 
-async def test_while_connections_are_refused_all_is_a_503_and_it_heals(far_api, network):
+@pytest.mark.parametrize("way", ["refuse", "reset"])
+async def test_while_connections_are_refused_or_reset_all_is_a_503_and_it_heals(far_api, network, way):
     id = await created(far_api)
-    await network.refuse()
+    await getattr(network, way)()
     answers = await asyncio.gather(
         *[far_api.get(f"/api/invoices/{id}") for _ in range(20)], far_api.post("/api/invoices", json=invoice())
     )
