@@ -17,6 +17,7 @@ from service.errors import fault
 
 SCHEMAS = Path(__file__).resolve().parent.parent / "schemas"
 MAX_FAULTS = 50
+LONGEST_NAME = 60  # of a member that is likened to those that are known, and of what is quoted
 
 
 def load(folder=SCHEMAS):
@@ -54,14 +55,25 @@ def _items(checker, items, value, schema):
         yield from Draft202012Validator.VALIDATORS["items"](checker, items, value[: schema.get("maxItems")], schema)
 
 
+def _unique(checker, is_unique, value, schema):
+    """Left to the fast validator: Python's compares each entry with each."""
+    if checker.is_type(value, "array") and not _fast_unique().is_valid(value):
+        yield ValidationError("has entries twice")
+
+
 @cache
 def _fast_pattern(pattern):
     return jsonschema_rs.Draft202012Validator({"pattern": pattern})
 
 
+@cache
+def _fast_unique():
+    return jsonschema_rs.Draft202012Validator({"uniqueItems": True})
+
+
 _Careful = extend(
     Draft202012Validator,
-    {"pattern": _pattern, "items": _items},
+    {"pattern": _pattern, "items": _items, "uniqueItems": _unique},
     type_checker=Draft202012Validator.TYPE_CHECKER.redefine("integer", _is_integer),
 )
 
@@ -91,14 +103,17 @@ def faults(name, body):
 
 
 def _worded(error):
-    """The faults of one schema error, in our words: its own messages print Python values."""
+    """The faults of one schema error, in our words: its own messages print Python values.
+
+    One by one: a body may have more unknown members than are told, and each is likened to those that are known.
+    """
     path = "".join(f"/{wire.pointer_part(part)}" for part in error.absolute_path)
     limit = error.validator_value
     if error.validator == "required":
         missing = [name for name in limit if name not in error.instance]
         return [(f"{path}/{name}", "required", f"{name} is required.") for name in missing]
     if error.validator in ("additionalProperties", "unevaluatedProperties"):
-        return [(f"{path}/{wire.pointer_part(name)}", "unknown", _unknown(name, known)) for name, known in _extras(error)]
+        return ((f"{path}/{wire.pointer_part(name)}", "unknown", _unknown(name, known)) for name, known in _extras(error))
     wording = WORDINGS.get(error.validator, "is not as it should be")
     return [(path, error.validator, f"{_subject(error)} {wording(limit) if callable(wording) else wording}.")]
 
@@ -166,7 +181,11 @@ def _extras(error):
     known = sorted(_properties(error.schema))
     for name in error.instance:
         if name not in known and not _matches_pattern(error.schema, name):
-            yield name, next(iter(difflib.get_close_matches(name, known, 1, 0.6)), None)
+            yield name, _nearest(name, known)
+
+
+def _nearest(name, known):
+    return next(iter(difflib.get_close_matches(name, known, 1, 0.6)), None) if len(name) <= LONGEST_NAME else None
 
 
 def _properties(schema):
@@ -185,4 +204,4 @@ def _matches_pattern(schema, name):
 
 def _unknown(name, nearest):
     hint = f" Did you mean {nearest}?" if nearest else ""
-    return f"{name[:60]} is not a member of this body.{hint}"
+    return f"{name[:LONGEST_NAME]} is not a member of this body.{hint}"

@@ -185,8 +185,8 @@ def _constant(name):
 def _members(pairs):
     members = dict(pairs)
     if len(members) != len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
+        seen = set()
+        twice = next(name for name, _ in pairs if name in seen or seen.add(name))
         raise NotJson(f"The body names {json.dumps(twice[:60])} twice in one object.")
     return members
 

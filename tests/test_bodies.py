@@ -327,6 +327,33 @@ async def test_a_document_has_at_most_1000_lines(api):
         assert (await answered(api, "POST", "/api/invoices", json=invoice(lineItems=[line()] * count)))[0] == status
 
 
+#: Bodies as large as is taken, of which a look at each entry beside each other, or at each in turn, would take minutes.
+#: name -> (schema, body, the rule that is broken first)
+LARGE = {
+    "unknown members": ("invoice_create", {f"member{number}": 0 for number in range(150_000)}, "unknown"),
+    "a long unknown member": ("cancel", {"x" * 2_000_000: 0}, "unknown"),
+    "entries of all types": ("webhook_update", {"types": [[n] if n % 2 else {"a": n} for n in range(150_000)]}, "enum"),
+    "ids of all types": (
+        "consolidated_invoice_plan",
+        {"type": "CONSOLIDATED_INVOICE", "invoiceIds": [[n] if n % 2 else {"a": n} for n in range(10_000)]},
+        "type",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_what_is_wrong_with_a_large_body_is_soon_told(name):
+    kind, body, rule = LARGE[name]
+    faults = schema.faults(kind, body)
+    assert rule in {fault["rule"] for fault in faults} and len(faults) <= schema.MAX_FAULTS
+
+
+def test_a_member_twice_is_found_among_many():
+    members = ",".join(f'"{number}":0' for number in range(150_000))
+    with pytest.raises(wire.NotJson, match="twice"):
+        wire.loads(f'{{{members},"149999":0}}'.encode())
+
+
 def test_a_consolidated_invoice_names_at_most_10000_invoices():
     def rules(count):
         body = {"type": "CONSOLIDATED_INVOICE", "invoiceIds": list(range(1, count + 1))}
