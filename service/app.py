@@ -67,6 +67,7 @@ def create_app(config, *, background=True):
     app[wire.LIMITER] = Limiter(config.requests_per_minute)
     app[wire.WRONG_KEYS] = Limiter(config.wrong_keys_per_minute)
     app[UNSETTLED] = {}
+    app[wire.EXPORTS] = []
     app.add_routes(_all_routes())
     app.on_response_prepare.extend([name_request, show_quota])
     app.cleanup_ctx.extend([_database, _code_lists, _keeper, _secrets, _portal])

@@ -33,6 +33,10 @@ class Config:
     time_zone: ZoneInfo  # decides the year of a code and the month of a sale
     consolidation_days: int  # calendar days after a month in which its sales may be consolidated. Portal: 13
     max_body_bytes: int
+    max_connections: int  # of one process
+    head_timeout: timedelta  # for the whole of a request's head
+    body_timeout: timedelta  # for the whole of its body
+    stall_timeout: timedelta  # that a client may take nothing of an answer
     requests_per_minute: int  # per key and process; 0 switches it off
     integration_requests_per_minute: int  # per integration key, all processes together; 0 switches it off
     wrong_keys_per_minute: int  # per address and process, before they are refused with 429; 0 switches it off
@@ -179,6 +183,10 @@ VARIABLES = {
     "time_zone": ("TIME_ZONE", "Asia/Kuala_Lumpur", _zone),
     "consolidation_days": ("CONSOLIDATION_DAYS", "7", _count(0, 366)),
     "max_body_bytes": ("MAX_BODY_BYTES", str(2 * 1024 * 1024), _count(1024, 64 * 1024 * 1024)),
+    "max_connections": ("MAX_CONNECTIONS", "1000", _count(1, 100_000)),
+    "head_timeout": ("REQUEST_HEAD_SECONDS", "10", _seconds),
+    "body_timeout": ("REQUEST_BODY_SECONDS", "20", _seconds),
+    "stall_timeout": ("ANSWER_STALL_SECONDS", "60", _seconds),
     "requests_per_minute": ("REQUESTS_PER_MINUTE", "6000", _count(0, 10**7)),
     "integration_requests_per_minute": ("INTEGRATION_REQUESTS_PER_MINUTE", "120", _count(0, 10**7)),
     "wrong_keys_per_minute": ("WRONG_KEYS_PER_MINUTE", "20", _count(0, 10**7)),

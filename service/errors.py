@@ -1,5 +1,7 @@
 """Every refusal the API can answer, and what the breach of a constraint means. Imports nothing of ours."""
 
+import traceback
+
 
 class ApiError(Exception):
     """A refusal. `message` is for a person; `more` holds further members of the body; `headers` go along."""
@@ -41,6 +43,10 @@ class UnknownTin(NotFound):
         return self.more
 
 
+class RequestTimeout(ApiError):
+    status = 408
+
+
 class Conflict(ApiError):
     status = 409
 
@@ -55,6 +61,10 @@ class TooLarge(ApiError):
 
 class UnsupportedMediaType(ApiError):
     status = 415
+
+
+class ExpectationFailed(ApiError):
+    status = 417
 
 
 class Invalid(ApiError):
@@ -82,9 +92,28 @@ class Unavailable(ApiError):
     status = 503
 
 
+class VersionNotSupported(ApiError):
+    status = 505
+
+
 def fault(path, rule, message):
     """One entry of `errors`: `path` is a JSON Pointer into the body, or a query parameter's name."""
     return {"path": path, "rule": rule, "message": message}
+
+
+def kind(error):
+    """What an error is called in a log. Messages of libraries and details of PostgreSQL quote what was sent."""
+    named = (type(error).__name__, getattr(error, "sqlstate", None), getattr(error, "constraint_name", None))
+    return " ".join(name for name in named if name)
+
+
+def traced(error):
+    """Where an error comes from, for a log: kinds and places, the first cause first."""
+    told = []
+    while error is not None:
+        told.insert(0, "".join([*traceback.format_tb(error.__traceback__), kind(error)]))
+        error = error.__cause__ or error.__context__
+    return "\n".join(told)
 
 
 def retry_after(seconds):

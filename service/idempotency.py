@@ -15,7 +15,7 @@ from aiohttp import web
 from service import wire
 from service.db import PASSING, Database
 from service.errors import BadRequest, Conflict, KeyReused, fault
-from service.intake import read_raw
+from service.intake import header, read_raw
 from service.middleware import is_gone, render
 from service.statements import sql
 
@@ -82,7 +82,7 @@ SECRET_OUT = web.RequestKey("secret_out", bool)  # what was kept is the final an
 @web.middleware
 async def idempotent(request, handler):
     """Answers a repetition from memory. Raises KeyReused for the key with another body, Conflict while the first runs."""
-    text, memory = request.headers.get(HEADER), _memory(request)
+    text, memory = header(request, HEADER), _memory(request)
     if text is None or request.method != "POST" or memory is None:
         return await handler(request)
     under = _under(request, memory, text)

@@ -2,30 +2,28 @@
 
 import asyncio
 import re
+from urllib.parse import parse_qsl
 
 from aiohttp import web
 
 from service import schema, wire
 from service.errors import (
-    ApiError,
     BadRequest,
     Invalid,
     NotFound,
     PreconditionFailed,
+    RequestTimeout,
     TooLarge,
     UnsupportedMediaType,
     fault,
 )
 
-BODY_SECONDS = 20  # for the whole of a body; the server itself has no limit
 MAX_ID = 2**63 - 1
 #: Years that an instant of a document may lie in; PostgreSQL and a smallint can hold them.
 FIRST_YEAR, LAST_YEAR = 1990, 2999
+BLANK = b" \t\r\n"  # what JSON calls white space
 _ID = re.compile(r"[1-9][0-9]{0,18}", re.ASCII)
-
-
-class RequestTimeout(ApiError):
-    status = 408
+_WHOLE = re.compile(r"[0-9]{1,19}", re.ASCII)
 
 
 async def read_body(request, name):
@@ -35,7 +33,7 @@ async def read_body(request, name):
     Raises UnsupportedMediaType, TooLarge, BadRequest for what is no JSON, Invalid for what breaks the schema.
     """
     raw = await read_raw(request)
-    if not raw.strip():
+    if not raw.strip(BLANK):
         raw = b"{}"
     try:
         value = wire.loads(raw)
@@ -48,6 +46,40 @@ async def read_body(request, name):
     if faults := schema.faults(name, value):
         raise Invalid(faults)
     return value, raw.decode()
+
+
+def header(request, name):
+    """The text of a header; of several, all with commas between them, so that none is chosen. None when it is not sent."""
+    sent = request.headers.getall(name, ())
+    return ", ".join(sent) if sent else None
+
+
+def query(request, names):
+    """{name: text} of the parameters that are sent and are among `names`; others are nobody's.
+
+    Raises Invalid for one that is sent twice, or is no UTF-8: aiohttp would choose one, and make up the characters.
+    """
+    sent = parse_qsl(request.rel_url.raw_query_string, keep_blank_values=True, errors="surrogateescape")
+    asked, faults = {}, []
+    for name, text in sent:
+        if name in asked:
+            faults.append(fault(name, "unique", f"{name} must not be sent twice."))
+        elif name in names:
+            asked[name] = text
+            if not wire.is_text(text):
+                faults.append(fault(name, "text", f"{name} must be UTF-8 without the character NUL."))
+    if faults:
+        raise Invalid(faults[: schema.MAX_FAULTS])
+    return asked
+
+
+def whole(asked, name, low, high, default, faults):
+    """The whole number of a query's parameter, `default` where it is not sent or adds to the faults."""
+    text = asked.get(name, str(default))
+    if _WHOLE.fullmatch(text) and low <= int(text) <= high:
+        return int(text)
+    faults.append(fault(name, "range", f"{name} must be a whole number from {low} to {high}."))
+    return default
 
 
 def path_id(request, noun, part="id"):
@@ -93,13 +125,17 @@ def document_instant(body, member):
 
 async def read_raw(request):
     """The bytes of a body. Raises UnsupportedMediaType, TooLarge and RequestTimeout."""
-    if request.headers.get("Content-Encoding", "identity").lower() != "identity":
+    if (header(request, "Content-Encoding") or "identity").lower() != "identity":
         raise UnsupportedMediaType("A compressed body is not taken.")
+    config = request.app[wire.CONFIG]
+    if (request.content_length or 0) > config.max_body_bytes:  # before a byte of it is waited for
+        raise TooLarge("The body is larger than is taken.")
+    seconds = config.body_timeout.total_seconds()
     try:
-        async with asyncio.timeout(BODY_SECONDS):
+        async with asyncio.timeout(seconds):  # for the whole of it; the server itself has no limit
             raw = await request.read()
     except TimeoutError:
-        raise RequestTimeout(f"The body took longer than {BODY_SECONDS} seconds.") from None
+        raise RequestTimeout(f"The body took longer than {seconds:g} seconds.") from None
     except web.HTTPRequestEntityTooLarge:
         raise TooLarge("The body is larger than is taken.") from None
     if raw and request.content_type != "application/json":

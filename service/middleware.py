@@ -22,8 +22,11 @@ from service.errors import (
     Unauthorized,
     Unavailable,
     fault,
+    kind,
     retry_after,
+    traced,
 )
+from service.intake import header
 from service.keys import REQUIRED, shows_key
 
 #: Paths that answer without a key. Every other route of the service asks for one.
@@ -79,7 +82,7 @@ async def key_guard(request, handler):
         return await handler(request)
     if request.match_info.http_exception is not None or _route(request) in OPEN:
         return await handler(request)
-    text = request.headers.get("X-API-Key", "").strip()
+    text = (header(request, "X-API-Key") or "").strip()
     if not text:
         raise Unauthorized(REQUIRED)
     company, key_id = await _owner(request, request.app[wire.KEY_RING], text)
@@ -100,7 +103,7 @@ async def _find_account(request):
     """Finds the account of an integration key, also where there is no route, and counts the request."""
     quota = request.app[wire.QUOTA]
     request[wire.QUOTA_HEADERS] = quota.headers_of_nobody()
-    text = request.headers.get("X-Portal-Key", "").strip()
+    text = (header(request, "X-Portal-Key") or "").strip()
     account, key_id = await _owner(request, request.app[wire.INTEGRATION_KEY_RING], text)
     request[wire.ACCOUNT] = account
     request[wire.KEY_ID] = key_id
@@ -165,10 +168,10 @@ def render(error, request):
         return _rendered_http(error, request)
     refusal = _refusal(error)
     if refusal is None:
-        log.exception("request_id=%s failed", request[wire.REQUEST_ID], exc_info=error)
+        log.error("request_id=%s failed\n%s", request[wire.REQUEST_ID], traced(error))
         return _shaped(request, 500, {"message": INTERNAL})
     if refusal is not error:
-        log.warning("request_id=%s %s: %s", request[wire.REQUEST_ID], type(error).__name__, _safe(error))
+        log.warning("request_id=%s %s", request[wire.REQUEST_ID], kind(error))
     misfit = isinstance(refusal, Invalid) and _on_integrations(request)
     return _shaped(request, 400 if misfit else refusal.status, refusal.body, refusal.headers)
 
@@ -207,11 +210,6 @@ def _passes(error):
     if isinstance(error, asyncpg.PostgresError):
         return (error.sqlstate or "").startswith(PASSING_STATES)
     return isinstance(error, PASSING)
-
-
-def _safe(error):
-    """An error for the log, without its detail: PostgreSQL's details quote values."""
-    return wire.dumps(str(error).splitlines()[0][:200]) if str(error) else ""
 
 
 def _rendered_http(error, request):

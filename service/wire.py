@@ -19,6 +19,7 @@ LIMITER = web.AppKey("limiter", object)
 WRONG_KEYS = web.AppKey("wrong_keys", object)
 QUOTA = web.AppKey("quota", object)
 DESK = web.AppKey("desk", object)
+EXPORTS = web.AppKey("exports", list)  # the company of each that is under way
 TINS = web.AppKey("tins", object)
 
 MAX_DEPTH = 32
@@ -125,14 +126,19 @@ def has_bad_text(raw):
     return b"\\u" in raw
 
 
+def is_text(text):
+    """Whether PostgreSQL can store it: it has neither the character NUL nor half of a surrogate pair."""
+    return not any(char == "\0" or "\ud800" <= char <= "\udfff" for char in text)
+
+
 def bad_text(value, path=""):
     """JSON Pointers of the texts, member names among them, that PostgreSQL cannot store."""
     if isinstance(value, str):
-        if any(char == "\0" or "\ud800" <= char <= "\udfff" for char in value):
+        if not is_text(value):
             yield path
     elif isinstance(value, dict):
         for name, member in value.items():
-            if any(True for _ in bad_text(name)):
+            if not is_text(name):
                 yield path or "/"
             else:
                 yield from bad_text(member, f"{path}/{pointer_part(name)}")
@@ -148,9 +154,9 @@ def pointer_part(name):
 
 def _too_deep(value):
     """Whether a value is nested deeper than we take, walked level by level."""
-    level = [value]
-    for _ in range(MAX_DEPTH + 1):
-        level = [child for parent in level if isinstance(parent, (dict, list)) for child in _children(parent)]
+    level = [value] if isinstance(value, (dict, list)) else []
+    for _ in range(MAX_DEPTH):
+        level = [child for parent in level for child in _children(parent) if isinstance(child, (dict, list))]
         if not level:
             return False
     return True

@@ -1,12 +1,16 @@
-"""What is no HTTP: answered in our shape, and quoted neither in the answer nor in the log."""
+"""What is no HTTP, too slow or too much: answered in our shape, and quoted neither in the answer nor in the log."""
 
 import asyncio
+import contextlib
 import gzip
 import json
+import socket
 
 import aiohttp
 import pytest
 from aiohttp import web
+from conftest import patience
+from kit import INTEGRATIONS, created, invoice, line
 
 from service.app import create_app
 from service.config import read_config
@@ -22,23 +26,48 @@ BROKEN = {
 }
 
 
+@contextlib.asynccontextmanager
+async def listening(environment, **variables):
+    """The port of a service that stands on a real listener."""
+    runner = Runner(create_app(read_config({**environment, **variables})), shutdown_timeout=1)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        yield runner.addresses[0][1]
+    finally:
+        await runner.cleanup()
+
+
 @pytest.fixture
 async def port(environment):
-    runner = Runner(create_app(read_config(environment)))
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    yield runner.addresses[0][1]
-    await runner.cleanup()
+    async with listening(environment) as port:
+        yield port
+
+
+async def told(port, sent):
+    """(head, body) of the answer; two empty ones when the connection is closed without any."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(sent)
+    try:
+        async with patience():
+            head = await reader.readuntil(b"\r\n\r\n")
+            length = head.lower().partition(b"content-length: ")[2].split()[0]
+            return head, await reader.readexactly(int(length))
+    except asyncio.IncompleteReadError as cut:
+        return cut.partial, b""
+    finally:
+        writer.close()
+
+
+def status_of(head):
+    return int(head.split()[1])
 
 
 @pytest.mark.parametrize("sent", BROKEN.values(), ids=BROKEN.keys())
 async def test_what_is_no_http_is_refused_and_quoted_nowhere(port, company, caplog, sent):
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    writer.write(sent.replace(b"%s", company.key.encode()))
-    head, _, body = (await asyncio.wait_for(reader.read(), 5)).partition(b"\r\n\r\n")
-    writer.close()
-    assert b" 400 " in head.splitlines()[0] and b"application/json" in head
+    head, body = await told(port, sent.replace(b"%s", company.key.encode()))
+    assert status_of(head) == 400 and b"application/json" in head
     assert set(json.loads(body)) == {"message"}
     assert company.key not in caplog.text and company.key.encode() not in head + body
 
@@ -50,3 +79,116 @@ async def test_a_compressed_body_is_refused_without_being_inflated(port, company
         for body in (bomb, b"no gzip at all"):
             async with client.post("/api/invoices", data=body, headers=headers) as response:
                 assert response.status == 415 and "message" in await response.json()
+
+
+#: Heads that aiohttp lets through: (status, request line, more of the head).
+STRANGE = {
+    "HTTP 2.0": (505, "GET /api/invoices HTTP/2.0", ""),
+    "HTTP 0.9": (505, "GET /api/invoices HTTP/0.9", ""),
+    "another expectation": (417, "POST /api/invoices HTTP/1.1", "Expect: the-unexpected\r\nContent-Length: 0\r\n"),
+    "two expectations": (417, "GET /nothing HTTP/1.1", "Expect: 100-continue\r\nExpect: 200-ok\r\n"),
+    "a compressed transfer": (400, "POST /api/invoices HTTP/1.1", "Transfer-Encoding: gzip, chunked\r\n"),
+    "chunks in HTTP 1.0": (400, "POST /api/invoices HTTP/1.0", "Transfer-Encoding: chunked\r\n"),
+}
+
+
+@pytest.mark.parametrize("name", STRANGE)
+async def test_what_http_allows_and_we_do_not_is_refused_in_the_shape_of_the_surface(port, company, name):
+    status, line, more = STRANGE[name]
+    for place, members in (("/api/invoices", {"message"}), (f"{INTEGRATIONS}users", {"error", "message", "details"})):
+        sent = f"{line}\r\nHost: x\r\nX-API-Key: {company.key}\r\n{more}\r\n".replace("/api/invoices", place)
+        head, body = await told(port, sent.replace("/nothing", place).encode())
+        assert status_of(head) == status and set(json.loads(body)) == members
+        assert b"x-request-id:" in head.lower()
+
+
+def post(key, more):
+    return f"POST /api/invoices HTTP/1.1\r\nHost: x\r\nX-API-Key: {key}\r\nContent-Type: application/json\r\n{more}\r\n".encode()
+
+
+async def test_of_a_header_that_is_sent_twice_none_is_chosen(port, company):
+    assert status_of((await told(port, post(company.key, "X-API-Key: x\r\nContent-Length: 0\r\n")))[0]) == 401
+    twice = "Content-Encoding: identity\r\nContent-Encoding: gzip\r\nContent-Length: 0\r\n"
+    assert status_of((await told(port, post(company.key, twice)))[0]) == 415
+
+
+async def test_a_body_that_says_it_is_too_large_is_refused_before_it_comes(port, company):
+    head, body = await told(port, post(company.key, "Content-Length: 99999999999\r\n"))
+    assert status_of(head) == 413 and set(json.loads(body)) == {"message"}
+
+
+async def test_a_slow_body_is_a_408_and_a_slow_head_is_closed(environment, company):
+    times = {"REQUEST_HEAD_SECONDS": "0.2", "REQUEST_BODY_SECONDS": "0.2"}
+    async with listening(environment, **times) as port:
+        head, body = await told(port, post(company.key, "Content-Length: 10\r\n") + b"{")
+        assert status_of(head) == 408 and set(json.loads(body)) == {"message"}
+        whole = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
+        assert await told(port, b"") == await told(port, whole[:-2]) == (b"", b"")
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(whole)
+        async with patience():
+            assert status_of(await reader.readuntil(b"\r\n\r\n")) == 200
+            writer.write(whole[:20])
+            assert b"HTTP" not in await reader.read()
+        writer.close()
+
+
+async def test_a_client_that_takes_nothing_of_its_answer_is_cut_off(environment, company, caplog):
+    async with listening(environment, ANSWER_STALL_SECONDS="0.2") as port:
+        keyed = aiohttp.ClientSession(f"http://127.0.0.1:{port}", headers={"X-API-Key": company.key})
+        async with keyed as api:
+            for _ in range(4):
+                await created(api, lineItems=[line(description="x" * 300, more="x" * 800)] * 1000)
+        slow = socket.socket()
+        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        slow.connect(("127.0.0.1", port))
+        slow.setblocking(False)
+        loop = asyncio.get_running_loop()
+        asked = f"GET /api/invoices/export-all HTTP/1.1\r\nHost: x\r\nX-API-Key: {company.key}\r\n\r\n"
+        await loop.sock_sendall(slow, asked.encode())
+        async with patience():
+            while "takes nothing" not in caplog.text:
+                await asyncio.sleep(0.01)
+            taken = await _rest(loop, slow)
+        slow.close()
+    assert taken.startswith(b"HTTP/1.1 200") and not taken.endswith(b"0\r\n\r\n")
+
+
+async def _rest(loop, slow):
+    """What a client gets until the connection is closed or broken."""
+    taken = b""
+    with contextlib.suppress(ConnectionResetError):
+        while more := await loop.sock_recv(slow, 65536):
+            taken += more
+    return taken
+
+
+async def test_of_too_many_connections_one_between_requests_has_to_go_else_the_new_one(environment, company):
+    async with listening(environment, MAX_CONNECTIONS="2") as port:
+        idle, _ = await asyncio.open_connection("127.0.0.1", port)
+        busy = [await _in_a_body(port, company.key)]
+        async with patience():
+            busy.append(await _in_a_body(port, company.key))  # for which the idle one has to go
+            assert await idle.read() == b""
+            head, body = await told(port, b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert status_of(head) == 503 and set(json.loads(body)) == {"message"} and b"Retry-After" in head
+            for reader, writer in busy:
+                writer.write(b"{}")
+                assert status_of(await reader.readuntil(b"\r\n\r\n")) == 422
+                writer.close()
+
+
+async def _in_a_body(port, key):
+    """(reader, writer) of a connection whose request waits for its body."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(post(key, "Expect: 100-continue\r\nContent-Length: 2\r\n"))
+    assert b" 100 " in await reader.readuntil(b"\r\n\r\n")
+    return reader, writer
+
+
+async def test_what_breaks_inside_is_logged_without_what_was_sent(api, owner, caplog):
+    await owner.execute("alter table invoices add constraint surprise check (currency_code <> 'SGD')")
+    async with api.post("/api/invoices", json=invoice(currencyCode="SGD", exchangeRate=3.4)) as response:
+        assert response.status == 500 and await response.json() == {"message": "Internal server error"}
+    assert "CheckViolationError 23514 surprise" in caplog.text
+    assert "SGD" not in caplog.text and "Coffee" not in caplog.text

@@ -4,6 +4,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from conftest import make_company
 from kit import answered, buyer, created, invoice, reaches, record, submitted
+from yarl import URL
 
 META = [
     "total",
@@ -134,6 +135,19 @@ async def test_every_parameter_that_is_wrong_is_named_at_once(api):
     assert status == 422 and set(body) == {"message", "errors"}
     assert sorted(error["path"] for error in body["errors"]) == sorted(wrong)
     assert all(error["message"].startswith(error["path"]) for error in body["errors"])
+
+
+async def test_a_parameter_is_sent_once_and_in_utf_8(api):
+    for query, path, rule in (
+        ("page=1&page=2", "page", "unique"),
+        ("sort=id&sort=id", "sort", "unique"),
+        ("query=%FF", "query", "text"),
+        ("query=%ED%A0%80", "query", "text"),
+        ("query=a%00b", "query", "text"),
+    ):
+        status, body = await answered(api, "GET", URL(f"/api/invoices?{query}", encoded=True))
+        assert status == 422 and [(each["path"], each["rule"]) for each in body["errors"]] == [(path, rule)], query
+    assert (await answered(api, "GET", URL("/api/invoices?other=%FF&other=1&query=%EF%BF%BD", encoded=True)))[0] == 200
 
 
 async def test_hostile_texts_in_a_filter_find_nothing_and_break_nothing(api):

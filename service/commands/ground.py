@@ -15,15 +15,25 @@ from service.config import SECRET_KEY_BYTES
 from service.db import Database, connected_pool, migrate
 from service.embedded import postgres
 
+FILES = 65_536
 LOG_FORMAT = "%(asctime)s level=%(levelname)s logger=%(name)s %(message)s"
 
 
 def run(work):
     """Runs a coroutine on the fast event loop and gives its result."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the memory holds keys and secrets, and buyers
+    _allow_connections()
     gc.freeze()  # what is loaded by now stays: no collection has to look through it again
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(work)
+
+
+def _allow_connections():
+    """A connection is an open file, of which many systems allow a process a thousand unless it asks for more."""
+    allowed, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = FILES if most == resource.RLIM_INFINITY else min(FILES, most)
+    if allowed != resource.RLIM_INFINITY and allowed < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
 
 
 def start_logging(config):

@@ -105,7 +105,7 @@ def stop_event():
 async def listening(config, background=True, reuse_port=None):
     """The API on its port. Leaving stops listening, lets requests finish, then closes everything behind them."""
     app = create_app(config, background=background)
-    runner = Runner(app, shutdown_timeout=SHUTDOWN_SECONDS, keepalive_timeout=75)
+    runner = Runner(app, shutdown_timeout=SHUTDOWN_SECONDS)
     try:
         await runner.setup()
         await web.TCPSite(runner, config.host, config.port, reuse_port=reuse_port).start()

@@ -2,9 +2,9 @@
 
 from aiohttp import web
 
-from service import schema, wire
+from service import intake, schema, wire
 from service.errors import Invalid, fault
-from service.intake import MAX_ID
+from service.intake import MAX_ID, whole
 from service.statements import sql
 
 routes = web.RouteTableDef()
@@ -17,7 +17,7 @@ TYPES = tuple(schema.ALL["common"]["$defs"]["event_type"]["enum"])
 @routes.get("/api/events")
 async def list_events(request):
     """The events after one, in the order in which a reader misses none. Raises Invalid for an unknown one."""
-    after, most, types = _asked(request.query)
+    after, most, types = _asked(intake.query(request, ("after", "limit", "types")))
     company = request[wire.COMPANY]
     async with request.app[wire.DATABASE].reading(company) as conn:
         row = await sql.event_page(conn, company_id=company, after=after, most=most, types=types)
@@ -30,19 +30,11 @@ async def list_events(request):
 def _asked(query):
     """(after, limit, types or None) of a query. Raises Invalid naming every parameter that is wrong."""
     faults = []
-    after = _whole(query, "after", 0, MAX_ID, 0, faults)
-    most = _whole(query, "limit", 1, MOST, DEFAULT, faults)
+    after = whole(query, "after", 0, MAX_ID, 0, faults)
+    most = whole(query, "limit", 1, MOST, DEFAULT, faults)
     types = query["types"].split(",") if query.get("types") else None
     if not set(types or ()) <= set(TYPES):
         faults.append(fault("types", "enum", f"types must be some of {', '.join(TYPES)}, with commas between them."))
     if faults:
         raise Invalid(faults)
     return after, most, types
-
-
-def _whole(query, name, low, high, default, faults):
-    text = query.get(name, str(default))
-    if text.isascii() and text.isdigit() and len(text) <= 19 and low <= int(text) <= high:
-        return int(text)
-    faults.append(fault(name, "range", f"{name} must be a whole number from {low} to {high}."))
-    return default
