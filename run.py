@@ -10,7 +10,7 @@ from pathlib import Path
 
 import asyncpg
 
-from service.commands import certificates, companies, integrations, secrets
+from service.commands import certificates, companies, integrations, reconcile, secrets
 from service.commands.codes import import_codes
 from service.commands.ground import run, with_postgres
 from service.commands.serve import ServeError, serve, serve_child, work
@@ -141,6 +141,24 @@ def _import_codes(options):
     print(companies.printed(run(import_codes(read_config(), options.files))))
 
 
+def _reconcile(options):
+    result = run(reconcile.reconcile(read_config(), options.company, options.days))
+    print(companies.printed(result))
+    sys.exit(1 if result["open"] or result["failed"] else 0)
+
+
+def _hold_sending(options):
+    print(companies.printed(run(reconcile.hold_sending(read_config(), options.reason))))
+
+
+def _resolve_finding(options):
+    print(companies.printed(run(reconcile.resolve_finding(read_config(), options.ids, options.note))))
+
+
+def _attention(options):
+    print(companies.printed(run(reconcile.attention(read_config()))))
+
+
 def _parser():
     parser = argparse.ArgumentParser(prog="run.py", description="The e-invoicing service.")
     parser.set_defaults(command=_serve, workers=None, no_background=False, child=False)
@@ -194,6 +212,15 @@ def _parser():
     command("sql", "print a named statement, for psql", _sql).add_argument("statement")
     made = command("import-codes", "load code lists as the authority publishes them", _import_codes)
     made.add_argument("files", nargs="+", metavar="FILE")
+    made = command("reconcile", "compare with the portal; prints what it found, and exits with 1 if there is anything", _reconcile)
+    made.add_argument("--company", type=int, help="one company; else all")
+    made.add_argument("--days", type=int, default=1, help="how far back, at most 31")
+    made = command("hold-sending", "send nothing until each company was compared with the portal", _hold_sending)
+    made.add_argument("--reason", default="By hand.", help="shown to whoever submits meanwhile")
+    made = command("resolve-finding", "settle what a comparison found", _resolve_finding)
+    made.add_argument("ids", type=int, nargs="+", metavar="ID")
+    made.add_argument("--note", required=True, help="what it was, and what was done about it")
+    command("attention", "list what waits for a person", _attention)
     return parser
 
 

@@ -37,6 +37,7 @@ from service.resealing import seal_what_is_open
 from service.statements import sql
 from service.submission.desk import Bell, Desk
 from service.submission.signing import Signers
+from service.submission.sweep import Sweeper, note_database
 from service.tins import TinChecks
 from service.webhooks.delivery import Courier, delivery_session
 
@@ -95,6 +96,7 @@ async def _database(app):
     async with connected_pool(config.database_url, config.pool_size) as pool:
         await refuse_without_wall(pool)
         app[wire.DATABASE] = Database(pool)
+        await note_database(app[wire.DATABASE])
         app[wire.QUOTA] = Quota(app[wire.DATABASE], config.integration_requests_per_minute)
         yield
 
@@ -166,7 +168,8 @@ async def _background(app):
     config = app[wire.CONFIG]
     async with connected_pool(config.database_url, BACKGROUND_CONNECTIONS) as pool:
         database = Database(pool)
-        async with _worker(app, database), _webhooks(config, database, app[wire.DESK].signers.vault):
+        vault = app[wire.DESK].signers.vault
+        async with _worker(app, database), _webhooks(config, database, vault), _sweeper(app, database):
             yield
 
 
@@ -188,6 +191,17 @@ async def _webhooks(config, database, vault):
         async with _running(courier.run()):
             yield
             await courier.stop()
+
+
+@contextlib.asynccontextmanager
+async def _sweeper(app, database):
+    """Compares the companies with the portal, with calls that go after those that somebody waits for."""
+    desk = app[wire.DESK]
+    portal = desk.portal.through(Gate(database, desk.config, urgent=False))
+    sweeper = Sweeper(dataclasses.replace(desk, database=database, portal=portal))
+    desk.keeper.on_reconnect.append(sweeper.woken.set)
+    async with _running(sweeper.run()):
+        yield
 
 
 @contextlib.asynccontextmanager

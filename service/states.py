@@ -30,7 +30,7 @@ FINAL = {status for status, moves in DOCUMENT_MOVES.items() if not moves}
 
 #: submission, one call to the portal: state -> states it may move to.
 SUBMISSION_MOVES = {
-    "Queued": {"Sending", "Merged", "NotReceived", "NeedsPerson"},
+    "Queued": {"Sending", "Merged", "Uncertain", "NotReceived", "NeedsPerson"},
     "Merged": set(),
     "Sending": {"Queued", "Uncertain", "Accepted", "Split", "Refused", "NotReceived", "NeedsPerson"},
     "Uncertain": {"Accepted", "Queued", "NotReceived", "NeedsPerson"},
@@ -39,7 +39,7 @@ SUBMISSION_MOVES = {
     "Split": set(),
     "Refused": set(),
     "NotReceived": set(),
-    "NeedsPerson": set(),
+    "NeedsPerson": {"Accepted", "NotReceived"},  # by a person
 }
 
 #: What an invoice becomes when its latest submitted document has become this.

@@ -47,8 +47,8 @@ def cluster(tmp_path_factory):
         server = postgres(tmp_path_factory.mktemp("postgres"))
         url = runner.run(server.__aenter__())
         # No test of this cluster cuts its power, and most of the time would go into waiting for the disk.
-        runner.run(_administer(url, "alter system set fsync = off"))
-        runner.run(_administer(url, "select pg_reload_conf()"))
+        runner.run(administer(url, "alter system set fsync = off"))
+        runner.run(administer(url, "select pg_reload_conf()"))
         yield url
         runner.run(server.__aexit__(None, None, None))
 
@@ -58,19 +58,19 @@ def template(cluster):
     """The name of a migrated database, from which each test's own is copied."""
     name = f"template_{secrets.token_hex(6)}"
     with asyncio.Runner() as runner:
-        runner.run(_administer(cluster, f"create database {name}"))
-        runner.run(migrate(_renamed(cluster, name)))
+        runner.run(administer(cluster, f"create database {name}"))
+        runner.run(migrate(renamed(cluster, name)))
         yield name
-        runner.run(_administer(cluster, f"drop database {name} with (force)"))
+        runner.run(administer(cluster, f"drop database {name} with (force)"))
 
 
 @pytest.fixture
 async def database(cluster, template):
     """The address of a migrated database with nothing in it."""
     name = f"test_{secrets.token_hex(6)}"
-    await _administer(cluster, f"create database {name} template {template} strategy file_copy")
-    yield _renamed(cluster, name)
-    await _administer(cluster, f"drop database {name} with (force)")
+    await administer(cluster, f"create database {name} template {template} strategy file_copy")
+    yield renamed(cluster, name)
+    await administer(cluster, f"drop database {name} with (force)")
 
 
 @pytest.fixture
@@ -191,7 +191,7 @@ async def until(ask, holds=bool, seconds=15):
         return value
 
 
-async def _administer(url, statement):
+async def administer(url, statement):
     conn = await asyncpg.connect(url)
     try:
         await conn.execute(statement)
@@ -199,7 +199,7 @@ async def _administer(url, statement):
         await conn.close()
 
 
-def _renamed(url, name):
+def renamed(url, name):
     return urlunsplit(urlsplit(url)._replace(path=f"/{name}"))
 
 

@@ -232,6 +232,17 @@ async def a_delivery(api, webhook):
     return body["data"][0]["id"]
 
 
+async def swept_and_settled(owner):
+    """Rows of what happens when all else has failed, for the first submission that there is."""
+    for insert in (
+        "into sweeps (company_id, swept_at) select company_id, now()",
+        "into sending_holds (company_id, reason, released_at) select company_id, 'A restore.', now()",
+        "into sweep_findings (company_id, kind, tin, number, uuid, resolved_at, resolved_by) select company_id, 'orphan', tin, 'X', 'X', now(), 'sweep'",
+        "into settlements (company_id, submission_id, outcome, uuids, note) select company_id, id, 'not_received', '{}', 'X'",
+    ):
+        await owner.execute(f"insert {insert} from submissions order by id limit 1")
+
+
 async def organized(environment, account, *companies):
     """The id of an organization of an account, which no request can make."""
     async with connected_pool(environment["DATABASE_URL"], 2) as pool:

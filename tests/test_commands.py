@@ -38,6 +38,10 @@ COMMANDS = (
     "reseal",
     "sql",
     "import-codes",
+    "reconcile",
+    "hold-sending",
+    "attention",
+    "resolve-finding",
 )
 
 

@@ -16,7 +16,7 @@ import aiohttp
 import pytest
 import schemathesis
 from aiohttp.test_utils import TestServer
-from conftest import _administer, _renamed, make_company, variables
+from conftest import administer, renamed, make_company, variables
 from kit import (
     GENEROUS,
     INTEGRATIONS,
@@ -189,14 +189,14 @@ def service(cluster, template, tmp_path_factory):
 @asynccontextmanager
 async def _running(cluster, template, folder):
     name = f"{template}_schemathesis"
-    await _administer(cluster, f"create database {name} template {template} strategy file_copy")
+    await administer(cluster, f"create database {name} template {template} strategy file_copy")
     async with AsyncExitStack() as stack:
-        stack.push_async_callback(_administer, cluster, f"drop database {name} with (force)")
+        stack.push_async_callback(administer, cluster, f"drop database {name} with (force)")
         settings = Settings(state=str(folder / "sandbox.sqlite3"), processing_seconds=0, rate_scale=0)
         sandbox = await stack.enter_async_context(TestServer(create_sandbox(settings)))
         portal = str(sandbox.make_url("")).rstrip("/")
         environment = {
-            **variables(_renamed(cluster, name), portal),
+            **variables(renamed(cluster, name), portal),
             **GENEROUS,
             "PORT": str(free_port()),
             "REQUESTS_PER_MINUTE": "0",

@@ -34,6 +34,7 @@ from kit import (
     place_of,
     posted,
     routes,
+    swept_and_settled,
 )
 from test_validations import TIN
 
@@ -187,7 +188,7 @@ async def without_policies(owner):
         await owner.execute(f"alter table {table} no force row level security, disable row level security")
 
 
-async def moved_in(start, environment, company):
+async def moved_in(start, environment, company, owner):
     """What a company and an account have, in every table behind their walls: `ids` by place, `api`, and the account."""
     api = await start(company, **GENEROUS)
     account = await open_integrations(api, environment)
@@ -203,12 +204,13 @@ async def moved_in(start, environment, company):
         assert (await answered(api, "POST", path, **request))[0] == 201
     assert (await answered(api, "POST", "/api/validation/tin", json=TIN))[0] == 200
     assert (await answered(api, "PUT", CERTIFICATE, json=issued().pair))[0] == 200
+    await swept_and_settled(owner)
     return SimpleNamespace(api=api, company=company.id, account=account, ids=ids, keyed=keyed)
 
 
 @pytest.fixture
-async def household(start, environment, company):
-    return await moved_in(start, environment, company)
+async def household(start, environment, company, owner):
+    return await moved_in(start, environment, company, owner)
 
 
 @pytest.fixture
@@ -228,7 +230,7 @@ async def test_each_wall_alone_keeps_two_companies_apart_on_every_route(
     stranger, start, environment, company, owner, sandbox, standing
 ):
     before = await listed(stranger.api)
-    household = await moved_in(start, environment, company)
+    household = await moved_in(start, environment, company, owner)
     rows, sent = await rows_of(owner, household), await sandbox.ledger()
     with without_predicates() if standing == "policies" else nullcontext():
         if standing == "predicates":
@@ -243,7 +245,7 @@ async def test_each_wall_alone_keeps_two_companies_apart_on_every_route(
 
 async def test_without_both_walls_the_same_walk_sees_anothers_records(stranger, start, environment, company, owner):
     before = await listed(stranger.api)
-    household = await moved_in(start, environment, company)
+    household = await moved_in(start, environment, company, owner)
     with without_predicates():
         await without_policies(owner)
         after = await listed(stranger.api)

@@ -16,6 +16,7 @@ from service.db import Database, connected_pool, migrate
 from service.embedded import postgres
 
 FILES = 65_536
+SANDBOX_CLIENT = {"portal_client_id": "sandbox-client", "portal_client_secret": "sandbox-secret"}
 LOG_FORMAT = "%(asctime)s level=%(levelname)s logger=%(name)s %(message)s"
 
 
@@ -38,6 +39,15 @@ def _allow_connections():
 
 def start_logging(config):
     logging.basicConfig(level=config.log_level, format=LOG_FORMAT)
+
+
+def with_portal(config):
+    """The Config with the sandbox's addresses where no portal is configured."""
+    if config.portal_api_base:
+        return config
+    base = f"http://127.0.0.1:{config.sandbox_port}"
+    addresses = dict.fromkeys(("portal_api_base", "portal_identity_base", "portal_web_base"), base)
+    return replace(config, **addresses, **SANDBOX_CLIENT, portal_intermediary=True)
 
 
 @asynccontextmanager

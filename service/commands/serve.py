@@ -14,14 +14,13 @@ from aiohttp import web
 from service import wire
 from service.app import create_app
 from service.commands import companies
-from service.commands.ground import start_logging, with_postgres
+from service.commands.ground import start_logging, with_portal, with_postgres
 from service.config import ROOT
 from service.db import Database, connected_pool, migrate
 from service.edge import Runner
 
 SHUTDOWN_SECONDS = 30
 SANDBOX_START_SECONDS = 20
-SANDBOX_CLIENT = {"portal_client_id": "sandbox-client", "portal_client_secret": "sandbox-secret"}
 
 #: The company that a first start with nothing configured finds itself with.
 DEMO_COMPANY = {
@@ -80,7 +79,7 @@ async def work(config):
     stop = stop_event()
     async with with_postgres(config) as config:
         await migrate(config.database_owner_url or config.database_url)
-        runner = web.AppRunner(create_app(_with_portal(config)))
+        runner = web.AppRunner(create_app(with_portal(config)))
         await runner.setup()
         print("The worker is running.", flush=True)
         await stop.wait()
@@ -162,19 +161,10 @@ def _environment(config):
     }
 
 
-def _with_portal(config):
-    """The Config with the sandbox's addresses where no portal is configured."""
-    if config.portal_api_base:
-        return config
-    base = f"http://127.0.0.1:{config.sandbox_port}"
-    addresses = dict.fromkeys(("portal_api_base", "portal_identity_base", "portal_web_base"), base)
-    return replace(config, **addresses, **SANDBOX_CLIENT, portal_intermediary=True)
-
-
 @asynccontextmanager
 async def _with_sandbox(config):
     """The Config with a sandbox of its own: another process, which ends with this one, however this one ends."""
-    config = _with_portal(config)
+    config = with_portal(config)
     environment = {
         **os.environ,
         "SANDBOX_PORT": str(config.sandbox_port),

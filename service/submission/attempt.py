@@ -18,7 +18,7 @@ from service.intake import found
 from service.machine import UNKNOWN
 from service.portal import document, parties, preflight, signature
 from service.statements import sql
-from service.submission import judgement
+from service.submission import holds, judgement
 from service.submission.desk import Claim
 from service.submission.send import send
 from service.submission.subjects import INVOICE, refuse_unready
@@ -118,6 +118,7 @@ async def freeze(desk, conn, company, subject, row, promise, lease, attempt_key=
     await refuse_unready(conn, desk.config, company, subject, row)
     await sql.company_hold(conn, company_id=company)
     source = wire.stored_body(row)
+    await holds.refuse_barred(conn, company, row, source, promise)
     issuer = await sql.issuer_get(conn, company_id=company)
     issued_at, frozen = await _as_before(desk, conn, company, subject, row, source, issuer)
     if errors := await _own_refusals(desk, conn, company, row, source, issuer, issued_at):

@@ -79,12 +79,15 @@ select s.id, d.id as document_id, s.state, s.promise, d.status, d.errors::text a
 select id, fence from submissions where company_id = :company_id and attempt_key = :attempt_key;
 
 -- name: submission_send :one
--- Queued to Sending, before the first byte goes out: what is found Sending later was perhaps sent.
+-- Queued to Sending, before the first byte goes out: what is found Sending later was perhaps sent. No row, too, while
+-- sending is held, or on another database than the one that was noted: its rows may be older than what was sent.
 update submissions
    set state = 'Sending', sends = sends + 1, absent_proofs = 0, absent_at = null,
        first_sent_at = coalesce(first_sent_at, clock_timestamp()), last_sent_at = clock_timestamp(),
        lease_until = clock_timestamp() + :lease::interval, updated_at = clock_timestamp()
  where company_id = :company_id and id = :id and fence = :fence and state = 'Queued'
+   and not exists (select from sending_holds h where h.company_id = :company_id and h.released_at is null)
+   and database_identity() = (select identity from database_identities)
 returning tin, body;
 
 -- name: submission_move :value

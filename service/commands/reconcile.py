@@ -1,0 +1,101 @@
+"""The comparison with the portal by hand, and what a person does about what it found."""
+
+from contextlib import asynccontextmanager
+from datetime import timedelta
+
+from service import wire
+from service.commands.companies import CommandError
+from service.commands.ground import with_database, with_portal
+from service.portal.client import Portal, PortalError, portal_session
+from service.portal.quota import Gate
+from service.statements import sql
+from service.submission.desk import Desk
+from service.submission.sweep import MOST_DAYS, sweep
+
+PATIENCE = timedelta(minutes=2)  # with the portal's quotas, which the service uses too
+
+
+@asynccontextmanager
+async def with_desk(config):
+    """A Desk for a command that asks the portal and sends nothing to it."""
+    async with with_database(with_portal(config)) as (config, database), portal_session(config) as session:
+        portal = Portal(session, config, gate=Gate(database, config, urgent=False, patience=PATIENCE))
+        yield Desk(config, database, keeper=None, portal=portal, signers=None)
+
+
+async def reconcile(config, company=None, days=1):
+    """{companies, open, failed}: what a sweep of one company, or of all, says, and how many findings are open.
+
+    `failed` counts the companies for which the portal could not be asked. Raises CommandError.
+    """
+    if not 1 <= days <= MOST_DAYS:
+        raise CommandError(f"--days is 1 to {MOST_DAYS}: the portal lists no more.")
+    async with with_desk(config) as desk:
+        results = [await _swept(desk, id, days) for id in await _companies(desk, company)]
+    found = sum(len(one.get("findings", ())) for one in results)
+    return {"companies": results, "open": found, "failed": sum("error" in one for one in results)}
+
+
+async def _companies(desk, company):
+    async with desk.database.across() as conn:
+        ids = [row["company_id"] for row in await sql.sweep_companies(conn)]
+    if company is None:
+        return ids
+    if company not in ids:
+        raise CommandError(f"There is no company {company} that has a key.")
+    return [company]
+
+
+async def _swept(desk, company, days):
+    try:
+        return _readable(await sweep(desk, company, days))
+    except PortalError as why:
+        return {"company_id": company, "error": str(why)}
+
+
+async def hold_sending(config, reason):
+    """{held}: how many companies were not held before."""
+    async with with_database(config) as (_, database), database.across() as conn:
+        return {"held": await sql.hold_set(conn, reason=reason)}
+
+
+async def resolve_finding(config, ids, note):
+    """{resolved, released}: the ids, and the companies whose sending goes on with it. Raises CommandError."""
+    async with with_database(config) as (config, database):
+        owners = [await _owner(database, id) for id in ids]
+        released = set()
+        for company, id in zip(owners, ids):
+            async with database.company(company) as conn:
+                if not await sql.finding_resolve(conn, company_id=company, id=id, note=note):
+                    raise CommandError(f"Finding {id} is settled already.")
+                if await sql.hold_release(conn, company_id=company, settle=config.portal_settle):
+                    released.add(company)
+        return {"resolved": ids, "released": sorted(released)}
+
+
+async def _owner(database, id):
+    async with database.across() as conn:
+        company = await sql.finding_company(conn, id=id)
+    if company is None:
+        raise CommandError(f"There is no finding {id}.")
+    return company
+
+
+async def attention(config):
+    """{submissions, findings, holds}: what waits for a person, of all companies, the longest first."""
+    async with with_database(config) as (_, database), database.across() as conn:
+        rows = await sql.attention_list(conn)
+    lists = {"submission": [], "finding": [], "hold": []}
+    for row in rows:
+        known = {"company_id": row["company_id"], "id": row["id"], "since": row["since"]}
+        lists[row["kind"]].append(_readable({**known, **wire.loads(row["facts"].encode())}))
+    return {f"{kind}s": found for kind, found in lists.items()}
+
+
+def _readable(value):
+    """The value with instants as text."""
+    if isinstance(value, dict):
+        return {name: _readable(member) for name, member in value.items()}
+    if isinstance(value, list):
+        return [_readable(member) for member in value]
+    return value.isoformat() if hasattr(value, "isoformat") else value

@@ -1,0 +1,108 @@
+"""What a listing of the portal means, held against our attempts: no I/O and no clock.
+
+Only what lives there is a finding: an Invalid or a Cancelled document binds nobody.
+"""
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+#: What was received so long before a submission was written is another document. The portal shows whole seconds.
+CLOCKS_APART = timedelta(minutes=1)
+LIVE = {"Submitted", "Valid"}
+
+DUPLICATE, ORPHAN, MISSING = "duplicate", "orphan", "missing"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """The members of a row of sweep_findings."""
+
+    kind: str
+    tin: str
+    number: str
+    document_type: str | None
+    uuid: str
+    other_uuid: str | None = None
+    submitted_document_id: int | None = None
+    received_at: datetime | None = None
+
+    @property
+    def key(self):
+        return f"{self.kind} {self.uuid}"
+
+
+@dataclass(slots=True)
+class Verdict:
+    """What is to be done about a listing; submissions by id."""
+
+    findings: list = field(default_factory=list)
+    adopt: dict = field(default_factory=dict)  # a Queued submission that the portal has -> a Document of it
+    stop: dict = field(default_factory=dict)  # a Queued submission -> the Document that has its number
+    evidence: list = field(default_factory=list)  # (submission, Document)
+
+
+def judged(tin, listing, attempts, elsewhere, settled_at=None):
+    """The Verdict on the Documents of a listing under our TIN.
+
+    `attempts` are the rows of sweep_attempts, read after the listing; `elsewhere` the uuids that other companies of the
+    TIN have. What the portal received after `settled_at` is left for the next time.
+    """
+    verdict = Verdict()
+    owned = {row["uuid"] for row in attempts} | set(elsewhere)
+    listed = {there.uuid: there for there in listing}
+    for there in listing:
+        if there.issuer_tin == tin and there.uuid not in owned and not _is_later(there.received_at, settled_at):
+            _judge(verdict, there, tin, [row for row in attempts if row["number"] == there.number], listed)
+    return verdict
+
+
+def _judge(verdict, there, tin, attempts, listed):
+    """A document that no attempt has by its uuid: by number, type and issue time it may still be one's."""
+    same = [row for row in attempts if _same(row, there, tin)]
+    row = same[-1] if same else None
+    if row and row["state"] == "Queued" and not _is_later(row["created_at"] - CLOCKS_APART, there.received_at):
+        verdict.adopt[row["submission_id"]] = there
+    elif there.status not in LIVE:
+        pass
+    elif row and row["uuid"]:
+        verdict.evidence.append((row["submission_id"], there))
+        verdict.findings.append(_duplicate(tin, there, row, listed.get(row["uuid"])))
+    elif not row or row["state"] not in ("Sending", "Uncertain"):  # of which the truth is being found
+        verdict.findings.append(_finding(ORPHAN, tin, there, row))
+        waiting = (one for one in attempts if one["state"] == "Queued" and _has_type(one, there))
+        verdict.stop |= {one["submission_id"]: there for one in waiting}
+
+
+def _duplicate(tin, there, row, other):
+    """Two documents of one attempt; the later of them is the one to cancel."""
+    if other is None or not _is_later(other.received_at, there.received_at):
+        return _finding(DUPLICATE, tin, there, row, row["uuid"])
+    return _finding(DUPLICATE, tin, other, row, there.uuid)
+
+
+def _finding(kind, tin, there, row, other_uuid=None):
+    id = row["id"] if row else None
+    return Finding(kind, tin, there.number, there.type_code, there.uuid, other_uuid, id, there.received_at)
+
+
+def missing(tin, listing, expected):
+    """Findings of documents of ours that a complete listing does not have."""
+    there = {one.uuid for one in listing}
+    return [
+        Finding(MISSING, tin, row["number"], row["document_type"], row["uuid"], None, row["id"], row["submitted_at"])
+        for row in expected
+        if row["uuid"] not in there
+    ]
+
+
+def _same(row, there, tin):
+    """What a listing leaves out does not tell two documents apart; what it says has to agree."""
+    return row["tin"] == tin and _has_type(row, there) and there.issued_at in (None, row["issued_at"])
+
+
+def _has_type(row, there):
+    return there.type_code in (None, row["document_type"])
+
+
+def _is_later(at, than):
+    return at is not None and than is not None and at > than

@@ -1,0 +1,32 @@
+"""What keeps a document from being sent that is itself in order: a hold on all sending, or what the portal has already."""
+
+from service import states
+from service.errors import BadRequest
+from service.portal import document
+from service.statements import sql
+
+HELD = (
+    "Sending is held back since {since:%Y-%m-%dT%H:%M:%SZ}: {reason} Nothing was sent. "
+    "It goes on by itself once all that the portal has is known here."
+)
+AT_PORTAL = (
+    "The portal already has a document {number} that is not known here, {uuid}. Nothing is sent under this number until "
+    "a person has looked at it (finding {finding})."
+)
+
+
+async def refuse_barred(conn, company, row, source, promise):
+    """Raises BadRequest when nothing may be sent under the number of a locked record, or now.
+
+    A hold does not refuse what is promised to be sent later: it waits until the hold ends.
+    """
+    kind = document.document_type(source)
+    bars = await sql.sending_bars(conn, company_id=company, number=row["number"], document_type=kind)
+    if bars["finding"]:
+        raise _refused("NumberAtPortal", AT_PORTAL.format(number=row["number"], **bars))
+    if bars["since"] and promise == "failed":
+        raise _refused("SendingHeld", HELD.format(**bars))
+
+
+def _refused(code, message):
+    return BadRequest(states.SUBMIT_FAILED, errors=[{"code": code, "path": "", "message": message}])

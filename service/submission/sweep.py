@@ -1,0 +1,180 @@
+"""The orphan sweep: all that the portal lists of a company is held against our attempts, and the other way round.
+
+It sees what no caution prevents: rows that a restore took back, a failover that lost the last commits, a document that
+the portal took long after it seemed never received. While a company's sending is held, a sweep that finds nothing
+unaccounted for is what ends the hold.
+"""
+
+import asyncio
+import logging
+from dataclasses import asdict
+from datetime import timedelta
+
+from service import wire
+from service.db import PASSING
+from service.portal import parties
+from service.portal.client import PortalError
+from service.statements import sql
+from service.submission import findings
+
+log = logging.getLogger(__name__)
+
+CLOCKS_APART = timedelta(minutes=5)  # between the portal and us
+MOST_DAYS = 31  # and what a sweep that ends a hold covers
+LONGEST_LISTING = timedelta(days=30)  # the portal lists 31 days at most. Portal: 5.5
+LONGEST_SLEEP = 15.0  # seconds until the next look for a company that is due
+
+ADOPTED = {"code": "SweepAdopted", "path": "", "message": "The portal has it, though it seemed not sent."}
+STOPPED = {
+    "code": "NumberAtPortal",
+    "path": "",
+    "message": "The portal has another document of this number, {}, which no submission of ours accounts for.",
+}
+
+
+async def sweep(desk, company, days=1):
+    """Compares a company with the portal over some days, and writes down what it finds. Raises PortalError.
+
+    Returns {company_id, days, listed, adopted, stopped, found, resolved, held, findings}: counts, whether sending is
+    held, and the open findings. A company that is held is compared over 31 days.
+    """
+    span = timedelta(days=days)
+    async with desk.database.reading(company) as conn:
+        ground = await sql.sweep_ground(conn, company_id=company, span=span)
+    if ground["held_since"]:
+        days, span = MOST_DAYS, timedelta(days=MOST_DAYS)
+    counts = dict.fromkeys(("listed", "adopted", "stopped", "found", "resolved"), 0)
+    for tin in {parties.own_tin({"tin": ground["tin_code"]}), *ground["tins"]}:
+        for name, n in (await _compare(desk, company, tin, ground, span)).items():
+            counts[name] += n
+    async with desk.database.company(company) as conn:
+        await sql.sweep_done(
+            conn, company_id=company, swept_at=ground["now"], listed=counts["listed"], found=counts["found"]
+        )
+        released = await sql.hold_release(conn, company_id=company, settle=desk.config.portal_settle)
+        open_ones = [dict(row) for row in await sql.findings_open(conn, company_id=company)]
+    held = ground["held_since"] is not None and not released
+    return {"company_id": company, "days": days, **counts, "held": held, "findings": open_ones}
+
+
+async def _compare(desk, company, tin, ground, span):
+    """Counts of what one TIN's listing led to."""
+    since, now = ground["now"] - span, ground["now"]
+    listing = await _listing(desk, tin, since - CLOCKS_APART, now + CLOCKS_APART)
+    settled_at = None if ground["held_since"] else now - desk.config.portal_settle
+    async with desk.database.reading(company) as conn:
+        facts = {"uuids": [one.uuid for one in listing], "numbers": [one.number for one in listing]}
+        attempts = await sql.sweep_attempts(conn, company_id=company, **facts)
+        elsewhere = await sql.sweep_elsewhere(conn, company_id=company, uuids=facts["uuids"])
+        expected = await sql.sweep_expected(
+            conn, company_id=company, tin=tin, since=since, until=now - desk.config.portal_settle
+        )
+    verdict = findings.judged(tin, listing, attempts, [row["uuid"] for row in elsewhere], settled_at)
+    verdict.findings += findings.missing(tin, listing, expected)
+    return {"listed": len(listing), **await _written(desk, company, tin, verdict, since, now)}
+
+
+async def _listing(desk, tin, since, until):
+    """All documents of a time, each once, however many listings it takes."""
+    rows = {}
+    while since < until:
+        to = min(until, since + LONGEST_LISTING)
+        for there in await desk.portal.search(tin, since, to, further=bool(rows)):
+            rows[there.uuid] = there
+        since = to
+    return list(rows.values())
+
+
+async def _written(desk, company, tin, verdict, since, now):
+    """Writes a Verdict down in one transaction; what became of each."""
+    async with desk.database.company(company) as conn:
+        adopted = [id for id, there in verdict.adopt.items() if await _adopt(conn, company, id, there, now)]
+        stopped = [id for id, there in verdict.stop.items() if await _stop(conn, company, id, there)]
+        for id, there in verdict.evidence:
+            await _evidence(conn, company, id, there)
+        new = [one for one in verdict.findings if await sql.finding_insert(conn, company_id=company, **asdict(one))]
+        still = [one.key for one in verdict.findings]
+        cleared = await sql.findings_clear(
+            conn, company_id=company, tin=tin, since=since, until=now + CLOCKS_APART, still=still
+        )
+    for one in new:
+        log.warning("sweep company=%d kind=%s number=%s uuid=%s other=%s", company, one.kind, one.number, one.uuid, one.other_uuid)
+    if adopted:
+        desk.due.set()
+    return {"adopted": len(adopted), "stopped": len(stopped), "found": len(new), "resolved": len(cleared)}
+
+
+async def _adopt(conn, company, id, there, now):
+    """A Queued submission becomes Uncertain: it will be found at the portal once more, and taken over."""
+    await _evidence(conn, company, id, there)
+    at = there.received_at or now
+    return await sql.sweep_adopt(conn, company_id=company, id=id, received_at=at, last_error=wire.dumps(ADOPTED))
+
+
+async def _stop(conn, company, id, there):
+    error = {**STOPPED, "message": STOPPED["message"].format(there.uuid)}
+    return await sql.sweep_stop(conn, company_id=company, id=id, last_error=wire.dumps(error))
+
+
+async def _evidence(conn, company, id, there):
+    await sql.evidence_insert(
+        conn,
+        company_id=company,
+        submission_id=id,
+        numbers=[there.number],
+        uuids=[there.uuid],
+        submission_uid=there.submission_uid,
+        via="search",
+    )
+
+
+async def note_database(database):
+    """Holds sending back where this is another database than before, whose rows may be older than what was sent."""
+    async with database.across() as conn:
+        if await sql.database_note(conn):
+            log.warning("This is another database than before: nothing is sent until each company was compared.")
+
+
+class Sweeper:
+    """Sweeps company after company as they fall due. Who does is agreed in PostgreSQL: any number of processes may."""
+
+    def __init__(self, desk):
+        self._desk = desk
+        self.woken = asyncio.Event()  # set when PostgreSQL was away, and may be another now
+
+    async def run(self):
+        """Ends when cancelled; a sweep that is cut short is done again by whoever claims it next."""
+        while True:
+            self.woken.clear()
+            try:
+                await note_database(self._desk.database)
+                if await self._next():
+                    continue
+            except PASSING as fault:
+                log.warning("sweep: %s", fault)
+            await self._sleep()
+
+    async def _sleep(self):
+        try:
+            async with asyncio.timeout(min(LONGEST_SLEEP, self._desk.config.sweep.total_seconds() / 4)):
+                await self.woken.wait()
+        except TimeoutError:
+            pass
+
+    async def _next(self):
+        """True when a company was due. One that could not be swept is tried again when its claim has run out."""
+        config = self._desk.config
+        if self._desk.is_held("search"):
+            return False
+        async with self._desk.database.across() as conn:
+            row = await sql.sweep_claim(
+                conn, lease=config.portal_lease * 5, every=config.sweep, settle=config.portal_settle
+            )
+        if row is None:
+            return False
+        try:
+            await sweep(self._desk, row["company_id"])
+        except PortalError as why:
+            log.info("sweep company=%d: %s", row["company_id"], why)
+            await self._desk.heed(why, "search")
+        return True

@@ -1,0 +1,140 @@
+-- Comparing a company's documents with what the portal lists, what was found, and the hold on sending.
+
+-- name: sweep_claim :one
+-- A company that is due to be compared, and the fence of the claim. No row: none is.
+select company_id, fence from claim_sweep(:lease::interval, :every::interval, :settle::interval);
+
+-- name: sweep_companies :many
+select company_id from sending_companies();
+
+-- name: sweep_ground :one
+-- The company's own TIN, the TINs that it has sent under since :since, since when its sending is held, and the clock.
+select c.tin_code,
+       array(select distinct s.tin
+               from submissions s
+              where s.company_id = :company_id and s.last_sent_at > clock_timestamp() - :span::interval) as tins,
+       h.since as held_since,
+       clock_timestamp() as now
+  from companies c
+  left join sending_holds h on h.company_id = :company_id and h.released_at is null
+ where c.id = :company_id;
+
+-- name: sweep_attempts :many
+-- Every attempt that a listed document may be: those with one of the uuids or one of the numbers, oldest first.
+select d.id, d.submission_id, d.number, d.document_type, d.issued_at, d.status, d.uuid, d.submitted_at, s.tin, s.state,
+       s.created_at
+  from submitted_documents d
+  join submissions s on s.company_id = d.company_id and s.id = d.submission_id
+ where d.company_id = :company_id and s.company_id = :company_id
+   and (d.uuid = any (:uuids::text[]) or d.number = any (:numbers::text[]))
+ order by d.id;
+
+-- name: sweep_expected :many
+-- What the portal has taken within a time, and so lists.
+select d.id, d.number, d.document_type, d.uuid, d.submitted_at
+  from submissions s
+  join submitted_documents d on d.company_id = s.company_id and d.submission_id = s.id
+ where s.company_id = :company_id and d.company_id = :company_id and s.tin = :tin
+   and s.state in ('Accepted', 'Finished') and s.last_sent_at > :since::timestamptz - interval '1 hour'
+   and d.uuid is not null and d.submitted_at between :since and :until;
+
+-- name: sweep_elsewhere :many
+select uuid from uuids_elsewhere(:company_id, :uuids::text[]);
+
+-- name: sweep_adopt :value
+-- The portal has a submission that we believe not sent: it was sent, by whom we no longer know, and is Uncertain. What
+-- reconciles it takes its documents over. No row: it is no longer Queued.
+update submissions
+   set state = 'Uncertain', fence = fence + 1, claims = 0, looks = 0, lease_until = null, not_before = clock_timestamp(),
+       absent_proofs = 0, absent_at = null,
+       first_sent_at = least(first_sent_at, :received_at::timestamptz),
+       last_sent_at = greatest(last_sent_at, :received_at),
+       last_error = :last_error::jsonb, updated_at = clock_timestamp()
+ where company_id = :company_id and id = :id and state = 'Queued'
+returning pg_notify('submission_moved', format('%s:%s', company_id, id)) is not null;
+
+-- name: sweep_stop :value
+-- What is not to be sent without a person, since the portal has another document of its number.
+update submissions
+   set state = 'NeedsPerson', fence = fence + 1, claims = 0, lease_until = null,
+       last_error = :last_error::jsonb, updated_at = clock_timestamp()
+ where company_id = :company_id and id = :id and state = 'Queued'
+returning pg_notify('submission_moved', format('%s:%s', company_id, id)) is not null;
+
+-- name: finding_insert :value
+-- The id of a new finding. No row where the same one is open, or a person has settled it.
+insert into sweep_findings (company_id, kind, tin, number, document_type, uuid, other_uuid, submitted_document_id, received_at)
+select :company_id::bigint, :kind, :tin, :number, :document_type, :uuid, :other_uuid, :submitted_document_id::bigint, :received_at::timestamptz
+ where not exists (select
+                     from sweep_findings f
+                    where f.company_id = :company_id and f.kind = :kind and f.uuid = :uuid
+                      and (f.resolved_at is null or f.resolved_by = 'person'))
+    on conflict do nothing
+returning id;
+
+-- name: findings_clear :many
+-- Settles what a complete comparison of a TIN since :since found no more.
+update sweep_findings
+   set resolved_at = clock_timestamp(), resolved_by = 'sweep'
+ where company_id = :company_id and tin = :tin and resolved_at is null
+   and received_at between :since and :until
+   and kind || ' ' || uuid <> all (:still::text[])
+returning id;
+
+-- name: findings_open :many
+select id, kind, tin, number, document_type, uuid, other_uuid, submitted_document_id, received_at,
+       received_at + interval '72 hours' as cancellable_until, found_at
+  from sweep_findings
+ where company_id = :company_id and resolved_at is null
+ order by id;
+
+-- name: finding_company :value
+select company_of_finding(:id);
+
+-- name: finding_resolve :value
+-- By a person. No row: there is none, or it is settled.
+update sweep_findings
+   set resolved_at = clock_timestamp(), resolved_by = 'person', note = :note
+ where company_id = :company_id and id = :id and resolved_at is null
+returning id;
+
+-- name: sweep_done :exec
+-- A complete comparison, whose listing was asked for at :swept_at.
+insert into sweeps (company_id, swept_at, listed, found)
+values (:company_id, :swept_at, :listed, :found)
+    on conflict (company_id) do update
+   set swept_at = excluded.swept_at, listed = excluded.listed, found = excluded.found, lease_until = null;
+
+-- name: hold_set :value
+-- Holds back the sending of every company that has a key; how many were not held before.
+select hold_sending(:reason);
+
+-- name: hold_release :value
+-- Ends the hold of a company that was compared since everything sent before has settled, where the portal has nothing
+-- that we cannot account for.
+update sending_holds h
+   set released_at = clock_timestamp()
+ where h.company_id = :company_id and h.released_at is null
+   and exists (select from sweeps w where w.company_id = :company_id and w.swept_at >= h.since + :settle::interval)
+   and not exists (select
+                     from sweep_findings f
+                    where f.company_id = :company_id and f.resolved_at is null and f.kind <> 'missing')
+returning pg_notify('submission_due', '') is not null;
+
+-- name: database_note :value
+-- Notes on which database this is; true where that is another than before, and so sending is held.
+select note_database();
+
+-- name: sending_bars :one
+-- Why a document may not be sent now: the hold on the company, and what the portal has under its number.
+select h.since, h.reason, f.id as finding, f.uuid
+  from (select) nothing
+  left join sending_holds h on h.company_id = :company_id and h.released_at is null
+  left join sweep_findings f
+         on f.company_id = :company_id and f.resolved_at is null and f.kind <> 'missing'
+        and f.number = :number and f.document_type = :document_type
+ limit 1;
+
+-- name: attention_list :many
+-- What waits for a person, of all companies, the longest first.
+select kind, company_id, id, since, facts::text as facts from attention();

@@ -1,0 +1,124 @@
+"""What the portal has is held against what we know: nothing there twice, nothing unaccounted for, nothing missing."""
+
+import secrets
+
+import pytest
+from conftest import administer, make_company, renamed, until, variables
+from kit import created, documents, now, reaches, record, submitted, valid_invoice
+
+from service.app import create_app
+from service.commands.companies import CommandError
+from service.commands.reconcile import reconcile, resolve_finding
+from service.config import read_config
+from service.portal.client import Portal, portal_session
+
+
+@pytest.fixture
+async def elsewhere(cluster, template, sandbox, aiohttp_client):
+    """Makes a client of a service of the same taxpayer on a database of its own, as other software would be."""
+    name = f"test_{secrets.token_hex(6)}"
+    await administer(cluster, f"create database {name} template {template} strategy file_copy")
+    environment = variables(renamed(cluster, name), sandbox.base)
+    app = create_app(read_config(environment))
+    client = await aiohttp_client(app, headers={"X-API-Key": (await make_company(environment)).key})
+    yield client
+    await client.close()
+    await administer(cluster, f"drop database {name} with (force)")
+
+
+@pytest.fixture
+def config(environment):
+    return read_config(environment)
+
+
+async def findings(config, **options):
+    """What of a sweep is open, once everything has settled."""
+    result = await reconcile(config, **options)
+    return [one for company in result["companies"] for one in company["findings"]]
+
+
+async def found(config, kind):
+    """The one finding, of a kind, once the portal's document has settled."""
+    (one,) = await until(lambda: findings(config), bool)
+    assert one["kind"] == kind, one
+    return one
+
+
+async def test_nothing_is_found_where_all_is_well(api, config, company):
+    ids = [await valid_invoice(api) for _ in range(3)]
+    result = await reconcile(config)
+    assert result["open"] == 0 and result["companies"][0]["listed"] == len(ids)
+    other = await reconcile(config, company=company.id, days=31)
+    assert other["open"] == 0 and other["companies"][0]["days"] == 31
+
+
+async def test_a_document_that_no_attempt_accounts_for_keeps_its_number_from_being_sent(api, config, elsewhere, sandbox):
+    await valid_invoice(elsewhere, code=77, issueDateTime=now(minutes=5))
+    orphan = await found(config, "orphan")
+    (entry,) = await sandbox.ledger()
+    assert (orphan["number"], orphan["uuid"]) == ("INV-00077", entry["uuid"])
+    id = await created(api, code=77)
+    status, body = await submitted(api, id)
+    assert status == 400 and body["errors"][0]["code"] == "NumberAtPortal" and entry["uuid"] in body["errors"][0]["message"]
+    assert (await record(api, id))["status"] == "Draft" and len(await sandbox.ledger()) == 1
+    assert (await submitted(api, await created(api, code=78)))[0] == 200
+    await resolve_finding(config, [orphan["id"]], "Sent by our former software.")
+    assert (await submitted(api, id))[0] == 200
+    assert (await reconcile(config))["open"] == 0
+
+
+async def test_an_orphan_that_is_cancelled_at_the_portal_is_settled_by_the_next_sweep(config, elsewhere, company, sandbox, owner):
+    await valid_invoice(elsewhere)
+    orphan = await found(config, "orphan")
+    await sandbox.cancel(orphan["uuid"], "Sent twice")
+    assert await findings(config) == []
+    assert await owner.fetchval("select resolved_by from sweep_findings") == "sweep"
+
+
+async def test_a_second_document_of_an_attempt_names_the_later_one(api, config, owner, sandbox):
+    await sandbox.settings(payload_detection=False, duplicate_detection=False)
+    id = await valid_invoice(api)
+    row = await owner.fetchrow("select tin, body from submissions")
+    async with portal_session(config) as session:
+        again = await Portal(session, config).submit(row["tin"], row["body"])
+    second = await found(config, "duplicate")
+    ours = (await documents(api, id))[0]["uuid"]
+    assert (second["other_uuid"], second["uuid"]) == (ours, *again.accepted.values())
+    assert second["cancellable_until"] > second["received_at"]
+    assert await owner.fetchval("select count(*) from portal_evidence") == 2
+
+
+async def test_a_document_that_the_portal_does_not_list_is_missing_until_it_does(api, config, sandbox):
+    await sandbox.settings(search_lag_seconds=3600)
+    id = await valid_invoice(api)
+    gone = await found(config, "missing")
+    assert gone["uuid"] == (await documents(api, id))[0]["uuid"]
+    await sandbox.settings(search_lag_seconds=0)
+    assert await findings(config) == []
+
+
+async def test_what_is_underway_is_no_finding(api, config, sandbox):
+    await sandbox.settings(search_lag_seconds=3600)
+    await sandbox.fault("submit", "accept_then_drop")
+    id = await created(api)
+    assert (await submitted(api, id))[0] == 400
+    await sandbox.settings(search_lag_seconds=0)
+    assert await findings(config) == []
+    await reaches(api, id, "Valid")
+    assert await findings(config) == []
+
+
+async def test_the_background_sweeps_by_itself(start, company, owner, elsewhere):
+    api = await start(company, SWEEP_SECONDS="0.2")
+    await valid_invoice(elsewhere)
+    await valid_invoice(api)
+    kind = await until(lambda: owner.fetchval("select kind from sweep_findings"))
+    assert kind == "orphan"
+
+
+async def test_what_cannot_be_asked_is_said(config, company, sandbox):
+    await sandbox.fault("search", "error_before", status=503, times=5)
+    result = await reconcile(config)
+    assert result["failed"] == 1 and "error" in result["companies"][0]
+    with pytest.raises(CommandError):
+        await reconcile(config, days=32)
