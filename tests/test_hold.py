@@ -1,0 +1,174 @@
+"""Rows that are older than what was sent: nothing goes out before the portal was looked at, and nothing goes out twice."""
+
+import secrets
+from contextlib import asynccontextmanager
+from urllib.parse import urlsplit
+
+import asyncpg
+import pytest
+from conftest import administer, renamed, until, variables
+from kit import answered, created, documents, now, reaches, record, submitted, valid_invoice
+
+from service.app import create_app
+from service.commands.reconcile import attention, hold_sending, reconcile, resolve_finding
+from service.config import read_config
+
+AUTOMATIC = """update companies set setting = setting || '{"AUTO_SUBMIT_INVOICE": true}'"""
+QUICK = {"SWEEP_SECONDS": "0.2"}
+UNSETTLED = {"PORTAL_SETTLE_SECONDS": "60"}  # longer than a test takes
+
+
+@pytest.fixture
+async def serving(aiohttp_client, sandbox, company):
+    """Runs a service on a database for as long as a block: `async with serving(url) as api`."""
+
+    @asynccontextmanager
+    async def run(url, background=True, **more):
+        app = create_app(read_config({**variables(url, sandbox.base), **QUICK, **more}), background=background)
+        client = await aiohttp_client(app, headers={"X-API-Key": company.key})
+        yield client
+        await client.close()
+
+    return run
+
+
+@pytest.fixture
+async def backup(cluster, database):
+    """Copies the database as it is now: `await backup()` gives the address of the copy."""
+    names, source = [], urlsplit(database).path.strip("/")
+
+    async def copy():
+        name = f"test_{secrets.token_hex(6)}"
+        await administer(cluster, f"create database {name} template {source} strategy file_copy")
+        names.append(name)
+        return renamed(cluster, name)
+
+    yield copy
+    for name in names:
+        await administer(cluster, f"drop database {name} with (force)")
+
+
+async def held(url):
+    """How many companies are held on a database."""
+    conn = await asyncpg.connect(url)
+    try:
+        return await conn.fetchval("select count(*) from sending_holds where released_at is null")
+    finally:
+        await conn.close()
+
+
+async def refusal(api, id):
+    """The code of the reason for which a submit was refused, which leaves the invoice as it was."""
+    status, body = await submitted(api, id)
+    assert status == 400 and (await record(api, id))["status"] == "Draft", body
+    return body["errors"][0]["code"]
+
+
+async def numbers(sandbox):
+    return sorted(entry["number"] for entry in await sandbox.ledger())
+
+
+async def test_a_restored_database_sends_nothing_that_the_portal_has(serving, backup, database, sandbox):
+    """A draft of the backup and one that waited were sent after it; a third one was also made after it."""
+    await administer(database, AUTOMATIC)
+    async with serving(database, background=False) as api:
+        draft = await created(api, code=500, issueDateTime=now(minutes=3))
+        waiting = await created(api, code=501, isReady=True)
+    old = await backup()
+    async with serving(database) as api:
+        await reaches(api, waiting, "Valid")
+        assert (await submitted(api, draft))[0] == 200
+        await valid_invoice(api, code=600, issueDateTime=now(minutes=3))
+    sent = await numbers(sandbox)
+    assert len(sent) == 3
+    async with serving(old) as api:
+        assert await held(old) == 1
+        assert await refusal(api, draft) in ("SendingHeld", "NumberAtPortal")
+        await reaches(api, waiting, "Valid")
+        result = await until(lambda: attention(read_config(variables(old, sandbox.base))), lambda all: len(all["findings"]) == 2)
+        assert sorted(one["number"] for one in result["findings"]) == ["INV-00500", "INV-00600"]
+        assert await refusal(api, draft) == "NumberAtPortal"
+        assert await refusal(api, await created(api, code=600)) == "NumberAtPortal"
+        assert await refusal(api, await created(api, code=601)) == "SendingHeld"
+        assert len(result["holds"]) == 1
+    assert await numbers(sandbox) == sent
+
+
+async def test_where_nothing_was_lost_sending_goes_on_by_itself(serving, backup, database, sandbox):
+    async with serving(database) as api:
+        id = await valid_invoice(api)
+        left = await created(api)
+    old = await backup()
+    async with serving(old) as api:
+        assert await held(old) == 1
+        await until(lambda: held(old), lambda n: n == 0)
+        assert (await submitted(api, left))[0] == 200
+        await reaches(api, left, "Valid")
+        assert (await record(api, id))["status"] == "Valid"
+    async with serving(old):
+        assert await held(old) == 0
+
+
+async def test_what_is_automatic_waits_until_the_hold_ends(serving, database, sandbox):
+    await administer(database, AUTOMATIC)
+    config = read_config(variables(database, sandbox.base))
+    async with serving(database, **UNSETTLED) as api:
+        assert await hold_sending(config, "Before the backup is put back.") == {"held": 1}
+        assert await hold_sending(config, "Again.") == {"held": 0}
+        id = await created(api)
+        status, body = await submitted(api, id)
+        assert body["errors"][0]["code"] == "SendingHeld" and "put back" in body["errors"][0]["message"]
+        waiting = await created(api, isReady=True)
+        at_once = await created(api, submitImmediately=True)
+        assert (await record(api, waiting))["status"] == (await record(api, at_once))["status"] == "Submitting"
+        assert await _claimed(database) == 0 and not await sandbox.ledger()
+        assert (await until(lambda: reconcile(config), lambda all: not all["companies"][0]["held"]))["open"] == 0
+        await reaches(api, waiting, "Valid")
+        assert (await submitted(api, id))[0] == 200
+
+
+async def _claimed(url):
+    """How many of the submissions that wait and are due a worker is given."""
+    conn = await asyncpg.connect(url)
+    try:
+        waiting = "select count(*) from submissions where state = 'Queued' and not_before < now() and lease_until is null"
+        await until(lambda: conn.fetchval(waiting))
+        return await conn.fetchval("select count(*) from claim_submissions('1s', 9)")
+    finally:
+        await conn.close()
+
+
+async def test_what_was_queued_after_the_restore_under_a_number_of_the_portal_goes_to_a_person(
+    serving, backup, database, sandbox
+):
+    old = await backup()
+    async with serving(database) as api:
+        await valid_invoice(api, code=700, issueDateTime=now(minutes=3))
+    await administer(old, "update database_identities set identity = 'another'")
+    await administer(old, AUTOMATIC)
+    config = read_config(variables(old, sandbox.base))
+    async with serving(old, background=False) as api:
+        id = await created(api, code=700, isReady=True)
+        assert (await record(api, id))["status"] == "Submitting"
+    await until(lambda: reconcile(config), lambda all: all["open"])
+    result = await attention(config)
+    (stopped,), (orphan,) = result["submissions"], result["findings"]
+    assert stopped["last_error"]["code"] == "NumberAtPortal" and stopped["documents"][0]["number"] == orphan["number"]
+    assert orphan["uuid"] == (await sandbox.ledger())[0]["uuid"] != stopped["documents"][0]["uuid"]
+    await resolve_finding(config, [orphan["id"]], "Sent before the restore.")
+    assert (await until(lambda: reconcile(config), lambda all: not all["companies"][0]["held"]))["open"] == 0
+    assert len(await sandbox.ledger()) == 1
+
+
+async def test_nothing_is_sent_on_a_database_that_has_become_another_meanwhile(serving, database, sandbox):
+    """As a failover behind a running process."""
+    async with serving(database, background=False) as api:
+        id = await created(api)
+        await administer(database, "update database_identities set identity = 'the one that is gone'")
+        status, body = await submitted(api, id)
+        assert status == 400 and not await sandbox.ledger()
+    async with serving(database) as api:
+        await reaches(api, id, "Valid")
+        assert len(await sandbox.ledger()) == 1
+        assert len(await documents(api, id)) == 1
+        assert (await answered(api, "GET", "/readyz"))[0] == 200
