@@ -67,6 +67,20 @@ async def test_a_document_that_no_attempt_accounts_for_keeps_its_number_from_bei
     assert (await reconcile(config))["open"] == 0
 
 
+async def test_what_was_let_go_too_early_is_found_and_a_repeat_takes_it_over(start, config, company, sandbox):
+    api = await start(company, PORTAL_SETTLE_SECONDS="0.1", PORTAL_PROOF_GAP_SECONDS="0.05")
+    await sandbox.settings(search_lag_seconds=3600)
+    await sandbox.fault("submit", "accept_then_drop")
+    id = await created(api)
+    assert (await submitted(api, id))[0] == 400
+    await reaches(api, id, "Draft")
+    await sandbox.settings(search_lag_seconds=0)
+    await found(config, "orphan")
+    await until(lambda: submitted(api, id), lambda answer: answer[0] == 200)
+    await reaches(api, id, "Valid")
+    assert len(await sandbox.ledger()) == 1 and await findings(config) == []
+
+
 async def test_an_orphan_that_is_cancelled_at_the_portal_is_settled_by_the_next_sweep(config, elsewhere, company, sandbox, owner):
     await valid_invoice(elsewhere)
     orphan = await found(config, "orphan")

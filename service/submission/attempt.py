@@ -118,9 +118,9 @@ async def freeze(desk, conn, company, subject, row, promise, lease, attempt_key=
     await refuse_unready(conn, desk.config, company, subject, row)
     await sql.company_hold(conn, company_id=company)
     source = wire.stored_body(row)
-    await holds.refuse_barred(conn, company, row, source, promise)
     issuer = await sql.issuer_get(conn, company_id=company)
-    issued_at, frozen = await _as_before(desk, conn, company, subject, row, source, issuer)
+    issued_at, frozen, former = await _as_before(desk, conn, company, subject, row, source, issuer)
+    await holds.refuse_barred(conn, company, row, source, promise, former)
     if errors := await _own_refusals(desk, conn, company, row, source, issuer, issued_at):
         raise BadRequest(states.SUBMIT_FAILED, errors=errors)
     content = frozen or await _content(desk, conn, company, row, source, issuer, issued_at)
@@ -162,7 +162,7 @@ def issue_time(issue_date, attempts, now):
 
 
 async def _as_before(desk, conn, company, subject, row, source, issuer):
-    """(issue time, bytes): those of the attempt before, if it was believed not to be there and the document is the same.
+    """(issue time, bytes, document's id) of the attempt before, if it was believed not to be there and is still the same.
 
     Should the portal have had it after all, it knows the same bytes again, and later the same document. Any other attempt
     has an issue time of its own, and no bytes yet.
@@ -171,8 +171,8 @@ async def _as_before(desk, conn, company, subject, row, source, issuer):
     if former and (entry := document.entries(former["body"]).get(row["number"])):
         content = base64.b64decode(entry["document"])
         if _unsigned(wire.loads(content)) == _unsigned(_built(desk, row, source, issuer, former["issued_at"])):
-            return former["issued_at"], content
-    return issue_time(row["issue_date"], row["attempts"], issuer["now"]), None
+            return former["issued_at"], content, former["id"]
+    return issue_time(row["issue_date"], row["attempts"], issuer["now"]), None, None
 
 
 def _unsigned(built):

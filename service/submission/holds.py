@@ -15,13 +15,14 @@ AT_PORTAL = (
 )
 
 
-async def refuse_barred(conn, company, row, source, promise):
+async def refuse_barred(conn, company, row, source, promise, former=None):
     """Raises BadRequest when nothing may be sent under the number of a locked record, or now.
 
-    A hold does not refuse what is promised to be sent later: it waits until the hold ends.
+    A hold does not refuse what is promised to be sent later: it waits until the hold ends. `former` is the id of an
+    attempt whose very bytes are to be sent again.
     """
-    kind = document.document_type(source)
-    bars = await sql.sending_bars(conn, company_id=company, number=row["number"], document_type=kind)
+    facts = {"number": row["number"], "document_type": document.document_type(source), "former": former}
+    bars = await sql.sending_bars(conn, company_id=company, **facts)
     if bars["finding"]:
         raise _refused("NumberAtPortal", AT_PORTAL.format(number=row["number"], **bars))
     if bars["since"] and promise == "failed":

@@ -37,7 +37,7 @@ returning id;
 
 -- name: submission_let_go :one
 -- The latest attempt of a subject, if it was sent and then believed not to be at the portal: its bytes and issue time.
-select s.body, d.issued_at
+select d.id, s.body, d.issued_at
   from submitted_documents d
   join submissions s on s.company_id = d.company_id and s.id = d.submission_id
  where d.company_id = :company_id and s.company_id = :company_id

@@ -126,13 +126,15 @@ returning pg_notify('submission_due', '') is not null;
 select note_database();
 
 -- name: sending_bars :one
--- Why a document may not be sent now: the hold on the company, and what the portal has under its number.
+-- Why a document may not be sent now: the hold on the company, and what the portal has under its number. What is taken
+-- for the :former attempt itself does not keep its very bytes from being sent again: the portal knows them.
 select h.since, h.reason, f.id as finding, f.uuid
   from (select) nothing
   left join sending_holds h on h.company_id = :company_id and h.released_at is null
   left join sweep_findings f
          on f.company_id = :company_id and f.resolved_at is null and f.kind <> 'missing'
         and f.number = :number and f.document_type = :document_type
+        and f.submitted_document_id is distinct from coalesce(:former::bigint, 0)
  limit 1;
 
 -- name: attention_list :many
