@@ -188,6 +188,14 @@ async def test_a_duplicate_answer_never_makes_a_document_invalid(api, sandbox):
     await until(lambda: record(api, id), lambda found: found["status"] == "Draft")
 
 
+async def test_nothing_is_sent_while_the_portals_clock_and_ours_do_not_agree(api, sandbox):
+    assert (await submitted(api, await created(api)))[0] == 200
+    await sandbox.move_clock(90)
+    id = await created(api)
+    await until(lambda: submitted(api, id), lambda answer: "ClocksApart" in str(answer) and "seconds apart" in str(answer))
+    assert (await record(api, id))["status"] == "Draft" and len(await sandbox.ledger()) == 1
+
+
 async def test_an_expired_token_costs_one_login_and_no_second_document(api, sandbox):
     await sandbox.fault("submit", "unauthorized")
     id = await created(api)

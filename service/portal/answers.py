@@ -186,6 +186,12 @@ class Answer:
     broken: str = ""
 
     @property
+    def ahead(self):
+        """How far the portal's clock is ahead of ours, by its Date, to about a second; None where it tells none."""
+        date = _http_date(self.headers.get("Date", ""))
+        return date and date - self.at
+
+    @property
     def correlation_id(self):
         """The portal's name for the call, or None: support asks for it. Portal: 1.3"""
         text = self.headers.get("correlationId", "")

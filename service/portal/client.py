@@ -118,12 +118,18 @@ class Portal:
         self._clock = clock
         self._tokens = {}  # represented TIN, or "" -> _Token
         self._logins = {}  # the same key -> the login under way, a task
+        self._seen = {"ahead": None}  # how far the portal's clock was ahead of ours, in its latest answer
 
     def through(self, gate):
         """The same client, tokens included, whose calls pass another gate; its logins are its own, as they wait there."""
         other = copy.copy(self)
         other._gate, other._logins = gate, {}
         return other
+
+    @property
+    def ahead(self):
+        """How far the portal's clock is ahead of this process's; None before the first answer."""
+        return self._seen["ahead"]
 
     async def ready(self, tin):
         """Holds a token for `tin` and a place in the quota, so that the submit that follows waits for neither."""
@@ -257,6 +263,7 @@ class Portal:
         _log(operation, answer, fault, began)
         if fault:
             raise _failure(start, fault) from fault
+        self._seen["ahead"] = answer.ahead or self._seen["ahead"]
         return answer
 
     async def _token(self, tin):

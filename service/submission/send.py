@@ -1,7 +1,7 @@
 """Sending a queued submission: the intent is on disk before the first byte goes out, and every answer is classed."""
 
 import time
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 
 from service import failpoints
@@ -11,6 +11,7 @@ from service.statements import sql
 from service.submission import batch, record
 from service.submission.drive import drive, held
 
+CLOCKS_APART_SECONDS = 60
 STALE_SECONDS = 2  # between the intent and the first byte; an older intent may be somebody else's by now
 LOGIN_RETRY = timedelta(minutes=5)  # refused credentials are not tried often, or the account is locked
 
@@ -46,16 +47,28 @@ async def _admit(fill, desk, claim, call, command):
 
     And before the call is filled: what waits, waits together.
     """
+    ours = datetime.now(UTC) - call.now  # how far this process's clock is ahead of the database's
     try:
         await desk.portal.ready(call.tin)
     except PortalError as why:
         return await _classed(desk, why)
+    if apart := _apart(desk.portal.ahead, ours):
+        return NotReceived(apart)
     if fill is None or call.promise != "pending" or call.first_sent_at:
         return Admitted()
     filled = await fill(desk, claim)
     if filled is None:
         return None
     return Admitted() if filled == claim else Replaced(filled)
+
+
+def _apart(ahead, ours):
+    """What keeps documents from being sent while issue times and limits would be judged by clocks that do not agree, or None."""
+    seconds = 0 if ahead is None else round((ahead + ours).total_seconds())
+    if abs(seconds) <= CLOCKS_APART_SECONDS:
+        return None
+    wording = f"The portal's clock and the database's are {abs(seconds)} seconds apart, and one of them is wrong."
+    return {"code": "ClocksApart", "path": "", "message": wording}
 
 
 async def _intend(desk, claim, call, command):
