@@ -39,6 +39,7 @@ from service.submission.desk import Bell, Desk
 from service.submission.signing import Signers
 from service.submission.sweep import Sweeper, note_database
 from service.tins import TinChecks
+from service.watchdog import LoopGuard, Watchdog
 from service.webhooks.delivery import Courier, delivery_session
 
 HANDLERS = (
@@ -71,7 +72,9 @@ def create_app(config, *, background=True):
     app[wire.EXPORTS] = []
     app.add_routes(_all_routes())
     app.on_response_prepare.extend([name_request, show_quota])
-    app.cleanup_ctx.extend([_database, _code_lists, _keeper, _secrets, _portal])
+    app[wire.COUNTS] = {}
+    app[wire.WATCHDOG] = Watchdog(config)
+    app.cleanup_ctx.extend([_database, _watchdog, _code_lists, _keeper, _secrets, _portal])
     if background:
         app.cleanup_ctx.append(_background)
     return app
@@ -99,6 +102,15 @@ async def _database(app):
         await note_database(app[wire.DATABASE])
         app[wire.QUOTA] = Quota(app[wire.DATABASE], config.integration_requests_per_minute)
         yield
+
+
+async def _watchdog(app):
+    """Runs in every process, also in one that does no background work."""
+    guard = app[wire.LOOP_GUARD] = LoopGuard(asyncio.get_running_loop())
+    guard.begin()
+    async with _running(app[wire.WATCHDOG].run()):
+        yield
+    guard.end()
 
 
 async def _code_lists(app):
@@ -179,6 +191,7 @@ async def _worker(app, database):
     desk = app[wire.DESK]
     portal = desk.portal.through(Gate(database, desk.config, urgent=False))
     worker = Worker(dataclasses.replace(desk, database=database, portal=portal))
+    app[wire.WATCHDOG].listen("Worker", lambda: worker.beat)
     async with _running(worker.run()):
         yield
         await worker.stop()

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 
 from service.db import PASSING
 from service.statements import sql
@@ -38,6 +39,7 @@ class Worker:
         self._desk = desk
         self._busy = {room: set() for room in ROOMS}  # room -> tasks
         self._stopping = False
+        self.beat = time.monotonic()  # of its latest turn: it shows life at least every LONGEST_SLEEP
         self._idle = asyncio.Event()  # set once it claims no more
 
     async def run(self):
@@ -49,6 +51,7 @@ class Worker:
     async def _run(self):
         while not self._stopping:
             self._desk.due.clear()
+            self.beat = time.monotonic()
             try:
                 await self._claim()
                 await self._sleep()

@@ -60,6 +60,8 @@ class Config:
     portal_retry: timedelta  # first pause after a passing failure
     portal_batch: timedelta  # how long an automatic submission waits for others to go with it
     portal_rate_scale: Decimal  # the portal's quotas are multiplied by it; 0 switches our counting off
+    watchdog: timedelta  # how often is looked at what is overdue
+    overdue: timedelta  # past the time at which something was due
     sweep: timedelta  # how often each company is compared with the portal
     submit_wait: timedelta  # how long a submit request waits for an attempt that is under way
     tin_cache: timedelta  # how long a TIN that the portal confirmed is not asked about again
@@ -210,6 +212,8 @@ VARIABLES = {
     "portal_retry": ("PORTAL_RETRY_SECONDS", "5", _seconds),
     "portal_batch": ("PORTAL_BATCH_SECONDS", "1", _seconds),
     "portal_rate_scale": ("PORTAL_RATE_SCALE", "1", _rate),
+    "watchdog": ("WATCHDOG_SECONDS", "30", _seconds),
+    "overdue": ("OVERDUE_SECONDS", "300", _seconds),
     "sweep": ("SWEEP_SECONDS", "3600", _seconds),
     "submit_wait": ("SUBMIT_WAIT_SECONDS", "20", _seconds),
     "tin_cache": ("TIN_CACHE_SECONDS", "86400", _seconds),

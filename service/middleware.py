@@ -30,11 +30,13 @@ from service.intake import header
 from service.keys import REQUIRED, shows_key
 
 #: Paths that answer without a key. Every other route of the service asks for one.
-OPEN = {"/healthz", "/readyz", "/api/openapi.json", "/api/docs", "/api/docs/docs.js", "/api/docs/docs.css"}
+OPEN = {"/healthz", "/readyz", "/metrics", "/api/openapi.json", "/api/docs", "/api/docs/docs.js", "/api/docs/docs.css"}
 #: What lies below it is the integration surface: it has keys, a quota and error bodies of its own.
 INTEGRATIONS = "/api/integrations"
 #: Paths whose errors also say `success: false`, but for those of authentication. Spec: Errors
 SAYING_SUCCESS = "/api/validation/"
+#: What is counted by name; a client can send any other word.
+METHODS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 INTERNAL = "Internal server error"
 KEY_IN_URL = "A key belongs in a header, never in a URL: others may have seen this one by now, please replace it."
 SLOW_DOWN = "Too many requests, please slow down."
@@ -240,6 +242,8 @@ def _route(request):
 
 
 def _log(request, status, began):
+    counts, key = request.app[wire.COUNTS], (request.method if request.method in METHODS else "?", _route(request), status)
+    counts[key] = counts.get(key, 0) + 1
     log.info(
         "request_id=%s method=%s route=%s status=%d ms=%.1f company=%s account=%s",
         request[wire.REQUEST_ID],

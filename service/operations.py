@@ -467,15 +467,17 @@ def _open(path, summary, answers, **rest):
     return Operation("GET", path, "Service", summary, answers, surface=OPEN, **rest)
 
 
+_STARTING = {"status": "starting", "overdue": {}, "needs_person": None, "findings": None, "held": None, "oldest": None}
 SERVICE = (
     _open("/healthz", "Whether the process lives", "Health"),
     _open(
-        "/readyz", "Whether the service can answer requests", "Health",
+        "/readyz", "Whether the service can answer requests", "Readiness",
         refusals=(
-            Refusal(503, "Health", {"status": "starting"}),
+            Refusal(503, "Readiness", _STARTING),
             *_message(503, "The service is not available for a moment, please try again."),
         ),
     ),
+    _open("/metrics", "Figures of this process and of all work, for Prometheus", "text/plain"),
     _open("/api/openapi.json", "This description", "Description", one=True),
     _open("/api/docs", "A page that shows this description", "text/html"),
     _open("/api/docs/docs.js", "Its program", "text/javascript"),

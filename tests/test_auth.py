@@ -268,7 +268,10 @@ async def test_a_word_in_the_place_of_an_id_has_its_own_methods(api):
 
 async def test_health_asks_for_no_key(keyless):
     for path in ("/healthz", "/readyz"):
-        assert await answered(keyless, "GET", path) == (200, {"status": "ok"})
+        status, body = await answered(keyless, "GET", path)
+        assert (status, body["status"]) == (200, "ok")
+    async with keyless.get("/metrics") as response:
+        assert response.status == 200 and "einvoice_requests_total" in await response.text()
 
 
 async def test_what_tells_of_the_api_asks_for_no_key(keyless):

@@ -85,7 +85,8 @@ async def test_a_restored_database_sends_nothing_that_the_portal_has(serving, ba
         assert await held(old) == 1
         assert await refusal(api, draft) in ("SendingHeld", "NumberAtPortal")
         await reaches(api, waiting, "Valid")
-        result = await until(lambda: attention(read_config(variables(old, sandbox.base))), lambda all: len(all["findings"]) == 2)
+        config = read_config(variables(old, sandbox.base))
+        result = await until(lambda: attention(config), lambda all: len(all["findings"]) == 2)
         assert sorted(one["number"] for one in result["findings"]) == ["INV-00500", "INV-00600"]
         assert await refusal(api, draft) == "NumberAtPortal"
         assert await refusal(api, await created(api, code=600)) == "NumberAtPortal"

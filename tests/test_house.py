@@ -34,6 +34,7 @@ ROWS = (
             "service.drafts",
             "service.idempotency",
             "service.quota",
+            "service.watchdog",
             "service.portal.client",
             "service.portal.answers",
             "service.portal.quota",

@@ -1,8 +1,9 @@
-"""Whether the process lives, and whether it can serve."""
+"""Whether the process lives, whether it can serve, and what people and their monitoring should know of it."""
 
 from aiohttp import web
 
 from service import wire
+from service.watchdog import metrics
 
 routes = web.RouteTableDef()
 
@@ -15,6 +16,18 @@ async def live(request):
 @routes.get("/readyz")
 async def ready(request):
     """Unavailable while PostgreSQL does not answer. Asked over the connection of this process's locks, which
-    requests do not use: a service that is busy is not away."""
-    answers = await request.app[wire.KEEPER].answers()
-    return wire.answer({"status": "ok" if answers else "starting"}, 200 if answers else 503)
+    requests do not use: a service that is busy is not away.
+
+    What is overdue makes it `degraded` and is no reason to take the API away: that would help nothing on.
+    """
+    summary = request.app[wire.WATCHDOG].summary()
+    if not await request.app[wire.KEEPER].answers():
+        return wire.answer({"status": "starting", **summary}, 503)
+    return wire.answer({"status": "degraded" if summary["overdue"] else "ok", **summary})
+
+
+@routes.get("/metrics")
+async def measured(request):
+    app = request.app
+    text = metrics(app[wire.WATCHDOG], app[wire.LOOP_GUARD], app[wire.COUNTS])
+    return web.Response(text=text, content_type="text/plain")
