@@ -155,6 +155,11 @@ def _resolve_finding(options):
     print(companies.printed(run(reconcile.resolve_finding(read_config(), options.ids, options.note))))
 
 
+def _settle_submission(options):
+    made = reconcile.settle_submission(read_config(), options.company, options.id, options.received, options.note)
+    print(companies.printed(run(made)))
+
+
 def _attention(options):
     print(companies.printed(run(reconcile.attention(read_config()))))
 
@@ -212,7 +217,7 @@ def _parser():
     command("sql", "print a named statement, for psql", _sql).add_argument("statement")
     made = command("import-codes", "load code lists as the authority publishes them", _import_codes)
     made.add_argument("files", nargs="+", metavar="FILE")
-    made = command("reconcile", "compare with the portal; prints what it found, and exits with 1 if there is anything", _reconcile)
+    made = command("reconcile", "compare with the portal; exits with 1 if anything is found", _reconcile)
     made.add_argument("--company", type=int, help="one company; else all")
     made.add_argument("--days", type=int, default=1, help="how far back, at most 31")
     made = command("hold-sending", "send nothing until each company was compared with the portal", _hold_sending)
@@ -220,6 +225,13 @@ def _parser():
     made = command("resolve-finding", "settle what a comparison found", _resolve_finding)
     made.add_argument("ids", type=int, nargs="+", metavar="ID")
     made.add_argument("--note", required=True, help="what it was, and what was done about it")
+    made = command("settle-submission", "settle a submission that needs a person", _settle_submission)
+    made.add_argument("id", type=int, metavar="ID")
+    made.add_argument("--company", type=int, required=True, help="the company's id")
+    outcome = made.add_mutually_exclusive_group(required=True)
+    outcome.add_argument("--received", nargs="+", metavar="UUID", help="the portal has its documents under these")
+    outcome.add_argument("--not-received", action="store_true", help="the portal never had it")
+    made.add_argument("--note", required=True, help="how that was found out")
     command("attention", "list what waits for a person", _attention)
     return parser
 

@@ -57,6 +57,7 @@ class Config:
     portal_poll: timedelta  # first interval of asking how validation went
     portal_poll_max: timedelta
     portal_recheck: timedelta  # how often a Valid document is looked at while it can be cancelled
+    portal_unknown: timedelta  # how long an accepted submission may be unknown before it is looked for by number
     portal_retry: timedelta  # first pause after a passing failure
     portal_batch: timedelta  # how long an automatic submission waits for others to go with it
     portal_rate_scale: Decimal  # the portal's quotas are multiplied by it; 0 switches our counting off
@@ -209,6 +210,7 @@ VARIABLES = {
     "portal_poll": ("PORTAL_POLL_SECONDS", "3", _seconds),
     "portal_poll_max": ("PORTAL_POLL_MAX_SECONDS", "60", _seconds),
     "portal_recheck": ("PORTAL_RECHECK_SECONDS", "3600", _seconds),
+    "portal_unknown": ("PORTAL_UNKNOWN_SECONDS", "3600", _seconds),
     "portal_retry": ("PORTAL_RETRY_SECONDS", "5", _seconds),
     "portal_batch": ("PORTAL_BATCH_SECONDS", "1", _seconds),
     "portal_rate_scale": ("PORTAL_RATE_SCALE", "1", _rate),

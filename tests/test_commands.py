@@ -42,6 +42,7 @@ COMMANDS = (
     "hold-sending",
     "attention",
     "resolve-finding",
+    "settle-submission",
 )
 
 

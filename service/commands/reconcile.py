@@ -9,6 +9,7 @@ from service.commands.ground import with_database, with_portal
 from service.portal.client import Portal, PortalError, portal_session
 from service.portal.quota import Gate
 from service.statements import sql
+from service.submission import settle
 from service.submission.desk import Desk
 from service.submission.sweep import MOST_DAYS, sweep
 
@@ -79,6 +80,19 @@ async def _owner(database, id):
     if company is None:
         raise CommandError(f"There is no finding {id}.")
     return company
+
+
+async def settle_submission(config, company, id, uuids, note):
+    """{company_id, submission_id, state}; without `uuids` the portal never had it. Raises CommandError."""
+    async with with_desk(config) as desk:
+        try:
+            if uuids:
+                return await settle.received(desk, company, id, uuids, note)
+            return await settle.not_received(desk, company, id, note)
+        except settle.Unsettled as why:
+            raise CommandError(str(why)) from None
+        except PortalError as why:
+            raise CommandError(f"The portal could not be asked, and nothing was changed: {why}") from None
 
 
 async def attention(config):

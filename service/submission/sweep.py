@@ -98,7 +98,8 @@ async def _written(desk, company, tin, verdict, since, now):
             conn, company_id=company, tin=tin, since=since, until=now + CLOCKS_APART, still=still
         )
     for one in new:
-        log.warning("sweep company=%d kind=%s number=%s uuid=%s other=%s", company, one.kind, one.number, one.uuid, one.other_uuid)
+        facts = (one.kind, one.number, one.uuid, one.other_uuid)
+        log.warning("sweep company=%d kind=%s number=%s uuid=%s other=%s", company, *facts)
     if adopted:
         desk.due.set()
     return {"adopted": len(adopted), "stopped": len(stopped), "found": len(new), "resolved": len(cleared)}

@@ -1,0 +1,116 @@
+"""What a person decides about a submission that NeedsPerson, held against the portal before it is believed.
+
+The decision goes through the statements of every other outcome, and is written down with the person's note.
+"""
+
+from datetime import timedelta
+
+from service import states
+from service.portal.client import Refused
+from service.statements import sql
+from service.submission import record
+from service.submission.desk import Claim
+from service.submission.record import Change
+from service.submission.sweep import CLOCKS_APART, LONGEST_LISTING
+
+LONGEST_DELAY = timedelta(days=1)  # between a send and its arrival
+NOT_RECEIVED = "A person has found out that the portal never had the document: {}"
+#: status of a document that the portal does not have -> what it becomes
+LET_GO = {"Submitting": "Rejected", "Submitted": "Invalid"}
+
+
+class Unsettled(Exception):
+    """Why the decision is not taken, for the person."""
+
+
+async def received(desk, company, id, uuids, note):
+    """The portal has the documents under these uuids: they are taken over, and followed.
+
+    Raises Unsettled and PortalError.
+    """
+    row, docs = await _case(desk, company, id)
+    seen = [await _details(desk, row, uuid) for uuid in uuids]
+    pairs = [(doc, _match(doc, seen)) for doc in docs]
+    calls = {there.submission_uid for _, there in pairs}
+    if len(pairs) != len(uuids) or len(calls) != 1:
+        raise Unsettled(f"Submission {id} has {len(docs)} documents: name a uuid of each, all of one call.")
+    await _refuse_owned(desk, company, id, uuids)
+    changes = [Change(doc["id"], "Submitted", uuid=there.uuid, submitted_at=there.received_at) for doc, there in pairs]
+    numbers = [doc["number"] for doc, _ in pairs]
+    more = {"submission_uid": calls.pop(), "numbers": numbers, "uuids": [there.uuid for _, there in pairs]}
+    return await _written(desk, company, id, "received", "Accepted", changes, note, **more)
+
+
+async def not_received(desk, company, id, note):
+    """The portal never had the documents: they may be sent anew. Raises Unsettled, PortalError."""
+    row, docs = await _case(desk, company, id)
+    if valid := [doc["number"] for doc in docs if doc["status"] not in LET_GO]:
+        raise Unsettled(f"{', '.join(valid)} was found Valid by the portal, so it was received.")
+    if row["first_sent_at"]:
+        await _refuse_listed(desk, row, docs)
+    errors = [{"code": "NotReceived", "path": "", "message": NOT_RECEIVED.format(note)}]
+    changes = [Change(doc["id"], LET_GO[doc["status"]], errors=errors) for doc in docs]
+    return await _written(desk, company, id, "not_received", "NotReceived", changes, note)
+
+
+async def _case(desk, company, id):
+    """The submission, and its documents that are still open."""
+    async with desk.database.reading(company) as conn:
+        row = await sql.submission_get(conn, company_id=company, id=id)
+        docs = await sql.submission_documents(conn, company_id=company, submission_id=id)
+    if row is None or row["state"] != "NeedsPerson":
+        raise Unsettled(f"No submission {id} of company {company} needs a person.")
+    return row, [doc for doc in docs if doc["status"] not in states.FINAL]
+
+
+async def _details(desk, row, uuid):
+    try:
+        return await desk.portal.details(row["tin"], uuid)
+    except Refused as why:
+        raise Unsettled(f"The portal does not show {uuid}: {why}") from None
+
+
+def _match(doc, seen):
+    """The one of the portal's documents that is this one. Raises Unsettled, naming what does not agree."""
+    for there in seen:
+        if there.number == doc["number"]:
+            if (there.type_code, there.issued_at) != (doc["document_type"], doc["issued_at"]):
+                raise Unsettled(f"{there.uuid} has the number {there.number}, and another type or issue time.")
+            if doc["uuid"] not in (None, there.uuid):
+                raise Unsettled(f"{there.number} has the uuid {doc['uuid']}, not {there.uuid}.")
+            return there
+    raise Unsettled(f"None of the uuids is of {doc['number']}.")
+
+
+async def _refuse_owned(desk, company, id, uuids):
+    async with desk.database.reading(company) as conn:
+        owned = await sql.uuids_owned(conn, company_id=company, uuids=uuids, submission_id=id)
+    if owned:
+        raise Unsettled(f"{owned[0]['uuid']} is another submission's.")
+
+
+async def _refuse_listed(desk, row, docs):
+    """Raises Unsettled where the portal lists a document after all, within a day after the last send."""
+    until = min(row["last_sent_at"] + LONGEST_DELAY, row["now"]) + CLOCKS_APART
+    since = max(row["first_sent_at"] - CLOCKS_APART, until - LONGEST_LISTING)
+    identities = {(doc["number"], doc["document_type"], doc["issued_at"]) for doc in docs}
+    for there in await desk.portal.search(row["tin"], since, until):
+        if (there.number, there.type_code, there.issued_at) in identities:
+            raise Unsettled(f"The portal has {there.number}: --received {there.uuid}")
+
+
+async def _written(desk, company, id, outcome, state, changes, note, *, submission_uid=None, numbers=(), uuids=()):
+    """Everything in one transaction; what it came to."""
+    async with desk.database.company(company) as conn:
+        await record.lock_subjects(conn, company, id)
+        fence = await sql.submission_take_over(conn, company_id=company, id=id)
+        if fence is None:
+            raise Unsettled(f"Submission {id} was settled meanwhile.")
+        evidence = {"numbers": numbers, "uuids": uuids, "submission_uid": submission_uid, "via": "details"}
+        await sql.evidence_insert(conn, company_id=company, submission_id=id, **evidence)
+        claim = Claim(company, id, fence)
+        await record.moved(conn, claim, ["NeedsPerson"], state, changes, submission_uid=submission_uid)
+        await sql.settlement_insert(
+            conn, company_id=company, submission_id=id, outcome=outcome, uuids=uuids, note=note
+        )
+    return {"company_id": company, "submission_id": id, "state": state}

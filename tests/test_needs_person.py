@@ -1,0 +1,80 @@
+"""What no machine can settle: it is listed with all that is known, and a person settles it, held against the portal."""
+
+import pytest
+from kit import created, documents, reaches, record, submitted
+
+from service.commands.companies import CommandError
+from service.commands.reconcile import attention, settle_submission
+from service.config import read_config
+
+STUCK = """update submissions
+              set state = 'NeedsPerson', last_error = '{"code": "Unclear", "message": "A day without an answer."}'
+            where id = $1"""
+
+
+@pytest.fixture
+def config(environment):
+    return read_config(environment)
+
+
+@pytest.fixture
+async def stuck(start, company, sandbox, owner):
+    """Makes an invoice whose submission needs a person: `id, submission = await stuck(kind of fault)`."""
+    api = await start(company, background=False)
+
+    async def make(kind):
+        await sandbox.fault("submit", kind)
+        id = await created(api)
+        assert (await submitted(api, id))[0] == 400
+        submission = await owner.fetchval("select max(id) from submissions")
+        await owner.execute(STUCK, submission)
+        return api, id, submission
+
+    return make
+
+
+async def test_what_the_portal_has_is_taken_over_once_a_person_names_it(stuck, start, config, company, sandbox, owner):
+    api, id, submission = await stuck("accept_then_drop")
+    (listed,) = (await attention(config))["submissions"]
+    assert (listed["id"], listed["last_error"]["code"]) == (submission, "Unclear") and len(listed["body_sha256"]) == 64
+    (entry,) = await sandbox.ledger()
+    assert (await record(api, id))["status"] == "Submitting"
+    with pytest.raises(CommandError, match=entry["uuid"]):
+        await settle_submission(config, company.id, submission, None, "I think it is not there.")
+    with pytest.raises(CommandError, match="does not show"):
+        await settle_submission(config, company.id, submission, ["ABC"], "A mistake.")
+    await settle_submission(config, company.id, submission, [entry["uuid"]], "Seen on the portal's page.")
+    await start(company)
+    await reaches(api, id, "Valid")
+    assert (await documents(api, id))[0]["uuid"] == entry["uuid"]
+    assert (await attention(config))["submissions"] == []
+    row = await owner.fetchrow("select outcome, uuids, note from settlements")
+    assert tuple(row) == ("received", [entry["uuid"]], "Seen on the portal's page.")
+    with pytest.raises(CommandError, match="No submission"):
+        await settle_submission(config, company.id, submission, None, "Again.")
+
+
+async def test_what_the_portal_never_had_is_let_go(stuck, config, company, sandbox, owner):
+    api, id, submission = await stuck("drop")
+    await settle_submission(config, company.id, submission, None, "Asked their help desk.")
+    assert (await record(api, id))["status"] == "Draft"
+    (refused,) = await documents(api, id)
+    assert refused["errors"][0]["code"] == "NotReceived" and "help desk" in refused["errors"][0]["message"]
+    assert (await submitted(api, id))[0] == 200 and len(await sandbox.ledger()) == 1
+
+
+async def test_the_uuid_of_another_document_is_not_taken(stuck, config, company, sandbox):
+    api, id, submission = await stuck("drop")
+    await submitted(api, await created(api))
+    (other,) = await sandbox.ledger()
+    with pytest.raises(CommandError, match="None of the uuids"):
+        await settle_submission(config, company.id, submission, [other["uuid"]], "A mistake.")
+    assert (await record(api, id))["status"] == "Submitting"
+
+
+async def test_while_the_portal_cannot_be_asked_nothing_is_settled(stuck, config, company, sandbox):
+    api, id, submission = await stuck("drop")
+    await sandbox.fault("search", "error_before", status=503)
+    with pytest.raises(CommandError, match="could not be asked"):
+        await settle_submission(config, company.id, submission, None, "I think it is not there.")
+    assert (await record(api, id))["status"] == "Submitting"
