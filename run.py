@@ -10,7 +10,7 @@ from pathlib import Path
 
 import asyncpg
 
-from service.commands import certificates, companies, integrations, reconcile, secrets
+from service.commands import audit, certificates, companies, integrations, reconcile, secrets
 from service.commands.codes import import_codes
 from service.commands.ground import run, with_postgres
 from service.commands.serve import ServeError, serve, serve_child, work
@@ -125,6 +125,11 @@ def _remove_certificate(options):
     print(companies.printed(run(certificates.remove_certificate(read_config(), options.company))))
 
 
+def _audit(options):
+    for entry in run(audit.audit(read_config(), options.company, options.last)):
+        print(entry)
+
+
 def _reseal(options):
     done = run(secrets.reseal_all(read_config()))
     print(companies.printed(done))
@@ -213,6 +218,9 @@ def _parser():
     made.add_argument("--issuer-form", choices=ISSUER_FORMS, help="how signatures write the name of the issuer")
     made = command("remove-certificate", "remove a company's certificate and its key", _remove_certificate)
     made.add_argument("--company", type=int, required=True, help="the company's id")
+    made = command("audit", "print who did what for a company, a JSON object a line", _audit)
+    made.add_argument("--company", type=int, required=True, help="the company's id")
+    made.add_argument("--last", type=int, default=100, metavar="N", help="that many entries, 100 where it is not given")
     command("reseal", "seal all that is kept sealed with the present SECRET_KEY", _reseal)
     command("sql", "print a named statement, for psql", _sql).add_argument("statement")
     made = command("import-codes", "load code lists as the authority publishes them", _import_codes)

@@ -4,7 +4,8 @@ import asyncio
 import functools
 import logging
 import random
-from contextlib import asynccontextmanager, suppress
+import re
+from contextlib import asynccontextmanager, contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
 
@@ -37,12 +38,14 @@ SESSION = {
     "jit": "off",
 }
 
+#: Who acts, where something may be written: for the audit log.
+_ACTS = "; set local app.actor = '{}'; set local app.request_id = '{}'"
 #: One message opens the transaction and the wall. The value is an int of ours: the protocol's simple query,
 #: which alone carries two statements, takes no parameters.
-_BEGIN = "begin; set local app.company_id = '{:d}'"
+_BEGIN = "begin; set local app.company_id = '{:d}'" + _ACTS
 _BEGIN_READ = "begin read only; set local app.company_id = '{:d}'"
 #: The same for the wall between accounts, of the integration surface.
-_BEGIN_ACCOUNT = "begin; set local app.account_id = '{:d}'"
+_BEGIN_ACCOUNT = "begin; set local app.account_id = '{:d}'" + _ACTS
 _BEGIN_ACCOUNT_READ = "begin read only; set local app.account_id = '{:d}'"
 #: For statements with a limit that are planned well without knowing it, and would be planned anew at every call.
 #: And for those whose filters may be absent: planned for the filters at hand, so that their index is used.
@@ -58,6 +61,8 @@ BROKEN_OFF = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError, asyncpg
 
 #: The writing transactions that were, or may have been, committed in a piece of work that can be repeated.
 _COMMITTED = ContextVar("committed", default=None)
+_PLAIN = re.compile(r"[A-Za-z0-9 ._-]*", re.ASCII)
+_acting = ContextVar("acting", default=("background", ""))
 
 log = logging.getLogger(__name__)
 
@@ -86,6 +91,18 @@ def repeating(work):
             await asyncio.sleep(random.uniform(0.01, 0.1))
 
     return run
+
+
+@contextmanager
+def acting(actor, request_id=""):
+    """Names, for the audit log, who does what is written in the block, and in tasks that it starts."""
+    if not _PLAIN.fullmatch(actor + request_id):
+        raise ValueError("no text to be set")
+    before = _acting.set((actor, request_id))
+    try:
+        yield
+    finally:
+        _acting.reset(before)
 
 
 @asynccontextmanager
@@ -177,7 +194,7 @@ class Database:
 
     @asynccontextmanager
     async def _transaction(self, begin, owner_id):
-        conn = await self._begun(begin.format(owner_id))
+        conn = await self._begun(begin.format(owner_id, *_acting.get()))
         try:
             try:
                 yield conn

@@ -12,7 +12,7 @@ import asyncpg
 from aiohttp import web
 
 from service import wire
-from service.db import AWAY, PASSING, repeating
+from service.db import AWAY, PASSING, acting, repeating
 from service.errors import (
     CONSTRAINTS,
     ApiError,
@@ -81,7 +81,7 @@ async def key_guard(request, handler):
         raise BadRequest(KEY_IN_URL)
     if _on_integrations(request):
         await _find_account(request)
-        return await handler(request)
+        return await _acted(request, handler)
     if request.match_info.http_exception is not None or _route(request) in OPEN:
         return await handler(request)
     text = (header(request, "X-API-Key") or "").strip()
@@ -92,7 +92,13 @@ async def key_guard(request, handler):
     request[wire.KEY_ID] = key_id
     if wait := request.app[wire.LIMITER].take(key_id):
         raise TooManyRequests(SLOW_DOWN, retry_after(wait))
-    return await handler(request)
+    return await _acted(request, handler)
+
+
+async def _acted(request, handler):
+    """Whatever the handler writes is the key's doing."""
+    with acting(f"key {request[wire.KEY_ID]}", request[wire.REQUEST_ID]):
+        return await handler(request)
 
 
 @web.middleware

@@ -35,6 +35,7 @@ COMMANDS = (
     "revoke-key",
     "set-certificate",
     "remove-certificate",
+    "audit",
     "reseal",
     "sql",
     "import-codes",

@@ -12,7 +12,7 @@ from dataclasses import replace
 import uvloop
 
 from service.config import SECRET_KEY_BYTES
-from service.db import Database, connected_pool, migrate
+from service.db import Database, acting, connected_pool, migrate
 from service.embedded import postgres
 
 FILES = 65_536
@@ -85,4 +85,5 @@ async def with_database(config):
     async with with_postgres(config) as config:
         await migrate(config.database_owner_url or config.database_url)
         async with connected_pool(config.database_url, 2) as pool:
-            yield config, Database(pool)
+            with acting("command"):
+                yield config, Database(pool)

@@ -16,7 +16,7 @@ from service.app import create_app
 from service.commands import companies
 from service.commands.ground import start_logging, with_portal, with_postgres
 from service.config import ROOT
-from service.db import Database, connected_pool, migrate
+from service.db import Database, acting, connected_pool, migrate
 from service.edge import Runner
 
 SHUTDOWN_SECONDS = 30
@@ -214,8 +214,9 @@ async def _demo_company(config):
         return TRY_AGAIN.format(company=company) + TRY.format(port=config.port)
     async with connected_pool(config.database_url, 2) as pool:
         database = Database(pool)
-        id = await companies.insert_company(database, DEMO_COMPANY)
-        key = await companies.insert_key(config, database, id, "first start")
+        with acting("command"):
+            id = await companies.insert_company(database, DEMO_COMPANY)
+            key = await companies.insert_key(config, database, id, "first start")
     marker.parent.mkdir(parents=True, exist_ok=True)
     marker.write_text(companies.printed({"id": id}))
     return FIRST.format(name=DEMO_COMPANY["name"], company=id, key=key["key"]) + TRY.format(port=config.port)

@@ -169,11 +169,14 @@ with hidden as (
   update adjustment_notes
      set deleted_at = clock_timestamp(), updated_at = clock_timestamp()
    where company_id = :company_id and id = :id
-  returning id, invoice_id, consolidated_invoice_id
+  returning id, invoice_id, consolidated_invoice_id, fingerprint(to_jsonb(adjustment_notes)) as left_as
 ), counted as (
   insert into list_counts (company_id, list, slot, live)
   select :company_id::bigint, 'adjustment_notes', pg_backend_pid() % 8, -1 from hidden
       on conflict (company_id, list, slot) do update set live = list_counts.live - 1
+), audited as (
+  insert into audit_log (company_id, action, subject, after_sha256)
+  select :company_id::bigint, 'delete', format('adjustment note %s', id), left_as from hidden
 )
 insert into events (company_id, type, data)
 select :company_id::bigint, 'adjustment_note.deleted', subject_ids(invoice_id, id, consolidated_invoice_id) from hidden;

@@ -57,7 +57,9 @@ select true
 
 -- name: company_update :exec
 -- Writes the whole of a locked company. A blank number of a tax is none.
-with changed as (
+with former as (
+  select fingerprint(to_jsonb(c)) as was from companies c where c.id = :company_id
+), changed as (
   update companies
      set name = :name,
          tin_code = :tin_code,
@@ -77,12 +79,19 @@ with changed as (
          setting = :setting::jsonb,
          updated_at = clock_timestamp()
    where id = :company_id
-  returning id
+  returning id, fingerprint(to_jsonb(companies)) as becomes
+), audited as (
+  insert into audit_log (company_id, action, subject, before_sha256, after_sha256)
+  select id, 'change', 'company settings', was, becomes from changed cross join former
 )
 insert into events (company_id, type, data)
 select id, 'company.updated', jsonb_build_object('company_id', id) from changed;
 
 -- name: api_key_insert :exec
+with audited as (
+  insert into audit_log (company_id, action, subject)
+  values (:company_id, 'create', format('key %s', :key_id::text))
+)
 insert into api_keys (company_id, key_id, name, secret_sha256, expires_at)
 values (:company_id, :key_id, :name, :secret_sha256, :expires_at);
 
@@ -100,6 +109,9 @@ with revoked as (
      set revoked_at = clock_timestamp()
    where company_id = :company_id and key_id = :key_id and revoked_at is null
   returning key_id
+), audited as (
+  insert into audit_log (company_id, action, subject)
+  select :company_id::bigint, 'revoke', format('key %s', key_id) from revoked
 )
 select pg_notify('api_key_changed', key_id) is not null from revoked;
 

@@ -167,7 +167,7 @@ with hidden as (
   update consolidated_invoices
      set deleted_at = clock_timestamp(), updated_at = clock_timestamp()
    where company_id = :company_id and id = :id
-  returning id
+  returning id, fingerprint(to_jsonb(consolidated_invoices)) as left_as
 ), freed as (
   update invoices i
      set consolidated_invoice_id = null, updated_at = clock_timestamp()
@@ -177,6 +177,9 @@ with hidden as (
   insert into list_counts (company_id, list, slot, live)
   select :company_id::bigint, 'consolidated_invoices', pg_backend_pid() % 8, -1 from hidden
       on conflict (company_id, list, slot) do update set live = list_counts.live - 1
+), audited as (
+  insert into audit_log (company_id, action, subject, after_sha256)
+  select :company_id::bigint, 'delete', format('consolidated invoice %s', id), left_as from hidden
 )
 insert into events (company_id, type, data)
 select :company_id::bigint, 'consolidated_invoice.deleted', subject_ids(null, null, id) from hidden;

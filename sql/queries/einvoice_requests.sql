@@ -106,11 +106,14 @@ with hidden as (
   update einvoice_requests
      set deleted_at = clock_timestamp(), updated_at = clock_timestamp()
    where company_id = :company_id and id = :id
-  returning id
+  returning id, fingerprint(to_jsonb(einvoice_requests)) as left_as
 ), counted as (
   insert into list_counts (company_id, list, slot, live)
   select :company_id::bigint, 'einvoice_requests', pg_backend_pid() % 8, -1 from hidden
       on conflict (company_id, list, slot) do update set live = list_counts.live - 1
+), audited as (
+  insert into audit_log (company_id, action, subject, after_sha256)
+  select :company_id::bigint, 'delete', format('e-invoice request %s', id), left_as from hidden
 )
 insert into events (company_id, type, data)
 select :company_id::bigint, 'einvoice_request.deleted', jsonb_build_object('einvoice_request_id', id) from hidden;

@@ -16,6 +16,10 @@ returning id;
 select account_named(:name);
 
 -- name: integration_key_insert :exec
+with audited as (
+  insert into integration_audit_log (account_id, action, subject)
+  values (:account_id, 'create', format('key %s', :key_id::text))
+)
 insert into integration_keys (account_id, key_id, name, secret_sha256, expires_at)
 values (:account_id, :key_id, :name, :secret_sha256, :expires_at);
 
@@ -33,6 +37,9 @@ with revoked as (
      set revoked_at = clock_timestamp()
    where account_id = :account_id and key_id = :key_id and revoked_at is null
   returning key_id
+), audited as (
+  insert into integration_audit_log (account_id, action, subject)
+  select :account_id::bigint, 'revoke', format('key %s', key_id) from revoked
 )
 select pg_notify('api_key_changed', key_id) is not null from revoked;
 

@@ -163,11 +163,14 @@ with hidden as (
   update invoices
      set deleted_at = clock_timestamp(), updated_at = clock_timestamp()
    where company_id = :company_id and id = :id
-  returning id
+  returning id, fingerprint(to_jsonb(invoices)) as left_as
 ), counted as (
   insert into invoice_counts (company_id, slot, live)
   select :company_id::bigint, pg_backend_pid() % 8, -1 from hidden
       on conflict (company_id, slot) do update set live = invoice_counts.live - 1
+), audited as (
+  insert into audit_log (company_id, action, subject, after_sha256)
+  select :company_id::bigint, 'delete', format('invoice %s', id), left_as from hidden
 )
 insert into events (company_id, type, data)
 select :company_id::bigint, 'invoice.deleted', jsonb_build_object('invoice_id', id) from hidden;

@@ -10,12 +10,22 @@ select sealed_key from signing_certificates where company_id = :company_id and i
 
 -- name: signing_certificate_remove :value
 -- Removes the company's certificate with its key, and returns its id; no row when there is none.
-update signing_certificates
-   set sealed_key = null, removed_at = clock_timestamp()
- where company_id = :company_id and removed_at is null
-returning id;
+with removed as (
+  update signing_certificates
+     set sealed_key = null, removed_at = clock_timestamp()
+   where company_id = :company_id and removed_at is null
+  returning id, certificate
+), audited as (
+  insert into audit_log (company_id, action, subject, before_sha256)
+  select :company_id::bigint, 'remove', 'signing certificate', sha256(certificate) from removed
+)
+select id from removed;
 
 -- name: signing_certificate_insert :exec
 -- Lock the company and remove the certificate that it had, or this breaks signing_certificates_one_live.
+with audited as (
+  insert into audit_log (company_id, action, subject, after_sha256)
+  values (:company_id, 'set', 'signing certificate', sha256(:certificate))
+)
 insert into signing_certificates (company_id, certificate, subject, issuer_form, not_before, not_after, sealed_key)
 values (:company_id, :certificate, :subject, :issuer_form, :not_before, :not_after, :sealed_key);

@@ -28,6 +28,12 @@ with invoice as (
   values (:company_id,
           document_subject(:invoice_id, :adjustment_note_id, :consolidated_invoice_id) || '.submitting',
           subject_ids(:invoice_id, :adjustment_note_id, :consolidated_invoice_id))
+), audited as (
+  insert into audit_log (company_id, action, subject, after_sha256)
+  values (:company_id, 'submit',
+          format('%s %s', replace(document_subject(:invoice_id, :adjustment_note_id, :consolidated_invoice_id), '_', ' '),
+                 coalesce(:invoice_id, :adjustment_note_id, :consolidated_invoice_id)),
+          decode(:document_hash, 'hex'))
 )
 insert into submitted_documents (company_id, submission_id, invoice_id, adjustment_note_id, consolidated_invoice_id,
        number, document_type, document_version, issued_at, document_hash)
@@ -414,11 +420,21 @@ select id, submission_id, status, uuid, number, submitted_at, cancel_fence, canc
 
 -- name: cancellation_begin :value
 -- Written before the portal is asked; returns the fence. For a document whose subject is locked.
-update submitted_documents
-   set cancel_fence = cancel_fence + 1, cancelling_until = clock_timestamp() + :lease::interval,
-       cancel_reason = :reason, updated_at = clock_timestamp()
- where company_id = :company_id and id = :id and status in ('Submitted', 'Valid')
-returning cancel_fence;
+with begun as (
+  update submitted_documents
+     set cancel_fence = cancel_fence + 1, cancelling_until = clock_timestamp() + :lease::interval,
+         cancel_reason = :reason, updated_at = clock_timestamp()
+   where company_id = :company_id and id = :id and status in ('Submitted', 'Valid')
+  returning cancel_fence, invoice_id, adjustment_note_id, consolidated_invoice_id, document_hash
+), audited as (
+  insert into audit_log (company_id, action, subject, before_sha256)
+  select :company_id::bigint, 'cancel',
+         format('%s %s', replace(document_subject(invoice_id, adjustment_note_id, consolidated_invoice_id), '_', ' '),
+                coalesce(invoice_id, adjustment_note_id, consolidated_invoice_id)),
+         decode(document_hash, 'hex')
+    from begun
+)
+select cancel_fence from begun;
 
 -- name: cancellation_end :value
 -- The portal did not cancel. No row: somebody else took it over.

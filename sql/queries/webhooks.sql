@@ -7,7 +7,10 @@ with stored as (
   insert into webhook_endpoints (company_id, url, description, types, enabled)
   select :company_id::bigint, :url, :description, :types::text[], :enabled
    where (select count(*) from webhook_endpoints where company_id = :company_id) < :most::bigint
-  returning id
+  returning id, fingerprint(jsonb_build_array(url, description, types, enabled)) as becomes
+), audited as (
+  insert into audit_log (company_id, action, subject, after_sha256)
+  select :company_id::bigint, 'create', format('webhook %s', id), becomes from stored
 ), kept as (
   insert into webhook_secrets (company_id, endpoint_id, sealed_secret)
   select :company_id::bigint, id, :sealed_secret from stored
@@ -39,20 +42,37 @@ select url, description, types, enabled
 
 -- name: webhook_update :exec
 -- Writes a locked endpoint. One that is enabled again begins with what happens from now on.
-update webhook_endpoints
-   set cursor_transaction = case when :enabled and not enabled then pg_snapshot_xmin(pg_current_snapshot())
-                                 else cursor_transaction end,
-       cursor_event = case when :enabled and not enabled then 0 else cursor_event end,
-       url = :url,
-       description = :description,
-       types = :types::text[],
-       enabled = :enabled,
-       updated_at = clock_timestamp()
- where company_id = :company_id and id = :id;
+with former as (
+  select fingerprint(jsonb_build_array(url, description, types, enabled)) as was
+    from webhook_endpoints
+   where company_id = :company_id and id = :id
+), changed as (
+  update webhook_endpoints
+     set cursor_transaction = case when :enabled and not enabled then pg_snapshot_xmin(pg_current_snapshot())
+                                   else cursor_transaction end,
+         cursor_event = case when :enabled and not enabled then 0 else cursor_event end,
+         url = :url,
+         description = :description,
+         types = :types::text[],
+         enabled = :enabled,
+         updated_at = clock_timestamp()
+   where company_id = :company_id and id = :id
+  returning id, fingerprint(jsonb_build_array(url, description, types, enabled)) as becomes
+)
+insert into audit_log (company_id, action, subject, before_sha256, after_sha256)
+select :company_id::bigint, 'change', format('webhook %s', id), was, becomes from changed cross join former;
 
 -- name: webhook_delete :value
 -- Deletes an endpoint with its secrets and its log; no row when it is not there.
-delete from webhook_endpoints where company_id = :company_id and id = :id returning id;
+with deleted as (
+  delete from webhook_endpoints
+   where company_id = :company_id and id = :id
+  returning id, fingerprint(jsonb_build_array(url, description, types, enabled)) as was
+), audited as (
+  insert into audit_log (company_id, action, subject, before_sha256)
+  select :company_id::bigint, 'delete', format('webhook %s', id), was from deleted
+)
+select id from deleted;
 
 -- name: webhook_secret_rotate :value
 -- A new secret, sealed, for a locked endpoint. The former one signs too for :overlap, and one retired before it no longer;
@@ -64,6 +84,9 @@ with retired as (
   returning valid_until
 ), added as (
   insert into webhook_secrets (company_id, endpoint_id, sealed_secret) values (:company_id, :id, :sealed_secret)
+), audited as (
+  insert into audit_log (company_id, action, subject)
+  values (:company_id, 'replace', format('secret of webhook %s', :id::bigint))
 )
 select instant(max(valid_until)) from retired;
 
@@ -105,6 +128,9 @@ with mine as (
          updated_at = case when :gone then clock_timestamp() else updated_at end
    where company_id = :company_id and id = :endpoint_id and fence = :fence
   returning id
+), audited as (
+  insert into audit_log (company_id, action, subject)
+  select :company_id::bigint, 'disable', format('webhook %s', id) from mine where :gone::boolean
 )
 update webhook_deliveries d
    set status = :next,

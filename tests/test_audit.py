@@ -1,0 +1,181 @@
+"""The audit log: who did what, with whose key, in which request; and that nobody can change what it says."""
+
+import asyncpg
+import pytest
+from certificates import issued
+from conftest import make_company, until
+from kit import (
+    CERTIFICATE,
+    GENEROUS,
+    answered,
+    cancelled,
+    created,
+    documents,
+    integration_key,
+    posted,
+    submitted,
+    valid_invoice,
+)
+from test_commands import command, result  # noqa: F401
+from test_consolidated_invoices import PLACE as CONSOLIDATED
+from test_consolidated_invoices import consolidated, sale
+from test_notes import noted
+from test_webhooks import hook, receiver  # noqa: F401
+
+from service.commands.companies import revoke_key
+from service.config import read_config
+from service.db import Database, connected_pool
+
+
+@pytest.fixture
+async def api(start, company):
+    return await start(company, **GENEROUS)
+
+
+async def entries(owner, company, *columns):
+    rows = await owner.fetch("select * from audit_log where company_id = $1 order by id", company.id)
+    return [tuple(row[column] for column in columns or ("actor", "action", "subject")) for row in rows]
+
+
+async def test_what_a_key_does_is_noted_with_its_request(api, owner, company):
+    headers = {"X-Request-Id": "order-7"}
+    assert (await answered(api, "PUT", "/api/companies", json={"city": "Ipoh"}, headers=headers))[0] == 200
+    assert (await answered(api, "PUT", CERTIFICATE, json=issued().pair, headers=headers))[0] == 200
+    assert (await answered(api, "DELETE", CERTIFICATE, headers=headers))[0] == 200
+    key = f"key {company.key_id}"
+    assert await entries(owner, company, "actor", "request_id", "action", "subject") == [
+        ("background", None, "create", key),
+        (key, "order-7", "change", "company settings"),
+        (key, "order-7", "set", "signing certificate"),
+        (key, "order-7", "remove", "signing certificate"),
+    ]
+
+
+async def test_every_kind_of_change_leaves_its_row(api, owner, company):
+    key = f"key {company.key_id}"
+    await owner.execute("truncate audit_log")
+    invoice = await valid_invoice(api)
+    note = await noted(api, invoice)
+    assert (await answered(api, "POST", f"/api/adjustment-notes/{note}/submit-to-portal", json={}))[0] == 200
+    cancel = f"/api/adjustment-notes/{note}/cancel-latest-adjustment-note-submitted"
+    await until(lambda: answered(api, "POST", cancel, json={}), lambda answer: answer[0] == 200)
+    assert (await cancelled(api, invoice))[0] == 200
+    asked = await posted(api, "/api/einvoice-requests", invoiceCode="1", type="LOCAL_INDIVIDUAL", name="A")
+    family = await consolidated(api, invoiceIds=[await sale(api)])
+    webhook = (await posted(api, "/api/webhooks", url="http://127.0.0.1:9/", enabled=False))["id"]
+    draft = await created(api)
+    for method, path in (
+        ("DELETE", f"/api/invoices/{draft}"),
+        ("DELETE", f"/api/adjustment-notes/{note}"),
+        ("DELETE", f"/api/einvoice-requests/{asked['id']}"),
+        ("DELETE", f"{CONSOLIDATED}/{family}"),
+        ("PUT", f"/api/webhooks/{webhook}"),
+        ("POST", f"/api/webhooks/{webhook}/rotate-secret"),
+        ("DELETE", f"/api/webhooks/{webhook}"),
+    ):
+        body = {"json": {}} if method != "DELETE" else {}
+        assert (await answered(api, method, path, **body))[0] == 200, path
+    assert await entries(owner, company) == [
+        (key, "submit", f"invoice {invoice}"),
+        (key, "submit", f"adjustment note {note}"),
+        (key, "cancel", f"adjustment note {note}"),
+        (key, "cancel", f"invoice {invoice}"),
+        (key, "create", f"webhook {webhook}"),
+        (key, "delete", f"invoice {draft}"),
+        (key, "delete", f"adjustment note {note}"),
+        (key, "delete", f"e-invoice request {asked['id']}"),
+        (key, "delete", f"consolidated invoice {family}"),
+        (key, "change", f"webhook {webhook}"),
+        (key, "replace", f"secret of webhook {webhook}"),
+        (key, "delete", f"webhook {webhook}"),
+    ]
+
+
+async def test_what_the_background_does_is_noted_as_its_own(api, owner, company, receiver):  # noqa: F811
+    receiver.answers = [410]  # the endpoint is gone for good
+    id, _ = await hook(api, receiver.url)
+    await created(api)
+    said = await until(lambda: entries(owner, company), lambda said: said[-1][1] == "disable")
+    assert said[-1] == ("background", "disable", f"webhook {id}")
+
+
+async def test_hashes_say_what_was_and_what_became_of_it(api, owner, company):
+    for city in ("Ipoh", "Klang"):
+        assert (await answered(api, "PUT", "/api/companies", json={"city": city}))[0] == 200
+    first, second = (await entries(owner, company, "action", "before_sha256", "after_sha256"))[-2:]
+    assert first[1] != first[2] == second[1] != second[2]
+    assert second[2] == await owner.fetchval("select fingerprint(to_jsonb(c)) from companies c where id = $1", company.id)
+    id = await valid_invoice(api)
+    [document] = await documents(api, id)
+    assert (await entries(owner, company, "after_sha256"))[-1][0].hex() == document["document_hash"]
+
+
+async def test_commands_are_noted_and_can_be_read_by_one(owner, environment, company, command):  # noqa: F811
+    made = await result(command("add-key", "--company", company.id))
+    assert (await revoke_key(read_config(environment), made["key_id"]))["revoked"]
+    assert not (await revoke_key(read_config(environment), made["key_id"]))["revoked"]  # does nothing, and says nothing
+    said = await entries(owner, company)
+    assert said[-2:] == [("command", "create", f"key {made['key_id']}"), ("command", "revoke", f"key {made['key_id']}")]
+    read = await command("audit", "--company", company.id, "--last", "1")
+    assert read.code == 0 and f'"actor":"command","action":"revoke","subject":"key {made["key_id"]}"' in read.out
+    assert read.out.count("\n") == 1
+
+
+async def test_keys_of_accounts_are_noted_too(owner, environment):
+    made = await integration_key(environment)
+    await revoke_key(read_config(environment), made["key_id"])
+    rows = await owner.fetch("select account_id, action, subject from integration_audit_log order by id")
+    subject = f"key {made['key_id']}"
+    assert [tuple(row) for row in rows] == [(made["account_id"], action, subject) for action in ("create", "revoke")]
+
+
+async def test_what_is_refused_leaves_no_row(api, owner, company):
+    id = await valid_invoice(api)
+    before = await entries(owner, company)
+    refused = [
+        await answered(api, "PUT", "/api/companies", json={"country": "XXX"}),
+        await answered(api, "DELETE", f"/api/invoices/{id}"),
+        await answered(api, "DELETE", "/api/invoices/999999"),
+        await answered(api, "DELETE", CERTIFICATE),
+        await answered(api, "PUT", "/api/webhooks/999999", json={}),
+        await answered(api, "PUT", "/api/companies", json={"city": "Ipoh"}, headers={"If-Match": '"no"'}),
+        await answered(api, "PUT", "/api/companies", json={"city": "Ipoh"}, headers={"X-API-Key": "no"}),
+        await submitted(api, 999999),
+        await cancelled(api, 999999),
+    ]
+    assert {status for status, _ in refused} == {401, 403, 404, 412, 422}
+    assert (await submitted(api, id))[0] == 200  # it is with the portal: nothing is sent
+    assert await entries(owner, company) == before
+
+
+@pytest.mark.parametrize("table, column", [("audit_log", "company_id"), ("integration_audit_log", "account_id")])
+async def test_the_service_cannot_change_what_is_noted(api, environment, owner, company, table, column):
+    other, made = await make_company(environment), await integration_key(environment)
+    wall, owners = Database.company, (company.id, other.id)
+    if column == "account_id":
+        wall, owners = Database.account, (made["account_id"], 0)
+    forged = f"insert into {table} ({column}, action, subject{{}}) values ($1, 'x', 'y'{{}})"
+    async with connected_pool(environment["DATABASE_URL"], 1) as pool:
+        for statement, id in (
+            (f"update {table} set subject = 'x' where {column} = $1", owners[0]),
+            (f"delete from {table} where {column} = $1", owners[0]),
+            (f"truncate {table}", None),
+            (forged.format("", ""), owners[1]),
+            (forged.format(", actor", ", 'me'"), owners[0]),
+            (forged.format(", at", ", now()"), owners[0]),
+        ):
+            with pytest.raises(asyncpg.InsufficientPrivilegeError):
+                async with wall(Database(pool), owners[0]) as conn:
+                    await conn.execute(statement, *([] if id is None else [id]))
+        async with wall(Database(pool), owners[0]) as conn:
+            seen = await conn.fetch(f"select {column} from {table}")
+    assert {row[0] for row in seen} == {owners[0]}
+
+
+async def test_a_change_that_breaks_off_leaves_neither_effect_nor_row(api, owner, company):
+    """The row goes in with the effect: where it cannot, nothing happens."""
+    id, before = await created(api), await entries(owner, company)
+    await owner.execute("alter table audit_log add constraint full_up check (action <> 'delete') not valid")
+    assert (await answered(api, "DELETE", f"/api/invoices/{id}"))[0] == 500
+    assert (await answered(api, "GET", f"/api/invoices/{id}"))[0] == 200
+    assert await entries(owner, company) == before
