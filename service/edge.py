@@ -78,13 +78,13 @@ class _Server(web.Server):
         return _Connection(self, loop=self._loop, **self._kwargs)
 
     def makes_room(self):
-        """Whether one more connection may be: of too many, one that is between two requests has to go."""
+        """Whether one more connection may be: of too many, the one that has been between two requests for longest has to go."""
         if len(self._connections) < self.limits.max_connections:
             return True
-        idle = next((connection for connection in self._connections if connection.is_idle), None)
-        if idle is not None:
-            idle.force_close()
-        return idle is not None
+        idle = [connection for connection in self._connections if connection.is_idle]
+        if idle:
+            min(idle, key=_Connection.idle_until).force_close()
+        return bool(idle)
 
 
 class _Connection(web.RequestHandler):
@@ -99,6 +99,10 @@ class _Connection(web.RequestHandler):
     def is_idle(self):
         """Whether nothing is under way but, at most, a head."""
         return self._waiter is not None and not self._waiter.done()
+
+    def idle_until(self):
+        """When it would be closed for its idleness: the sooner, the longer it has been idle."""
+        return self._next_keepalive_close_time
 
     def connection_made(self, transport):
         if not self._manager.makes_room():
