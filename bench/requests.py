@@ -113,12 +113,12 @@ async def _lists(service, load, sizes):
     table("Lists of a company", COLUMNS, load.rows)
 
 
-def creates():
+def creates(first=1):
     issued = (datetime.now(timezone.utc) - timedelta(minutes=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
     lines = [{"id": str(number), **LINE} for number in range(1, 6)]
     body = {"type": "INVOICE", "code": 0, "issueDateTime": issued, "buyer": BUYER, "lineItems": lines}
     text = json.dumps(body)
-    for code in itertools.count(1):
+    for code in itertools.count(first):
         yield "POST", "/api/invoices", text.replace('"code": 0', f'"code": {code}', 1)
 
 

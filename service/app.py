@@ -5,6 +5,7 @@ import contextlib
 import dataclasses
 import logging
 import re
+import time
 
 from aiohttp import web
 
@@ -29,7 +30,7 @@ from service.handlers import (
 )
 from service.idempotency import UNSETTLED, idempotent
 from service.keys import INTEGRATION, KeyRing
-from service.middleware import Limiter, answering, key_guard, name_request, repeated, show_quota
+from service.middleware import Limiter, answering, key_guard, name_request, part, repeated, show_quota
 from service.portal.client import Portal, portal_session
 from service.portal.quota import Gate
 from service.quota import Quota
@@ -59,7 +60,45 @@ HANDLERS = (
     health,
 )
 
+STOP_SECONDS = 23  # for what is under way when the process is told to stop; who stops it waits 30
+
 log = logging.getLogger(__name__)
+
+
+class Closing:
+    """That the process has been told to stop: nothing is claimed any more, and no connection is kept for another request."""
+
+    def __init__(self):
+        self._begun = asyncio.Event()
+        self._until = None  # monotonic
+
+    def begin(self):
+        if not self._begun.is_set():
+            self._until = time.monotonic() + STOP_SECONDS
+            self._begun.set()
+
+    @property
+    def has_begun(self):
+        return self._begun.is_set()
+
+    def left(self):
+        """Seconds that what is under way may still take."""
+        return max(0, self._until - time.monotonic())
+
+    @contextlib.asynccontextmanager
+    async def stopping(self, stop):
+        """Calls `stop` as soon as the closing begins, at the latest when the block ends, and waits for it."""
+
+        async def stopped():
+            await self._begun.wait()
+            await stop()
+
+        task = asyncio.create_task(stopped())
+        try:
+            yield
+        finally:
+            self.begin()
+            await task
 
 
 def create_app(config, *, background=True):
@@ -70,10 +109,11 @@ def create_app(config, *, background=True):
     app[wire.WRONG_KEYS] = Limiter(config.wrong_keys_per_minute)
     app[UNSETTLED] = {}
     app[wire.EXPORTS] = []
-    app.add_routes(_all_routes())
-    app.on_response_prepare.extend([name_request, show_quota])
     app[wire.COUNTS] = {}
+    app[wire.CLOSING] = Closing()
     app[wire.WATCHDOG] = Watchdog(config)
+    app.add_routes(_all_routes())
+    app.on_response_prepare.extend([name_request, show_quota, part])
     app.cleanup_ctx.extend([_database, _watchdog, _code_lists, _keeper, _secrets, _portal])
     if background:
         app.cleanup_ctx.append(_background)
@@ -172,7 +212,8 @@ async def _portal(app):
         app[wire.TINS] = TinChecks(desk)
         yield
         await app[wire.TINS].close()
-        await desk.finish(desk.config.portal_timeout.total_seconds())
+        app[wire.CLOSING].begin()
+        await desk.finish(app[wire.CLOSING].left())
 
 
 async def _background(app):
@@ -180,8 +221,7 @@ async def _background(app):
     config = app[wire.CONFIG]
     async with connected_pool(config.database_url, BACKGROUND_CONNECTIONS) as pool:
         database = Database(pool)
-        vault = app[wire.DESK].signers.vault
-        async with _worker(app, database), _webhooks(config, database, vault), _sweeper(app, database):
+        async with _worker(app, database), _webhooks(app, database), _sweeper(app, database):
             yield
 
 
@@ -192,18 +232,17 @@ async def _worker(app, database):
     portal = desk.portal.through(Gate(database, desk.config, urgent=False))
     worker = Worker(dataclasses.replace(desk, database=database, portal=portal))
     app[wire.WATCHDOG].listen("Worker", lambda: worker.beat)
-    async with _running(worker.run()):
+    async with _running(worker.run()), app[wire.CLOSING].stopping(worker.stop):
         yield
-        await worker.stop()
 
 
 @contextlib.asynccontextmanager
-async def _webhooks(config, database, vault):
+async def _webhooks(app, database):
+    config = app[wire.CONFIG]
     async with delivery_session(config) as session:
-        courier = Courier(config, database, session, vault)
-        async with _running(courier.run()):
+        courier = Courier(config, database, session, app[wire.DESK].signers.vault)
+        async with _running(courier.run()), app[wire.CLOSING].stopping(courier.stop):
             yield
-            await courier.stop()
 
 
 @contextlib.asynccontextmanager

@@ -74,6 +74,13 @@ async def show_quota(request, response):
     response.headers.update(request.get(wire.QUOTA_HEADERS, {}))
 
 
+async def part(request, response):
+    """The last response on a connection says so, once the process has been told to stop."""
+    if request.app[wire.CLOSING].has_begun:
+        response.force_close()
+        response.headers["Connection"] = "close"
+
+
 @web.middleware
 async def key_guard(request, handler):
     """Finds whom the key belongs to, before anything of the body is read. Spec: Authentication."""

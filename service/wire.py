@@ -24,6 +24,7 @@ WATCHDOG = web.AppKey("watchdog", object)
 LOOP_GUARD = web.AppKey("loop_guard", object)
 COUNTS = web.AppKey("counts", dict)  # (method, route, status) -> requests answered
 TINS = web.AppKey("tins", object)
+CLOSING = web.AppKey("closing", object)
 
 MAX_DEPTH = 32
 MAX_DIGITS = 40  # of a number written out; a longer one is not money

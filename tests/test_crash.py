@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+import signal
 
 import aiohttp
 import pytest
@@ -127,13 +128,54 @@ async def _reached(acknowledged, least):
     return len(acknowledged) >= least
 
 
-async def test_sigterm_lets_a_request_finish(service, client, sandbox):
+async def test_sigterm_lets_a_request_finish_and_its_answer_says_that_it_is_the_last(service, client, sandbox):
+    await sandbox.fault("submit", "slow", seconds=1)
+    id = await created(client)
+    answer = asyncio.create_task(client.post(f"/api/invoices/{id}/submit-to-portal", json={}))
+    await until(sandbox.ledger)
+    assert await service.stop() == 0
+    response = await answer
+    assert response.status == 200 and response.headers["Connection"] == "close"
+
+
+async def test_after_sigterm_no_work_is_claimed_any_more(service, client, owner, company, sandbox):
+    """What falls due while a last request finishes is left to the next process."""
     await sandbox.fault("submit", "slow", seconds=1)
     id = await created(client)
     answer = asyncio.create_task(submitted(client, id))
     await until(sandbox.ledger)
-    assert await service.stop() == 0
-    assert (await answer)[0] == 200
+    service.process.send_signal(signal.SIGTERM)
+    await until(lambda: _refuses(service))
+    due = await owner.fetchval(
+        """
+        insert into submissions (company_id, attempt_key, tin, body, promise, fence)
+        values ($1, gen_random_uuid(), 'C20880050010', '{}', 'pending', 1) returning id
+        """,
+        company.id,
+    )
+    await owner.execute("select pg_notify('submission_due', '')")
+    assert await asyncio.to_thread(service.process.wait, 40) == 0 and (await answer)[0] == 200
+    assert await owner.fetchval("select fence from submissions where id = $1", due) == 1
+
+
+async def _refuses(service):
+    try:
+        async with aiohttp.ClientSession() as session, session.get(f"{service.base}/healthz"):
+            return False
+    except aiohttp.ClientError:
+        return True
+
+
+async def test_a_second_signal_ends_it_at_once(service, client, sandbox):
+    await sandbox.fault("submit", "slow_before", seconds=600)
+    id = await created(client)
+    answer = asyncio.create_task(submitted(client, id))
+    await until(sandbox.calls, lambda calls: calls["calls"].get("submit"))
+    service.process.send_signal(signal.SIGTERM)
+    await until(lambda: _refuses(service))
+    assert await service.stop() == 1
+    with pytest.raises(aiohttp.ClientError):
+        await answer
 
 
 async def test_with_nothing_configured_all_is_there_after_kill_9(tmp_path):

@@ -12,14 +12,15 @@ import aiohttp
 from aiohttp import web
 
 from service import wire
-from service.app import create_app
+from service.app import STOP_SECONDS, create_app
 from service.commands import companies
 from service.commands.ground import start_logging, with_portal, with_postgres
 from service.config import ROOT
 from service.db import Database, acting, connected_pool, migrate
 from service.edge import Runner
 
-SHUTDOWN_SECONDS = 30
+PARTING_SECONDS = 0.1  # for what was sent before clients could know
+LONGEST_STOP_SECONDS = 28  # then the process ends all the same: rows are safe
 SANDBOX_START_SECONDS = 20
 
 #: The company that a first start with nothing configured finds itself with.
@@ -102,9 +103,9 @@ def stop_event():
 
 @asynccontextmanager
 async def listening(config, background=True, reuse_port=None):
-    """The API on its port. Leaving stops listening, lets requests finish, then closes everything behind them."""
+    """The API on its port. Leaving lets requests finish, each the last on its connection, then closes what is behind them."""
     app = create_app(config, background=background)
-    runner = Runner(app, shutdown_timeout=SHUTDOWN_SECONDS)
+    runner = Runner(app, shutdown_timeout=STOP_SECONDS)
     try:
         await runner.setup()
         await web.TCPSite(runner, config.host, config.port, reuse_port=reuse_port).start()
@@ -114,7 +115,16 @@ async def listening(config, background=True, reuse_port=None):
     try:
         yield app
     finally:
-        await runner.cleanup()
+        await _closed(app, runner)
+
+
+async def _closed(app, runner):
+    """Requests that are on their way are still taken for a moment: their senders could not know."""
+    last_resort = asyncio.get_running_loop().call_later(LONGEST_STOP_SECONDS, os._exit, 1)
+    app[wire.CLOSING].begin()
+    await asyncio.sleep(PARTING_SECONDS)
+    await runner.cleanup()
+    last_resort.cancel()
 
 
 @asynccontextmanager
