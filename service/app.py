@@ -28,6 +28,7 @@ from service.handlers import (
     validations,
     webhooks,
 )
+from service.handlers.streams import Exports
 from service.idempotency import UNSETTLED, idempotent
 from service.keys import INTEGRATION, KeyRing
 from service.middleware import Limiter, answering, key_guard, name_request, part, repeated, show_quota
@@ -108,10 +109,10 @@ def create_app(config, *, background=True):
     app[wire.LIMITER] = Limiter(config.requests_per_minute)
     app[wire.WRONG_KEYS] = Limiter(config.wrong_keys_per_minute)
     app[UNSETTLED] = {}
-    app[wire.EXPORTS] = []
     app[wire.COUNTS] = {}
     app[wire.CLOSING] = Closing()
     app[wire.WATCHDOG] = Watchdog(config)
+    app[wire.EXPORTS] = Exports()
     app.add_routes(_all_routes())
     app.on_response_prepare.extend([name_request, show_quota, part])
     app.cleanup_ctx.extend([_database, _watchdog, _code_lists, _keeper, _secrets, _portal])

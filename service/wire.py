@@ -19,11 +19,11 @@ LIMITER = web.AppKey("limiter", object)
 WRONG_KEYS = web.AppKey("wrong_keys", object)
 QUOTA = web.AppKey("quota", object)
 DESK = web.AppKey("desk", object)
-EXPORTS = web.AppKey("exports", list)  # the company of each that is under way
 WATCHDOG = web.AppKey("watchdog", object)
 LOOP_GUARD = web.AppKey("loop_guard", object)
 COUNTS = web.AppKey("counts", dict)  # (method, route, status) -> requests answered
 TINS = web.AppKey("tins", object)
+EXPORTS = web.AppKey("exports", object)
 CLOSING = web.AppKey("closing", object)
 
 MAX_DEPTH = 32

@@ -1,6 +1,5 @@
 """Exports: one invoice as a file, and all of a company's as one. Spec: Invoice export object"""
 
-import contextlib
 import json
 
 import aiohttp
@@ -8,7 +7,6 @@ import pytest
 from conftest import make_company, until
 from kit import answered, buyer, created, invoice, line, record
 
-from service.handlers.streams import OF_ONE_COMPANY
 
 MEMBERS = [
     "invoiceCodeWithPrefixAndDigits",
@@ -224,17 +222,6 @@ async def test_a_reader_that_stands_still_holds_no_connection_of_the_database(ap
         await response.content.readexactly(10_000)
         await until(lambda: _busy(owner), lambda busy: busy == 0)
         assert (await response.read()).endswith(b"}]")
-
-
-async def test_a_company_has_so_many_exports_under_way_and_no_more(api, owner):
-    await copies(owner, await created(api), 1203, remark="x" * 40_000)
-    async with contextlib.AsyncExitStack() as stack:
-        exports = [await stack.enter_async_context(api.get("/api/invoices/export-all")) for _ in range(OF_ONE_COMPANY + 1)]
-        *slow, refused = exports
-        assert [export.status for export in exports] == [*[200] * OF_ONE_COMPANY, 429]
-        assert refused.headers["Retry-After"] == "5" and "message" in await refused.json()
-        assert [(await export.read())[-2:] for export in slow] == [b"}]"] * OF_ONE_COMPANY
-    assert len(await exported_all(api)) == 1203
 
 
 async def _busy(owner):

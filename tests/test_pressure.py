@@ -1,14 +1,17 @@
 """PostgreSQL busy, full or away: a clear 503 within seconds, and everything goes on by itself afterwards."""
 
 import asyncio
+from contextlib import ExitStack
 
 import pytest
-from conftest import patience, until
+from conftest import make_company, patience, until
 from kit import answered, created, documents, invoice, reaches, record, submitted
 from network import Network
+from test_exports import copies
 
 from service.db import MOST_WAITING, Database, connected_pool, migrate
 from service.errors import Unavailable
+from service.handlers.streams import MOST_EXPORTS, Exports
 from service.middleware import MOST_BUCKETS, Limiter
 
 #: Makes each insert into and update of a table fail with an SQLSTATE, as often as a sequence says.
@@ -256,3 +259,28 @@ def test_the_limiter_remembers_so_many_keys_and_no_more():
     for number in range(MOST_BUCKETS + 10):
         limiter.count(f"key-{number}")
     assert len(limiter._buckets) == MOST_BUCKETS
+
+
+async def test_a_company_exports_once_at_a_time(api, owner, environment):
+    await copies(owner, await created(api), 603, remark="x" * 40_000)
+    path, other = "/api/invoices/export-all", {"X-API-Key": (await make_company(environment)).key}
+    async with api.get(path) as one:
+        await one.content.readexactly(10_000)
+        async with api.get(path) as response:
+            assert response.status == 429 and int(response.headers["Retry-After"]) >= 1
+        async with api.head(path) as response:
+            assert response.status == 200
+        assert await answered(api, "get", path, headers=other) == (200, [])
+        assert (await one.read()).endswith(b"]")
+    assert len((await answered(api, "get", path))[1]) == 603
+
+
+def test_a_process_has_so_many_exports_and_no_more():
+    exports = Exports()
+    with ExitStack() as stack:
+        for company in range(MOST_EXPORTS):
+            stack.enter_context(exports.one(company))
+        with pytest.raises(Unavailable), exports.one(MOST_EXPORTS):
+            pass
+    with exports.one(MOST_EXPORTS):
+        pass

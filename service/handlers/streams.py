@@ -1,23 +1,44 @@
 """Answers that are too large to hold: written piece by piece."""
 
+import asyncio
 import logging
 from contextlib import contextmanager
 
 from aiohttp import web
 
 from service import wire
-from service.errors import TooManyRequests, retry_after, traced
+from service.errors import TooManyRequests, Unavailable, retry_after, traced
 
 log = logging.getLogger(__name__)
-
 
 FIRST_BATCH = 20
 LARGEST_BATCH = 500
 BATCH_CHARACTERS = 1_000_000  # of text, which is held while the client takes it
-EXPORTS_AT_ONCE = 16  # of all companies in one process
-OF_ONE_COMPANY = 4
-TOO_MANY = "Too many exports are under way, please try again when one of them has ended."
 LAST_ID = 2**63 - 1
+MOST_EXPORTS = 16  # at once in one process; between two batches one holds its text, and no connection
+EXPORT_AGAIN_SECONDS = 5
+PIECE_CHARACTERS = 64 * 1024
+PIECE_SECONDS = 10  # for a client to take so much; a slower one would keep the others waiting
+
+
+class Exports:
+    """The exports under way in this process: one of a company, and MOST_EXPORTS in all."""
+
+    def __init__(self):
+        self._companies = set()
+
+    @contextmanager
+    def one(self, company):
+        """Raises TooManyRequests for a company that has one under way, Unavailable while others have all places."""
+        if company in self._companies:
+            raise TooManyRequests("An export of this company is under way.", retry_after(EXPORT_AGAIN_SECONDS))
+        if len(self._companies) >= MOST_EXPORTS:
+            raise Unavailable("Other exports are under way, please try again.", retry_after(EXPORT_AGAIN_SECONDS))
+        self._companies.add(company)
+        try:
+            yield
+        finally:
+            self._companies.discard(company)
 
 
 async def export_batches(request, statement):
@@ -33,45 +54,38 @@ async def export_batches(request, statement):
         before = row["last"]
 
 
-@contextmanager
-def _turn(request):
-    """One of the exports that may be under way. Raises TooManyRequests when there are as many as may be."""
-    under_way, company = request.app[wire.EXPORTS], request[wire.COMPANY]
-    if len(under_way) >= EXPORTS_AT_ONCE or under_way.count(company) >= OF_ONE_COMPANY:
-        raise TooManyRequests(TOO_MANY, retry_after(5))
-    under_way.append(company)
-    try:
-        yield
-    finally:
-        under_way.remove(company)
-
-
 async def stream_array(request, filename, pieces):
     """A JSON array as a file to download, from pieces that each hold some of its entries.
 
-    The head goes out at once. When a piece fails the connection is broken: a short array that looks whole
-    would be taken for everything. Raises TooManyRequests while too many are under way.
+    The head goes out at once. When a piece fails, or the client stands still, the connection is broken: a short array
+    that looks whole would be taken for everything. Raises TooManyRequests and Unavailable, as Exports does.
     """
-    with _turn(request):
-        return await _streamed(request, filename, pieces)
-
-
-async def _streamed(request, filename, pieces):
     response = web.StreamResponse(headers=wire.attachment(filename))
     response.content_type = "application/json"
-    await response.prepare(request)
     if request.method == "HEAD":
+        await response.prepare(request)
         return response
-    try:
-        await response.write(b"[")
-        separator = ""
-        async for piece in pieces:
-            await response.write((separator + piece).encode())
-            separator = ","
-        await response.write(b"]")
-        await response.write_eof()
-    except Exception as error:
-        if request.transport is not None:  # else the client has gone, and nobody takes it for everything
+    with request.app[wire.EXPORTS].one(request[wire.COMPANY]):
+        await response.prepare(request)
+        try:
+            await _write_array(response, pieces)
+        except ConnectionResetError:
+            pass  # the client went away
+        except Exception as error:
             log.error("request_id=%s: an export broke off\n%s", request[wire.REQUEST_ID], traced(error))
-            request.transport.abort()
+            if request.transport is not None:
+                request.transport.abort()
     return response
+
+
+async def _write_array(response, pieces):
+    await response.write(b"[")
+    separator = ""
+    async for piece in pieces:
+        for start in range(0, len(piece), PIECE_CHARACTERS):
+            async with asyncio.timeout(PIECE_SECONDS):
+                await response.write((separator + piece[start : start + PIECE_CHARACTERS]).encode())
+            separator = ""
+        separator = ","
+    await response.write(b"]")
+    await response.write_eof()
