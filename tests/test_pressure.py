@@ -257,7 +257,7 @@ async def _waits_for_table(owner):
 def test_the_limiter_remembers_so_many_keys_and_no_more():
     limiter = Limiter(60)
     for number in range(MOST_BUCKETS + 10):
-        limiter.count(f"key-{number}")
+        limiter.take(f"key-{number}")
     assert len(limiter._buckets) == MOST_BUCKETS
 
 

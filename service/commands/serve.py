@@ -6,7 +6,6 @@ import os
 import signal
 import sys
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import replace
 
 import aiohttp
 from aiohttp import web
