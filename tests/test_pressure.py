@@ -17,7 +17,7 @@ from service.middleware import MOST_BUCKETS, Limiter
 #: Makes each insert into and update of a table fail with an SQLSTATE, as often as a sequence says.
 FAILING = """
     create sequence if not exists failures;
-    grant usage on sequence failures to einvoice_service;
+    grant usage on sequence failures to einvoice_service, einvoice_across;
     create or replace function fail() returns trigger language plpgsql as $$
     begin
       if nextval('failures') <= {times} then
@@ -179,6 +179,17 @@ async def test_what_is_broken_off_for_the_sake_of_another_is_tried_again(api, ow
     await fails(owner, "invoices", state, times=2)
     id = await created(api)
     assert await owner.fetchval("select array_agg(id) from invoices") == [id]
+
+
+async def test_what_became_of_a_send_is_written_also_when_that_is_broken_off_at_first(api, owner, sandbox):
+    id = await created(api)
+    await fails(owner, "submissions", "40P01", times=2)
+    await works_again(owner, "submissions")
+    accepted = "before update on submissions for each row when (new.state = 'Accepted')"
+    await owner.execute(f"create trigger failing {accepted} execute function fail()")
+    assert (await submitted(api, id))[0] == 200
+    await reaches(api, id, "Valid")
+    assert len(await sandbox.ledger()) == 1
 
 
 async def test_what_is_broken_off_three_times_is_a_503(api, owner):
