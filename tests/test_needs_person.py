@@ -72,6 +72,15 @@ async def test_the_uuid_of_another_document_is_not_taken(stuck, config, company,
     assert (await record(api, id))["status"] == "Submitting"
 
 
+async def test_a_document_of_the_same_number_and_another_time_is_not_taken(stuck, config, company, sandbox, owner):
+    api, id, submission = await stuck("accept_then_drop")
+    (entry,) = await sandbox.ledger()
+    await owner.execute("update submitted_documents set issued_at = issued_at + interval '1 second'")
+    with pytest.raises(CommandError, match="another type or issue time"):
+        await settle_submission(config, company.id, submission, [entry["uuid"]], "A mistake.")
+    assert (await record(api, id))["status"] == "Submitting"
+
+
 async def test_while_the_portal_cannot_be_asked_nothing_is_settled(stuck, config, company, sandbox):
     api, id, submission = await stuck("drop")
     await sandbox.fault("search", "error_before", status=503)

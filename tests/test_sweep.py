@@ -130,6 +130,15 @@ async def test_the_background_sweeps_by_itself(start, company, owner, elsewhere)
     assert kind == "orphan"
 
 
+async def test_one_process_at_a_time_sweeps_a_company_and_another_when_it_has_died(start, company, owner):
+    api = await start(company, background=False)
+    assert (await submitted(api, await created(api)))[0] == 200
+    claim = "select fence from claim_sweep(interval '1 hour', interval '0', interval '0')"
+    assert [await owner.fetchval(claim) for _ in range(2)] == [1, None]
+    await owner.execute("update sweeps set lease_until = now() - interval '1 second'")
+    assert [await owner.fetchval(claim) for _ in range(2)] == [2, None]
+
+
 async def test_what_cannot_be_asked_is_said(config, company, sandbox):
     await sandbox.fault("search", "error_before", status=503, times=5)
     result = await reconcile(config)

@@ -50,6 +50,12 @@ async def test_work_that_nobody_takes_up_is_overdue_within_a_look(start, company
     assert (await until(lambda: readiness(api), lambda body: not body["overdue"]))["status"] == "ok"
 
 
+async def test_a_worker_that_takes_no_turn_is_overdue(start, company):
+    """With less patience than it has between two turns."""
+    api = await start(company, WATCHDOG_SECONDS="0.1", OVERDUE_SECONDS="0.001")
+    await overdue(api, "Worker")
+
+
 async def test_every_kind_that_is_stuck_is_named(start, company, owner):
     """A row of each, as whoever worked on it would have left it."""
     api = await start(company, **{**IMPATIENT, "SWEEP_SECONDS": "0.01"})

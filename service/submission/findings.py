@@ -50,9 +50,12 @@ def judged(tin, listing, attempts, elsewhere, settled_at=None):
     verdict = Verdict()
     owned = {row["uuid"] for row in attempts} | set(elsewhere)
     listed = {there.uuid: there for there in listing}
+    by_number = {}
+    for row in attempts:
+        by_number.setdefault(row["number"], []).append(row)
     for there in listing:
         if there.issuer_tin == tin and there.uuid not in owned and not _is_later(there.received_at, settled_at):
-            _judge(verdict, there, tin, [row for row in attempts if row["number"] == there.number], listed)
+            _judge(verdict, there, tin, by_number.get(there.number, []), listed)
     return verdict
 
 

@@ -22,6 +22,7 @@ log = logging.getLogger(__name__)
 CLOCKS_APART = timedelta(minutes=5)  # between the portal and us
 MOST_DAYS = 31  # and what a sweep that ends a hold covers
 LONGEST_LISTING = timedelta(days=30)  # the portal lists 31 days at most. Portal: 5.5
+BLOCK = 2000  # listed documents that are looked up at a time
 LONGEST_SLEEP = 15.0  # seconds until the next look for a company that is due
 
 ADOPTED = {"code": "SweepAdopted", "path": "", "message": "The portal has it, though it seemed not sent."}
@@ -63,15 +64,25 @@ async def _compare(desk, company, tin, ground, span):
     listing = await _listing(desk, tin, since - CLOCKS_APART, now + CLOCKS_APART)
     settled_at = None if ground["held_since"] else now - desk.config.portal_settle
     async with desk.database.reading(company) as conn:
-        facts = {"uuids": [one.uuid for one in listing], "numbers": [one.number for one in listing]}
-        attempts = await sql.sweep_attempts(conn, company_id=company, **facts)
-        elsewhere = await sql.sweep_elsewhere(conn, company_id=company, uuids=facts["uuids"])
+        attempts = await _attempts(conn, company, listing)
+        unknown = list({one.uuid for one in listing} - {row["uuid"] for row in attempts})
+        elsewhere = await sql.sweep_elsewhere(conn, company_id=company, uuids=unknown) if unknown else []
         expected = await sql.sweep_expected(
             conn, company_id=company, tin=tin, since=since, until=now - desk.config.portal_settle
         )
     verdict = findings.judged(tin, listing, attempts, [row["uuid"] for row in elsewhere], settled_at)
     verdict.findings += findings.missing(tin, listing, expected)
     return {"listed": len(listing), **await _written(desk, company, tin, verdict, since, now)}
+
+
+async def _attempts(conn, company, listing):
+    """Every attempt that one of the listed documents may be, oldest first; looked up a block at a time."""
+    rows = {}
+    for start in range(0, len(listing), BLOCK):
+        block = listing[start : start + BLOCK]
+        facts = {"uuids": [one.uuid for one in block], "numbers": [one.number for one in block]}
+        rows |= {row["id"]: row for row in await sql.sweep_attempts(conn, company_id=company, **facts)}
+    return [rows[id] for id in sorted(rows)]
 
 
 async def _listing(desk, tin, since, until):
