@@ -74,6 +74,14 @@ class Ground:
         environment = {**self.environment, "PORT": str(port)}
         return _process("serve", environment, self.home, f"http://127.0.0.1:{port}/readyz")
 
+    @asynccontextmanager
+    async def twin(self):
+        """The port of a second process of the service on the same database, while the context is open."""
+        port = _free_port()
+        environment = {**self.environment, "PORT": str(port)}
+        async with _process("serve", environment, self.home, f"http://127.0.0.1:{port}/readyz"):
+            yield port
+
     async def company(self, invoices=0):
         """A new Company with so many invoices of five lines."""
         id = await insert_company(self.database, DEMO_COMPANY)
