@@ -51,6 +51,8 @@ class Call:
     first_sent_at: datetime | None = None
     last_sent_at: datetime | None = None
     submission_uid: str | None = None
+    unknown_since: datetime | None = None  # since when the portal does not know what it had accepted
+    searched_at: datetime | None = None  # when its documents were last looked for by number
 
     def proven(self, *ways):
         """What was seen in one of these ways, or in any that proves something."""
@@ -172,12 +174,16 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class NotTold:
-    """It could not be asked; `unknown` when it does not know the call, which it may not for a while."""
+    """It could not be asked; `unknown` when it does not know the call, which it may not for a while.
+
+    `searched` when its documents were looked for by number as well, and not found.
+    """
 
     error: dict
     wait: timedelta | None = None
     held: timedelta | None = None
     unknown: bool = False
+    searched: bool = False
 
 
 # What is to be done
@@ -216,6 +222,13 @@ class Look:
 @dataclass(frozen=True, slots=True)
 class Ask:
     """Ask the portal how it stands: Told or NotTold."""
+
+
+@dataclass(frozen=True, slots=True)
+class Find:
+    """Look for the documents of a call by number, though the portal does not know the call: Told or NotTold."""
+
+    error: dict
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ commands, in their order, each of which may be the last that a process lives to 
 - Absence re-opens sending only when proved twice, after the settling time, by complete listings.
 - What the caller was told decides what proved absence means: promised work waits on, a failure lets the documents go.
 
-`times` has the timedeltas of service.config: portal_settle, portal_proof_gap, portal_poll, portal_retry and others.
+`times` has the timedeltas of service.config: portal_settle, portal_proof_gap, portal_poll, portal_unknown and others.
 """
 
 from dataclasses import replace
@@ -23,6 +23,7 @@ from service.calls import (
     Busy,
     Change,
     Claimed,
+    Find,
     GiveBack,
     Intend,
     Intended,
@@ -47,7 +48,9 @@ from service.calls import (
 MOST_CLAIMS = 5  # without a result: what then still ends no claim may be what ends the process, and goes to a person
 MOST_PATIENCE = timedelta(minutes=5)  # with a passing failure
 LONGEST_LOOK = timedelta(seconds=60)  # between looks for what is Uncertain
-GIVE_UP = timedelta(hours=24)  # of listings that cannot be had, or of being told that an accepted call is unknown
+GIVE_UP = timedelta(hours=24)  # of listings that cannot be had
+GIVE_UP_UNKNOWN = 24  # times `portal_unknown`, of being told that an accepted call is unknown
+NOT_FOUND = "NotFound"
 LATE = timedelta(hours=2)  # after the 72 hours, for what happened in their last minutes
 
 UNKNOWN = {"code": "OutcomeUnknown", "path": "", "message": "The portal gave no clear answer."}
@@ -326,9 +329,21 @@ def _can_change(call, doc):
 def _not_told(call, event, times):
     if event.held is not None:
         return [GiveBack(event.held)]
-    if event.unknown and call.now - call.last_sent_at > GIVE_UP:
-        return [Write("NeedsPerson", error=event.error)]
+    if event.unknown:
+        return _unknown(call, event, times)
     return [Write("Accepted", delay=_pause(event, interval(call, times)), error=event.error)]
+
+
+def _unknown(call, event, times):
+    """Accepted, and then not known: waited for, looked for by number, given to a person in the end. Never sent again."""
+    since, searched_at = call.unknown_since or call.now, call.now if event.searched else call.searched_at
+    known = {"since": since.isoformat(), "searched_at": searched_at and searched_at.isoformat()}
+    error = {**event.error, **known, "code": NOT_FOUND}
+    if call.now - since > GIVE_UP_UNKNOWN * times.portal_unknown:
+        return [Write("NeedsPerson", error=error)]
+    if call.now - (searched_at or since) >= times.portal_unknown:
+        return [Find(error)]
+    return [Write("Accepted", delay=_pause(event, interval(call, times)), error=error)]
 
 
 def interval(call, times):

@@ -1,51 +1,48 @@
 """A submission that the portal accepted and then does not know: looked for by number, shown to a person, never sent again."""
 
+from datetime import timedelta
+
 import pytest
-from kit import created, submitted
+from conftest import until
+from kit import created, record, submitted
+from world import LOST, TIMES, World
 
-from service import wire
-from service.portal.client import Refused
-from service.statements import sql
-from service.submission import lost
-from service.submission.desk import Claim
+from service import machine
+from service.calls import Call, Doc, Find, NotTold
+
+NOW = World(None).now
+HOUR = timedelta(hours=1)
 
 
-@pytest.fixture
-async def unknown(start, company, owner):
-    """Looks once for what the portal no longer knows, as long after the first time as is said: `await unknown(hours)`."""
-    api = await start(company, background=False, PORTAL_UNKNOWN_SECONDS="3600")
+@pytest.mark.parametrize(
+    "hours, searched, state",
+    [(0.9, None, "Accepted"), (1, None, "look"), (1.9, 1, "Accepted"), (2, 1, "look"), (24.1, 24, "NeedsPerson")],
+)
+def test_it_is_waited_for_then_looked_for_every_hour_then_given_to_a_person(hours, searched, state):
+    """Hours since the portal first did not know it, and since it was last looked for."""
+    docs = (Doc(1, "INV-1", "01", NOW, "Submitted", "U"),)
+    times = {"unknown_since": NOW, "searched_at": searched and NOW + searched * HOUR}
+    call = Call("Accepted", "pending", NOW + hours * HOUR, docs=docs, **times)
+    then, (command,) = machine.step(call, NotTold(LOST, unknown=True), TIMES)
+    assert isinstance(command, Find) if state == "look" else then.state == state
+    looked, (written,) = machine.step(call, NotTold(LOST, unknown=True, searched=True), TIMES)
+    assert looked.state == ("NeedsPerson" if state == "NeedsPerson" else "Accepted")
+    assert written.error["since"] == NOW.isoformat()
+
+
+async def test_it_becomes_valid_by_its_number(start, company, sandbox):
+    api = await start(company, PORTAL_UNKNOWN_SECONDS="0.3")
+    await sandbox.settings(not_found_seconds=3600)
     id = await created(api)
     assert (await submitted(api, id))[0] == 200
-    desk = next(value for key, value in api.app.items() if getattr(value, "portal", None))
-    why = Refused("NotFound", status=404)
-
-    async def look(hours):
-        ago = f"to_char(now() - interval '{hours} hours', 'YYYY-MM-DD\"T\"HH24:MI:SSOF')"
-        await owner.execute(
-            f"""update submissions set fence = fence + 1,
-                  last_error = jsonb_build_object('code', 'NotFound', 'since', {ago}, 'searched_at', null)"""
-        )
-        async with desk.database.reading(company.id) as conn:
-            row = await sql.submission_get(conn, company_id=company.id, id=1)
-            known = await sql.submission_documents(conn, company_id=company.id, submission_id=1)
-        claim = Claim(company.id, 1, row["fence"])
-        found = await lost.by_number(desk, claim, row, known, why, desk.config.portal_poll)
-        state, error = await owner.fetchrow("select state, last_error::text from submissions")
-        return found, state, wire.loads(error.encode())
-
-    return look
-
-
-async def test_it_is_waited_for_then_looked_for_by_number_then_given_to_a_person(unknown, sandbox):
-    before = (await sandbox.calls())["calls"].get("search", 0)
-    found, state, _ = await unknown(0.5)
-    assert (found, state) == ([], "Accepted") and (await sandbox.calls())["calls"].get("search", 0) == before
-    found, state, _ = await unknown(1.5)
-    (entry,) = await sandbox.ledger()
-    assert [there.uuid for there in found] == [entry["uuid"]] and state == "Accepted"
-    await sandbox.settings(search_lag_seconds=3600)
-    found, state, error = await unknown(1.5)
-    assert (found, state) == ([], "Accepted") and error["searched_at"]
-    found, state, _ = await unknown(25)
-    assert (found, state) == ([], "NeedsPerson")
+    await until(lambda: record(api, id), lambda found: found["status"] == "Valid")
     assert len(await sandbox.ledger()) == 1
+
+
+async def test_what_is_found_nowhere_goes_to_a_person(start, company, owner, sandbox):
+    api = await start(company, PORTAL_UNKNOWN_SECONDS="0.1")
+    await sandbox.settings(not_found_seconds=3600, search_lag_seconds=3600)
+    id = await created(api)
+    assert (await submitted(api, id))[0] == 200
+    await until(lambda: owner.fetchval("select state = 'NeedsPerson' from submissions"))
+    assert (await record(api, id))["status"] == "Submitted" and len(await sandbox.ledger()) == 1

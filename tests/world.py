@@ -51,6 +51,7 @@ TIMES = SimpleNamespace(
     portal_poll_max=seconds(60),
     portal_recheck=seconds(3600),
     portal_retry=seconds(5),
+    portal_unknown=seconds(3600),
 )
 HASTY = SimpleNamespace(**{**vars(TIMES), "portal_settle": seconds(20), "portal_proof_gap": seconds(5)})
 
@@ -371,6 +372,9 @@ class World:
                 entry.status = self.choose(("Valid", "Valid", "Invalid"))
             changes.append(Change(doc.id, entry.status, uuid=entry.uuid, validated_at=self.now))
         return Told(tuple(changes), twins)
+
+    def _find(self, job, command):
+        return NotTold(LOST, unknown=True, searched=True)
 
     # Judging
 

@@ -2,18 +2,22 @@
 
 import random
 import time
+from datetime import timedelta
 
 from service import states
-from service.calls import NOW, Ask, Change, Claimed, NotTold, Told
+from service.calls import NOW, Ask, Change, Claimed, Find, NotTold, Told
 from service.portal.client import Held, PortalError, Refused, Throttled
 from service.statements import sql
 from service.submission.drive import drive, held
 from service.submission.matching import first_send
 
 
+CLOCKS_APART = timedelta(minutes=5)
+
+
 async def poll(desk, claim):
     """Looks once at an Accepted submission that is claimed, and says when to look again."""
-    await drive(desk, claim, Claimed(), {Ask: _ask})
+    await drive(desk, claim, Claimed(), {Ask: _ask, Find: _find})
 
 
 async def _ask(desk, claim, call, command):
@@ -24,6 +28,21 @@ async def _ask(desk, claim, call, command):
     told = await _news(desk, claim, call, {there.uuid: there for there in seen.documents})
     await _note(desk, claim, call, seen.documents)
     return told
+
+
+async def _find(desk, claim, call, command):
+    """What the portal's search shows of the documents that it accepted, by their numbers."""
+    ours, seen = {doc.uuid for doc in call.docs}, []
+    since, until = call.first_sent_at - CLOCKS_APART, call.last_sent_at + CLOCKS_APART
+    try:
+        for doc in call.docs:
+            listing = await desk.portal.search(call.tin, since, until, text=doc.number, further=bool(seen))
+            seen += [there for there in listing if there.uuid in ours]
+    except PortalError as why:
+        await desk.heed(why, "search")
+    if not seen:
+        return NotTold(command.error, unknown=True, searched=True)
+    return await _news(desk, claim, call, {there.uuid: there for there in seen})
 
 
 async def _not_told(desk, why, operation):

@@ -30,6 +30,7 @@ async def load(desk, claim):
     return Call(
         docs=tuple(Doc(**doc) for doc in docs),
         seen=tuple(Seen(one["document_id"], one["uuid"], one["submission_uid"], one["via"]) for one in shown),
+        **_lost(row["last_error"]),
         **{name: row[name] for name in _OF_THE_ROW},
     )
 
@@ -38,6 +39,15 @@ _OF_THE_ROW = (
     *("state", "promise", "now", "tin", "claims", "looks", "absent_proofs", "absent_at"),
     *("first_sent_at", "last_sent_at", "submission_uid"),
 )
+
+
+def _lost(last_error):
+    """Since when an accepted submission is unknown to the portal, as the last look left it."""
+    error = wire.loads(last_error.encode()) if last_error else {}
+    if error.get("code") != machine.NOT_FOUND:
+        return {}
+    times = {"unknown_since": error.get("since"), "searched_at": error.get("searched_at")}
+    return {name: datetime.fromisoformat(text) for name, text in times.items() if text}
 
 
 def persistent(write):
@@ -66,12 +76,19 @@ async def write(desk, claim, call, command):
     """
     async with desk.database.company(claim.company_id) as conn:
         await lock_subjects(conn, claim.company_id, claim.id)
-        if done := await _moved(conn, claim, call, command):
-            await apply(conn, claim.company_id, command.changes)
-            await _part(conn, claim, call, command.parts)
+        done = await written(conn, claim, call, command)
         failpoints.passed("before_state_commit")
     failpoints.passed("after_state_commit")
     log.info("submission company=%d id=%d state=%s%s", *claim.key.values(), command.state, "" if done else " (claim lost)")
+    return done
+
+
+async def written(conn, claim, call, command):
+    """The same in a transaction that has locked the subjects."""
+    done = await _moved(conn, claim, call, command)
+    if done:
+        await apply(conn, claim.company_id, command.changes)
+        await _part(conn, claim, call, command.parts)
     return bool(done)
 
 

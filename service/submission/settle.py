@@ -6,11 +6,11 @@ The decision goes through the statements of every other outcome, and is written 
 from datetime import timedelta
 
 from service import states
+from service.calls import Call, Change, Write
 from service.portal.client import Refused
 from service.statements import sql
 from service.submission import record
 from service.submission.desk import Claim
-from service.submission.record import Change
 from service.submission.sweep import CLOCKS_APART, LONGEST_LISTING
 
 LONGEST_DELAY = timedelta(days=1)  # between a send and its arrival
@@ -103,13 +103,13 @@ async def _written(desk, company, id, outcome, state, changes, note, *, submissi
     """Everything in one transaction; what it came to."""
     async with desk.database.company(company) as conn:
         await record.lock_subjects(conn, company, id)
-        fence = await sql.submission_take_over(conn, company_id=company, id=id)
-        if fence is None:
+        taken = await sql.submission_take_over(conn, company_id=company, id=id)
+        if taken is None:
             raise Unsettled(f"Submission {id} was settled meanwhile.")
         evidence = {"numbers": numbers, "uuids": uuids, "submission_uid": submission_uid, "via": "details"}
         await sql.evidence_insert(conn, company_id=company, submission_id=id, **evidence)
-        claim = Claim(company, id, fence)
-        await record.moved(conn, claim, ["NeedsPerson"], state, changes, submission_uid=submission_uid)
+        call = Call("NeedsPerson", "failed", taken["now"])
+        await record.written(conn, Claim(company, id, taken["fence"]), call, Write(state, tuple(changes), uid=submission_uid))
         await sql.settlement_insert(
             conn, company_id=company, submission_id=id, outcome=outcome, uuids=uuids, note=note
         )

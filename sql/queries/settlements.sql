@@ -1,11 +1,11 @@
 -- What a person settles of a submission that no machine could.
 
--- name: submission_take_over :value
--- Takes a submission that needs a person; the fence. No row: it does not, or no longer.
+-- name: submission_take_over :one
+-- Claims a submission that needs a person. No row: it does not, or no longer.
 update submissions
-   set fence = fence + 1, updated_at = clock_timestamp()
+   set fence = fence + 1, lease_until = clock_timestamp() + interval '1 minute', updated_at = clock_timestamp()
  where company_id = :company_id and id = :id and state = 'NeedsPerson'
-returning fence;
+returning fence, clock_timestamp() as now;
 
 -- name: settlement_insert :value
 insert into settlements (company_id, submission_id, outcome, uuids, note)

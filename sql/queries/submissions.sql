@@ -65,7 +65,7 @@ select next_due(:states::text[]);
 
 -- name: submission_get :one
 select id, state, promise, tin, fence, looks, claims, absent_proofs, absent_at, submission_uid, first_sent_at, last_sent_at,
-       clock_timestamp() as now
+       last_error::text as last_error, clock_timestamp() as now
   from submissions
  where company_id = :company_id and id = :id;
 
