@@ -30,10 +30,13 @@ class Service:
         self._log = log
         self.process = None
 
-    async def start(self):
+    async def start(self, dies_at=None):
+        """Until it is ready. With the name of a failpoint it is killed when it first passes there."""
+        program = ["run.py"] if dies_at is None else ["tests/failing.py", dies_at]
         with open(self._log, "ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, str(ROOT / "run.py")],
+                [sys.executable, *program],
+                cwd=ROOT,
                 env=self._environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -46,6 +49,10 @@ class Service:
         """As power loss would end it."""
         self.process.send_signal(signal.SIGKILL)
         await asyncio.to_thread(self.process.wait)
+
+    async def died(self):
+        """Waits until it was killed."""
+        assert await asyncio.to_thread(self.process.wait, 20) == -signal.SIGKILL
 
     async def stop(self):
         """The exit code after SIGTERM."""

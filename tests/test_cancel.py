@@ -150,3 +150,19 @@ async def test_an_unknown_reason_field_and_a_long_reason_are_refused(api):
     assert (await cancelled(api, id, reasn="x"))[0] == 422
     assert (await cancelled(api, id, reason="x" * 301))[0] == 422
     assert (await cancelled(api, id, reason="x" * 300))[0] == 200
+
+
+async def test_a_look_that_comes_late_does_not_undo_a_cancellation(api, owner, sandbox):
+    """The answer to a look under way says Valid; the document has been cancelled meanwhile."""
+    id = await created(api)
+    await submitted(api, id)
+    await reaches(api, id, "Valid")
+    await sandbox.fault("submission", "slow", seconds=0.5)
+    looks = (await sandbox.calls())["calls"]["submission"]
+    await owner.execute("update submissions set not_before = now()")
+    await owner.execute("notify submission_due")
+    await until(sandbox.calls, lambda calls: calls["calls"]["submission"] > looks)
+    async with api.post(f"/api/invoices/{id}/cancel-latest-invoice-submitted") as response:
+        assert response.status == 200
+    await until(lambda: owner.fetchval("select lease_until is null from submissions"))
+    assert (await record(api, id))["status"] == "Cancelled"

@@ -193,3 +193,44 @@ async def test_submitted_documents_of_another_invoice_are_not_found(api):
         assert await response.json() == document
     async with api.get(f"/api/invoices/{other}/submitted-documents/{document['id']}") as response:
         assert response.status == 404 and await response.json() == {"message": "Submitted document not found"}
+
+
+async def test_a_client_that_goes_away_finds_the_outcome_later(api, sandbox):
+    await sandbox.fault("submit", "slow", seconds=0.5)
+    id = await created(api)
+    with pytest.raises(asyncio.TimeoutError):
+        await asyncio.wait_for(submitted(api, id), 0.2)
+    await reaches(api, id, "Valid")
+    assert len(await sandbox.ledger()) == 1
+
+
+async def test_an_update_is_in_the_bytes_that_are_sent_or_it_is_refused(api, owner):
+    for _ in range(10):
+        id = await created(api)
+        change = api.put(f"/api/invoices/{id}", json={"buyer": buyer(name="Somebody Else")})
+        (status, _), response = await asyncio.gather(submitted(api, id), change)
+        assert (status, response.status) in ((200, 200), (200, 403))
+        body = await owner.fetchval("select body from submissions order by id desc limit 1")
+        (entry,) = json.loads(body)["documents"]
+        assert (b"Somebody Else" in base64.b64decode(entry["document"])) == (response.status == 200)
+
+
+async def test_of_a_deletion_and_a_submit_one_comes_first(api, sandbox):
+    deleted = 0
+    for _ in range(10):
+        id = await created(api)
+        (status, _), response = await asyncio.gather(submitted(api, id), api.delete(f"/api/invoices/{id}"))
+        assert (status, response.status) in ((404, 200), (200, 403))
+        deleted += status == 404
+    assert len(await sandbox.ledger()) == 10 - deleted
+
+
+async def test_what_ends_every_process_that_takes_it_up_goes_to_a_person_and_holds_up_nobody(api, owner, sandbox):
+    """Claimed again and again without a result, as by processes that it kills."""
+    await sandbox.fault("submit", "accept_then_drop")
+    id = await created(api)
+    await submitted(api, id)
+    await owner.execute("update submissions set claims = 9, state = 'Uncertain', lease_until = null, not_before = now()")
+    await until(lambda: owner.fetchval("select state = 'NeedsPerson' from submissions"))
+    assert (await record(api, id))["status"] == "Submitting"
+    assert (await submitted(api, await created(api)))[0] == 200
