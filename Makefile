@@ -1,5 +1,5 @@
 # `make run` and `make test` need Python 3.11 or newer with its venv module, and fetch the rest into .venv.
-# ARGS is passed on: make run ARGS=migrate, make test ARGS="-k embedded".
+# ARGS is passed on: make run ARGS=migrate, make test ARGS="-k embedded", make chaos ARGS="--seeds 1".
 
 PYTHON ?= python3
 ARGS ?=
@@ -11,7 +11,7 @@ RUNNING := $(VENV)/bin/python
 STAMP := $(VENV)/installed
 $(shell $(RUNNING) -c '' 2>/dev/null || rm -f $(STAMP))
 
-.PHONY: run demo test fuzz clean
+.PHONY: run demo test fuzz chaos clean
 
 run: $(STAMP)
 	@exec $(RUNNING) run.py $(ARGS)
@@ -25,6 +25,10 @@ test: $(STAMP)
 # What the API's description allows, as make test asks it of the service, but for minutes: EXAMPLES of each operation.
 fuzz: $(STAMP)
 	@exec env FUZZ_EXAMPLES=$(EXAMPLES) $(RUNNING) -m pytest tests/test_schemathesis.py $(ARGS)
+
+# The service is killed, paused and cut off from everything, under load; SEED, SEEDS, DOCUMENTS, KILLS, PAUSES, … bound it.
+chaos: $(STAMP)
+	@exec env PYTHONPATH=.:tests $(RUNNING) -m chaos $(ARGS)
 
 $(STAMP): requirements.txt
 	@command -v "$(PYTHON)" >/dev/null || \

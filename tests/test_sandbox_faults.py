@@ -36,6 +36,7 @@ async def outcome(portal, document):
         ("error_before", {"status": 500}, 500, 0),
         ("error_after", {}, 503, 1),
         ("duplicate", {}, 422, 0),
+        ("duplicate", {"processed": True}, 422, 1),
         ("throttle", {"retry_after": 7}, 429, 0),
         ("slow", {"seconds": 0.01}, 202, 1),
         ("slow_before", {"seconds": 0.01}, 202, 1),
@@ -48,6 +49,8 @@ async def outcome(portal, document):
         ("garbage", {"processed": False}, 202, 0),
         ("neither", {}, 202, 1),
         ("neither", {"processed": False}, 202, 0),
+        ("oversized", {}, 202, 1),
+        ("reject", {}, 202, 0),
         ("unauthorized", {}, 401, 0),
         ("forget", {}, 404, 0),
         ("foreign", {}, 400, 0),
@@ -71,6 +74,29 @@ async def test_retry_after_is_sent_when_there_is_one(portal, kind, seconds):
     await portal.admin("faults", operation="submit", kind=kind, **members)
     answer = await portal.submit(await portal.fresh())
     assert answer.headers.get("Retry-After") == (str(seconds) if seconds else None)
+
+
+async def test_a_rejection_on_order_names_each_document(portal):
+    await portal.admin("faults", operation="submit", kind="reject")
+    answer = await (await portal.submit(await portal.fresh("A"), await portal.fresh("B"))).json()
+    assert [each["invoiceCodeNumber"] for each in answer["rejectedDocuments"]] == ["A", "B"]
+    assert answer["acceptedDocuments"] == [] and answer["submissionUid"] is None
+
+
+@pytest.mark.parametrize("kind", ["refuse", "reject"])
+async def test_a_refusal_on_order_comes_after_that_of_the_same_bytes(portal, kind):
+    document = await portal.fresh()
+    await portal.accepted(document)
+    await portal.admin("faults", operation="submit", kind=kind)
+    assert (await portal.submit(document)).status == 422
+
+
+async def test_faults_that_met_a_call_are_counted_by_their_label(portal):
+    await portal.admin("faults", operation="submit", kind="drop", label="cut off")
+    await portal.admin("faults", operation="submit", kind="error_before", times=2)
+    for number in "ABC":
+        await outcome(portal, await portal.fresh(number))
+    assert (await portal.admin("calls"))["faults"] == {"cut off": 1, "error_before": 2}
 
 
 async def test_a_garbled_answer_cannot_be_read(portal):

@@ -220,6 +220,7 @@ async def show_calls(request):
         {
             "calls": {operation: row["count"] for operation, row in calls.items()},
             "answers": answers,
+            "faults": {row["label"]: row["count"] for row in sql.fault_counts(db)},
             "lastSubmitAt": instant(calls["submit"]["last_at"]) if "submit" in calls else None,
         }
     )

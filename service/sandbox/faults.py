@@ -10,13 +10,15 @@ import json
 from aiohttp import web
 
 from .answers import Mismatch, Refusal, answer, detail, not_found
-from .controls import SANDBOX
+from .controls import CALLER, SANDBOX
 from .database import sql, transaction
 from .document import read_json
 from .login import unauthorized
-from .submissions import duplicate_payload
+from .submissions import Entry, duplicate_payload, refuse_same_payload, rejection
+from .validators import Finding
 
 GATEWAY_PAGE = "<!doctype html><html><body><h1>Scheduled maintenance</h1></body></html>"
+OVERSIZE = 1024 * 1024  # bytes
 ERROR_CODES = {500: "InternalServerError", 501: "NotImplemented", 503: "ServiceUnavailable"}
 
 
@@ -53,6 +55,7 @@ def failure(order):
 
 
 async def duplicate(request, process, order):
+    await process_if(process, order, False)
     raise duplicate_payload(order.get("retry_after", 600))
 
 
@@ -122,6 +125,22 @@ async def neither(request, process, order):
     return answer({"submissionUid": None, "acceptedDocuments": [], "rejectedDocuments": []}, status=202)
 
 
+async def oversized(request, process, order):
+    """More than anybody should read of one answer; JSON all the same."""
+    response = await process()
+    return web.Response(body=response.body + b" " * OVERSIZE, status=response.status, content_type="application/json")
+
+
+async def reject(request, process, order):
+    """Each document by itself, as the immediate checks would."""
+    await refuse_same_payload(request)
+    numbers = sorted(code_numbers("submit", await request.read()))
+    finding = Finding(order.get("code"), "A rule is broken.", "document")
+    rejected = [rejection(Entry(number, b"", None, [finding])) for number in numbers]
+    body = {"submissionUid": None, "acceptedDocuments": [], "rejectedDocuments": rejected}
+    return answer(body, status=202)
+
+
 async def process_if(process, order, default):
     if order.get("processed", default):
         await process()
@@ -136,7 +155,9 @@ async def forget(request, process, order):
 
 
 async def refuse(request, process, order):
-    """The whole call, as the portal refuses it for one document that breaks it."""
+    """The whole call, as the portal refuses it for one document that breaks it, or for who sends it."""
+    if request.method == "POST" and CALLER in request:
+        await refuse_same_payload(request)
     code = order.get("code", "BadStructure")
     entry = detail(code, "A rule is broken.", "documents")
     raise Refusal(order.get("status", 400), code, "The submission is refused.", details=[entry])
@@ -163,6 +184,8 @@ KINDS = {
     "redirect": redirect,
     "garbage": garbage,
     "neither": neither,
+    "oversized": oversized,
+    "reject": reject,
     "unauthorized": refuse_token,
     "forget": forget,
     "refuse": refuse,
@@ -187,9 +210,15 @@ async def claim(request, operation):
         if fault["number"] is None or fault["number"] in numbers:
             with transaction(db):
                 sql.fault_use(db, id=fault["id"])
+                sql.fault_count(db, label=label(fault))
                 sql.fault_forget_used(db)
             return fault
     return None
+
+
+def label(fault):
+    """By what name it is counted: its order's, else its kind."""
+    return str(json.loads(fault["members"]).get("label", fault["kind"]))
 
 
 def code_numbers(operation, body):

@@ -40,8 +40,7 @@ async def submit(request):
     sandbox, caller, body = request.app[SANDBOX], request[CALLER], await request.read()
     if len(body) > MAX_BODY:
         raise too_large(f"A submission has at most {MAX_BODY} bytes.")
-    sha256 = hashlib.sha256(body).hexdigest()
-    refuse_same_payload(sandbox, caller, sha256)
+    sha256 = await refuse_same_payload(request)
     envelope = read_envelope(body, request.content_type)
     forced_refusal(each["codeNumber"] for each in envelope)
     found = [examine(sandbox, each) for each in envelope]
@@ -60,12 +59,15 @@ def too_large(message):
     return Refusal(400, "MaximumSizeExceeded", message, "documents", [entry])
 
 
-def refuse_same_payload(sandbox, caller, sha256):
-    """Portal: 1.7"""
+async def refuse_same_payload(request):
+    """The hash of a body that did not come a short while before. Raises Refusal. Portal: 1.7"""
+    sandbox, sha256 = request.app[SANDBOX], hashlib.sha256(await request.read()).hexdigest()
     now, window = sandbox.now(), sandbox.controls.payload_window_seconds
-    last = sql.submission_same_payload(sandbox.db, taxpayer=caller["taxpayer"], sha256=sha256, since=now - window)
+    taxpayer = request[CALLER]["taxpayer"]
+    last = sql.submission_same_payload(sandbox.db, taxpayer=taxpayer, sha256=sha256, since=now - window)
     if last is not None and sandbox.controls.payload_detection:
         raise duplicate_payload(last + window - now)
+    return sha256
 
 
 def duplicate_payload(seconds):

@@ -31,6 +31,12 @@ update faults set remaining = remaining - 1 where id = :id;
 -- name: fault_forget_used :exec
 delete from faults where remaining <= 0;
 
+-- name: fault_count :exec
+insert into served (label, count) values (:label, 1) on conflict (label) do update set count = count + 1;
+
+-- name: fault_counts :many
+select label, count from served order by label;
+
 -- name: fault_clear :exec
 delete from faults;
 

@@ -123,6 +123,12 @@ create table if not exists faults (
   members   text not null              -- JSON: what the kind needs
 );
 
+-- How many faults met a call, by the label of their order.
+create table if not exists served (
+  label text primary key,
+  count integer not null
+);
+
 create table if not exists quotas (
   name       text not null,
   subject    text not null,

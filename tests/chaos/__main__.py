@@ -1,0 +1,52 @@
+"""`make chaos`: plays seeds, prints what happened and what was found, and ends with 1 when anything was.
+
+Each variable of the environment or option sets one bound: `make chaos SEEDS=1` or `make chaos ARGS="--seeds 1"`.
+"""
+
+import argparse
+import os
+import sys
+from dataclasses import asdict
+
+from service.commands.ground import run
+
+from . import report, schedule
+from .counters import Counters
+from .season import Size, play
+
+FULL = 10  # seeds of a full run, in which each row and each failpoint has to come up LEAST times
+LEAST = 20
+
+
+def main():
+    options = _parser().parse_args()
+    size = Size(**{name: getattr(options, name) for name in asdict(Size())})
+    total, seeds = Counters(), range(options.seed, options.seed + options.seeds)
+    for seed in seeds:
+        mode = schedule.MODES[seed % len(schedule.MODES)]
+        counters = run(play(seed, mode, size, options.keep and f"{options.keep}/{seed}"))
+        print(report.line(seed, mode, counters), flush=True)
+        for violation in counters.violations:
+            print(f"  seed {seed}: {violation[:1000]}", flush=True)
+        total.add(counters)
+    wrong = [*total.violations, *report.missing(total, least=max(1, LEAST * len(seeds) // FULL))]
+    print(report.table(total, seeds))
+    for line in wrong:
+        print(f"VIOLATED: {line[:1000]}")
+    print("Nothing is violated." if not wrong else f"{len(wrong)} violations; seeds {seeds[0]} to {seeds[-1]}.")
+    return 1 if wrong else 0
+
+
+def _parser():
+    """The options, each with the variable of the same name in capitals as its default."""
+    parser = argparse.ArgumentParser(prog="make chaos", description="Breaks everything, and judges what is left.")
+    defaults = {"seed": 1, "seeds": FULL, **asdict(Size())}
+    for name, value in defaults.items():
+        kind = type(value)
+        parser.add_argument(f"--{name}", type=kind, default=kind(os.environ.get(name.upper(), value)))
+    parser.add_argument("--keep", help="a directory for logs and data, which are thrown away otherwise")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,132 @@
+"""Who makes things go wrong: each until the season is over, each with a source of chance of its own."""
+
+import asyncio
+from collections import Counter
+from contextlib import suppress
+
+from . import report, schedule
+from .counters import killed, marks
+
+LIVES = (0.4, 2)  # seconds that a process lives
+PLANNED = 5  # seconds that one is given to come to its failpoint
+ENDS = (("kill", 0.6), ("stop", 0.12))  # a plan of a new process ends or stops it at a failpoint; else it has none
+RANDOM_PAUSES = 0.1  # of the processes
+DATABASE_REST = (7, 13)  # between two restarts of PostgreSQL
+PORTAL_REST = (1.5, 5)
+MOST_WAITING = {"submit": 3}  # faults that no call has met yet; of any other operation, one
+FAULT_EVERY = 0.2
+
+
+def all_of(stage):
+    """The actors of a stage, as coroutines."""
+    yield from (hunt(stage, service) for service in stage.services)
+    yield from (hunt_simply(stage, process) for process in stage.naive)
+    yield vex(stage, stage.portal, schedule.ROWS)
+    if stage.naive:
+        yield vex(stage, stage.naive_portal, {name: schedule.ROWS[name] for name in schedule.SUBMIT_ROWS})
+    yield unsettle(stage)
+    yield restart(stage)
+
+
+async def hunt(stage, service):
+    """Kills a process of the service again and again, at random moments and at named ones, and holds it up."""
+    random = stage.random(service.name)
+    while not stage.over.is_set():
+        await service.kill()
+        plan = _plan(stage, random)
+        stage.counters.count("starts")
+        if not await service.start(plan) and not killed(stage.launcher.marks, service.pid):
+            stage.counters.count("starts without a database")
+            await asyncio.sleep(0.1)
+            continue
+        end = asyncio.get_running_loop().time() + (PLANNED if plan else random.uniform(*LIVES))
+        if not plan and random.random() < RANDOM_PAUSES:
+            await asyncio.sleep(random.uniform(0, LIVES[0]))
+            await _pause(stage, service, random)
+        await _end(stage, service, random, end)
+
+
+async def _end(stage, service, random, end):
+    """Waits for what was planned, or until `end`; a process that stopped itself goes on after a while."""
+    clock = asyncio.get_running_loop().time
+    while clock() < end and not service.gone and not stage.over.is_set():
+        stage.counters.reach(report.PEAK, service.peak())
+        if service.stopped:
+            await _pause(stage, service, random)
+            end = clock() + LIVES[0]  # to see what it does with what it held
+        await asyncio.sleep(0.02)
+    if not service.gone:
+        stage.counters.count("random kills")
+        await service.kill()
+    elif not killed(stage.launcher.marks, service.pid):
+        stage.counters.violate("ended by itself", stage.launcher.log(service.name)[-500:])
+    stage.counters.count("kills")
+
+
+async def _pause(stage, service, random):
+    stage.counters.count("pauses")
+    await service.pause(random.uniform(*schedule.PAUSE))
+
+
+def _plan(stage, random):
+    """A plan for a failpoint, or none."""
+    chance = random.random()
+    for action, share in ENDS:
+        if chance < share:
+            marked, _ = marks(stage.launcher.marks)
+            return schedule.plan(random, marked, stage.counters.counts["starts"], action)
+        chance -= share
+    return None
+
+
+async def hunt_simply(stage, process):
+    """Kills a process at random moments."""
+    random = stage.random(process.name)
+    while not stage.over.is_set():
+        await process.start()
+        await _over(stage, random.uniform(*LIVES))
+        await process.kill()
+
+
+async def vex(stage, portal, rows):
+    """Orders a portal's faults, of each row as many."""
+    random = stage.random("faults")
+    while not stage.over.is_set():
+        counted = Counter((await portal.calls())["faults"])
+        waiting = Counter(fault["operation"] for fault in await portal.waiting())
+        names = [name for name, row in rows.items() if waiting[row[0]] < MOST_WAITING.get(row[0], 1)]
+        if names:
+            name = schedule.rarest(random, names, counted)
+            operation, kind, members = rows[name]
+            await portal.fault(operation, kind, label=name, **members)
+        await asyncio.sleep(FAULT_EVERY * 2 * random.random())
+
+
+async def unsettle(stage):
+    """Kills and pauses the portal itself."""
+    random, sandbox = stage.random("portal"), stage.sandbox
+    while not await _over(stage, random.uniform(*PORTAL_REST)):
+        if random.random() < 0.5:
+            stage.counters.count("row portal killed")
+            await sandbox.kill()
+            await asyncio.sleep(random.uniform(0, 0.5))
+            await sandbox.start()
+        else:
+            stage.counters.count("row portal paused")
+            await sandbox.pause(random.uniform(*schedule.PORTAL_PAUSE))
+
+
+async def restart(stage):
+    """Restarts PostgreSQL, by turns the gentle way and the other."""
+    random, number = stage.random("database"), 0
+    while not await _over(stage, random.uniform(*DATABASE_REST)):
+        await stage.postgres.restart(("fast", "immediate")[number % 2])
+        stage.counters.count("database restarts")
+        number += 1
+
+
+async def _over(stage, seconds):
+    """Whether the season was over within so many seconds."""
+    with suppress(TimeoutError):
+        await asyncio.wait_for(stage.over.wait(), seconds)
+    return stage.over.is_set()

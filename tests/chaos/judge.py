@@ -1,0 +1,218 @@
+"""What became of everything, after the faults: from the portal's ledger, from the database, from what clients were told."""
+
+import asyncio
+import base64
+import hashlib
+import json
+import time
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+
+import asyncpg
+
+from service.statements import Statements
+
+sql = Statements(Path(__file__).resolve().parent)
+CLOSED = {"Invalid", "Cancelled"}
+
+
+@dataclass
+class Facts:
+    """`told` are the clients' Invoices, `ledger` the portal's documents, the rest rows of ours.
+
+    `detects`: the portal finds duplicates itself, so that it may have refused the second of two.
+    """
+
+    told: list
+    ledger: list
+    invoices: list
+    documents: list
+    bodies: list
+    unresolved: list
+    persons: list
+    detects: bool = False
+
+
+async def submit_automatically(url, company):
+    """Sets the company to have submitted by itself what is ready."""
+    conn = await asyncpg.connect(url)
+    try:
+        await sql.company_automatic(conn, company_id=company)
+    finally:
+        await conn.close()
+
+
+async def settled(url, seconds):
+    """Waits until nothing is under way any more. Returns the seconds it took, None when it took too long."""
+    conn, began = await asyncpg.connect(url), time.monotonic()
+    try:
+        while await sql.unresolved_all(conn):
+            if time.monotonic() - began > seconds:
+                return None
+            await asyncio.sleep(0.2)
+        return time.monotonic() - began
+    finally:
+        await conn.close()
+
+
+async def collected(url, portal, told, detects):
+    """The Facts, once nothing moves any more. `url` is of a login that sees everything."""
+    conn = await asyncpg.connect(url)
+    try:
+        names = ("invoices", "documents", "bodies", "unresolved", "persons")
+        rows = {name: await getattr(sql, f"{name}_all")(conn) for name in names}
+    finally:
+        await conn.close()
+    return Facts(told, await portal.ledger(), **rows, detects=detects)
+
+
+def judge(facts, counters):
+    """Writes every violation down, with its evidence, and counts what there is."""
+    counters.count("documents in the ledger", len(facts.ledger))
+    counters.count("unresolved", len(facts.unresolved))
+    for rule in RULES:
+        for evidence in rule(facts):
+            counters.violate(rule.__name__, evidence)
+    twins = sum(len(group) - 1 for group in _attempts(facts.ledger).values())
+    counters.count("refused twins" if facts.detects else "duplicates", twins)
+    counters.count("duplicates", len([*live_twice(facts)]) if facts.detects else 0)
+    counters.count("lost", len([*acknowledged_lost(facts)]))
+
+
+# Effects
+
+
+def acknowledged_lost(facts):
+    """Whoever was told that something is done finds it done."""
+    rows = {(row["company_id"], row["code"]): row for row in facts.invoices if not row["is_deleted"]}
+    rows |= {(row["company_id"], row["id"], "id"): row for row in facts.invoices}
+    at_portal = defaultdict(list)
+    by_uuid = {there["uuid"]: there for there in facts.ledger}
+    for row in facts.documents:
+        if row["uuid"] in by_uuid:
+            at_portal[row["company_id"], row["invoice_id"]].append(by_uuid[row["uuid"]])
+    for known in facts.told:
+        if known.id is not None:
+            row = rows.get((known.company, known.id, "id"))
+            yield from _losses(known, row, at_portal[known.company, known.id])
+
+
+def _losses(known, row, at_portal):
+    name = f"invoice {known.id} of company {known.company}"
+    if row is None or row["is_deleted"] and not (known.is_deleted or known.may_be_deleted):
+        yield f"{name}: created, and not there"
+        return
+    if known.is_deleted and not row["is_deleted"]:
+        yield f"{name}: deleted, and there"
+    if row["text"] not in {known.text, *known.possible}:
+        yield f"{name}: {row['text']!r}, and not {known.text!r}"
+    if known.is_submitted and not at_portal:
+        yield f"{name}: submitted, and not at the portal"
+    if known.is_submitted and not known.may_be_cancelled and row["status"] != "Valid":
+        yield f"{name}: submitted, and {row['status']}"
+    if sum(there["status"] == "Cancelled" for there in at_portal) < known.cancels:
+        yield f"{name}: cancelled {known.cancels} times, and at the portal {[there['status'] for there in at_portal]}"
+
+
+def promise_broken(facts):
+    """What was promised to be sent is not let go because it did not arrive."""
+    for row in facts.documents:
+        if row["promise"] == "pending" and row["state"] == "NotReceived":
+            yield f"submission {row['submission_id']} of company {row['company_id']}"
+
+
+# The portal
+
+
+def _attempts(ledger):
+    """{identity of an attempt: its documents at the portal}"""
+    found = defaultdict(list)
+    for there in ledger:
+        found[there["taxpayer"], there["number"], there["type"], there["issuedAt"]].append(there)
+    return found
+
+
+def attempt_twice(facts):
+    """One attempt, one document; a portal that detects duplicates has refused the others."""
+    for attempt, group in _attempts(facts.ledger).items():
+        counted = [there for there in group if not facts.detects or there["status"] not in CLOSED]
+        if len(counted) > 1:
+            yield f"{attempt}: {[(there['uuid'], there['status']) for there in group]}"
+
+
+def live_twice(facts):
+    """Of one invoice at most one document is live."""
+    live = defaultdict(list)
+    for there in facts.ledger:
+        if there["status"] not in CLOSED:
+            live[there["taxpayer"], there["number"]].append(there["uuid"])
+    yield from (f"{number}: {uuids}" for number, uuids in live.items() if len(uuids) > 1)
+
+
+def unknown_to_us(facts):
+    """Every document at the portal is one of ours, with its uuid, its bytes and its status."""
+    ours = {row["uuid"]: row for row in facts.documents if row["uuid"]}
+    attempts = _attempts(facts.ledger)
+    for attempt, group in attempts.items():
+        for there in group:
+            row = ours.get(there["uuid"])
+            if row is None:
+                if not (facts.detects and len(group) > 1 and there["status"] == "Invalid"):
+                    yield f"{attempt} {there['uuid']} {there['status']}: not known"
+            elif (row["status"], row["number"], row["document_hash"]) != (there["status"], there["number"], there["sha256"]):
+                yield f"{there['uuid']}: {row['number']} {row['status']}, and there {there['number']} {there['status']}"
+
+
+def unknown_to_the_portal(facts):
+    """Every uuid of ours is the portal's."""
+    uuids = {there["uuid"] for there in facts.ledger}
+    yield from (f"{row['uuid']} of {row['number']}" for row in facts.documents if row["uuid"] and row["uuid"] not in uuids)
+
+
+# Ours
+
+
+def unresolved(facts):
+    """Nothing is under way any more."""
+    yield from (str(dict(row)) for row in facts.unresolved)
+
+
+def needs_person(facts):
+    """No fault of this kind is one that a person has to look at."""
+    yield from (str(dict(row)) for row in facts.persons)
+
+
+def locked_changed(facts):
+    """The bytes of a document that is with the portal are those that were frozen, and its invoice says the same."""
+    texts = {(row["company_id"], row["id"]): row["text"] for row in facts.invoices}
+    frozen = {(row["company_id"], row["id"]): _frozen(row["body"]) for row in facts.bodies}
+    for row in facts.documents:
+        if row["status"] in ("Submitted", "Valid", "Submitting"):
+            sha256, text = frozen[row["company_id"], row["submission_id"]].get(row["number"], (None, None))
+            stored = texts[row["company_id"], row["invoice_id"]]
+            if sha256 != row["document_hash"] or text != stored:
+                yield f"{row['number']} of company {row['company_id']}: sent {text!r}, stored {stored!r}"
+
+
+def _frozen(body):
+    """{number: (hash, text of the first line)} of the documents in a call."""
+    found = {}
+    for entry in json.loads(body)["documents"]:
+        raw = base64.b64decode(entry["document"])
+        item = json.loads(raw)["Invoice"][0]["InvoiceLine"][0]["Item"][0]
+        found[entry["codeNumber"]] = hashlib.sha256(raw).hexdigest(), item["Description"][0]["_"]
+    return found
+
+
+RULES = (
+    acknowledged_lost,
+    promise_broken,
+    attempt_twice,
+    live_twice,
+    unknown_to_us,
+    unknown_to_the_portal,
+    unresolved,
+    needs_person,
+    locked_changed,
+)

@@ -1,0 +1,37 @@
+-- What the judge reads, of all companies: its login may step over the walls.
+
+-- name: company_automatic :exec
+update companies set setting = setting || '{"AUTO_SUBMIT_INVOICE": true}' where id = :company_id;
+
+-- name: invoices_all :many
+select company_id, id, code, status, deleted_at is not null as is_deleted, line_items -> 0 ->> 'description' as text
+  from invoices;
+
+-- name: documents_all :many
+-- Every document with the state of its submission.
+select d.company_id, d.invoice_id, d.number, d.document_type, d.issued_at, d.document_hash, d.status, d.uuid,
+       d.submission_id, s.tin, s.state, s.promise
+  from submitted_documents d
+  join submissions s on s.company_id = d.company_id and s.id = d.submission_id
+ order by d.id;
+
+-- name: bodies_all :many
+-- The frozen bytes of every submission that has documents.
+select s.company_id, s.id, s.body
+  from submissions s
+ where exists (select from submitted_documents d where d.company_id = s.company_id and d.submission_id = s.id);
+
+-- name: unresolved_all :many
+-- What is under way, and how it stands.
+select s.company_id, s.id, s.state, s.claims, s.looks, s.sends, s.absent_proofs, s.not_before - clock_timestamp() as due,
+       s.lease_until - clock_timestamp() as leased, s.last_error::text as last_error
+  from submissions s
+ where s.state in ('Queued', 'Sending', 'Uncertain')
+    or exists (select from submitted_documents d
+                where d.company_id = s.company_id and d.submission_id = s.id
+                  and (d.status = 'Submitted' or d.cancelling_until is not null and d.status = 'Valid'));
+
+-- name: persons_all :many
+select company_id, id, claims, sends, last_error::text as last_error
+  from submissions
+ where state = 'NeedsPerson';

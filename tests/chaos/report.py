@@ -1,0 +1,80 @@
+"""What a run says at its end, and what it finds missing in itself."""
+
+from service import failpoints
+
+from . import schedule
+
+ROWS = (*schedule.ROWS, *schedule.OWN_ROWS)
+PEAK = "peak kB of a service"  # the counter
+MEMORY = 300_000  # kB that a process of the service may have at most
+NAIVE_SHARE = 15  # of so many documents, the naive worker has to send one twice
+
+
+#: What a run that never saw it has not tested.
+WANTED = (
+    *[f"kill {name}" for name in failpoints.NAMES],
+    *[f"row {name}" for name in ROWS],
+    *("pauses", "database restarts", "commit answers lost", "connections cut"),
+)
+
+
+def line(seed, mode, counters):
+    """A seed in a few words."""
+    counts = counters.counts
+    shown = ("kills", "pauses", "database restarts", "acknowledged effects", "lost", "duplicates", "unresolved", "seconds")
+    return f"seed {seed} ({mode.name}): " + ", ".join(f"{name} {counts[name]:,}" for name in shown)
+
+
+def table(counters, seeds):
+    """Everything, a figure a line; failpoints and rows of the portal with how often each came up."""
+    lines = [f"\nseeds {seeds[0]} to {seeds[-1]}"]
+    lines += [f"  {name:28}{value:>10,}" for name, value in _figures(counters).items()]
+    lines += ["", f"  {'failpoint':28}{'passed':>10}{'killed':>8}{'stopped':>8}"]
+    for name in failpoints.NAMES:
+        passed, killed, stopped = (counters.counts[f"{what} {name}"] for what in ("pass", "kill", "stop"))
+        lines.append(f"  {name:28}{passed:>10,}{killed:>8,}{stopped:>8,}")
+    lines += ["", f"  {'what the portal did':28}{'times':>10}"]
+    lines += [f"  {name:28}{counters.counts[f'row {name}']:>10,}" for name in ROWS]
+    return "\n".join(lines) + "\n"
+
+
+def _figures(counters):
+    """{name: number} of the table's first part."""
+    counts, highest = counters.counts, counters.highest
+    named = sum(counts[f"kill {name}"] for name in failpoints.NAMES)
+    figures = {"kills": counts["kills"], "at a failpoint": named, "at a random moment": counts["random kills"]}
+    names = (
+        "pauses",
+        "database restarts",
+        "commit answers lost",
+        "connections cut",
+        "requests",
+        "requests without answer",
+        "answers 503",
+        "created",
+        "submitted",
+        "cancelled",
+        "deleted",
+        "acknowledged effects",
+        "lost",
+        "documents in the ledger",
+        "duplicates",
+        "refused twins",
+        "unresolved",
+        "naive documents",
+        "naive duplicates",
+        "seconds",
+    )
+    figures |= {name: counts[name] for name in names}
+    return figures | {"seconds to settle, most": highest["seconds to settle"], "peak MB": highest[PEAK] // 1000}
+
+
+def missing(counters, least):
+    """Why a run has not shown what it was to show: lines."""
+    for name, number in counters.seldom(WANTED, least).items():
+        yield f"too seldom: {name}, {number} times instead of {least}"
+    naive, documents = counters.counts["naive duplicates"], counters.counts["naive documents"]
+    if documents and naive * NAIVE_SHARE <= documents:
+        yield f"the schedule does not bite: {naive} duplicates in {documents} documents of the naive worker"
+    if counters.highest[PEAK] >= MEMORY:
+        yield f"memory: a process of the service had {counters.highest[PEAK]:,} kB"

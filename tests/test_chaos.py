@@ -1,0 +1,129 @@
+"""The chaos run in small; and that its judge, its proxy and its yardsticks find what they are there to find."""
+
+import json
+from urllib.parse import urlsplit
+
+import asyncpg
+import pytest
+from chaos import judge, report, schedule
+from chaos.clients import Invoice
+from chaos.counters import Counters
+from chaos.proxy import Proxy
+from chaos.season import Size, play
+from kit import line, valid_invoice
+
+TEXT = line()["description"]
+SMALL = Size(documents=50, kills=12, pauses=2, restarts=1, naive=60, seconds=45)
+
+
+async def test_a_short_season_loses_nothing_and_sends_nothing_twice(tmp_path):
+    counters = await play(7, schedule.MODES[0], SMALL, tmp_path)
+    assert counters.violations == []
+    assert counters.counts["kills"] >= SMALL.kills and counters.counts["acknowledged effects"] >= SMALL.documents
+    assert len(counters.seldom(report.WANTED, 1)) < len(report.WANTED) / 2
+    assert counters.counts["naive duplicates"] * report.NAIVE_SHARE > SMALL.naive
+    assert 0 < counters.highest[report.PEAK] < report.MEMORY
+
+
+@pytest.fixture
+async def told(api, company):
+    """What a client knows of an invoice that it was told is submitted, and that is Valid."""
+    return Invoice(company.id, 0, await valid_invoice(api), TEXT, is_submitted=True)
+
+
+@pytest.fixture
+def judged(database, sandbox, told):
+    """The names of the rules that are broken."""
+
+    async def violated(detects=False):
+        counters = Counters()
+        judge.judge(await judge.collected(database, sandbox, [told], detects), counters)
+        return {line.partition(":")[0] for line in counters.violations}
+
+    return violated
+
+
+async def test_the_judge_finds_nothing_where_nothing_is(judged):
+    assert await judged() == set()
+
+
+#: what happened to an invoice that is Valid -> the rules that it breaks
+LOSSES = {
+    "delete from submitted_documents": {"acknowledged_lost", "unknown_to_us"},
+    "update invoices set status = 'Draft', deleted_at = now()": {"acknowledged_lost"},
+    "update invoices set line_items = jsonb_set(line_items, '{0,description}', '\"Tea\"')": {"acknowledged_lost", "locked_changed"},
+    "update submitted_documents set status = 'Invalid'": {"unknown_to_us"},
+    "update submitted_documents set uuid = 'ANOTHER'": {"acknowledged_lost", "unknown_to_us", "unknown_to_the_portal"},
+    "update submissions set state = 'Uncertain'": {"unresolved"},
+    "update submissions set state = 'NeedsPerson'": {"needs_person"},
+    "update submissions set state = 'NotReceived', promise = 'pending'": {"promise_broken"},
+}
+
+
+@pytest.mark.parametrize("statement", LOSSES)
+async def test_the_judge_finds_what_was_lost(judged, owner, statement):
+    await owner.execute(statement)
+    assert await judged() == LOSSES[statement]
+
+
+@pytest.mark.parametrize("claim", [{"is_deleted": True}, {"cancels": 1}, {"text": "Tea"}])
+async def test_the_judge_finds_what_was_said_and_not_done(judged, told, claim):
+    for name, value in claim.items():
+        setattr(told, name, value)
+    assert "acknowledged_lost" in await judged()
+
+
+@pytest.mark.parametrize("detects, found", [(False, {"attempt_twice", "live_twice", "unknown_to_us"}), (True, set())])
+async def test_the_judge_finds_what_was_sent_twice(judged, sandbox, owner, detects, found):
+    """The frozen bytes once more, at a portal that does not know them again, and at one that refuses them later."""
+    await sandbox.settings(payload_detection=False, duplicate_detection=detects)
+    await resent(sandbox, await owner.fetchval("select body from submissions"))
+    assert len(await sandbox.ledger()) == 2
+    assert await judged(detects) == found
+
+
+async def resent(sandbox, body):
+    login = {"client_id": "sandbox-client", "client_secret": "sandbox-secret", "grant_type": "client_credentials"}
+    (there,) = await sandbox.ledger()
+    async with sandbox.client.post("/connect/token", data=login, headers={"onbehalfof": there["taxpayer"]}) as answer:
+        token = (await answer.json())["access_token"]
+    headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+    async with sandbox.client.post("/api/v1.0/documentsubmissions/", data=body, headers=headers) as answer:
+        assert len(json.loads(await answer.text())["acceptedDocuments"]) == 1
+    async with sandbox.client.get("/_sandbox/clock"):  # what is due is validated at any call
+        pass
+
+
+class Always:
+    """A source of chance in which everything happens."""
+
+    def random(self):
+        return 0.0
+
+
+@pytest.mark.parametrize("share, is_there", [("lost", True), ("cut", False)])
+async def test_the_proxy_loses_the_answer_to_a_commit_or_the_commit(database, owner, share, is_there):
+    there = urlsplit(database)
+    async with Proxy(lambda: there.port, Always(), Counters()) as proxy:
+        conn = await asyncpg.connect(database.replace(f":{there.port}/", f":{proxy.port}/"))
+        await conn.execute("begin")
+        await conn.execute("create table kept ()")
+        setattr(proxy, share, 1.0)
+        with pytest.raises((asyncpg.PostgresConnectionError, asyncpg.InterfaceError, OSError)):
+            await conn.execute("commit")
+    assert await owner.fetchval("select to_regclass('kept') is not null") is is_there
+
+
+def test_a_run_that_tested_too_little_says_what():
+    counters = Counters()
+    for name in report.WANTED:
+        counters.count(name, 20)
+    counters.count("naive documents", 300)
+    counters.count("naive duplicates", 21)
+    assert list(report.missing(counters, 20)) == []
+    counters.count("row 401", -1)
+    counters.count("naive duplicates", -1)
+    counters.reach(report.PEAK, report.MEMORY)
+    lines = list(report.missing(counters, 20))
+    assert [line.partition(":")[0] for line in lines] == ["too seldom", "the schedule does not bite", "memory"]
+    assert "row 401, 19 times" in lines[0]
