@@ -23,7 +23,7 @@ def main():
     size = Size(**{name: getattr(options, name) for name in asdict(Size())})
     total, seeds = Counters(), range(options.seed, options.seed + options.seeds)
     for seed in seeds:
-        mode = schedule.MODES[seed % len(schedule.MODES)]
+        mode = schedule.MODES[seed % schedule.BY_TURNS if options.mode is None else options.mode]
         counters = run(play(seed, mode, size, options.keep and f"{options.keep}/{seed}"))
         print(report.line(seed, mode, counters), flush=True)
         for violation in counters.violations:
@@ -42,8 +42,10 @@ def _parser():
     parser = argparse.ArgumentParser(prog="make chaos", description="Breaks everything, and judges what is left.")
     defaults = {"seed": 1, "seeds": FULL, **asdict(Size())}
     for name, value in defaults.items():
-        kind = type(value)
-        parser.add_argument(f"--{name}", type=kind, default=kind(os.environ.get(name.upper(), value)))
+        parser.add_argument(f"--{name}", type=type(value), default=os.environ.get(name.upper(), value))
+    modes = "; ".join(f"{number}: {mode.name}" for number, mode in enumerate(schedule.MODES))
+    choices, default = range(len(schedule.MODES)), os.environ.get("MODE")
+    parser.add_argument("--mode", type=int, choices=choices, default=default, help=f"by turns, or one of: {modes}")
     parser.add_argument("--keep", help="a directory for logs and data, which are thrown away otherwise")
     return parser
 

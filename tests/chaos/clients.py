@@ -29,9 +29,9 @@ class Invoice:
     is_deleted: bool = False
     may_be_deleted: bool = False
     is_submitted: bool = False
-    is_promised: bool = False  # it was said that it will be submitted
     cancels: int = 0
     may_be_cancelled: bool = False
+    history: list = field(default_factory=list)  # what was asked, and the status of the answer
 
     @property
     def acknowledged(self):
@@ -53,7 +53,8 @@ class Clients:
         self._codes = itertools.count(1)
 
     async def run(self, writers, pause):
-        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True, limit=0)) as session:
+        connector = aiohttp.TCPConnector(force_close=True, limit=0)
+        async with aiohttp.ClientSession(connector=connector, middlewares=[once]) as session:
             self._session = session
             async with asyncio.TaskGroup() as group:
                 for _ in range(writers):
@@ -115,10 +116,10 @@ class Clients:
         self.invoices.append(invoice)
         headers = {"Idempotency-Key": f"create-{invoice.company}-{invoice.code}"}
         for _ in range(4):
-            status, body = await self._ask(company, "POST", "/api/invoices", body_of(invoice.code, text, **more), headers)
+            body = body_of(invoice.code, text, **more)
+            status, answer = await self._ask(company, "POST", "/api/invoices", body, headers)
             if status == 201:
-                invoice.id, invoice.text, invoice.possible = body["data"]["id"], text, set()
-                invoice.is_promised = body["data"].get("status") in ("Submitting", "Submitted", "Valid")
+                invoice.id, invoice.text, invoice.possible = answer["data"]["id"], text, set()
                 return invoice
             await asyncio.sleep(PAUSE)
         return None
@@ -163,7 +164,9 @@ class Clients:
 
     async def _ask_of(self, invoice, method, path, body):
         company = next(each for each in self._companies if each["id"] == invoice.company)
-        return await self._ask(company, method, f"/api/invoices/{invoice.id}{path}", body)
+        status, answer = await self._ask(company, method, f"/api/invoices/{invoice.id}{path}", body)
+        invoice.history.append(f"{method}{path} {status}")
+        return status, answer
 
     async def _ask(self, company, method, path, body, headers=None):
         """(status, body) of the answer of one of the processes; (None, None) without one."""
@@ -181,12 +184,7 @@ class Clients:
         return status, answer
 
     async def _reached(self, method, path, request):
-        """The response of the first process that takes a connection; the last one's error when none does.
-
-        The library repeats a PUT or DELETE whose connection broke, and the second answer is not that of the first; a
-        method in small letters it sends in capitals, and once.
-        """
-        method = method.lower()
+        """The response of the first process that takes a connection; the last one's error when none does."""
         *others, last = self._random.sample(self._bases, len(self._bases))
         for base in others:
             with suppress(aiohttp.ClientConnectorError):
@@ -222,14 +220,25 @@ SCENES = (
 PROMISED_SCENES = (Clients._at_once, Clients._automatic, Clients._automatic, Clients._draft)
 
 
+async def once(request, handler):
+    """Keeps the library from repeating a PUT or DELETE whose connection broke: the second answer is not the first's."""
+    try:
+        return await handler(request)
+    except aiohttp.ClientConnectorError:
+        raise  # nothing was sent
+    except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as fault:
+        raise aiohttp.ClientError(str(fault)) from fault
+
+
 def body_of(code, text, **more):
     at = datetime.now(UTC) - timedelta(seconds=5)
+    address = {"line1": "5 Jalan Dahlia", "city": "Shah Alam", "state": "10", "zipCode": "40150", "country": "MYS"}
     party = {
         "type": "LOCAL_INDIVIDUAL",
         "name": "Aminah binti Salleh",
         "registration": {"type": "NRIC", "number": "900101105566"},
         "contactNumber": "+60123456789",
-        "address": {"line1": "5 Jalan Dahlia", "city": "Shah Alam", "state": "10", "zipCode": "40150", "country": "MYS"},
+        "address": address,
     }
     invoice = {"type": "INVOICE", "code": code, "issueDateTime": f"{at:%Y-%m-%dT%H:%M:%SZ}", "buyer": party}
     return {**invoice, "lineItems": [line(text)], **more}

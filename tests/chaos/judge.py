@@ -1,4 +1,4 @@
-"""What became of everything, after the faults: from the portal's ledger, from the database, from what clients were told."""
+"""What became of everything after the faults, by the portal's ledger, the database, and what clients were told."""
 
 import asyncio
 import base64
@@ -85,8 +85,7 @@ def judge(facts, counters):
 
 def acknowledged_lost(facts):
     """Whoever was told that something is done finds it done."""
-    rows = {(row["company_id"], row["code"]): row for row in facts.invoices if not row["is_deleted"]}
-    rows |= {(row["company_id"], row["id"], "id"): row for row in facts.invoices}
+    rows = {(row["company_id"], row["id"]): row for row in facts.invoices}
     at_portal = defaultdict(list)
     by_uuid = {there["uuid"]: there for there in facts.ledger}
     for row in facts.documents:
@@ -94,25 +93,26 @@ def acknowledged_lost(facts):
             at_portal[row["company_id"], row["invoice_id"]].append(by_uuid[row["uuid"]])
     for known in facts.told:
         if known.id is not None:
-            row = rows.get((known.company, known.id, "id"))
-            yield from _losses(known, row, at_portal[known.company, known.id])
+            row = rows.get((known.company, known.id))
+            for loss in _losses(known, row, at_portal[known.company, known.id]):
+                yield f"invoice {known.id} of company {known.company}, {known.history}: {loss}"
 
 
 def _losses(known, row, at_portal):
-    name = f"invoice {known.id} of company {known.company}"
+    """Words for what is not as a client was told; `row` is our invoice, `at_portal` the portal's documents of it."""
     if row is None or row["is_deleted"] and not (known.is_deleted or known.may_be_deleted):
-        yield f"{name}: created, and not there"
+        yield f"created, and not there"
         return
     if known.is_deleted and not row["is_deleted"]:
-        yield f"{name}: deleted, and there"
+        yield f"deleted, and there"
     if row["text"] not in {known.text, *known.possible}:
-        yield f"{name}: {row['text']!r}, and not {known.text!r}"
+        yield f"{row['text']!r}, and not {known.text!r}"
     if known.is_submitted and not at_portal:
-        yield f"{name}: submitted, and not at the portal"
+        yield f"submitted, and not at the portal"
     if known.is_submitted and not known.may_be_cancelled and row["status"] != "Valid":
-        yield f"{name}: submitted, and {row['status']}"
+        yield f"submitted, and {row['status']}"
     if sum(there["status"] == "Cancelled" for there in at_portal) < known.cancels:
-        yield f"{name}: cancelled {known.cancels} times, and at the portal {[there['status'] for there in at_portal]}"
+        yield f"cancelled {known.cancels} times, and at the portal {[there['status'] for there in at_portal]}"
 
 
 def promise_broken(facts):
@@ -152,22 +152,20 @@ def live_twice(facts):
 
 def unknown_to_us(facts):
     """Every document at the portal is one of ours, with its uuid, its bytes and its status."""
-    ours = {row["uuid"]: row for row in facts.documents if row["uuid"]}
-    attempts = _attempts(facts.ledger)
-    for attempt, group in attempts.items():
+    ours = {row["uuid"]: (row["status"], row["number"], row["document_hash"]) for row in facts.documents if row["uuid"]}
+    for attempt, group in _attempts(facts.ledger).items():
         for there in group:
-            row = ours.get(there["uuid"])
-            if row is None:
-                if not (facts.detects and len(group) > 1 and there["status"] == "Invalid"):
-                    yield f"{attempt} {there['uuid']} {there['status']}: not known"
-            elif (row["status"], row["number"], row["document_hash"]) != (there["status"], there["number"], there["sha256"]):
-                yield f"{there['uuid']}: {row['number']} {row['status']}, and there {there['number']} {there['status']}"
+            known, shown = ours.get(there["uuid"]), (there["status"], there["number"], there["sha256"])
+            is_refused_twin = facts.detects and len(group) > 1 and there["status"] == "Invalid"
+            if known != shown and not (known is None and is_refused_twin):
+                yield f"{attempt} {there['uuid']}: there {shown}, here {known}"
 
 
 def unknown_to_the_portal(facts):
     """Every uuid of ours is the portal's."""
-    uuids = {there["uuid"] for there in facts.ledger}
-    yield from (f"{row['uuid']} of {row['number']}" for row in facts.documents if row["uuid"] and row["uuid"] not in uuids)
+    ours = {row["uuid"]: row["number"] for row in facts.documents if row["uuid"]}
+    for uuid in ours.keys() - {there["uuid"] for there in facts.ledger}:
+        yield f"{uuid} of {ours[uuid]}"
 
 
 # Ours

@@ -23,8 +23,9 @@ select s.company_id, s.id, s.body
 
 -- name: unresolved_all :many
 -- What is under way, and how it stands.
-select s.company_id, s.id, s.state, s.claims, s.looks, s.sends, s.absent_proofs, s.not_before - clock_timestamp() as due,
-       s.lease_until - clock_timestamp() as leased, s.last_error::text as last_error
+select s.company_id, s.id, s.state, s.claims, s.looks, s.sends, s.absent_proofs,
+       s.not_before - clock_timestamp() as due, s.lease_until - clock_timestamp() as leased,
+       s.last_error::text as last_error
   from submissions s
  where s.state in ('Queued', 'Sending', 'Uncertain')
     or exists (select from submitted_documents d

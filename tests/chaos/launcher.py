@@ -1,7 +1,7 @@
 """Starts commands of run.py in processes of their own that can be told to end at a named moment.
 
-`python -m chaos.launcher` loads everything once, reads an order a line, {argv, env, log, plan}, and forks for each: what
-a start after a kill costs is then the start alone. It answers with the process id. When its input ends, so do all.
+`python -m chaos.launcher` loads everything once, reads an order a line, {argv, env, log, marks, plan}, and forks for
+each, so that a start after a kill costs little. It answers with the process id. When its input ends, so do all.
 
 The plan of an order, {point, times, action}, is this module's own: at the so many-th pass of that failpoint the process
 sends itself SIGKILL or SIGSTOP. The service has no way to be given one.

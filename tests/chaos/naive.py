@@ -1,7 +1,7 @@
 """What many would write: claim, POST, and on any error, or when the lease is over, again. A yardstick for the schedule.
 
 It works on jobs of its own and sends them to a sandbox of its own, under faults of the same tables and kills of the
-same kind. When it makes no duplicates then, the schedule does not bite, and a service that makes none has shown nothing.
+same kind. When it makes no duplicates, the schedule does not bite, and a service that makes none has shown nothing.
 """
 
 import asyncio
@@ -87,8 +87,9 @@ async def token(base):
     """A token of the sandbox for the company that issues the documents."""
     form = {"client_id": "sandbox-client", "client_secret": "sandbox-secret", "grant_type": "client_credentials"}
     headers = {"onbehalfof": DEMO_COMPANY["tin_code"]}
-    async with aiohttp.ClientSession() as session, session.post(f"{base}/connect/token", data=form, headers=headers) as response:
-        return (await response.json())["access_token"]
+    async with aiohttp.ClientSession(base) as session:
+        async with session.post("/connect/token", data=form, headers=headers) as response:
+            return (await response.json())["access_token"]
 
 
 def duplicates(ledger):

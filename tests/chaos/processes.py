@@ -52,7 +52,8 @@ class Launcher:
 
     async def start(self, name, argv, env, plan=None):
         """The process id of a command of run.py, whose output goes to the log of that name."""
-        order = {"argv": argv, "env": env, "log": str(self._home / f"{name}.log"), "marks": str(self.marks), "plan": plan}
+        files = {"log": str(self._home / f"{name}.log"), "marks": str(self.marks)}
+        order = {"argv": argv, "env": env, "plan": plan, **files}
         async with self._turn:
             self._process.stdin.write(json.dumps(order).encode() + b"\n")
             line = await self._process.stdout.readline()

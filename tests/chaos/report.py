@@ -21,7 +21,7 @@ WANTED = (
 def line(seed, mode, counters):
     """A seed in a few words."""
     counts = counters.counts
-    shown = ("kills", "pauses", "database restarts", "acknowledged effects", "lost", "duplicates", "unresolved", "seconds")
+    shown = ("kills", "pauses", "created", "lost", "duplicates", "unresolved", "naive duplicates", "seconds")
     return f"seed {seed} ({mode.name}): " + ", ".join(f"{name} {counts[name]:,}" for name in shown)
 
 

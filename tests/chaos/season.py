@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import actors, judge, naive, report
+from . import actors, judge, naive, report, schedule
 from .clients import Clients
 from .counters import Counters, marks
 from .stage import Stage
@@ -25,7 +25,7 @@ class Size:
     pauses: int = 20
     restarts: int = 6
     naive: int = 300
-    seconds: int = 240
+    seconds: int = 400
     writers: int = 14
     pause: float = 0.4
 
@@ -75,12 +75,17 @@ class Season:
 
     def _is_enough(self):
         counts, size, seconds = self._counters.counts, self._size, time.monotonic() - self._began
-        wanted = {"kills": size.kills, "pauses": size.pauses, "database restarts": size.restarts}
-        return seconds > size.seconds or (
-            self._clients.created() >= size.documents
-            and all(counts[name] >= number for name, number in wanted.items())
-            and (not self._stage.naive or seconds > (size.naive + 1) * naive.EVERY)
-        )
+        left = {
+            "documents": size.documents - self._clients.created(),
+            "kills": size.kills - counts["kills"],
+            "pauses": size.pauses - counts["pauses"],
+            "database restarts": size.restarts - counts["database restarts"],
+        }
+        left = {name: number for name, number in left.items() if number > 0}
+        if left and seconds > size.seconds:
+            self._counters.violate("too little time", f"after {size.seconds} seconds there are left {left}")
+            return True
+        return not left and (not self._stage.naive or seconds > (size.naive + 1) * naive.EVERY)
 
     async def _recover(self):
         """Ends the faults, starts all processes anew, waits for the last outcome, and has everything judged."""
@@ -102,8 +107,11 @@ class Season:
             counters.count(f"{what} {name}", number)
         for memory in (memory, *[service.peak() for service in stage.services]):
             counters.reach(report.PEAK, memory)
-        for label, number in (await stage.portal.calls())["faults"].items():
+        calls = await stage.portal.calls()
+        for label, number in calls["faults"].items():
             counters.count(f"row {label}", number)
+        known_again = calls["answers"].get("submit", {}).get("422", 0) - calls["faults"].get(schedule.TAKEN_BEFORE, 0)
+        counters.count("row 422 of the portal itself", known_again)
         counters.count("row 202 accepted", counters.counts["documents in the ledger"])
         if stage.naive:
             ledger = await stage.naive_portal.ledger()

@@ -1,4 +1,4 @@
-"""What a season plays on: PostgreSQL behind a proxy, the portal's sandbox, two processes of the service, a naive worker."""
+"""What a season plays on: PostgreSQL behind a proxy, the sandbox, two processes of the service, a naive worker."""
 
 import asyncio
 import random
