@@ -55,6 +55,7 @@ ROWS = (
         {
             "service.states",
             "service.calls",
+            "service.cancellation",
             "service.machine",
             "service.money",
             "service.codes",

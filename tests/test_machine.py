@@ -44,6 +44,10 @@ class Submissions(RuleBasedStateMachine):
     def crash(self, at):
         self.world.crash(self.world.processes[at])
 
+    @rule()
+    def cancel(self):
+        self.world.cancel()
+
     @rule(at=st.sampled_from((0, 1)), steps=st.integers(1, 6), data=st.data())
     def work(self, at, steps, data):
         self.world.choose = lambda options: data.draw(st.sampled_from(options))

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 
-from service import machine
+from service import cancellation, machine, states
 from service.calls import (
     NOW,
     Admitted,
@@ -56,7 +56,7 @@ TIMES = SimpleNamespace(
 HASTY = SimpleNamespace(**{**vars(TIMES), "portal_settle": seconds(20), "portal_proof_gap": seconds(5)})
 
 #: What the portal may make of a submit that reaches it.
-ANSWERS = ("accept", "lose", "late", "damage", "unnamed", "reject", "refuse", "throttle", "fail", "unreachable")
+ANSWERS = ("accept", "accept", "accept", "lose", "late", "damage", "unnamed", "reject", "refuse", "throttle", "fail", "unreachable")
 PROMISES = ("pending", "failed")
 WAITS = (0.1, 1, 3, 10, 35, 70, 400)
 OPEN = {"Queued", "Sending", "Uncertain"}
@@ -88,8 +88,17 @@ class Job:
 
 
 @dataclass(slots=True)
+class Cancelling:
+    """What one process does about the cancellation of one document."""
+
+    document_id: int
+    fence: int
+    commands: list
+
+
+@dataclass(slots=True)
 class Process:
-    job: Job | None = None
+    job: Job | Cancelling | None = None
     is_paused: bool = False
 
 
@@ -115,6 +124,7 @@ class World:
         self.rows, self.evidence, self.locks = {}, {}, {}
         self.processes = [Process() for _ in range(processes)]
         self.ledger, self.arrived, self.promises = [], {}, {}
+        self.cancelling, self.fences = {}, {}  # document id -> until when it is under way, and the fence of its cancellation
         self.is_hostile = True
 
     # What clients and time do
@@ -135,6 +145,21 @@ class World:
             docs = tuple(replace(doc, id=first + at, status="Submitting") for at, doc in enumerate(docs))
             self.promises.update({doc.id: promise for doc in docs})
             self._add(Call("Queued", promise, self.now, docs=docs))
+
+    def cancel(self):
+        """A client cancels a document through a process that has nothing else to do."""
+        open = [doc.id for doc in self._docs() if doc.status in ("Submitted", "Valid") and doc.id not in self.cancelling]
+        free = [process for process in self.processes if not (process.job or process.is_paused)]
+        if open and free:
+            self._cancel(self.choose(free), self.choose(open), cancellation.Begun())
+
+    def _cancel(self, process, id, event):
+        self.fences[id] = self.fences.get(id, 0) + 1
+        self.cancelling[id] = self.now + LEASE
+        process.job = Cancelling(id, self.fences[id], cancellation.step(event))
+
+    def _docs(self):
+        return [doc for row in self.rows.values() for doc in row.call.docs]
 
     def _latest(self, number):
         return max(doc.id for row in self.rows.values() for doc in row.call.docs if doc.number == number)
@@ -176,9 +201,12 @@ class World:
         """One step of a process, if it is awake: what it has in its hands, or something that is due."""
         if process.is_paused:
             return
+        stuck = [id for id, until in self.cancelling.items() if until < self.now]
         if process.job:
             self.act(process)
             self.check()
+        elif stuck:
+            self._cancel(process, stuck[0], cancellation.Resumed())
         elif due := self.due():
             self.claim(process, self.choose(due))
 
@@ -187,6 +215,11 @@ class World:
         job = process.job
         if not job.commands:
             return self._end(process)
+        if isinstance(job, Cancelling):
+            command = job.commands.pop(0)
+            if event := getattr(self, f"_cancel_{type(command).__name__.lower()}")(job, command):
+                job.commands = cancellation.step(event)
+            return None
         command = job.commands[0]
         if isinstance(command, Send) and not job.is_past_check:
             return self._check(job, command)
@@ -216,10 +249,10 @@ class World:
         return self.rows[job.id].fence != job.fence
 
     def _end(self, process):
-        if process.job:
+        if isinstance(process.job, Job):
             if self.locks.get(process.job.id) is process:
                 del self.locks[process.job.id]
-            process.job = None
+        process.job = None
 
     # Commands, as PostgreSQL carries them out
 
@@ -288,6 +321,39 @@ class World:
         job.call = replace(job.call, now=self.now)
         job.call = machine.after(job.call, command)
         return Intended(row.body, self.now.timestamp())
+
+    # A cancellation
+
+    def _cancel_put(self, job, command):
+        entry = self._there(job.document_id)
+        how = self.choose(("done", "lose", "fail")) if self.is_hostile else "done"
+        if how == "fail" or entry.status not in ("Submitted", "Valid"):
+            return cancellation.Failed(None if how == "fail" else "IncorrectState")
+        entry.status = "Cancelled"
+        return cancellation.Failed() if how == "lose" else cancellation.Done()
+
+    def _cancel_read(self, job, command):
+        if self.is_hostile and self.choose((False, True)):
+            return cancellation.NotShown()
+        return cancellation.Shown(self._there(job.document_id).status, code=command.code)
+
+    def _cancel_note(self, job, command):
+        for row in self.rows.values():
+            row.call = replace(row.call, docs=tuple(self._cancelled(doc, job.document_id) for doc in row.call.docs))
+        self.cancelling.pop(job.document_id, None)
+
+    def _cancelled(self, doc, id):
+        may = doc.id == id and "Cancelled" in states.DOCUMENT_MOVES[doc.status]
+        return replace(doc, status="Cancelled") if may else doc
+
+    def _cancel_end(self, job, command):
+        if self.fences[job.document_id] == job.fence:
+            self.cancelling.pop(job.document_id, None)
+
+    def _there(self, id):
+        (doc,) = [doc for doc in self._docs() if doc.id == id]
+        (entry,) = [entry for entry in self.ledger if entry.uuid == doc.uuid]
+        return entry
 
     # The portal
 
@@ -363,13 +429,16 @@ class World:
         changes, twins = [], {}
         for doc in job.call.docs:
             entry = next((one for one in self.ledger if one.uuid == doc.uuid and one.due <= self.now), None)
-            if entry is None or doc.status != "Submitted":
+            if entry is None:
                 continue
             if entry.first:
                 entry = entry.first
                 twins[doc.id] = Seen(doc.id, entry.uuid, entry.uid, "search")
             if entry.status == "Submitted":
                 entry.status = self.choose(("Valid", "Valid", "Invalid"))
+            if entry.status == doc.status or entry.status not in states.DOCUMENT_MOVES[doc.status]:
+                twins.pop(doc.id, None)
+                continue
             changes.append(Change(doc.id, entry.status, uuid=entry.uuid, validated_at=self.now))
         return Told(tuple(changes), twins)
 
@@ -395,8 +464,12 @@ class World:
                 while process.job:
                     self.act(process)
             open = [row for row in self.rows.values() if row.call.state in OPEN or self._is_polled(row)]
-            if not open:
+            if not (open or self.cancelling):
                 break
+            for id in [id for id, until in self.cancelling.items() if until < self.now]:
+                self._cancel(self.processes[0], id, cancellation.Resumed())
+                while self.processes[0].job:
+                    self.act(self.processes[0])
             for id in self.due():
                 if id in self.due():  # and not merged meanwhile
                     self.claim(self.processes[0], id)
@@ -405,13 +478,17 @@ class World:
             self.wait(20)
         self.check()
         assert not open, f"unresolved: {[row.call.state for row in open]}"
+        assert not self.cancelling, "a cancellation without an end"
         for row in self.rows.values():
             for doc in row.call.docs:
                 if self._latest(doc.number) == doc.id:
                     self._judge(row, doc)
 
     def _is_polled(self, row):
-        return row.call.state == "Accepted" and any(doc.status == "Submitted" for doc in row.call.docs)
+        """Whether the portal has news of it, which the next look brings."""
+        status = {entry.uuid: entry.status for entry in self.ledger if not entry.first}
+        news = (doc.status == "Submitted" or doc.status == "Valid" != status.get(doc.uuid) for doc in row.call.docs)
+        return row.call.state == "Accepted" and any(news)
 
     def _judge(self, row, doc):
         there = [entry for entry in self.ledger if entry.number == doc.number and not entry.first]
@@ -427,7 +504,7 @@ class World:
             assert refused or self.promises[doc.id] == "failed", "a promise was not kept"
 
 
-def schedule(seed, times=TIMES, detects=False, steps=60):
+def schedule(seed, times=TIMES, detects=False, steps=80):
     """The World after a random schedule and its end. Raises AssertionError for what must not be."""
     rng = random.Random(seed)
     world = World(rng.choice, times, detects)
@@ -447,9 +524,11 @@ def _happen(world, rng):
         world.repeat(rng.choice(PROMISES))
     elif what < 0.12:
         world.crash(process)
-    elif what < 0.16:
+    elif what < 0.18:
+        world.cancel()
+    elif what < 0.21:
         process.is_paused = True
-    elif what < 0.24:
+    elif what < 0.29:
         process.is_paused = False
     elif what < 0.45:
         world.wait(rng.choice(WAITS))

@@ -7,6 +7,7 @@ from datetime import timedelta
 
 from service import failpoints, states
 from service.calls import Change
+from service.cancellation import Begun, Done, End, Failed, Note, NotShown, Put, Read, Resumed, Shown, step
 from service.errors import BadRequest, Conflict, Forbidden
 from service.intake import found
 from service.portal.client import PortalError, Refused
@@ -76,56 +77,61 @@ async def _other(desk, company, ids):
             pass
 
 
-async def _carry_out(desk, cancellation):
-    """Asks the portal and records the outcome. Returns None, or the refusal for the caller."""
+async def _carry_out(desk, cancellation, event=Begun()):
+    """Goes from event to event until the outcome is written. Returns None, or the refusal for the caller."""
     async with desk.database.reading(cancellation.company_id) as conn:
         doc = await sql.cancellation_get(conn, company_id=cancellation.company_id, id=cancellation.id)
-    failpoints.passed("before_cancel_sent")
-    try:
-        await desk.portal.cancel(doc["tin"], doc["uuid"], doc["cancel_reason"])
-    except PortalError as why:
-        failpoints.passed("after_cancel_answer")
-        await desk.heed(why, "cancel")
-        return await resolve(desk, cancellation, doc, why)
-    failpoints.passed("after_cancel_answer")
-    await _cancelled(desk, cancellation, None)
-    return None
-
-
-async def resolve(desk, cancellation, doc, why=None):
-    """What a cancellation came to that was refused or got no answer: the document's own state decides.
-
-    A repeated call may be answered with IncorrectState because the first one did its work. When the state
-    cannot be read either, the cancellation stays under way and a worker asks again.
-    """
-    try:
-        there = await desk.portal.details(doc["tin"], doc["uuid"])
-    except PortalError:
-        desk.due.set()
-        return BadRequest(states.CANCEL_FAILED)
-    if there.status == "Cancelled":
-        await _cancelled(desk, cancellation, there.cancelled_at)
+    while event is not None:
+        last, event = event, None
+        for command in step(last):
+            event = await PERFORM[type(command)](desk, cancellation, doc, command)
+    if last == Done() or isinstance(last, Shown) and last.status == "Cancelled":
         return None
-    async with desk.database.company(cancellation.company_id) as conn:
-        await sql.cancellation_end(
-            conn, company_id=cancellation.company_id, id=cancellation.id, fence=cancellation.fence
-        )
-    return _by_authority(why.code) if isinstance(why, Refused) else BadRequest(states.CANCEL_FAILED)
+    return _by_authority(last.code if isinstance(last, Shown) else None)
 
 
 async def resume(desk, cancellation):
     """A cancellation whose sender gave no result in time: finds out by looking."""
-    async with desk.database.reading(cancellation.company_id) as conn:
-        doc = await sql.cancellation_get(conn, company_id=cancellation.company_id, id=cancellation.id)
-    await resolve(desk, cancellation, doc)
+    await _carry_out(desk, cancellation, Resumed())
 
 
-async def _cancelled(desk, cancellation, at):
+async def _put(desk, cancellation, doc, command):
+    failpoints.passed("before_cancel_sent")
+    try:
+        await desk.portal.cancel(doc["tin"], doc["uuid"], doc["cancel_reason"])
+        event = Done()
+    except PortalError as why:
+        await desk.heed(why, "cancel")
+        event = Failed(why.code if isinstance(why, Refused) else None)
+    failpoints.passed("after_cancel_answer")
+    return event
+
+
+async def _read(desk, cancellation, doc, command):
+    try:
+        there = await desk.portal.details(doc["tin"], doc["uuid"])
+    except PortalError:
+        desk.due.set()
+        return NotShown()
+    return Shown(there.status, there.cancelled_at, command.code)
+
+
+async def _note(desk, cancellation, doc, command):
+    key = {"company_id": cancellation.company_id, "id": cancellation.id}
     async with desk.database.company(cancellation.company_id) as conn:
-        doc = await sql.cancellation_get(conn, company_id=cancellation.company_id, id=cancellation.id)
+        doc = await sql.cancellation_get(conn, **key)  # it may be in another submission by now
         await record.lock_subjects(conn, cancellation.company_id, doc["submission_id"])
-        await record.apply(conn, cancellation.company_id, [Change(cancellation.id, "Cancelled", cancelled_at=at)])
+        await record.apply(conn, cancellation.company_id, [Change(cancellation.id, "Cancelled", cancelled_at=command.at)])
         await sql.submission_moved_notify(conn, company_id=cancellation.company_id, id=doc["submission_id"])
+
+
+async def _end(desk, cancellation, doc, command):
+    key = {"company_id": cancellation.company_id, "id": cancellation.id}
+    async with desk.database.company(cancellation.company_id) as conn:
+        await sql.cancellation_end(conn, **key, fence=cancellation.fence)
+
+
+PERFORM = {Put: _put, Read: _read, Note: _note, End: _end}
 
 
 def _by_authority(code):
