@@ -30,6 +30,7 @@ from service.handlers import (
 )
 from service.handlers.streams import Exports
 from service.idempotency import UNSETTLED, idempotent
+from service.intake import Uploads, bounded
 from service.keys import INTEGRATION, KeyRing
 from service.middleware import Limiter, answering, key_guard, name_request, part, repeated, show_quota
 from service.portal.client import Portal, portal_session
@@ -104,7 +105,7 @@ class Closing:
 
 def create_app(config, *, background=True):
     """The application on a migrated database. Without `background` it serves requests only."""
-    app = web.Application(middlewares=[answering, key_guard, idempotent, repeated], client_max_size=config.max_body_bytes)
+    app = web.Application(middlewares=[answering, key_guard, bounded, idempotent, repeated], client_max_size=config.max_body_bytes)
     app[wire.CONFIG] = config
     app[wire.LIMITER] = Limiter(config.requests_per_minute)
     app[wire.WRONG_KEYS] = Limiter(config.wrong_keys_per_minute)
@@ -113,6 +114,7 @@ def create_app(config, *, background=True):
     app[wire.CLOSING] = Closing()
     app[wire.WATCHDOG] = Watchdog(config)
     app[wire.EXPORTS] = Exports()
+    app[wire.UPLOADS] = Uploads(config.max_body_bytes)
     app.add_routes(_all_routes())
     app.on_response_prepare.extend([name_request, show_quota, part])
     app.cleanup_ctx.extend([_database, _watchdog, _code_lists, _keeper, _secrets, _portal])

@@ -2,11 +2,13 @@
 
 import asyncio
 import re
+from contextlib import contextmanager
 from urllib.parse import parse_qsl
 
 from aiohttp import web
 
 from service import schema, wire
+from service.beside import beside
 from service.errors import (
     BadRequest,
     Invalid,
@@ -14,16 +16,50 @@ from service.errors import (
     PreconditionFailed,
     RequestTimeout,
     TooLarge,
+    Unavailable,
     UnsupportedMediaType,
     fault,
+    retry_after,
 )
 
+MOST_UNREAD_BYTES = 64 * 1024 * 1024  # of all bodies that one process takes in at once
 MAX_ID = 2**63 - 1
 #: Years that an instant of a document may lie in; PostgreSQL and a smallint can hold them.
 FIRST_YEAR, LAST_YEAR = 1990, 2999
 BLANK = b" \t\r\n"  # what JSON calls white space
 _ID = re.compile(r"[1-9][0-9]{0,18}", re.ASCII)
 _WHOLE = re.compile(r"[0-9]{1,19}", re.ASCII)
+
+
+class Uploads:
+    """The bytes of the bodies that are in memory: what is announced, or the most that may come, until the answer is out."""
+
+    def __init__(self, most_of_one):
+        self._most_of_one = most_of_one
+        self.taken = 0
+
+    @contextmanager
+    def one(self, request):
+        """Raises Unavailable when there is no room for the body of the request."""
+        if not request.body_exists:
+            yield
+            return
+        announced = self._most_of_one if request.content_length is None else request.content_length
+        size = min(announced, self._most_of_one)  # what is larger is refused before it is read
+        if self.taken + size > MOST_UNREAD_BYTES:
+            raise Unavailable("Too many large bodies are under way, please try again.", retry_after(2))
+        self.taken += size
+        try:
+            yield
+        finally:
+            self.taken -= size
+
+
+@web.middleware
+async def bounded(request, handler):
+    """Within the room that there is for bodies."""
+    with request.app[wire.UPLOADS].one(request):
+        return await handler(request)
 
 
 async def read_body(request, name):
@@ -35,6 +71,11 @@ async def read_body(request, name):
     raw = await read_raw(request)
     if not raw.strip(BLANK):
         raw = b"{}"
+    return await beside(len(raw), _judged, raw, name), raw.decode()
+
+
+def _judged(raw, name):
+    """The value of a body's bytes. Raises BadRequest and Invalid."""
     try:
         value = wire.loads(raw)
     except wire.NotJson as why:
@@ -45,7 +86,7 @@ async def read_body(request, name):
         raise Invalid([fault("", "type", "The body must be an object.")])
     if faults := schema.faults(name, value):
         raise Invalid(faults)
-    return value, raw.decode()
+    return value
 
 
 def header(request, name):

@@ -23,6 +23,7 @@ WATCHDOG = web.AppKey("watchdog", object)
 LOOP_GUARD = web.AppKey("loop_guard", object)
 COUNTS = web.AppKey("counts", dict)  # (method, route, status) -> requests answered
 TINS = web.AppKey("tins", object)
+UPLOADS = web.AppKey("uploads", object)
 EXPORTS = web.AppKey("exports", object)
 CLOSING = web.AppKey("closing", object)
 

@@ -84,7 +84,7 @@ ROWS = (
             "service.webhooks.signature",
         },
     ),
-    ("wire", {"service.wire", "service.errors", "service.config", "service.failpoints"}),
+    ("wire", {"service.beside", "service.wire", "service.errors", "service.config", "service.failpoints"}),
 )
 
 

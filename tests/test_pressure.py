@@ -5,13 +5,15 @@ from contextlib import ExitStack
 
 import pytest
 from conftest import make_company, patience, until
-from kit import answered, created, documents, invoice, reaches, record, submitted
+from kit import answered, created, documents, invoice, line, reaches, record, submitted
 from network import Network
 from test_exports import copies
 
+from service import wire
 from service.db import MOST_WAITING, Database, connected_pool, migrate
 from service.errors import Unavailable
 from service.handlers.streams import MOST_EXPORTS, Exports
+from service.intake import MOST_UNREAD_BYTES
 from service.middleware import MOST_BUCKETS, Limiter
 
 #: Makes each insert into and update of a table fail with an SQLSTATE, as often as a sequence says.
@@ -261,6 +263,31 @@ async def test_a_migration_that_waits_for_its_table_lets_requests_pass(api, owne
     assert (await record(api, id))["status"] == "Draft"
 
 
+async def test_bodies_beyond_the_memory_for_them_are_told_to_come_back(api):
+    """Each announces two megabytes, and sends but a little of it while the next one comes."""
+    fitting = MOST_UNREAD_BYTES // 2**21
+    more = asyncio.Event()
+
+    async def slowly():
+        yield b'{"type":'
+        await more.wait()
+        yield b" " * (2**21 - 8)
+
+    headers = {"Content-Length": str(2**21), "Content-Type": "application/json"}
+    waiting = [asyncio.create_task(api.post("/api/invoices", data=slowly(), headers=headers)) for _ in range(fitting)]
+    await until(lambda: _taken(api), lambda taken: taken == MOST_UNREAD_BYTES)
+    assert told_to_come_back(await api.post("/api/invoices", data=slowly(), headers=headers))
+    assert not any(task.done() for task in waiting)
+    assert (await answered(api, "get", "/api/invoices"))[0] == 200
+    more.set()
+    assert {(await task).status for task in waiting} == {400}
+    assert await created(api)
+
+
+async def _taken(api):
+    return api.app[wire.UPLOADS].taken
+
+
 async def _waits_for_table(owner):
     return await owner.fetchval("select exists (select from pg_locks where relation = 'invoices'::regclass and not granted)")
 
@@ -295,3 +322,16 @@ def test_a_process_has_so_many_exports_and_no_more():
             pass
     with exports.one(MOST_EXPORTS):
         pass
+
+
+async def test_a_large_document_keeps_no_other_request_waiting(api):
+    """While it is judged others are answered; on the event loop the first of them would be answered after it."""
+    lines = [line(classifications=[f"{code:03}" for code in range(1, 46)]) for _ in range(1000)]
+    id = await created(api, lineItems=lines)
+    judged = asyncio.create_task(api.post(f"/api/invoices/{id}/preflight", json={}))
+    answers = 0
+    while not judged.done():
+        answers += (await api.get("/healthz")).status == 200
+    body = await (await judged).json()
+    assert "MaximumSizeExceeded" in [error["code"] for error in body["errors"]]
+    assert answers > 10

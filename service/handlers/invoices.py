@@ -3,6 +3,7 @@
 from aiohttp import web
 
 from service import paging, schema, states, wire
+from service.beside import beside
 from service.drafts import checked, code_year
 from service.errors import Conflict, Forbidden, Invalid
 from service.handlers.streams import export_batches, stream_array
@@ -32,7 +33,7 @@ async def create_invoice(request):
     the creation: `message` and `data` say how it went. Spec: Invoices
     """
     body, text = await read_body(request, "invoice_create")
-    draft = checked(body, document_instant(body, "issueDateTime"))
+    draft = await beside(len(text), checked, body, document_instant(body, "issueDateTime"))
     company, desk = request[wire.COMPANY], request.app[wire.DESK]
     async with request.app[wire.DATABASE].company(company) as conn:
         id = await sql.invoice_insert(conn, company_id=company, **_columns(request, draft, text))
@@ -88,7 +89,7 @@ async def rewrite(request, conn, row, changes):
     Raises Conflict for an invoice in a consolidated one, Invalid for changes that do not fit the rest.
     """
     _refuse_consolidated(row)
-    company, id, draft = request[wire.COMPANY], row["id"], _merged(row, changes)
+    company, id, draft = request[wire.COMPANY], row["id"], await beside(len(row["body"]), _merged, row, changes)
     text = wire.dumps(draft.body)
     await sql.invoice_update(conn, company_id=company, id=id, **_columns(request, draft, text))
     return await attempt.start_if_asked(request.app[wire.DESK], conn, company, id, draft.body)

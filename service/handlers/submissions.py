@@ -6,7 +6,6 @@ from aiohttp import web
 
 from service import wire
 from service.intake import document_instant, found, path_id, read_body
-from service.portal import document
 from service.statements import sql
 from service.submission import attempt, cancel
 from service.submission.preflight import preview
@@ -29,8 +28,7 @@ async def preflight(subject, request):
     body, _ = await read_body(request, "preflight")
     id = path_id(request, subject.title)
     at = document_instant(body, "at") if "at" in body else None
-    told = await preview(request.app[wire.DESK], request[wire.COMPANY], subject, id, at)
-    return wire.passed(document.encode(told).decode())
+    return wire.passed(await preview(request.app[wire.DESK], request[wire.COMPANY], subject, id, at))
 
 
 async def cancel_latest(subject, request):

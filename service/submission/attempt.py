@@ -10,8 +10,10 @@ import time
 import uuid
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 
 from service import failpoints, states, wire
+from service.beside import beside
 from service.db import PASSING
 from service.errors import BadRequest
 from service.intake import found
@@ -117,7 +119,7 @@ async def freeze(desk, conn, company, subject, row, promise, lease, attempt_key=
     """
     await refuse_unready(conn, desk.config, company, subject, row)
     await sql.company_hold(conn, company_id=company)
-    source = wire.stored_body(row)
+    source = await beside(len(row["body"]), wire.stored_body, row)
     issuer = await sql.issuer_get(conn, company_id=company)
     issued_at, frozen, former = await _as_before(desk, conn, company, subject, row, source, issuer)
     await holds.refuse_barred(conn, company, row, source, promise, former)
@@ -170,7 +172,7 @@ async def _as_before(desk, conn, company, subject, row, source, issuer):
     former = row["attempts"] and await sql.submission_let_go(conn, company_id=company, **subject.ids(row["id"]))
     if former and (entry := document.entries(former["body"]).get(row["number"])):
         content = base64.b64decode(entry["document"])
-        if _unsigned(wire.loads(content)) == _unsigned(_built(desk, row, source, issuer, former["issued_at"])):
+        if _unsigned(wire.loads(content)) == _unsigned(await _built(desk, row, source, issuer, former["issued_at"])):
             return former["issued_at"], content, former["id"]
     return issue_time(row["issue_date"], row["attempts"], issuer["now"]), None, None
 
@@ -179,13 +181,14 @@ def _unsigned(built):
     return document.encode(signature.unsigned(built))
 
 
-def _built(desk, row, source, issuer, issued_at):
+async def _built(desk, row, source, issuer, issued_at):
     version = desk.config.portal_document_version
-    return document.build(source, dict(issuer), number=row["number"], issued_at=issued_at, version=version)
+    facts = {"number": row["number"], "issued_at": issued_at, "version": version}
+    return await beside(len(row["body"]), partial(document.build, source, dict(issuer), **facts))
 
 
 async def _content(desk, conn, company, row, source, issuer, issued_at):
-    built = _built(desk, row, source, issuer, issued_at)
+    built = await _built(desk, row, source, issuer, issued_at)
     content = await desk.signers.content(conn, company, issuer, built)
     if too_large := judgement.size_refusals(content):
         raise BadRequest(states.SUBMIT_FAILED, errors=too_large)

@@ -2,6 +2,7 @@
 
 from datetime import timedelta
 
+from service.beside import beside
 from service.portal import document, parties, preflight
 from service.portal.rules import Circumstances
 from service.statements import sql
@@ -19,7 +20,7 @@ async def findings(config, conn, company, row, source, issuer, issued_at):
         original_tin=await _original_tin(conn, company, row, source),
         **facts,
     )
-    return preflight.findings(source, issuer, circumstances)
+    return await beside(len(row["body"]), preflight.findings, source, issuer, circumstances)
 
 
 async def _twin(conn, company, facts, source, issuer):

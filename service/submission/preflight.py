@@ -1,6 +1,7 @@
 """What the portal would say of a record as it stands: nothing is sent, and nothing is changed."""
 
 from service import states, wire
+from service.beside import beside
 from service.errors import BadRequest
 from service.intake import found
 from service.money import AmountError
@@ -20,7 +21,7 @@ NO_TARGET = {"code": "DR303", "path": "/targetInvoiceType", "message": states.NO
 
 
 async def preview(desk, company, subject, id, at=None):
-    """{ready, errors, warnings, document} of a record, judged as of the instant `at`, or now. Raises NotFound.
+    """The JSON text of {ready, errors, warnings, document} of a record, judged as of the instant `at`, or now. Raises NotFound.
 
     `document` is what would be sent, without a signature; null while none can be built.
     """
@@ -28,15 +29,22 @@ async def preview(desk, company, subject, id, at=None):
         row = dict(found(await subject.locked(conn, company, id), subject.title))
         issuer = dict(await sql.issuer_get(conn, company_id=company))
         row["now"] = issuer["now"] = at or issuer["now"]
-        source = wire.stored_body(row)
+        source = await beside(len(row["body"]), wire.stored_body, row)
         issued_at = attempt.issue_time(row["issue_date"], row["attempts"], issuer["now"])
         errors = await _standing(desk.config, conn, company, subject, row)
         judged = await judgement.findings(desk.config, conn, company, row, source, issuer, issued_at)
         unsigned, ending = await desk.signers.outlook(conn, company, issuer)
-    built = _built(desk.config, row, source, issuer, issued_at, judged)
-    errors = _each_once([*errors, *preflight.errors(judged), *unsigned, *_size_refusals(built)])
+    standing = [*errors, *preflight.errors(judged), *unsigned]
+    facts = (desk.config, row, source, issuer, issued_at, judged)
     warnings = [*preflight.warnings(judged), *map(_of_certificate, ending)]
-    return {"ready": not errors, "errors": errors, "warnings": warnings, "document": built}
+    return await beside(len(row["body"]), _worded, facts, standing, warnings)
+
+
+def _worded(facts, errors, warnings):
+    built = _built(*facts)
+    errors = _each_once([*errors, *_size_refusals(built)])
+    told = {"ready": not errors, "errors": errors, "warnings": warnings, "document": built}
+    return document.encode(told).decode()
 
 
 def _of_certificate(sentence):

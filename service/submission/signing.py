@@ -12,6 +12,7 @@ from collections import OrderedDict
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_der_private_key
 
 from service import states
+from service.beside import beside
 from service.config import ConfigError
 from service.errors import BadRequest
 from service.portal import certificate, document, signature
@@ -20,6 +21,7 @@ from service.statements import sql
 
 SIGNED_VERSIONS = {"1.1"}
 PURPOSE = "signing key"
+CHARACTERS_OF_A_LINE = 800  # at least, in a document's JSON
 MOST_WARNED = 10_000  # certificates of which it is remembered that the log was told
 
 NO_CERTIFICATE = {
@@ -56,7 +58,7 @@ class Signers:
         `issuer` is the company's record with the database's `now`, which is the signing time.
         """
         if not self._signs:
-            return document.encode(built)
+            return await beside(CHARACTERS_OF_A_LINE * len(built["Invoice"][0]["InvoiceLine"]), document.encode, built)
         row = await sql.signing_certificate_get(conn, company_id=company)
         refuse(self._refusals(self._certificate(row), issuer["now"]))
         signer = await self.opened(conn, company, row) if row else self._configured
