@@ -68,29 +68,35 @@ log = logging.getLogger(__name__)
 
 
 def repeating(work):
-    """Makes a coroutine function repeat itself, at most TRIES times in all, when PostgreSQL breaks it off.
-
-    Only while none of its writing transactions was committed: then nothing of it has happened yet.
-    """
+    """Makes a coroutine function repeat itself as `repeat` does."""
 
     @functools.wraps(work)
     async def run(*args, **more):
-        for left in reversed(range(TRIES)):
-            outer, committed = _COMMITTED.get(), []
-            token = _COMMITTED.set(committed)
-            try:
-                return await work(*args, **more)
-            except BROKEN_OFF as fault:
-                if committed or not left:
-                    raise
-                log.warning("tried again: %s", fault)
-            finally:
-                _COMMITTED.reset(token)
-                if outer is not None:
-                    outer += committed
-            await asyncio.sleep(random.uniform(0.01, 0.1))
+        return await repeat(work, *args, **more)
 
     return run
+
+
+async def repeat(work, *args, **more):
+    """Awaits `work`, again when PostgreSQL breaks it off, at most TRIES times in all.
+
+    Only while none of its writing transactions was committed: then nothing of it has happened yet.
+    """
+    outer = _COMMITTED.get()
+    for left in reversed(range(TRIES)):
+        committed = []
+        token = _COMMITTED.set(committed)
+        try:
+            return await work(*args, **more)
+        except BROKEN_OFF as fault:
+            if committed or not left:
+                raise
+            log.warning("tried again: %s", fault)
+        finally:
+            _COMMITTED.reset(token)
+            if outer is not None:
+                outer += committed
+        await asyncio.sleep(random.uniform(0.01, 0.1))
 
 
 @contextmanager

@@ -41,9 +41,6 @@ class Uploads:
     @contextmanager
     def one(self, request):
         """Raises Unavailable when there is no room for the body of the request."""
-        if not request.body_exists:
-            yield
-            return
         announced = self._most_of_one if request.content_length is None else request.content_length
         size = min(announced, self._most_of_one)  # what is larger is refused before it is read
         if self.taken + size > MOST_UNREAD_BYTES:
@@ -58,6 +55,8 @@ class Uploads:
 @web.middleware
 async def bounded(request, handler):
     """Within the room that there is for bodies."""
+    if not request.body_exists:
+        return await handler(request)
     with request.app[wire.UPLOADS].one(request):
         return await handler(request)
 

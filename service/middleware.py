@@ -12,7 +12,7 @@ import asyncpg
 from aiohttp import web
 
 from service import wire
-from service.db import AWAY, PASSING, acting, repeating
+from service.db import AWAY, PASSING, acting, repeat
 from service.errors import (
     CONSTRAINTS,
     ApiError,
@@ -111,7 +111,7 @@ async def _acted(request, handler):
 @web.middleware
 async def repeated(request, handler):
     """Innermost: a handler that PostgreSQL breaks off before it has done anything is asked again."""
-    return await repeating(handler)(request)
+    return await repeat(handler, request)
 
 
 async def _find_account(request):

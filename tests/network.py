@@ -14,7 +14,7 @@ class Network:
     """
 
     def __init__(self, url):
-        parts = urlsplit(url)
+        parts = urlsplit(url.replace("sslmode=disable", "sslmode=prefer"))
         self._server = (parts.hostname, parts.port)
         with socket.create_server(("127.0.0.1", 0)) as probe:
             self.port = probe.getsockname()[1]
