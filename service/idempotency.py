@@ -177,7 +177,7 @@ def _settle_later(request, under, write):
 
 async def _settling(request, under):
     until = time.monotonic() + SETTLE_SECONDS
-    while time.monotonic() < until:
+    while time.monotonic() < until and not request.app[wire.CLOSING].has_begun:
         await asyncio.sleep(SETTLE_AGAIN_SECONDS)
         with suppress(*PASSING):
             return await _settle_first(request, under)
