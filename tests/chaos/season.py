@@ -20,7 +20,7 @@ LOST, CUT = 0.004, 0.0004  # of the commits, of all messages to PostgreSQL
 class Size:
     """How much has to happen; `seconds` is the longest it may take, `pause` a writer's between two scenes."""
 
-    documents: int = 600
+    documents: int = 400
     kills: int = 100
     pauses: int = 20
     restarts: int = 6
