@@ -9,7 +9,7 @@ from .counters import killed, marks
 
 LIVES = (0.4, 2)  # seconds that a process lives
 PLANNED = 5  # seconds that one is given to come to its failpoint
-ENDS = (("kill", 0.5), ("stop", 0.2))  # a plan of a new process ends or stops it at a failpoint; else it has none
+ENDS = (("kill", 0.6), ("stop", 0.2))  # a plan of a new process ends or stops it at a failpoint; else it has none
 RANDOM_PAUSES = 0.15  # of the processes without a plan
 DATABASE_REST = (7, 13)  # between two restarts of PostgreSQL
 PORTAL_REST = (1.5, 5)
