@@ -151,9 +151,11 @@ async def _watchdog(app):
     """Runs in every process, also in one that does no background work."""
     guard = app[wire.LOOP_GUARD] = LoopGuard(asyncio.get_running_loop())
     guard.begin()
-    async with _running(app[wire.WATCHDOG].run()):
-        yield
-    guard.end()
+    try:
+        async with _running(app[wire.WATCHDOG].run()):
+            yield
+    finally:
+        guard.end()
 
 
 async def _code_lists(app):
@@ -261,11 +263,11 @@ async def _sweeper(app, database):
 
 @contextlib.asynccontextmanager
 async def _running(work):
-    """A task that goes on while the block runs."""
+    """A task that goes on while the block runs. Cancelled until it ends: a connection that fails meanwhile can hide that."""
     task = asyncio.create_task(work)
     try:
         yield
     finally:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
+        while not task.done():
+            task.cancel()
+            await asyncio.wait({task}, timeout=1)
