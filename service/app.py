@@ -11,7 +11,7 @@ from aiohttp import web
 
 from service import codes, wire
 from service.background import Worker
-from service.db import BACKGROUND_CONNECTIONS, Database, Keeper, connected_pool, refuse_without_wall
+from service.db import BACKGROUND_CONNECTIONS, Database, connected_pool, refuse_without_wall
 from service.handlers import (
     adjustment_notes,
     companies,
@@ -31,6 +31,7 @@ from service.handlers import (
 from service.handlers.streams import Exports
 from service.idempotency import UNSETTLED, idempotent
 from service.intake import Uploads, bounded
+from service.keeper import Keeper
 from service.keys import INTEGRATION, KeyRing
 from service.middleware import Limiter, answering, key_guard, name_request, part, repeated, show_quota
 from service.portal.client import Portal, portal_session

@@ -44,6 +44,7 @@ ROWS = (
         "database",
         {
             "service.db",
+            "service.keeper",
             "service.statements",
             "service.embedded",
             "service.embedded_programs",

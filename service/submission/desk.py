@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from service.config import Config
-from service.db import Database, Keeper
+from service.db import Database
+from service.keeper import Keeper
 from service.portal.client import Held, Portal, Throttled
 from service.statements import sql
 from service.submission.signing import Signers

@@ -35,8 +35,8 @@ class Mode:
 
 
 #: So many of the modes are taken by turns. In the last, a document that seemed absent is sent again, and the portal
-#: takes it and refuses it later: the first, which the refusal names, is the one to keep. The service does not yet.
-BY_TURNS = 2
+#: takes it and refuses it later: the first, which the refusal names, is the one to keep.
+BY_TURNS = 3
 #: The settling time covers the age of an intent (2), a pause, and what the portal takes up late or shows late (below).
 MODES = (
     Mode(
