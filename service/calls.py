@@ -51,6 +51,8 @@ class Call:
     first_sent_at: datetime | None = None
     last_sent_at: datetime | None = None
     submission_uid: str | None = None
+    doubted: bool = False  # it was sent before, and seemed absent
+    refusal: dict | None = None  # what a doubted one was refused with
     unknown_since: datetime | None = None  # since when the portal does not know what it had accepted
     searched_at: datetime | None = None  # when its documents were last looked for by number
 
@@ -249,11 +251,15 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Documents that go on in a call of their own; what was promised, and when it was sent, go with them."""
+    """Documents that go on in a call of their own; what was promised, and when it was sent, go with them.
+
+    `doubted` where they are sent again because they seemed absent.
+    """
 
     ids: frozenset
     state: str
     uid: str | None = None
+    doubted: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,8 @@ commands, in their order, each of which may be the last that a process lives to 
 
 - No byte goes out before the intent is on disk, and a Sending call that is found was perhaps received.
 - An unclear answer is unknown, never failed: the documents stay locked until the truth is found.
-- Absence re-opens sending only when proved twice, after the settling time, by complete listings.
+- Absence re-opens sending only when proved twice, after the settling time, by complete listings. What is refused when it
+  is sent again may be there from the first time: that is asked once more.
 - What the caller was told decides what proved absence means: promised work waits on, a failure lets the documents go.
 
 `times` has the timedeltas of service.config: portal_settle, portal_proof_gap, portal_poll, portal_unknown and others.
@@ -50,7 +51,7 @@ MOST_PATIENCE = timedelta(minutes=5)  # with a passing failure
 LONGEST_LOOK = timedelta(seconds=60)  # between looks for what is Uncertain
 GIVE_UP = timedelta(hours=24)  # of listings that cannot be had
 GIVE_UP_UNKNOWN = 24  # times `portal_unknown`, of being told that an accepted call is unknown
-NOT_FOUND = "NotFound"
+NOT_FOUND, REFUSED_AGAIN = "NotFound", "RefusedAgain"
 LATE = timedelta(hours=2)  # after the 72 hours, for what happened in their last minutes
 
 UNKNOWN = {"code": "OutcomeUnknown", "path": "", "message": "The portal gave no clear answer."}
@@ -105,18 +106,21 @@ def _written(call, command):
         absent_proofs=call.absent_proofs + command.proof,
         absent_at=call.now if command.proof else call.absent_at,
         submission_uid=command.uid or call.submission_uid,
+        doubted=call.doubted or (command.proof and command.state == "Queued"),
+        refusal=command.error if command.error and command.error["code"] == REFUSED_AGAIN else None,
     )
 
 
 def parted(call, write):
     """The new Calls that a Write makes of parts of a call, as it was before."""
     docs = [_changed(doc, write.changes) for doc in call.docs]
-    fresh = replace(call, claims=0, looks=0, absent_proofs=0, absent_at=None)
+    fresh = replace(call, claims=0, looks=0, absent_proofs=0, absent_at=None, refusal=None)
     return [
         replace(
             fresh,
             state=part.state,
             submission_uid=part.uid,
+            doubted=call.doubted or part.doubted,
             docs=tuple(doc for doc in docs if doc.id in part.ids),
             seen=tuple(one for one in call.seen if one.document_id in part.ids),
         )
@@ -174,12 +178,25 @@ def _patience(call, times):
 
 def _refused(call, event, times):
     """One document's refusal, or the sender's, is the outcome; else one of several may have broken it for the others."""
+    errors = list(event.errors) or [event.error]
+    if call.doubted and (len(call.docs) == 1 or event.for_all):
+        return [_refused_again(event.error, errors, times)]
     if len(call.docs) == 1 or event.for_all:
-        return [Write("Refused", _rejected(call, list(event.errors) or [event.error]), error=event.error)]
+        return [Write("Refused", _rejected(call, errors), error=event.error)]
+    return [_split(call, event.error)]
+
+
+def _refused_again(error, errors, times):
+    """Refused now: the send before may be there all the same, and the portal is asked once more before that is believed."""
+    error = {**error, "code": REFUSED_AGAIN, "errors": errors}
+    return Write("Uncertain", delay=times.portal_retry, error=error, still_sent=True)
+
+
+def _split(call, error):
     middle = len(call.docs) // 2
     halves = (call.docs[:middle], call.docs[middle:])
     parts = tuple(Part(frozenset(doc.id for doc in half), "Queued") for half in halves)
-    return [Write("Split", error=event.error, parts=parts)]
+    return Write("Split", error=error, parts=parts)
 
 
 def _unclear(call, event, times):
@@ -194,9 +211,24 @@ def _received(call, event, times):
     seen = [Seen(ids[number], uuid, event.uid, "submit") for number, uuid in event.accepted.items() if number in ids]
     if any(number not in event.accepted and number not in event.rejected for number in ids):
         return [*_kept(seen), Write("Uncertain", delay=times.portal_retry, error=UNNAMED, still_sent=True)]
+    if call.doubted and event.rejected:
+        return [*_kept(seen), _rejected_again(call, event, times)]
     changes = [_receipt(doc, event) for doc in call.docs]
     state = "Accepted" if seen else "Refused"
     return [*_kept(seen), Write(state, tuple(changes), delay=times.portal_poll, uid=event.uid)]
+
+
+def _rejected_again(call, event, times):
+    """As a refusal of what is sent again: what was rejected goes on by itself until it stands alone."""
+    rejected = [doc for doc in call.docs if doc.number in event.rejected]
+    error = {"code": "Rejected", "path": "", "message": "The portal rejects it."}
+    if len(call.docs) == 1:
+        return _refused_again(error, event.rejected[rejected[0].number], times)
+    if len(rejected) == len(call.docs):
+        return _split(call, error)
+    changes = tuple(_receipt(doc, event) for doc in call.docs if doc not in rejected)
+    parts = (Part(frozenset(doc.id for doc in rejected), "Queued"),)
+    return Write("Accepted", changes, delay=times.portal_poll, uid=event.uid, parts=parts)
 
 
 def _receipt(doc, event):
@@ -234,11 +266,13 @@ def _shown(call, event, times):
 def _listed(call, event, times):
     """Not all in a complete listing: a proof, when it is late enough. The second decides for those never seen."""
     if not event.complete or not _proves(call, event.at, times):
-        return [Write("Uncertain", delay=next_look(call, times))]
+        return [Write("Uncertain", delay=next_look(call, times), error=call.refusal)]
     if not call.absent_proofs:
-        return [Write("Uncertain", delay=times.portal_proof_gap, proof=True)]
+        return [Write("Uncertain", delay=times.portal_proof_gap, error=call.refusal, proof=True)]
     if seen := call.proven():
         return [replace(_adopted(call, seen), proof=True)]
+    if call.refusal:
+        return [Write("Refused", _rejected(call, call.refusal["errors"]), error=call.refusal, proof=True)]
     if call.promise == "pending":
         return [Write("Queued", proof=True)]
     return [Write("NotReceived", _rejected(call, [NEVER_THERE]), proof=True)]
@@ -255,7 +289,7 @@ def _not_listed(call, event, times):
     if event.held is not None:
         return [GiveBack(event.held)]
     state = "NeedsPerson" if call.now - call.first_sent_at > GIVE_UP else "Uncertain"
-    return [Write(state, delay=_pause(event, next_look(call, times)), error=event.error)]
+    return [Write(state, delay=_pause(event, next_look(call, times)), error=call.refusal or event.error)]
 
 
 def next_look(call, times):
@@ -280,7 +314,7 @@ def _adopted(call, seen):
     )
     parts = [Part(frozenset(group), "Accepted", uid) for uid, group in groups[1:]]
     if missing := call.lacks(seen):
-        parts.append(Part(frozenset(missing), "Queued"))
+        parts.append(Part(frozenset(missing), "Queued", doubted=True))
     return Write("Accepted", changes, uid=groups[0][0], parts=tuple(parts))
 
 

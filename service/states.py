@@ -33,7 +33,7 @@ SUBMISSION_MOVES = {
     "Queued": {"Sending", "Merged", "Uncertain", "NotReceived", "NeedsPerson"},
     "Merged": set(),
     "Sending": {"Queued", "Uncertain", "Accepted", "Split", "Refused", "NotReceived", "NeedsPerson"},
-    "Uncertain": {"Accepted", "Queued", "NotReceived", "NeedsPerson"},
+    "Uncertain": {"Accepted", "Queued", "Refused", "NotReceived", "NeedsPerson"},
     "Accepted": {"Finished", "NeedsPerson"},
     "Finished": set(),
     "Split": set(),

@@ -144,7 +144,7 @@ class World:
             first, docs = len(self.promises), self.choose(open)
             docs = tuple(replace(doc, id=first + at, status="Submitting") for at, doc in enumerate(docs))
             self.promises.update({doc.id: promise for doc in docs})
-            self._add(Call("Queued", promise, self.now, docs=docs))
+            self._add(Call("Queued", promise, self.now, docs=docs, doubted=True))
 
     def cancel(self):
         """A client cancels a document through a process that has nothing else to do."""
@@ -298,7 +298,7 @@ class World:
             if id != job.id
             and other.call.state == "Queued"
             and other.call.promise == row.call.promise == "pending"
-            and not (other.call.first_sent_at or row.call.first_sent_at)
+            and not (other.call.first_sent_at or row.call.first_sent_at or other.call.doubted or row.call.doubted)
             and (other.lease_until is None or other.lease_until < self.now)
         ]
         if others and row.fence == job.fence and self.choose((False, True)):
@@ -504,7 +504,7 @@ class World:
             assert refused or self.promises[doc.id] == "failed", "a promise was not kept"
 
 
-def schedule(seed, times=TIMES, detects=False, steps=80):
+def schedule(seed, times=TIMES, detects=False, steps=150):
     """The World after a random schedule and its end. Raises AssertionError for what must not be."""
     rng = random.Random(seed)
     world = World(rng.choice, times, detects)
@@ -533,4 +533,5 @@ def _happen(world, rng):
     elif what < 0.45:
         world.wait(rng.choice(WAITS))
     else:
-        world.work(process)
+        for _ in range(rng.randint(1, 8)):
+            world.work(process)

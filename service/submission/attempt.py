@@ -133,6 +133,7 @@ async def freeze(desk, conn, company, subject, row, promise, lease, attempt_key=
         tin=parties.own_tin({"tin": issuer["tin_code"]}),
         body=document.envelope([(row["number"], content)]),
         promise=promise,
+        doubted=frozen is not None,
         lease=lease,
         delay=None if lease else desk.config.portal_batch,  # others may come that go with it
     )

@@ -39,8 +39,10 @@ async def merged(desk, claim):
     return call
 
 
-async def part(conn, company_id, submission_id, entries, docs, state, *, uid=None):
+async def part(conn, company_id, submission_id, entries, docs, part):
     """Moves documents that were sent into a new submission, due at once, in the transaction of one that is locked.
+
+    `part` is the Part of the machine, `docs` its documents.
 
     `entries` are those of its body. A part is never merged: what made it one would be in the merged call again.
     """
@@ -50,8 +52,9 @@ async def part(conn, company_id, submission_id, entries, docs, state, *, uid=Non
         id=submission_id,
         attempt_key=uuid.uuid4(),
         body=document.enclosed([entries[doc.number] for doc in docs]),
-        state=state,
-        submission_uid=uid,
+        state=part.state,
+        submission_uid=part.uid,
+        doubted=part.doubted,
     )
     ids = [doc.id for doc in docs]
     await sql.submitted_document_part(conn, company_id=company_id, id=submission_id, into=id, document_ids=ids)
@@ -97,6 +100,7 @@ async def _merge(desk, conn, company_id, tin, taken):
         tin=tin,
         body=document.enclosed(entries),
         promise="pending",
+        doubted=False,
         lease=desk.config.portal_lease,
         delay=None,
     )

@@ -30,20 +30,22 @@ async def load(desk, claim):
     return Call(
         docs=tuple(Doc(**doc) for doc in docs),
         seen=tuple(Seen(one["document_id"], one["uuid"], one["submission_uid"], one["via"]) for one in shown),
-        **_lost(row["last_error"]),
+        **_told_before(row["last_error"]),
         **{name: row[name] for name in _OF_THE_ROW},
     )
 
 
 _OF_THE_ROW = (
     *("state", "promise", "now", "tin", "claims", "looks", "absent_proofs", "absent_at"),
-    *("first_sent_at", "last_sent_at", "submission_uid"),
+    *("first_sent_at", "last_sent_at", "submission_uid", "doubted"),
 )
 
 
-def _lost(last_error):
-    """Since when an accepted submission is unknown to the portal, as the last look left it."""
+def _told_before(last_error):
+    """What the last look or send left to be remembered: a refusal, or since when the portal does not know it."""
     error = wire.loads(last_error.encode()) if last_error else {}
+    if error.get("code") == machine.REFUSED_AGAIN:
+        return {"refusal": error}
     if error.get("code") != machine.NOT_FOUND:
         return {}
     times = {"unknown_since": error.get("since"), "searched_at": error.get("searched_at")}
@@ -103,6 +105,7 @@ async def _moved(conn, claim, call, command):
         looks=then.looks,
         proof=command.proof,
         still_sent=command.still_sent,
+        doubted=then.doubted,
         delay=command.delay,
         submission_uid=command.uid,
         last_error=wire.dumps(command.error) if command.error else None,
@@ -116,7 +119,7 @@ async def _part(conn, claim, call, parts):
     entries = document.entries(await sql.submission_body(conn, **claim.key))
     for part in parts:
         docs = [doc for doc in call.docs if doc.id in part.ids]
-        await batch.part(conn, claim.company_id, claim.id, entries, docs, part.state, uid=part.uid)
+        await batch.part(conn, claim.company_id, claim.id, entries, docs, part)
 
 
 @persistent

@@ -54,7 +54,7 @@ async def _admit(fill, desk, claim, call, command):
         return await _classed(desk, why)
     if apart := _apart(desk.portal.ahead, ours):
         return NotReceived(apart)
-    if fill is None or call.promise != "pending" or call.first_sent_at:
+    if fill is None or call.promise != "pending" or call.first_sent_at or call.doubted:
         return Admitted()
     filled = await fill(desk, claim)
     if filled is None:

@@ -3,8 +3,8 @@
 
 -- name: submission_insert :one
 -- The intent to send, with the bytes. With a :lease the caller holds it at once; without, a worker takes it after :delay.
-insert into submissions (company_id, attempt_key, tin, body, promise, fence, lease_until, not_before)
-values (:company_id, :attempt_key, :tin, :body, :promise, 1, clock_timestamp() + :lease::interval,
+insert into submissions (company_id, attempt_key, tin, body, promise, doubted, fence, lease_until, not_before)
+values (:company_id, :attempt_key, :tin, :body, :promise, :doubted, 1, clock_timestamp() + :lease::interval,
         clock_timestamp() + coalesce(:delay::interval, interval '0'))
 returning id, fence;
 
@@ -64,8 +64,8 @@ select company_id, id, fence, state, claims from claim_submissions(:lease::inter
 select next_due(:states::text[]);
 
 -- name: submission_get :one
-select id, state, promise, tin, fence, looks, claims, absent_proofs, absent_at, submission_uid, first_sent_at, last_sent_at,
-       last_error::text as last_error, clock_timestamp() as now
+select id, state, promise, tin, fence, looks, claims, absent_proofs, absent_at, submission_uid, doubted, first_sent_at,
+       last_sent_at, last_error::text as last_error, clock_timestamp() as now
   from submissions
  where company_id = :company_id and id = :id;
 
@@ -107,6 +107,7 @@ update submissions
        absent_proofs = case when :still_sent::boolean then 0 else absent_proofs + (:proof::boolean)::int end,
        absent_at = case when :still_sent then null when :proof then clock_timestamp() else absent_at end,
        last_sent_at = case when :still_sent then clock_timestamp() else last_sent_at end,
+       doubted = :doubted,
        lease_until = null,
        not_before = clock_timestamp() + :delay::interval,
        submission_uid = coalesce(:submission_uid, submission_uid),
@@ -155,7 +156,7 @@ select s.id, octet_length(s.body) as size,
          where d.company_id = :company_id and d.submission_id = s.id) as numbers
   from submissions s
  where s.company_id = :company_id and s.id <> :id and s.tin = :tin
-   and s.state = 'Queued' and s.promise = 'pending' and s.first_sent_at is null
+   and s.state = 'Queued' and s.promise = 'pending' and s.first_sent_at is null and not s.doubted
    and s.claims = 0 and (s.lease_until is null or s.lease_until < clock_timestamp())
  order by s.id
  limit :most
@@ -188,8 +189,9 @@ returning number;
 -- name: submission_part :value
 -- A submission with some documents of another that was sent: what was promised and when it was sent go with them.
 insert into submissions (company_id, attempt_key, tin, body, promise, state, split_from, submission_uid,
-       first_sent_at, last_sent_at)
-select company_id, :attempt_key, tin, :body, promise, :state, id, :submission_uid, first_sent_at, last_sent_at
+       first_sent_at, last_sent_at, doubted)
+select company_id, :attempt_key, tin, :body, promise, :state, id, :submission_uid, first_sent_at, last_sent_at,
+       doubted or :doubted
   from submissions
  where company_id = :company_id and id = :id
 returning id;
