@@ -134,7 +134,6 @@ async def test_an_interactive_submit_goes_while_background_work_has_used_up_its_
     assert (await record(counted, waiting))["status"] == "Submitting"
     assert await sent(sandbox) == 5 and await owner.fetchval("select max(claims) from submissions where state = 'Queued'") <= 1
     await owner.execute(LATER, timedelta(seconds=66))
-    await sandbox.move_clock(66)
     await start(company, PORTAL_RATE_SCALE="0.5")
     assert await reach(owner, [waiting], "Valid") == {"Valid": 1}
 
