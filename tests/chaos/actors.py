@@ -10,7 +10,7 @@ from .counters import killed, marks
 LIVES = (0.4, 2)  # seconds that a process lives
 PLANNED = 5  # seconds that one is given to come to its failpoint
 ENDS = (("kill", 0.6), ("stop", 0.2))  # a plan of a new process ends or stops it at a failpoint; else it has none
-RANDOM_PAUSES = 0.15  # of the processes without a plan
+RANDOM_PAUSES = 0.5  # of the processes without a plan
 DATABASE_REST = (7, 13)  # between two restarts of PostgreSQL
 PORTAL_REST = (1.5, 5)
 MOST_WAITING = {"submit": 3}  # faults that no call has met yet; of any other operation, one

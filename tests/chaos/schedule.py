@@ -21,6 +21,7 @@ TIMES = {
 }
 LATE = 1.2  # seconds: a call that the portal takes up after its sender has given up
 PAUSE = (2.8, 3.4)  # of a process; longer than the lease
+MOST_PASSES = 3  # of a failpoint before the one that ends a process: later ones it may not live to see
 PORTAL_PAUSE = (0.3, 1.2)
 
 
