@@ -23,7 +23,7 @@ def main():
     size = Size(**{name: getattr(options, name) for name in asdict(Size())})
     total, seeds = Counters(), range(options.seed, options.seed + options.seeds)
     for seed in seeds:
-        mode = schedule.MODES[seed % schedule.BY_TURNS if options.mode is None else options.mode]
+        mode = schedule.MODES[schedule.TURNS[seed % len(schedule.TURNS)] if options.mode is None else options.mode]
         counters = run(play(seed, mode, size, options.keep and f"{options.keep}/{seed}"))
         print(report.line(seed, mode, counters), flush=True)
         for violation in counters.violations:
