@@ -5,6 +5,7 @@ import logging
 import time
 
 from service.db import PASSING
+from service.errors import kind, traced
 from service.statements import sql
 from service.submission import cancel, poll, reconcile, send
 from service.submission.desk import Claim
@@ -56,7 +57,7 @@ class Worker:
                 await self._claim()
                 await self._sleep()
             except PASSING as fault:
-                log.warning("worker: %s", fault)
+                log.warning("worker: %s", kind(fault))
                 await asyncio.sleep(0.5)
 
     async def stop(self):
@@ -106,8 +107,8 @@ class Worker:
     async def _work(self, flow, claim):
         try:
             await flow(self._desk, claim)
-        except Exception:
-            log.exception("worker: %s of company %d, id %d", flow.__name__, claim.company_id, claim.id)
+        except Exception as error:
+            log.error("worker: %s of company %d, id %d\n%s", flow.__name__, claim.company_id, claim.id, traced(error))
         finally:
             self._desk.due.set()
 

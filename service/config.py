@@ -193,7 +193,7 @@ VARIABLES = {
     "stall_timeout": ("ANSWER_STALL_SECONDS", "60", _seconds),
     "requests_per_minute": ("REQUESTS_PER_MINUTE", "6000", _count(0, 10**7)),
     "integration_requests_per_minute": ("INTEGRATION_REQUESTS_PER_MINUTE", "120", _count(0, 10**7)),
-    "wrong_keys_per_minute": ("WRONG_KEYS_PER_MINUTE", "20", _count(0, 10**7)),
+    "wrong_keys_per_minute": ("WRONG_KEYS_PER_MINUTE", "300", _count(0, 10**7)),
     "log_level": ("LOG_LEVEL", "INFO", _one_of("DEBUG", "INFO", "WARNING", "ERROR")),
     "portal_api_base": ("PORTAL_API_BASE", "", _base),
     "portal_identity_base": ("PORTAL_IDENTITY_BASE", "", _base),

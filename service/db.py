@@ -11,7 +11,7 @@ from pathlib import Path
 
 import asyncpg
 
-from service.errors import Unavailable, retry_after
+from service.errors import Unavailable, kind, retry_after
 from service.statements import sql
 
 MIGRATIONS = Path(__file__).resolve().parent.parent / "sql" / "migrations"
@@ -89,7 +89,7 @@ async def repeat(work, *args, **more):
         except BROKEN_OFF as fault:
             if committed or not left:
                 raise
-            log.warning("tried again: %s", fault)
+            log.warning("tried again: %s", kind(fault))
         finally:
             _COMMITTED.reset(token)
             if outer is not None:
@@ -182,7 +182,14 @@ class Database:
         try:
             yield conn
         finally:
+            await self._released(conn)
+
+    async def _released(self, conn):
+        """Gives a connection back; one that does not answer to that is given up. What was committed stays so."""
+        try:
             await self.pool.release(conn)
+        except PASSING:
+            _give_up(conn)
 
     async def _acquired(self):
         """A connection. Raises Unavailable when none comes free, or PostgreSQL says nothing, for ACQUIRE_SECONDS."""
@@ -207,7 +214,7 @@ class Database:
                 raise
             await _commit(conn, begin)
         finally:
-            await self.pool.release(conn)
+            await self._released(conn)
 
     async def _begun(self, begin):
         """A connection in a transaction. One that turns out to be dead is replaced, and so are all that may be dead too."""
@@ -218,7 +225,7 @@ class Database:
                 return conn
             except BaseException as fault:
                 _give_up(conn)
-                await self.pool.release(conn)
+                await self._released(conn)
                 if not left or not isinstance(fault, PASSING):
                     raise
                 await self.pool.expire_connections()

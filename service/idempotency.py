@@ -14,7 +14,7 @@ from aiohttp import web
 
 from service import wire
 from service.db import PASSING, Database
-from service.errors import BadRequest, Conflict, KeyReused, fault
+from service.errors import BadRequest, Conflict, KeyReused, fault, kind
 from service.intake import header, read_raw
 from service.middleware import is_gone, render
 from service.statements import sql
@@ -166,7 +166,7 @@ async def _settle(request, response):
     try:
         await _write(request, response)
     except PASSING as fault:  # what came of the request is told all the same
-        log.warning("idempotency: an answer is not kept yet: %s", fault)
+        log.warning("idempotency: an answer is not kept yet: %s", kind(fault))
         _settle_later(request, request[KEPT_UNDER], partial(_write, request, response))
 
 

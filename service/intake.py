@@ -46,10 +46,17 @@ class Uploads:
         if self.taken + size > MOST_UNREAD_BYTES:
             raise Unavailable("Too many large bodies are under way, please try again.", retry_after(2))
         self.taken += size
+        request[wire.ROOM] = size
         try:
             yield
         finally:
-            self.taken -= size
+            self.taken -= request[wire.ROOM]
+
+    def settle(self, request, size):
+        """The body of a request is here, and takes no more than its size."""
+        if wire.ROOM in request:
+            self.taken -= request[wire.ROOM] - size
+            request[wire.ROOM] = size
 
 
 @web.middleware
@@ -178,6 +185,7 @@ async def read_raw(request):
         raise RequestTimeout(f"The body took longer than {seconds:g} seconds.") from None
     except web.HTTPRequestEntityTooLarge:
         raise TooLarge("The body is larger than is taken.") from None
+    request.app[wire.UPLOADS].settle(request, len(raw))
     if raw and request.content_type != "application/json":
         raise UnsupportedMediaType("The content type must be application/json.")
     return raw

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager, suppress
 import asyncpg
 
 from service.db import ACQUIRE_SECONDS, ANSWER_SECONDS, AWAY, CLOSE_SECONDS, PASSING, SESSION, STATEMENT_SECONDS
-from service.errors import Unavailable, retry_after
+from service.errors import Unavailable, kind, retry_after
 from service.statements import sql
 
 HEARTBEAT_SECONDS = 5
@@ -43,7 +43,7 @@ class Keeper:
             try:
                 await self._connect()
             except PASSING as fault:
-                log.warning("keeper: no connection: %s", fault)
+                log.warning("keeper: no connection: %s", kind(fault))
                 await asyncio.sleep(RECONNECT_SECONDS)
                 continue
             await self._while_it_lives()
@@ -61,7 +61,7 @@ class Keeper:
 
     async def _beat(self):
         try:
-            async with asyncio.timeout(ACQUIRE_SECONDS), self._turn:
+            async with self._turn, asyncio.timeout(ACQUIRE_SECONDS):
                 await sql.ping(self._conn)
         except PASSING:
             self._conn.terminate()

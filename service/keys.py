@@ -12,7 +12,7 @@ import zlib
 from dataclasses import dataclass, field
 
 from service.db import PASSING, Database
-from service.errors import Unauthorized
+from service.errors import Unauthorized, kind
 from service.statements import Statement, sql
 
 REQUIRED = "API key is required"
@@ -152,7 +152,7 @@ class KeyRing:
                     await self._kind.used(conn, key_id=key_id, **{self._kind.owner: owner})
                 self._used.pop(key_id, None)
         except PASSING as fault:
-            log.warning("keys: the last use is not noted: %s", fault)
+            log.warning("keys: the last use is not noted: %s", kind(fault))
 
     async def keep_noting(self):
         while True:

@@ -288,7 +288,7 @@ def _not_listed(call, event, times):
     """After a day without a listing a person is asked."""
     if event.held is not None:
         return [GiveBack(event.held)]
-    state = "NeedsPerson" if call.now - call.first_sent_at > GIVE_UP else "Uncertain"
+    state = "NeedsPerson" if call.now - call.last_sent_at > GIVE_UP else "Uncertain"
     return [Write(state, delay=_pause(event, next_look(call, times)), error=call.refusal or event.error)]
 
 

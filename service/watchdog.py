@@ -15,6 +15,7 @@ from datetime import timedelta
 import asyncpg
 
 from service.db import PASSING, SESSION
+from service.errors import kind
 from service.statements import sql
 
 BLOCKED_SECONDS = 2.0  # after which a readiness probe has given the process up
@@ -63,7 +64,7 @@ class Watchdog:
             )
             self._seen_at = time.monotonic()
         except PASSING as fault:
-            log.warning("watchdog: %s", fault)
+            log.warning("watchdog: %s", kind(fault))
             await self._hang_up()
 
     async def _hang_up(self):

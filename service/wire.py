@@ -36,6 +36,7 @@ ACCOUNT = web.RequestKey("account", int)
 KEY_ID = web.RequestKey("key_id", str)
 QUOTA_HEADERS = web.RequestKey("quota_headers", dict)
 REQUEST_ID = web.RequestKey("request_id", str)
+ROOM = web.RequestKey("room", int)  # bytes that are kept for its body
 
 _INSTANT = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,9})?)?([Zz]|[+-][0-9]{2}:?[0-5][0-9])?"

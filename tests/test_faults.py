@@ -168,6 +168,18 @@ async def test_what_was_let_go_too_early_is_submitted_again_as_the_same_bytes(st
     assert len(await sandbox.ledger()) == 1 and len({one["document_hash"] for one in await documents(api, id)}) == 1
 
 
+async def test_a_try_that_could_not_be_sent_does_not_forget_the_bytes_that_were(start, company, sandbox):
+    api = await start(company, PORTAL_SETTLE_SECONDS="0.1", PORTAL_PROOF_GAP_SECONDS="0.05")
+    await sandbox.fault("submit", "drop")
+    id = await created(api)
+    assert (await submitted(api, id))[0] == 400
+    await until(lambda: record(api, id), lambda found: found["status"] == "Draft")
+    away = await start(company, PORTAL_API_BASE="http://127.0.0.1:9", PORTAL_IDENTITY_BASE="http://127.0.0.1:9")
+    assert (await submitted(away, id))[0] == 400
+    assert (await submitted(api, id))[0] == 200
+    assert len({one["document_hash"] for one in await documents(api, id)}) == 1
+
+
 async def test_a_refusal_of_what_is_sent_again_is_not_believed_before_the_portal_was_asked_once_more(start, company, sandbox):
     """The first send is there all along, and shows late; the second is refused for a reason of its own."""
     api = await start(company, PORTAL_SETTLE_SECONDS="0.3", PORTAL_PROOF_GAP_SECONDS="0.1")

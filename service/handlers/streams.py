@@ -22,23 +22,23 @@ PIECE_SECONDS = 10  # for a client to take so much; a slower one would keep the 
 
 
 class Exports:
-    """The exports under way in this process: one of a company, and MOST_EXPORTS in all."""
+    """The exports under way in this process: one of each kind of a company, and MOST_EXPORTS in all."""
 
     def __init__(self):
-        self._companies = set()
+        self._under_way = set()  # (company, path)
 
     @contextmanager
-    def one(self, company):
+    def one(self, company, path=""):
         """Raises TooManyRequests for a company that has one under way, Unavailable while others have all places."""
-        if company in self._companies:
+        if (company, path) in self._under_way:
             raise TooManyRequests("An export of this company is under way.", retry_after(EXPORT_AGAIN_SECONDS))
-        if len(self._companies) >= MOST_EXPORTS:
+        if len(self._under_way) >= MOST_EXPORTS:
             raise Unavailable("Other exports are under way, please try again.", retry_after(EXPORT_AGAIN_SECONDS))
-        self._companies.add(company)
+        self._under_way.add((company, path))
         try:
             yield
         finally:
-            self._companies.discard(company)
+            self._under_way.discard((company, path))
 
 
 async def export_batches(request, statement):
@@ -65,13 +65,11 @@ async def stream_array(request, filename, pieces):
     if request.method == "HEAD":
         await response.prepare(request)
         return response
-    with request.app[wire.EXPORTS].one(request[wire.COMPANY]):
+    with request.app[wire.EXPORTS].one(request[wire.COMPANY], request.path):
         await response.prepare(request)
         try:
             await _write_array(response, pieces)
-        except ConnectionResetError:
-            pass  # the client went away
-        except Exception as error:
+        except Exception as error:  # also when the client went away, which nobody can tell from a database that did
             log.error("request_id=%s: an export broke off\n%s", request[wire.REQUEST_ID], traced(error))
             if request.transport is not None:
                 request.transport.abort()

@@ -63,7 +63,8 @@ def _judge(verdict, there, tin, attempts, listed):
     """A document that no attempt has by its uuid: by number, type and issue time it may still be one's."""
     same = [row for row in attempts if _same(row, there, tin)]
     row = same[-1] if same else None
-    if row and row["state"] == "Queued" and not _is_later(row["created_at"] - CLOCKS_APART, there.received_at):
+    is_ours = row and (row["doubted"] or not _is_later(row["created_at"] - CLOCKS_APART, there.received_at))
+    if row and row["state"] == "Queued" and is_ours:
         verdict.adopt[row["submission_id"]] = there
     elif there.status not in LIVE:
         pass

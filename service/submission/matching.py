@@ -3,6 +3,7 @@
 import re
 
 from service.calls import Seen
+from service.portal.client import Refused
 from service.statements import sql
 
 #: The authority's codes for a document of an identity that it has looked at before. Portal: 14.8
@@ -46,7 +47,10 @@ async def first_send(desk, claim, call, doc, errors):
     """
     for uuid in _named(errors):
         if uuid != doc.uuid:
-            there = await desk.portal.details(call.tin, uuid)
+            try:
+                there = await desk.portal.details(call.tin, uuid)
+            except Refused:
+                continue  # it is no uuid, or none of ours
             seen = [one for one in await matches(desk, claim, call, [there]) if one.document_id == doc.id]
             if seen:
                 return there, seen[0]

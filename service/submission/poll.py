@@ -21,6 +21,8 @@ async def poll(desk, claim):
 
 
 async def _ask(desk, claim, call, command):
+    if call.submission_uid is None:  # found in a listing that does not say
+        return NotTold({"code": "NotFound", "path": "", "message": "Its submission is not known."}, unknown=True)
     try:
         seen = await desk.portal.submission(call.tin, call.submission_uid)
     except PortalError as why:

@@ -162,7 +162,19 @@ async def _read_receipts(desk, case, tin):
     """The receipts that some documents are on may name all of them: the listing may show the others later."""
     for uid in {one.submission_uid for one in case.call.proven()} - {None}:
         if case.is_open:
-            await _compare(desk, case, (await desk.portal.submission(tin, uid)).documents)
+            await _compare_receipt(desk, case, tin, uid)
+
+
+async def _compare_receipt(desk, case, tin, uid):
+    """One that cannot be had says nothing, and keeps nothing from the others. Raises Throttled."""
+    try:
+        state = await desk.portal.submission(tin, uid)
+    except Throttled:
+        raise
+    except PortalError as why:
+        log.info("submission company=%d id=%d: %s", *case.claim.key.values(), why)
+    else:
+        await _compare(desk, case, state.documents)
 
 
 async def _compare(desk, case, listing):

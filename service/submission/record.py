@@ -9,6 +9,7 @@ from datetime import datetime
 from service import failpoints, machine, states, wire
 from service.calls import Call, Doc, Seen
 from service.db import PASSING
+from service.errors import kind
 from service.portal import document
 from service.statements import sql
 from service.submission import batch
@@ -63,7 +64,7 @@ def persistent(write):
             except PASSING as fault:
                 if pause is None:
                     raise
-                log.warning("submission company=%d id=%d: %s", *claim.key.values(), fault)
+                log.warning("submission company=%d id=%d: %s", *claim.key.values(), kind(fault))
                 await asyncio.sleep(pause)
 
     return persisting

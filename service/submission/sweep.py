@@ -12,6 +12,7 @@ from datetime import timedelta
 
 from service import wire
 from service.db import PASSING
+from service.errors import kind, traced
 from service.portal import parties
 from service.portal.client import PortalError
 from service.statements import sql
@@ -41,7 +42,7 @@ async def sweep(desk, company, days=1):
     """
     span = timedelta(days=days)
     async with desk.database.reading(company) as conn:
-        ground = await sql.sweep_ground(conn, company_id=company, span=span)
+        ground = await sql.sweep_ground(conn, company_id=company, span=span, most=timedelta(days=MOST_DAYS))
     if ground["held_since"]:
         days, span = MOST_DAYS, timedelta(days=MOST_DAYS)
     counts = dict.fromkeys(("listed", "adopted", "stopped", "found", "resolved"), 0)
@@ -72,7 +73,7 @@ async def _compare(desk, company, tin, ground, span):
         )
     verdict = findings.judged(tin, listing, attempts, [row["uuid"] for row in elsewhere], settled_at)
     verdict.findings += findings.missing(tin, listing, expected)
-    return {"listed": len(listing), **await _written(desk, company, tin, verdict, since, now)}
+    return {"listed": len(listing), **await _written(desk, company, tin, verdict, [one.uuid for one in listing], since, now)}
 
 
 async def _attempts(conn, company, listing):
@@ -96,7 +97,7 @@ async def _listing(desk, tin, since, until):
     return list(rows.values())
 
 
-async def _written(desk, company, tin, verdict, since, now):
+async def _written(desk, company, tin, verdict, listed, since, now):
     """Writes a Verdict down in one transaction; what became of each."""
     async with desk.database.company(company) as conn:
         adopted = [id for id, there in verdict.adopt.items() if await _adopt(conn, company, id, there, now)]
@@ -106,7 +107,7 @@ async def _written(desk, company, tin, verdict, since, now):
         new = [one for one in verdict.findings if await sql.finding_insert(conn, company_id=company, **asdict(one))]
         still = [one.key for one in verdict.findings]
         cleared = await sql.findings_clear(
-            conn, company_id=company, tin=tin, since=since, until=now + CLOCKS_APART, still=still
+            conn, company_id=company, tin=tin, since=since, until=now + CLOCKS_APART, still=still, listed=listed
         )
     for one in new:
         facts = (one.kind, one.number, one.uuid, one.other_uuid)
@@ -163,7 +164,9 @@ class Sweeper:
                 if await self._next():
                     continue
             except PASSING as fault:
-                log.warning("sweep: %s", fault)
+                log.warning("sweep: %s", kind(fault))
+            except Exception as error:
+                log.error("sweep: it broke off\n%s", traced(error))
             await self._sleep()
 
     async def _sleep(self):

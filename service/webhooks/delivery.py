@@ -16,6 +16,7 @@ from datetime import timedelta
 import aiohttp
 
 from service.db import PASSING
+from service.errors import kind, traced
 from service.secrets_at_rest import Unopenable
 from service.statements import sql
 from service.webhooks import address, signature
@@ -107,7 +108,7 @@ class Courier:
             try:
                 await self._claim()
             except PASSING as fault:
-                log.warning("webhooks: %s", fault)
+                log.warning("webhooks: %s", kind(fault))
             await self._sleep()
 
     async def stop(self):
@@ -143,8 +144,8 @@ class Courier:
     async def _deliver(self, claim):
         try:
             await self._note(claim, await self._attempt(claim))
-        except Exception:
-            log.exception("webhooks: delivery %d of company %d", claim["id"], claim["company_id"])
+        except Exception as error:
+            log.error("webhooks: delivery %d of company %d\n%s", claim["id"], claim["company_id"], traced(error))
 
     async def _attempt(self, claim):
         """One POST. The rules for addresses hold for each: a URL stored while they were looser is not called."""

@@ -348,11 +348,11 @@ create function watch(grace interval, settle interval, proof_gap interval, every
        and (s.state <> 'Queued' or not exists (select from held h where h.company_id = s.company_id))
      group by s.state
     union all
-    select 'overdue', 'Uncertain', count(*), min(s.last_sent_at)
+    select 'overdue', s.state, count(*), min(s.last_sent_at)
       from sending s
-     where s.state = 'Uncertain' and s.last_sent_at + settle + 2 * proof_gap < clock_timestamp() - 3 * grace
+     where s.state in ('Sending', 'Uncertain') and s.last_sent_at + settle + 2 * proof_gap < clock_timestamp() - 3 * grace
        and s.due_at >= clock_timestamp() - grace
-    having count(*) > 0
+     group by s.state
     union all
     select 'overdue', 'Cancellation', count(*), min(d.cancelling_until)
       from public.submitted_documents d

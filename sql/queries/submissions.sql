@@ -42,12 +42,13 @@ values (:company_id, :submission_id, :invoice_id, :adjustment_note_id, :consolid
 returning id;
 
 -- name: submission_let_go :one
--- The latest attempt of a subject, if it was sent and then believed not to be at the portal: its bytes and issue time.
+-- The latest attempt of a subject, if its bytes were sent, also by an attempt before, and then believed not to be at the
+-- portal: those bytes and their issue time.
 select d.id, s.body, d.issued_at
   from submitted_documents d
   join submissions s on s.company_id = d.company_id and s.id = d.submission_id
  where d.company_id = :company_id and s.company_id = :company_id
-   and s.state = 'NotReceived' and s.first_sent_at is not null
+   and s.state = 'NotReceived' and (s.first_sent_at is not null or s.doubted)
    and d.id = (select max(id)
                  from submitted_documents
                 where company_id = :company_id

@@ -8,11 +8,12 @@ select company_id, fence from claim_sweep(:lease::interval, :every::interval, :s
 select company_id from sending_companies();
 
 -- name: sweep_ground :one
--- The company's own TIN, the TINs that it has sent under since :since, since when its sending is held, and the clock.
+-- The company's own TIN, the TINs that it has sent under for :span, or for :most where its sending is held; since when it
+-- is held, and the clock.
 select c.tin_code,
        array(select distinct s.tin
                from submissions s
-              where s.company_id = :company_id and s.last_sent_at > clock_timestamp() - :span::interval) as tins,
+              where s.company_id = :company_id and s.last_sent_at > clock_timestamp() - case when h.since is null then :span::interval else :most::interval end) as tins,
        h.since as held_since,
        clock_timestamp() as now
   from companies c
@@ -22,7 +23,7 @@ select c.tin_code,
 -- name: sweep_attempts :many
 -- Every attempt that a listed document may be: those with one of the uuids or one of the numbers, oldest first.
 select d.id, d.submission_id, d.number, d.document_type, d.issued_at, d.status, d.uuid, d.submitted_at, s.tin, s.state,
-       s.created_at
+       s.created_at, s.doubted
   from submitted_documents d
   join submissions s on s.company_id = d.company_id and s.id = d.submission_id
  where d.company_id = :company_id and s.company_id = :company_id
@@ -73,12 +74,13 @@ select :company_id::bigint, :kind, :tin, :number, :document_type, :uuid, :other_
 returning id;
 
 -- name: findings_clear :many
--- Settles what a complete comparison of a TIN since :since found no more.
+-- Settles what a complete comparison of a TIN since :since found no more; of a duplicate both documents have to be in it.
 update sweep_findings
    set resolved_at = clock_timestamp(), resolved_by = 'sweep'
  where company_id = :company_id and tin = :tin and resolved_at is null
    and received_at between :since and :until
    and kind || ' ' || uuid <> all (:still::text[])
+   and (other_uuid is null or (uuid = any (:listed::text[]) and other_uuid = any (:listed)))
 returning id;
 
 -- name: findings_open :many

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import asyncpg
 
+from service.commands.reconcile import reconcile
+from service.config import read_config
 from service.statements import Statements
 
 sql = Statements(Path(__file__).resolve().parent)
@@ -21,7 +23,8 @@ CLOSED = {"Invalid", "Cancelled"}
 class Facts:
     """`told` are the clients' Invoices, `ledger` the portal's documents, the rest rows of ours.
 
-    `detects`: the portal finds duplicates itself, so that it may have refused the second of two.
+    `detects`: the portal finds duplicates itself, so that it may have refused the second of two, and the settling time is
+    too short, so that what is there may have been let go: the sweep has to say so.
     """
 
     told: list
@@ -32,6 +35,7 @@ class Facts:
     unresolved: list
     persons: list
     detects: bool = False
+    findings: tuple = ()  # of the sweep: {kind, uuid, ...}
 
 
 async def submit_automatically(url, company):
@@ -56,7 +60,13 @@ async def settled(url, seconds):
         await conn.close()
 
 
-async def collected(url, portal, told, detects):
+async def swept(environment):
+    """What the service's own comparison with the portal finds, as by hand."""
+    result = await reconcile(read_config(environment))
+    return [finding for company in result["companies"] for finding in company["findings"]]
+
+
+async def collected(url, portal, told, detects, findings=()):
     """The Facts, once nothing moves any more. `url` is of a login that sees everything."""
     conn = await asyncpg.connect(url)
     try:
@@ -64,13 +74,14 @@ async def collected(url, portal, told, detects):
         rows = {name: await getattr(sql, f"{name}_all")(conn) for name in names}
     finally:
         await conn.close()
-    return Facts(told, await portal.ledger(), **rows, detects=detects)
+    return Facts(told, await portal.ledger(), **rows, detects=detects, findings=findings)
 
 
 def judge(facts, counters):
     """Writes every violation down, with its evidence, and counts what there is."""
     counters.count("documents in the ledger", len(facts.ledger))
     counters.count("unresolved", len(facts.unresolved))
+    counters.count("said by the sweep", len(facts.findings))
     for rule in RULES:
         for evidence in rule(facts):
             counters.violate(rule.__name__, evidence)
@@ -151,14 +162,25 @@ def live_twice(facts):
 
 
 def unknown_to_us(facts):
-    """Every document at the portal is one of ours, with its uuid, its bytes and its status."""
+    """Every document at the portal is one of ours, with its uuid, its bytes and its status, or the sweep says that it is not."""
+    said = {finding["uuid"] for finding in facts.findings if facts.detects}
     ours = {row["uuid"]: (row["status"], row["number"], row["document_hash"]) for row in facts.documents if row["uuid"]}
     for attempt, group in _attempts(facts.ledger).items():
         for there in group:
             known, shown = ours.get(there["uuid"]), (there["status"], there["number"], there["sha256"])
             is_refused_twin = facts.detects and len(group) > 1 and there["status"] == "Invalid"
-            if known != shown and not (known is None and is_refused_twin):
+            if known != shown and not (known is None and (is_refused_twin or there["uuid"] in said)):
                 yield f"{attempt} {there['uuid']}: there {shown}, here {known}"
+
+
+def found_by_the_sweep(facts):
+    """The sweep finds nothing where the settling time suffices; else what was let go too early, and nothing else."""
+    at_portal = {there["uuid"]: there["status"] for there in facts.ledger}
+    ours = {row["uuid"] for row in facts.documents}
+    for finding in facts.findings:
+        let_go = at_portal.get(finding["uuid"]) not in CLOSED and finding["uuid"] not in ours
+        if not (facts.detects and finding["kind"] == "orphan" and let_go):
+            yield str(finding)
 
 
 def unknown_to_the_portal(facts):
@@ -209,6 +231,7 @@ RULES = (
     attempt_twice,
     live_twice,
     unknown_to_us,
+    found_by_the_sweep,
     unknown_to_the_portal,
     unresolved,
     needs_person,

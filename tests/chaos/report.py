@@ -60,6 +60,7 @@ def _figures(counters):
         "documents in the ledger",
         "duplicates",
         "refused twins",
+        "said by the sweep",
         "unresolved",
         "naive documents",
         "naive duplicates",

@@ -97,7 +97,10 @@ class Season:
         await asyncio.gather(*[service.start() for service in stage.services])
         took = await judge.settled(stage.postgres.url, SETTLING)
         self._counters.reach("seconds to settle", SETTLING if took is None else round(took, 1))
-        facts = await judge.collected(stage.postgres.url, stage.portal, self._clients.invoices, stage.mode.detects)
+        await stage.portal.settings(search_lag_seconds=0)
+        findings = await judge.swept(stage.environment)
+        told, detects = self._clients.invoices, stage.mode.detects
+        facts = await judge.collected(stage.postgres.url, stage.portal, told, detects, findings)
         judge.judge(facts, self._counters)
 
     async def _count(self):

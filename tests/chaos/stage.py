@@ -64,7 +64,7 @@ class Stage:
         return process, portal
 
     async def _open_service(self):
-        self._environment = {**schedule.TIMES, **self._addresses(), "PORTAL_SETTLE_SECONDS": self.mode.settle}
+        self.environment = {**schedule.TIMES, **self._addresses(), "PORTAL_SETTLE_SECONDS": self.mode.settle}
         async with self._connected() as (config, database):
             self.companies = [await _company(config, database, tin) for tin in TINS]
         self.companies[-1]["automatic"] = True
@@ -91,13 +91,13 @@ class Stage:
 
     @asynccontextmanager
     async def _connected(self):
-        config = read_config(self._environment)
+        config = read_config(self.environment)
         async with connected_pool(config.database_url, 2) as pool:
             yield config, Database(pool)
 
     def _service(self, number):
         port = free_port()
-        environment = {**self._environment, "PORT": str(port)}
+        environment = {**self.environment, "PORT": str(port)}
         return Process(self.launcher, f"service-{number}", ["serve"], environment, port, "/readyz")
 
     async def _open_naive(self, documents):
