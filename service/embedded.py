@@ -104,11 +104,16 @@ async def _join(home, stack):
         return url
 
 
+def _clear(home):
+    """Removes what an interrupted start left."""
+    for left in home.glob("making-*"):
+        shutil.rmtree(left, ignore_errors=True)
+
+
 async def _own(home, stack):
     cluster = home / "cluster"
     (home / "url").unlink(missing_ok=True)
-    for left in home.glob("making-*"):
-        shutil.rmtree(left, ignore_errors=True)
+    _clear(home)
     programs = find_programs(major_of(cluster) if cluster.exists() else None)
     account = reaching(account_for(cluster), programs, home)
     if cluster.exists():
@@ -116,6 +121,7 @@ async def _own(home, stack):
     else:
         await make_cluster(cluster, programs, account)
     url = await started(cluster, programs, account, home / "server.log", stack)
+    _clear(home)  # a program that outlived its killed process may have written on
     stack.push_async_callback(_see_users_off, home)
     write(home / "url", url, account)
     return url
