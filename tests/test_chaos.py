@@ -7,14 +7,14 @@ from urllib.parse import urlsplit
 import asyncpg
 import pytest
 from chaos import judge, report, schedule
-from chaos.clients import Invoice
+from chaos.clients import Record
 from chaos.counters import Counters
 from chaos.proxy import Proxy
 from chaos.season import Size, play
 from kit import line, valid_invoice
 
 TEXT = line()["description"]
-SMALL = Size(documents=30, kills=8, pauses=1, restarts=1, naive=40, seconds=150)
+SMALL = Size(documents=30, kills=8, pauses=1, restarts=1, naive=40, seconds=150, least=0)
 
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="the run reads from /proc how its processes stand")
@@ -30,7 +30,7 @@ async def test_a_short_season_loses_nothing_and_sends_nothing_twice(tmp_path):
 @pytest.fixture
 async def told(api, company):
     """What a client knows of an invoice that it was told is submitted, and that is Valid."""
-    return Invoice(company.id, 0, await valid_invoice(api), TEXT, is_submitted=True)
+    return Record(company.id, 0, await valid_invoice(api), TEXT, is_submitted=True)
 
 
 @pytest.fixture

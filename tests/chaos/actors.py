@@ -8,6 +8,7 @@ from . import report, schedule
 from .counters import killed, marks
 
 LIVES = (0.4, 2)  # seconds that a process lives
+LONG_PAUSES = 0.25  # of the pauses: longer than the settling time
 PLANNED = 5  # seconds that one is given to come to its failpoint
 ENDS = (("kill", 0.6), ("stop", 0.2))  # a plan of a new process ends or stops it at a failpoint; else it has none
 RANDOM_PAUSES = 0.5  # of the processes without a plan
@@ -64,8 +65,15 @@ async def _end(stage, service, random, end):
 
 
 async def _pause(stage, service, random):
+    """Pause a process for longer than a lease, sometimes for longer than the settling time."""
+    seconds = random.uniform(*schedule.PAUSE)
+    settle = float(stage.mode.settle)
+    if settle > seconds and random.random() < LONG_PAUSES:
+        seconds = settle + random.uniform(*schedule.PAST_SETTLING)
+    if seconds > settle:
+        stage.counters.count("pauses longer than the settling time")
     stage.counters.count("pauses")
-    await service.pause(random.uniform(*schedule.PAUSE))
+    await service.pause(seconds)
 
 
 def _plan(stage, random):

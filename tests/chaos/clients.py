@@ -1,179 +1,313 @@
-"""Clients that create, change, delete, submit and cancel, and remember what they were told has been done.
+"""Clients that create, change, delete, submit and cancel documents, and record which effects were acknowledged.
 
-What got no answer, or a 503, may be done, now or later: a process that was paused finishes what it began.
+A request without an answer, or with a 503, may or may not take effect, now or later: a process that was paused
+finishes what it began.
 """
 
 import asyncio
 import itertools
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from random import Random
+from typing import Any
+from zoneinfo import ZoneInfo
 
 import aiohttp
 
+from .counters import Counters
+
 PATIENCE = aiohttp.ClientTimeout(total=7)
-PAUSE = 0.1  # seconds before something is tried again
-#: What no answer at all counts as, beside an answer that promises nothing.
+PAUSE = 0.1  # seconds before a request is repeated
+#: Statuses that leave open whether the request took effect; None is no answer at all.
 UNKNOWN = {None, 503}
+NOTE_TYPES = ("CREDIT_NOTE", "DEBIT_NOTE", "REFUND_NOTE")
+#: type of an invoice -> the type of a consolidated invoice that takes it
+CONSOLIDATED_TYPES = {"INVOICE": "CONSOLIDATED_INVOICE", "SELF_BILLED_INVOICE": "CONSOLIDATED_SELF_BILLED_INVOICE"}
+BUSINESS_ZONE = ZoneInfo("Asia/Kuala_Lumpur")
+
+Body = dict[str, Any]
+Company = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of record: its name, the path of its list, and the last part of the path that cancels its document."""
+
+    name: str
+    place: str
+    cancel: str = "cancel-latest-invoice-submitted"
+
+
+INVOICE = Kind("invoice", "/api/invoices")
+NOTE = Kind("note", "/api/adjustment-notes", "cancel-latest-adjustment-note-submitted")
+CONSOLIDATED = Kind("consolidated", "/api/consolidated-invoices")
 
 
 @dataclass
-class Invoice:
-    """What one client knows of its invoice."""
+class Record:
+    """What one client knows of a record that it created."""
 
     company: int
     code: int
     id: int | None = None  # None: its creation was not acknowledged
-    text: str = ""  # of its line, as last acknowledged
-    possible: set = field(default_factory=set)  # texts of changes that got no answer
+    text: str | None = ""  # description of its first line, as last acknowledged; None: the service makes the lines
+    possible: set[str] = field(default_factory=set)  # descriptions sent by changes without an answer
     is_deleted: bool = False
     may_be_deleted: bool = False
     is_submitted: bool = False
     cancels: int = 0
     may_be_cancelled: bool = False
-    history: list = field(default_factory=list)  # what was asked, and the status of the answer
+    history: list[str] = field(default_factory=list)  # requests, each with the status of its answer
+    kind: Kind = INVOICE
+    type: str = "INVOICE"
 
     @property
-    def acknowledged(self):
-        """How many effects were."""
-        return (self.id is not None) + self.is_deleted + self.is_submitted + self.cancels + (" v0" not in self.text)
+    def acknowledged(self) -> int:
+        """The number of acknowledged effects."""
+        changed = self.text is not None and " v0" not in self.text
+        return (self.id is not None) + self.is_deleted + self.is_submitted + self.cancels + changed
+
+    @property
+    def path(self) -> str:
+        return f"{self.kind.place}/{self.id}"
 
 
 class Clients:
-    """So many writers, on all processes; `companies` are {id, key, automatic}; `bases` where the processes are.
+    """Writers that send requests to all processes; `companies` are {id, key, automatic}, `bases` the addresses.
 
-    `promised`: they ask only for submissions that the service promises to carry through, and for none anew.
+    With `promised`, they only request submissions that the service promises to complete, and none a second time.
     """
 
-    def __init__(self, bases, companies, random, counters, promised=False):
-        self.invoices = []
+    def __init__(
+        self, bases: list[str], companies: list[Company], random: Random, counters: Counters, promised: bool = False
+    ) -> None:
+        self.records: list[Record] = []
         self.stopping = asyncio.Event()
         self._bases, self._companies, self._random, self._counters = bases, companies, random, counters
         self._promised = promised
         self._codes = itertools.count(1)
 
-    async def run(self, writers, pause):
+    async def run(self, writers: int, pause: float) -> None:
+        """Run writers until `stopping` is set; `pause` is the mean pause between two scenes of a writer, in seconds."""
         connector = aiohttp.TCPConnector(force_close=True, limit=0)
-        async with aiohttp.ClientSession(connector=connector, middlewares=[once]) as session:
+        async with aiohttp.ClientSession(connector=connector, middlewares=[prevent_repetition]) as session:
             self._session = session
             async with asyncio.TaskGroup() as group:
                 for _ in range(writers):
                     group.create_task(self._write(pause))
 
-    async def _write(self, pause):
+    async def _write(self, pause: float) -> None:
         while not self.stopping.is_set():
             await self._random.choice(PROMISED_SCENES if self._promised else SCENES)(self)
             await asyncio.sleep(pause * self._random.random() * 2)
 
     # Scenes
 
-    async def _at_once(self):
-        if invoice := await self._created(self._company(), submitImmediately=True):
-            await self._aftermath(invoice)
+    async def play_submit_immediately(self) -> None:
+        if record := await self._create_invoice(submitImmediately=True):
+            await self._continue(record)
 
-    async def _automatic(self):
-        if invoice := await self._created(self._company(automatic=True), isReady=True):
-            await self._aftermath(invoice)
+    async def play_automatic_submission(self) -> None:
+        if record := await self._create_invoice(automatic=True, isReady=True):
+            await self._continue(record)
 
-    async def _later(self):
-        if invoice := await self._created(self._company()):
-            await self._submit_until_told(invoice)
-            await self._aftermath(invoice)
+    async def play_submit_later(self) -> None:
+        if record := await self._create_invoice():
+            await self._submit_until_acknowledged(record)
+            await self._continue(record)
 
-    async def _twice(self):
-        if invoice := await self._created(self._company()):
-            await asyncio.gather(*[self._submit(invoice) for _ in range(4)])
-            await self._aftermath(invoice)
+    async def play_concurrent_submits(self) -> None:
+        if record := await self._create_invoice():
+            await asyncio.gather(*[self._submit(record) for _ in range(4)])
+            await self._continue(record)
 
-    async def _draft(self):
-        if invoice := await self._created(self._company()):
-            await self._change(invoice)
+    async def play_draft(self) -> None:
+        if record := await self._create_invoice():
+            await self._change(record)
             if self._random.random() < 0.5:
-                await self._delete(invoice)
+                await self._delete(record)
 
-    async def _aftermath(self, invoice):
-        """What somebody may try next with a document that was submitted, or may have been."""
+    async def play_note(self) -> None:
+        """Submit an invoice, and once it is Valid a note against it; sometimes try to cancel both at once."""
+        invoice = await self._create_invoice()
+        if invoice is None:
+            return
+        await self._submit_until_acknowledged(invoice)
+        if not await self._becomes_valid(invoice):
+            return
+        await self._create_and_submit_note(invoice, invoice.type)
+
+    async def play_note_beside_cancellation(self) -> None:
+        """Cancel an invoice and create a note against it at the same time: one of the two has to wait or fail."""
+        invoice = await self._create_invoice()
+        if invoice is None:
+            return
+        await self._submit_until_acknowledged(invoice)
+        if await self._becomes_valid(invoice):
+            await asyncio.gather(self._cancel(invoice), self._create_and_submit_note(invoice, invoice.type))
+
+    async def play_consolidated_invoice(self) -> None:
+        """Consolidate two sales of last month, submit the result, sometimes with a note against it."""
+        type = self._random.choice(list(CONSOLIDATED_TYPES))
+        company = self._pick_company()
+        sales = [await self._create_sale(company, type) for _ in range(2)]
+        ids = [sale.id for sale in sales if sale is not None]
+        if not ids:
+            return
+        record = Record(company["id"], next(self._codes), text=None, kind=CONSOLIDATED, type=CONSOLIDATED_TYPES[type])
+        body = {"type": record.type, "code": record.code, "issueDateTime": instant(), "invoiceIds": ids}
+        if not await self._create(company, record, CONSOLIDATED.place, body):
+            return
+        await self._submit_until_acknowledged(record)
+        if self._random.random() < 0.3 and await self._becomes_valid(record):
+            await self._create_and_submit_note(record, record.type, classification="004")
+        await self._continue(record)
+
+    async def _create_and_submit_note(self, target: Record, target_type: str, classification: str = "022") -> None:
+        company = self._company_of(target)
+        record = Record(target.company, next(self._codes), kind=NOTE, type=self._random.choice(NOTE_TYPES))
+        record.text = first_text(record)
+        unit = {"code": "KGM", "price": 1, "count": 1}
+        body = {
+            "targetInvoiceType": target_type,
+            "type": record.type,
+            "adjustmentNoteCode": record.code,
+            "adjustmentNoteIssueDate": instant(),
+            "lineItems": [{**line(record.text), "unit": unit, "classifications": [classification]}],
+        }
+        if await self._create(company, record, f"{target.path}/adjustment-note", body):
+            await self._submit_until_acknowledged(record)
+            await self._continue(record)
+
+    async def _continue(self, record: Record) -> None:
+        """Do what a client may try next with a document that was submitted, or may have been."""
         await asyncio.sleep(self._random.random())
         chance = self._random.random()
-        if chance < 0.15 and not self._promised:
-            await asyncio.gather(self._change(invoice), self._submit(invoice))
-        elif chance < 0.15:
-            await self._change(invoice)
+        if chance < 0.15:
+            await self._change_while_submitted(record)
         elif chance < 0.25:
-            await self._delete(invoice)
+            await self._delete(record)
         elif chance < 0.6:
-            await self._cancel_until_told(invoice)
-            if self._random.random() < 0.5 and not self._promised:
-                await self._submit_until_told(invoice)
+            await self._cancel_until_acknowledged(record)
+            if self._random.random() < 0.5 and not self._promised and record.kind is not CONSOLIDATED:
+                await self._submit_until_acknowledged(record)
+
+    async def _change_while_submitted(self, record: Record) -> None:
+        if record.kind is CONSOLIDATED:
+            return
+        if self._promised:
+            await self._change(record)
+        else:
+            await asyncio.gather(self._change(record), self._submit(record))
 
     # Requests
 
-    async def _created(self, company, **more):
-        """The Invoice, once it is acknowledged; else None. One that got no answer is asked for again with its key."""
-        invoice = Invoice(company["id"], next(self._codes))
-        text = f"Coffee {invoice.company}-{invoice.code} v0"
-        invoice.possible.add(text)
-        self.invoices.append(invoice)
-        headers = {"Idempotency-Key": f"create-{invoice.company}-{invoice.code}"}
+    async def _create_invoice(self, automatic: bool = False, **more: Any) -> Record | None:
+        type = self._random.choice(("INVOICE", "INVOICE", "SELF_BILLED_INVOICE"))
+        company = self._pick_company(automatic)
+        record = Record(company["id"], next(self._codes), type=type)
+        record.text = first_text(record)
+        return await self._create(company, record, INVOICE.place, invoice_body(record.code, record.text, type, **more))
+
+    async def _create_sale(self, company: Company, type: str) -> Record | None:
+        """Create an invoice of last month to the general public, which can be consolidated."""
+        record = Record(company["id"], next(self._codes), type=type)
+        record.text = first_text(record)
+        party = "buyer" if type == "INVOICE" else "supplier"
+        body = {
+            "type": type,
+            "code": record.code,
+            "issueDateTime": last_month(),
+            party: {"type": "GENERAL_PUBLIC"},
+            "lineItems": [line(record.text)],
+        }
+        return await self._create(company, record, INVOICE.place, body)
+
+    async def _create(self, company: Company, record: Record, path: str, body: Body) -> Record | None:
+        """Create the record and return it once that is acknowledged, else None. Repeats with the same key."""
+        text, record.text = record.text, "" if record.text is not None else None
+        if text is not None:
+            record.possible.add(text)
+        self.records.append(record)
+        headers = {"Idempotency-Key": f"create-{record.kind.name}-{record.company}-{record.code}"}
         for _ in range(4):
-            body = body_of(invoice.code, text, **more)
-            status, answer = await self._ask(company, "POST", "/api/invoices", body, headers)
+            status, answer = await self._ask(company, "POST", path, body, headers)
             if status == 201:
-                invoice.id, invoice.text, invoice.possible = answer["data"]["id"], text, set()
-                return invoice
+                record.id, record.text, record.possible = answer["data"]["id"], text, set()
+                return record
+            if status in (403, 422):  # a note against an invoice that is being cancelled, an unknown invoice
+                return None
             await asyncio.sleep(PAUSE)
         return None
 
-    async def _submit_until_told(self, invoice):
+    async def _becomes_valid(self, record: Record) -> bool:
+        """Wait until the record is Valid; False when it is not after a bounded number of looks."""
+        for _ in range(20):
+            status, answer = await self._ask_of(record, "GET", "", None)
+            if status == 200 and answer["status"] == "Valid":
+                return True
+            if status == 200 and answer["status"] not in ("Submitting", "Submitted"):
+                return False
+            await asyncio.sleep(2 * PAUSE)
+        return False
+
+    async def _submit_until_acknowledged(self, record: Record) -> None:
         for _ in range(5):
-            if await self._submit(invoice) not in (*UNKNOWN, 400):
+            if await self._submit(record) not in (*UNKNOWN, 400):
                 return
             await asyncio.sleep(PAUSE)
 
-    async def _submit(self, invoice):
-        status, _ = await self._ask_of(invoice, "POST", "/submit-to-portal", {})
-        invoice.is_submitted |= status == 200
+    async def _submit(self, record: Record) -> int | None:
+        status, _ = await self._ask_of(record, "POST", "/submit-to-portal", {})
+        record.is_submitted |= status == 200
         return status
 
-    async def _cancel_until_told(self, invoice):
-        """A document is cancelled once it is known that the portal has it."""
+    async def _cancel_until_acknowledged(self, record: Record) -> None:
+        """Cancel the document; possible only once it is known that the portal has it."""
         for _ in range(8):
-            if await self._cancel(invoice) not in (*UNKNOWN, 400, 409):
+            if await self._cancel(record) not in (*UNKNOWN, 400, 409):
                 return
             await asyncio.sleep(4 * PAUSE)
 
-    async def _cancel(self, invoice):
-        status, _ = await self._ask_of(invoice, "POST", "/cancel-latest-invoice-submitted", {"reason": "By mistake"})
-        invoice.cancels += status == 200
-        invoice.may_be_cancelled |= status in {*UNKNOWN, 200, 400}
+    async def _cancel(self, record: Record) -> int | None:
+        status, _ = await self._ask_of(record, "POST", f"/{record.kind.cancel}", {"reason": "By mistake"})
+        record.cancels += status == 200
+        record.may_be_cancelled |= status in {*UNKNOWN, 200, 400}
         return status
 
-    async def _change(self, invoice):
-        text = f"Coffee {invoice.company}-{invoice.code} v{self._random.randrange(1, 10**6)}"
-        invoice.possible.add(text)
-        status, _ = await self._ask_of(invoice, "PUT", "", {"lineItems": [line(text)]})
+    async def _change(self, record: Record) -> None:
+        text = f"Coffee {record.company}-{record.code} v{self._random.randrange(1, 10**6)}"
+        record.possible.add(text)
+        items = [line(text)]
+        if record.kind is NOTE:
+            items[0]["unit"] = {"code": "KGM", "price": 1, "count": 1}
+        status, _ = await self._ask_of(record, "PUT", "", {"lineItems": items})
         if status not in UNKNOWN:
-            invoice.possible.discard(text)
+            record.possible.discard(text)
         if status == 200:
-            invoice.text = text
+            record.text = text
 
-    async def _delete(self, invoice):
-        status, _ = await self._ask_of(invoice, "DELETE", "", None)
-        invoice.is_deleted |= status == 200
-        invoice.may_be_deleted |= status in UNKNOWN
+    async def _delete(self, record: Record) -> None:
+        status, _ = await self._ask_of(record, "DELETE", "", None)
+        record.is_deleted |= status == 200
+        record.may_be_deleted |= status in UNKNOWN
 
-    async def _ask_of(self, invoice, method, path, body):
-        company = next(each for each in self._companies if each["id"] == invoice.company)
-        status, answer = await self._ask(company, method, f"/api/invoices/{invoice.id}{path}", body)
-        invoice.history.append(f"{method}{path} {status}")
+    async def _ask_of(self, record: Record, method: str, path: str, body: Body | None) -> tuple[int | None, Any]:
+        status, answer = await self._ask(self._company_of(record), method, f"{record.path}{path}", body)
+        if method != "GET":
+            record.history.append(f"{method}{path} {status}")
         return status, answer
 
-    async def _ask(self, company, method, path, body, headers=None):
-        """(status, body) of the answer of one of the processes; (None, None) without one."""
+    async def _ask(
+        self, company: Company, method: str, path: str, body: Body | None, headers: dict[str, str] | None = None
+    ) -> tuple[int | None, Any]:
+        """Return (status, body) of the answer of one of the processes; (None, None) without an answer."""
         self._counters.count("requests")
         request = {"json": body, "headers": {"X-API-Key": company["key"], **(headers or {})}, "timeout": PATIENCE}
         try:
-            async with await self._reached(method, path, request) as response:
+            async with await self._reach(method, path, request) as response:
                 status, answer = response.status, await response.json()
         except (aiohttp.ClientError, TimeoutError):
             self._counters.count("requests without answer")
@@ -183,55 +317,86 @@ class Clients:
             self._counters.violate("answered 500", f"{method} {path} {answer}")
         return status, answer
 
-    async def _reached(self, method, path, request):
-        """The response of the first process that takes a connection; the last one's error when none does."""
+    async def _reach(self, method: str, path: str, request: dict[str, Any]) -> aiohttp.ClientResponse:
+        """Return the response of the first process that accepts a connection; raise the last error if none does."""
         *others, last = self._random.sample(self._bases, len(self._bases))
         for base in others:
             with suppress(aiohttp.ClientConnectorError):
                 return await self._session.request(method, base + path, **request)
         return await self._session.request(method, last + path, **request)
 
-    def _company(self, automatic=False):
+    def _pick_company(self, automatic: bool = False) -> Company:
         return self._random.choice([each for each in self._companies if each["automatic"] == automatic])
 
-    def created(self):
-        return sum(each.id is not None for each in self.invoices)
+    def _company_of(self, record: Record) -> Company:
+        return next(each for each in self._companies if each["id"] == record.company)
 
-    def told(self):
-        """{effect: how many were acknowledged}"""
-        return {
-            "acknowledged effects": sum(each.acknowledged for each in self.invoices),
-            "created": self.created(),
-            "deleted": sum(each.is_deleted for each in self.invoices),
-            "submitted": sum(each.is_submitted for each in self.invoices),
-            "cancelled": sum(each.cancels for each in self.invoices),
+    def count_created(self) -> int:
+        return sum(each.id is not None for each in self.records)
+
+    def count_acknowledged(self) -> dict[str, int]:
+        """Return {effect: how many were acknowledged}; created and submitted also by kind of record."""
+        totals = {
+            "acknowledged effects": sum(each.acknowledged for each in self.records),
+            "created": self.count_created(),
+            "deleted": sum(each.is_deleted for each in self.records),
+            "submitted": sum(each.is_submitted for each in self.records),
+            "cancelled": sum(each.cancels for each in self.records),
         }
+        for type in sorted({each.type for each in self.records}):
+            totals[f"submitted {type}"] = sum(each.is_submitted for each in self.records if each.type == type)
+        return totals
 
 
-#: What a writer does next; one that stands twice comes twice as often.
-SCENES = (
-    *[Clients._at_once, Clients._at_once],
-    *[Clients._automatic, Clients._automatic, Clients._automatic],
-    *[Clients._later, Clients._later],
-    Clients._twice,
-    Clients._draft,
+#: What a writer does next; a scene that is listed twice is played twice as often.
+Scene = Callable[[Clients], Awaitable[None]]
+SCENES: tuple[Scene, ...] = (
+    *[Clients.play_submit_immediately, Clients.play_submit_immediately],
+    *[Clients.play_automatic_submission, Clients.play_automatic_submission, Clients.play_automatic_submission],
+    *[Clients.play_submit_later, Clients.play_submit_later],
+    Clients.play_concurrent_submits,
+    Clients.play_draft,
+    *[Clients.play_note, Clients.play_note],
+    Clients.play_note_beside_cancellation,
+    *[Clients.play_consolidated_invoice, Clients.play_consolidated_invoice],
 )
-#: Those that only ask for what is promised: what is "failed" to its caller is let go when it seems absent.
-PROMISED_SCENES = (Clients._at_once, Clients._automatic, Clients._automatic, Clients._draft)
+#: Scenes with promised submissions only: a submission of which the client was told that it failed is released when the
+#: document seems absent, which a settling time that is too short makes wrong.
+PROMISED_SCENES: tuple[Scene, ...] = (
+    Clients.play_submit_immediately,
+    Clients.play_automatic_submission,
+    Clients.play_automatic_submission,
+    Clients.play_draft,
+)
 
 
-async def once(request, handler):
-    """Keeps the library from repeating a PUT or DELETE whose connection broke: the second answer is not the first's."""
+async def prevent_repetition(
+    request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
+) -> aiohttp.ClientResponse:
+    """Keep aiohttp from repeating a PUT or DELETE whose connection broke: the second answer is not the first one's."""
     try:
         return await handler(request)
     except aiohttp.ClientConnectorError:
         raise  # nothing was sent
-    except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as fault:
-        raise aiohttp.ClientError(str(fault)) from fault
+    except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
+        raise aiohttp.ClientError(str(error)) from error
 
 
-def body_of(code, text, **more):
-    at = datetime.now(UTC) - timedelta(seconds=5)
+def first_text(record: Record) -> str:
+    return f"Coffee {record.company}-{record.code} v0"
+
+
+def instant() -> str:
+    """Return an instant five seconds ago, as a client writes it."""
+    return f"{datetime.now(UTC) - timedelta(seconds=5):%Y-%m-%dT%H:%M:%SZ}"
+
+
+def last_month() -> str:
+    """Return an instant in the middle of last month in the business time zone."""
+    return f"{datetime.now(BUSINESS_ZONE).replace(day=1) - timedelta(days=1):%Y-%m}-15T12:00:00+08:00"
+
+
+def invoice_body(code: int, text: str, type: str = "INVOICE", **more: Any) -> Body:
     address = {"line1": "5 Jalan Dahlia", "city": "Shah Alam", "state": "10", "zipCode": "40150", "country": "MYS"}
     party = {
         "type": "LOCAL_INDIVIDUAL",
@@ -240,11 +405,16 @@ def body_of(code, text, **more):
         "contactNumber": "+60123456789",
         "address": address,
     }
-    invoice = {"type": "INVOICE", "code": code, "issueDateTime": f"{at:%Y-%m-%dT%H:%M:%SZ}", "buyer": party}
-    return {**invoice, "lineItems": [line(text)], **more}
+    if type == "SELF_BILLED_INVOICE":
+        foreign = {"line1": "88 Huanshi Road", "city": "Foshan", "zipCode": "528000", "country": "CHN"}
+        mill = {"type": "FOREIGN_COMPANY", "name": "Foshan Timber Export Co. Ltd.", "contactNumber": "+8675712345678"}
+        parties = {"supplier": {**mill, "address": foreign}}
+    else:
+        parties = {"buyer": party}
+    return {"type": type, "code": code, "issueDateTime": instant(), **parties, "lineItems": [line(text)], **more}
 
 
-def line(text):
+def line(text: str) -> Body:
     return {
         "id": "1",
         "description": text,

@@ -21,7 +21,7 @@ CLOSED = {"Invalid", "Cancelled"}
 
 @dataclass
 class Facts:
-    """`told` are the clients' Invoices, `ledger` the portal's documents, the rest rows of ours.
+    """`told` are the clients' Records, `ledger` the portal's documents, the other members rows of the service's tables.
 
     `detects`: the portal finds duplicates itself, so that it may have refused the second of two, and the settling time is
     too short, so that what is there may have been let go: the sweep has to say so.
@@ -29,7 +29,7 @@ class Facts:
 
     told: list
     ledger: list
-    invoices: list
+    records: list
     documents: list
     bodies: list
     unresolved: list
@@ -70,7 +70,7 @@ async def collected(url, portal, told, detects, findings=()):
     """The Facts, once nothing moves any more. `url` is of a login that sees everything."""
     conn = await asyncpg.connect(url)
     try:
-        names = ("invoices", "documents", "bodies", "unresolved", "persons")
+        names = ("records", "documents", "bodies", "unresolved", "persons")
         rows = {name: await getattr(sql, f"{name}_all")(conn) for name in names}
     finally:
         await conn.close()
@@ -95,28 +95,28 @@ def judge(facts, counters):
 
 
 def acknowledged_lost(facts):
-    """Whoever was told that something is done finds it done."""
-    rows = {(row["company_id"], row["id"]): row for row in facts.invoices}
+    """Each acknowledged effect is there."""
+    rows = {(row["kind"], row["company_id"], row["id"]): row for row in facts.records}
     at_portal = defaultdict(list)
     by_uuid = {there["uuid"]: there for there in facts.ledger}
     for row in facts.documents:
         if row["uuid"] in by_uuid:
-            at_portal[row["company_id"], row["invoice_id"]].append(by_uuid[row["uuid"]])
+            at_portal[row["kind"], row["company_id"], row["record_id"]].append(by_uuid[row["uuid"]])
     for known in facts.told:
+        key = (known.kind.name, known.company, known.id)
         if known.id is not None:
-            row = rows.get((known.company, known.id))
-            for loss in _losses(known, row, at_portal[known.company, known.id]):
-                yield f"invoice {known.id} of company {known.company}, {known.history}: {loss}"
+            for loss in _losses(known, rows.get(key), at_portal[key]):
+                yield f"{known.kind.name} {known.id} of company {known.company}, {known.history}: {loss}"
 
 
 def _losses(known, row, at_portal):
-    """Words for what is not as a client was told; `row` is our invoice, `at_portal` the portal's documents of it."""
+    """Describe each difference from the acknowledged effects; `at_portal` are the portal's documents of the record."""
     if row is None or row["is_deleted"] and not (known.is_deleted or known.may_be_deleted):
         yield f"created, and not there"
         return
     if known.is_deleted and not row["is_deleted"]:
         yield f"deleted, and there"
-    if row["text"] not in {known.text, *known.possible}:
+    if known.text is not None and row["text"] not in {known.text, *known.possible}:
         yield f"{row['text']!r}, and not {known.text!r}"
     if known.is_submitted and not at_portal:
         yield f"submitted, and not at the portal"
@@ -173,6 +173,15 @@ def unknown_to_us(facts):
                 yield f"{attempt} {there['uuid']}: there {shown}, here {known}"
 
 
+def uuid_twice(facts):
+    """A uuid of the portal belongs to one submitted document, whatever company it is of."""
+    owners = defaultdict(list)
+    for row in facts.documents:
+        if row["uuid"]:
+            owners[row["uuid"]].append((row["company_id"], row["number"]))
+    yield from (f"{uuid}: {rows}" for uuid, rows in owners.items() if len(rows) > 1)
+
+
 def found_by_the_sweep(facts):
     """The sweep finds nothing where the settling time suffices; else what was let go too early, and nothing else."""
     at_portal = {there["uuid"]: there["status"] for there in facts.ledger}
@@ -204,14 +213,14 @@ def needs_person(facts):
 
 
 def locked_changed(facts):
-    """The bytes of a document that is with the portal are those that were frozen, and its invoice says the same."""
-    texts = {(row["company_id"], row["id"]): row["text"] for row in facts.invoices}
+    """The bytes of a document that was sent are those of its hash, and its record has the same first line."""
+    texts = {(row["kind"], row["company_id"], row["id"]): row["text"] for row in facts.records}
     frozen = {(row["company_id"], row["id"]): _frozen(row["body"]) for row in facts.bodies}
     for row in facts.documents:
         if row["status"] in ("Submitted", "Valid", "Submitting"):
             sha256, text = frozen[row["company_id"], row["submission_id"]].get(row["number"], (None, None))
-            stored = texts[row["company_id"], row["invoice_id"]]
-            if sha256 != row["document_hash"] or text != stored:
+            stored = texts[row["kind"], row["company_id"], row["record_id"]]
+            if sha256 != row["document_hash"] or stored not in (None, text):
                 yield f"{row['number']} of company {row['company_id']}: sent {text!r}, stored {stored!r}"
 
 
@@ -230,6 +239,7 @@ RULES = (
     promise_broken,
     attempt_twice,
     live_twice,
+    uuid_twice,
     unknown_to_us,
     found_by_the_sweep,
     unknown_to_the_portal,

@@ -3,14 +3,26 @@
 -- name: company_automatic :exec
 update companies set setting = setting || '{"AUTO_SUBMIT_INVOICE": true}' where id = :company_id;
 
--- name: invoices_all :many
-select company_id, id, code, status, deleted_at is not null as is_deleted, line_items -> 0 ->> 'description' as text
-  from invoices;
+-- name: records_all :many
+-- Every invoice, adjustment note and consolidated invoice, deleted ones too.
+select 'invoice' as kind, company_id, id, code, type, status, deleted_at is not null as is_deleted,
+       line_items -> 0 ->> 'description' as text
+  from invoices
+union all
+select 'note', company_id, id, code, type, status, deleted_at is not null, line_items -> 0 ->> 'description'
+  from adjustment_notes
+union all
+select 'consolidated', company_id, id, code, type, status, deleted_at is not null, null
+  from consolidated_invoices;
 
 -- name: documents_all :many
--- Every document with the state of its submission.
-select d.company_id, d.invoice_id, d.number, d.document_type, d.issued_at, d.document_hash, d.status, d.uuid,
-       d.submission_id, s.tin, s.state, s.promise
+-- Every submitted document with its record and the state of its submission.
+select d.company_id, d.number, d.document_type, d.issued_at, d.document_hash, d.status, d.uuid, d.submission_id,
+       case when d.invoice_id is not null then 'invoice'
+            when d.adjustment_note_id is not null then 'note'
+            else 'consolidated' end as kind,
+       coalesce(d.invoice_id, d.adjustment_note_id, d.consolidated_invoice_id) as record_id,
+       s.tin, s.state, s.promise
   from submitted_documents d
   join submissions s on s.company_id = d.company_id and s.id = d.submission_id
  order by d.id;

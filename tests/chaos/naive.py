@@ -17,7 +17,7 @@ from service.commands.serve import DEMO_COMPANY
 from service.portal import document
 from service.statements import Statements
 
-from .clients import body_of
+from .clients import invoice_body
 
 sql = Statements(Path(__file__).resolve().parent)
 CONCURRENT = 4
@@ -79,7 +79,7 @@ async def prepare(url, documents):
 
 def _body(id):
     number, at = f"NAIVE-{id:05}", datetime.now(UTC).replace(microsecond=0) - timedelta(seconds=60)
-    built = document.build(body_of(id, f"Tea {id}"), DEMO_COMPANY, number=number, issued_at=at)
+    built = document.build(invoice_body(id, f"Tea {id}"), DEMO_COMPANY, number=number, issued_at=at)
     return document.envelope([(number, document.encode(built))])
 
 

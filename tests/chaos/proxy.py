@@ -10,16 +10,19 @@ CHUNK = 65536
 class Proxy:
     """Listens on `port` and forwards to whatever `target()` is the port of.
 
-    Of the commits, `lost` (0 to 1) are forwarded and their answer is not; of all that clients send, `cut` is not
-    forwarded at all: the connection is closed on both sides.
+    Of the commits, the share `lost` (0 to 1) is forwarded and the answer is not. Of all messages of clients, the share
+    `cut` is not forwarded and the connection is closed on both sides; after the share `silent` nothing is forwarded any
+    more in either direction, without a FIN or RST, until `silence` seconds later PostgreSQL's side is closed, as the
+    kernel does for a host that has vanished.
     """
 
-    def __init__(self, target, random, counters):
+    def __init__(self, target, random, counters, silence=5.0):
+        self.silence = silence
         self._target, self._random, self._counters = target, random, counters
         self._server = None
         self._connections = set()
         self.port = None
-        self.lost = self.cut = 0.0
+        self.lost = self.cut = self.silent = 0.0
 
     async def __aenter__(self):
         self._server = await asyncio.start_server(self._connected, "127.0.0.1", 0, limit=CHUNK)
@@ -52,6 +55,9 @@ class Proxy:
     def cuts(self):
         return self._happens(self.cut, "connections cut")
 
+    def falls_silent(self):
+        return self._happens(self.silent, "connections silent")
+
     def _happens(self, share, counter):
         happens = self._random.random() < share
         if happens:
@@ -65,6 +71,7 @@ class Link:
     def __init__(self, proxy, here, there):
         self._proxy, self._here, self._there = proxy, here, there
         self._is_mute = False
+        self._is_silent = False
 
     async def forward(self):
         """Both ways, until either side is closed, or an answer is there that is to be lost."""
@@ -83,14 +90,22 @@ class Link:
             while chunk := await self._here[0].read(CHUNK):
                 if self._proxy.cuts():
                     return
+                if self._proxy.falls_silent():
+                    return await self._be_silent()
                 self._is_mute = self._proxy.loses(chunk)
                 self._there[1].write(chunk)
                 await self._there[1].drain()
+
+    async def _be_silent(self):
+        self._is_silent = True
+        await asyncio.sleep(self._proxy.silence)
 
     async def _answers(self):
         with suppress(OSError):
             while chunk := await self._there[0].read(CHUNK):
                 if self._is_mute:
                     return
+                if self._is_silent:
+                    continue
                 self._here[1].write(chunk)
                 await self._here[1].drain()

@@ -10,12 +10,26 @@ MEMORY = 300_000  # kB that a process of the service may have at most
 NAIVE_SHARE = 15  # of so many documents, the naive worker has to send one twice
 
 
-#: What a run that never saw it has not tested.
+#: Counters that every run has to bring to a minimum: a run without one of these events has not tested it.
 WANTED = (
     *[f"kill {name}" for name in failpoints.NAMES],
     *[f"row {name}" for name in ROWS],
-    *("pauses", "database restarts", "commit answers lost", "connections cut"),
+    *("pauses", "pauses longer than the settling time", "database restarts"),
+    *("commit answers lost", "connections cut", "connections silent"),
 )
+#: Further ones of seeds in which every kind of document is submitted.
+WANTED_KINDS = (
+    *("submitted INVOICE", "submitted SELF_BILLED_INVOICE"),
+    *("submitted CREDIT_NOTE", "submitted DEBIT_NOTE", "submitted REFUND_NOTE"),
+    *("submitted CONSOLIDATED_INVOICE", "submitted CONSOLIDATED_SELF_BILLED_INVOICE"),
+)
+ALL_KINDS = "seeds with all kinds of documents"  # the counter
+
+
+def wanted(counters):
+    """Return the names of the counters that a run has to bring to a minimum."""
+    names = [name for name in WANTED if name != f"row {schedule.KNOWN_AGAIN}" or name in counters.counts]
+    return [*names, *(WANTED_KINDS if counters.counts[ALL_KINDS] else ())]
 
 
 def line(seed, mode, counters):
@@ -48,6 +62,8 @@ def _figures(counters):
         "database restarts",
         "commit answers lost",
         "connections cut",
+        "connections silent",
+        "pauses longer than the settling time",
         "requests",
         "requests without answer",
         "answers 503",
@@ -72,8 +88,7 @@ def _figures(counters):
 
 def missing(counters, least):
     """Why a run has not shown what it was to show: lines."""
-    can_be = [name for name in WANTED if name != f"row {schedule.KNOWN_AGAIN}" or name in counters.counts]
-    for name, number in counters.seldom(can_be, least).items():
+    for name, number in counters.seldom(wanted(counters), least).items():
         yield f"too seldom: {name}, {number} times instead of {least}"
     naive, documents = counters.counts["naive duplicates"], counters.counts["naive documents"]
     if documents and naive * NAIVE_SHARE <= documents:

@@ -4,6 +4,9 @@ from dataclasses import dataclass
 
 from service import failpoints
 
+#: The portal's quotas times this, in the service and in the sandbox: low enough that some requests have to wait.
+RATE_SCALE = 40
+
 #: Times of the service. A lease outlives what it is for: STALE_SECONDS before the first byte, then the timeout.
 TIMES = {
     "PORTAL_CONNECT_TIMEOUT_SECONDS": "0.5",
@@ -14,13 +17,16 @@ TIMES = {
     "PORTAL_POLL_MAX_SECONDS": "0.4",
     "PORTAL_RETRY_SECONDS": "0.02",
     "PORTAL_BATCH_SECONDS": "0.15",
-    "PORTAL_RATE_SCALE": "0",
+    "PORTAL_RATE_SCALE": str(RATE_SCALE),
+    "CONSOLIDATION_DAYS": "40",
     "SUBMIT_WAIT_SECONDS": "2",
     "REQUESTS_PER_MINUTE": "0",
     "LOG_LEVEL": "WARNING",
 }
 LATE = 1.2  # seconds: a call that the portal takes up after its sender has given up
-PAUSE = (2.8, 3.4)  # of a process; longer than the lease
+PAUSE = (2.8, 3.4)  # seconds of a process; longer than the lease
+PAST_SETTLING = (0.5, 1.0)  # seconds by which a long pause exceeds the settling time
+SILENCE = 5.0  # seconds until PostgreSQL's side of a silent connection is closed
 MOST_PASSES = 3  # of a failpoint before the one that ends a process: later ones it may not live to see
 PORTAL_PAUSE = (0.3, 1.2)
 
@@ -102,6 +108,7 @@ OTHER_ROWS = {
     "cancel taken, reset": ("state", "accept_then_drop", {}),
     "cancel 5xx": ("state", "error_before", {"status": 503}),
     "cancel slow": ("state", "slow", {"seconds": LATE}),
+    "cancel late": ("state", "slow_before", {"seconds": LATE}),
 }
 ROWS = {**{name: ("submit", *fault) for name, fault in SUBMIT_ROWS.items()}, **OTHER_ROWS}
 #: Rows that no order makes: the run counts them itself.

@@ -1,6 +1,7 @@
 """One seed: everything is started, everything goes wrong, everything is started again, and the judge is asked."""
 
 import asyncio
+import math
 import tempfile
 import time
 from contextlib import AsyncExitStack
@@ -13,12 +14,17 @@ from .counters import Counters, marks
 from .stage import Stage
 
 SETTLING = 60  # seconds within which the last unknown outcome has to be found
-LOST, CUT = 0.004, 0.0004  # of the commits, of all messages to PostgreSQL
+LOST = 0.004  # share of the commits whose answer is lost
+CUT = SILENT = 0.0004  # share of the messages to PostgreSQL at which a connection is cut, or falls silent
+PROGRESS_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
 class Size:
-    """How much has to happen; `seconds` is the longest it may take, `pause` a writer's between two scenes."""
+    """How much has to happen at least; `least` of each event of `report.wanted`.
+
+    `seconds` is the longest time that it may take, `pause` the mean pause of a writer between two scenes.
+    """
 
     documents: int = 400
     kills: int = 100
@@ -26,6 +32,7 @@ class Size:
     restarts: int = 6
     naive: int = 300
     seconds: int = 400
+    least: int = 2
     writers: int = 14
     pause: float = 0.4
 
@@ -61,36 +68,43 @@ class Season:
         await self._count()
 
     async def _suffer(self):
-        """All actors, until enough has happened or the time is over."""
+        """Run all actors until everything has happened often enough, or the time is over."""
         stage, size = self._stage, self._size
-        stage.proxy.lost, stage.proxy.cut = LOST, CUT
+        stage.proxy.lost, stage.proxy.cut, stage.proxy.silent = LOST, CUT, SILENT
         async with asyncio.TaskGroup() as group:
             for actor in actors.all_of(stage):
                 group.create_task(actor)
             group.create_task(self._clients.run(size.writers, size.pause))
-            while not self._is_enough():
-                await asyncio.sleep(0.1)
+            while missing := await self._find_missing():
+                if time.monotonic() - self._began > size.seconds:
+                    evidence = ", ".join(f"{name} {number}" for name, number in missing.items())
+                    self._counters.violate("too little time", f"missing after {size.seconds} seconds: {evidence}")
+                    break
+                await asyncio.sleep(PROGRESS_SECONDS)
             stage.over.set()
             self._clients.stopping.set()
 
-    def _is_enough(self):
-        counts, size, seconds = self._counters.counts, self._size, time.monotonic() - self._began
-        left = {
-            "documents": size.documents - self._clients.created(),
-            "kills": size.kills - counts["kills"],
-            "pauses": size.pauses - counts["pauses"],
-            "database restarts": size.restarts - counts["database restarts"],
+    async def _find_missing(self) -> dict[str, int]:
+        """Return {event: how many more are needed} of what has not happened often enough."""
+        seen, size = Counters(), self._size
+        seen.add(self._counters)
+        await self._observe(seen)
+        missing = {
+            "documents": size.documents - self._clients.count_created(),
+            "kills": size.kills - seen.counts["kills"],
+            "pauses": size.pauses - seen.counts["pauses"],
+            "database restarts": size.restarts - seen.counts["database restarts"],
         }
-        left = {name: number for name, number in left.items() if number > 0}
-        if left and seconds > size.seconds:
-            self._counters.violate("too little time", f"after {size.seconds} seconds there are left {left}")
-            return True
-        return not left and (not self._stage.naive or seconds > (size.naive + 1) * naive.EVERY)
+        missing |= {name: size.least - number for name, number in seen.seldom(report.wanted(seen), size.least).items()}
+        if self._stage.naive:
+            jobs_end = (size.naive + 1) * naive.EVERY
+            missing["seconds of the naive worker"] = math.ceil(jobs_end - (time.monotonic() - self._began))
+        return {name: number for name, number in missing.items() if number > 0}
 
     async def _recover(self):
         """Ends the faults, starts all processes anew, waits for the last outcome, and has everything judged."""
         stage = self._stage
-        stage.proxy.lost = stage.proxy.cut = 0
+        stage.proxy.lost = stage.proxy.cut = stage.proxy.silent = 0
         await stage.portal.clear()
         for process in (*stage.naive, *stage.services):
             await process.kill()
@@ -99,28 +113,36 @@ class Season:
         self._counters.reach("seconds to settle", SETTLING if took is None else round(took, 1))
         await stage.portal.settings(search_lag_seconds=0)
         findings = await judge.swept(stage.environment)
-        told, detects = self._clients.invoices, stage.mode.detects
+        told, detects = self._clients.records, stage.mode.detects
         facts = await judge.collected(stage.postgres.url, stage.portal, told, detects, findings)
         judge.judge(facts, self._counters)
 
     async def _count(self):
+        """Add the figures that are only final at the end."""
         stage, counters = self._stage, self._counters
+        await self._observe(counters)
+        for service in stage.services:
+            counters.reach(report.PEAK, service.peak())
+        if stage.naive:
+            ledger = await stage.naive_portal.ledger()
+            counters.count("naive duplicates", naive.duplicates(ledger))
+            counters.count("naive documents", self._size.naive)
+        counters.count("seconds", round(time.monotonic() - self._began))
+
+    async def _observe(self, counters: Counters) -> None:
+        """Add what processes, sandbox and clients have recorded so far."""
+        stage = self._stage
         marked, memory = marks(stage.launcher.marks)
+        counters.reach(report.PEAK, memory)
         for (what, name), number in marked.items():
             counters.count(f"{what} {name}", number)
-        for memory in (memory, *[service.peak() for service in stage.services]):
-            counters.reach(report.PEAK, memory)
         calls = await stage.portal.calls()
         for label, number in calls["faults"].items():
             counters.count(f"row {label}", number)
         if stage.mode.sandbox["payload_detection"]:
             known = calls["answers"].get("submit", {}).get("422", 0) - calls["faults"].get(schedule.TAKEN_BEFORE, 0)
             counters.count(f"row {schedule.KNOWN_AGAIN}", known)
-        counters.count("row 202 accepted", counters.counts["documents in the ledger"])
-        if stage.naive:
-            ledger = await stage.naive_portal.ledger()
-            counters.count("naive duplicates", naive.duplicates(ledger))
-            counters.count("naive documents", self._size.naive)
-        for name, number in self._clients.told().items():
+        counters.count("row 202 accepted", calls["answers"].get("submit", {}).get("202", 0))
+        counters.count(report.ALL_KINDS, not stage.mode.detects)
+        for name, number in self._clients.count_acknowledged().items():
             counters.count(name, number)
-        counters.count("seconds", round(time.monotonic() - self._began))

@@ -40,10 +40,10 @@ class Stage:
         await self.postgres.start()
         stack.push_async_callback(self.postgres.stop)
         await migrate(self.postgres.url)
-        proxy = Proxy(lambda: self.postgres.port, self.random("proxy"), self.counters)
+        proxy = Proxy(lambda: self.postgres.port, self.random("proxy"), self.counters, schedule.SILENCE)
         self.proxy = await stack.enter_async_context(proxy)
         self.launcher = await stack.enter_async_context(Launcher(self.home))
-        self.sandbox, self.portal = await self._sandbox("sandbox", self.mode.sandbox)
+        self.sandbox, self.portal = await self._sandbox("sandbox", {**self.mode.sandbox, "rate_scale": schedule.RATE_SCALE})
         await self._open_service()
         if naive_documents:
             await self._open_naive(naive_documents)
