@@ -74,7 +74,7 @@ def _end_with_stdin():
 def _migrate(options):
     async def applied():
         async with with_postgres(read_config()) as config:
-            return await migrate(config.database_owner_url or config.database_url)
+            return await migrate(config.database_owner_url or config.database_url, silence=config.database_silence)
 
     for name in run(applied()) or ["nothing to apply"]:
         print(name)

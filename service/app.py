@@ -140,7 +140,7 @@ def _all_routes():
 
 async def _database(app):
     config = app[wire.CONFIG]
-    async with connected_pool(config.database_url, config.pool_size) as pool:
+    async with connected_pool(config.database_url, config.pool_size, config.database_silence) as pool:
         await refuse_without_wall(pool)
         app[wire.DATABASE] = Database(pool)
         await note_database(app[wire.DATABASE])
@@ -187,7 +187,7 @@ async def _keeper(app):
         "submission_due": lambda _: due.set(),
         "api_key_changed": forget,
     }
-    keeper = Keeper(app[wire.CONFIG].database_url, heard)
+    keeper = Keeper(app[wire.CONFIG].database_url, heard, app[wire.CONFIG].database_silence)
     app[wire.KEY_RING] = KeyRing(app[wire.DATABASE])
     app[wire.INTEGRATION_KEY_RING] = KeyRing(app[wire.DATABASE], INTEGRATION)
     rings = (app[wire.KEY_RING], app[wire.INTEGRATION_KEY_RING])
@@ -225,7 +225,7 @@ async def _portal(app):
 async def _background(app):
     """The work behind the requests, on connections of its own: neither side can use up those of the other."""
     config = app[wire.CONFIG]
-    async with connected_pool(config.database_url, BACKGROUND_CONNECTIONS) as pool:
+    async with connected_pool(config.database_url, BACKGROUND_CONNECTIONS, config.database_silence) as pool:
         database = Database(pool)
         async with _worker(app, database), _webhooks(app, database), _sweeper(app, database):
             yield

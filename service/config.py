@@ -12,6 +12,7 @@ from zoneinfo import ZoneInfo
 ROOT = Path(__file__).resolve().parent.parent
 
 SECRET_KEY_BYTES = 32
+SILENCE_SECONDS = 45  # unless DATABASE_SILENCE_SECONDS says otherwise
 MAKE_SECRET_KEY = "Make one with: python3 -c 'import base64, os; print(base64.b64encode(os.urandom(32)).decode())'"
 
 
@@ -25,6 +26,7 @@ class Config:
 
     database_url: str  # empty: the embedded PostgreSQL under data_dir
     database_owner_url: str  # the login that migrates; empty: the same as database_url
+    database_silence: int  # seconds until a connection whose other end has vanished is over
     data_dir: Path
     host: str
     port: int
@@ -179,6 +181,7 @@ def _base(value):
 VARIABLES = {
     "database_url": ("DATABASE_URL", "", _text),
     "database_owner_url": ("DATABASE_OWNER_URL", "", _text),
+    "database_silence": ("DATABASE_SILENCE_SECONDS", str(SILENCE_SECONDS), _count(3, 300)),
     "data_dir": ("DATA_DIR", str(ROOT / ".data"), Path),
     "host": ("HOST", "127.0.0.1", _text),
     "port": ("PORT", "8080", _count(0, 65535)),

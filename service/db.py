@@ -5,12 +5,15 @@ import functools
 import logging
 import random
 import re
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
 
 import asyncpg
 
+from service.config import SILENCE_SECONDS
+from service.connections import connect, create_pool
 from service.errors import Unavailable, kind, retry_after
 from service.statements import sql
 
@@ -110,11 +113,10 @@ def acting(actor, request_id=""):
 
 
 @asynccontextmanager
-async def connected_pool(url, size):
-    """A pool of the service's role; every connection is bound by SESSION."""
-    pool = await asyncpg.create_pool(
-        url, min_size=min(2, size), max_size=size, server_settings=SESSION, command_timeout=STATEMENT_SECONDS, reset=_reset
-    )
+async def connected_pool(url: str, size: int, silence: int = SILENCE_SECONDS) -> AsyncIterator[asyncpg.Pool]:
+    """Yield a pool of the service's role; every connection is bound by SESSION and by `silence`, in seconds."""
+    bounds = {"min_size": min(2, size), "max_size": size, "command_timeout": STATEMENT_SECONDS}
+    pool = await create_pool(url, SESSION, silence=silence, reset=_reset, **bounds)
     try:
         yield pool
     finally:
@@ -268,13 +270,13 @@ def _note_commit(begin):
         committed.append(begin)
 
 
-async def migrate(url, folder=MIGRATIONS):
-    """Applies what is not yet applied of sql/migrations, each in a transaction; returns the names.
+async def migrate(url: str, folder: Path = MIGRATIONS, silence: int = SILENCE_SECONDS) -> list[str]:
+    """Apply the migrations of a folder that are not applied yet, each in a transaction, and return their names.
 
     Holds an advisory lock, so that two starts at once do it once. A migration waits a second for its locks, while
     all who come after it wait too, then lets them pass and tries again, for minutes.
     """
-    conn = await asyncpg.connect(url, server_settings={"client_min_messages": "warning"})
+    conn = await connect(url, {"client_min_messages": "warning"}, silence=silence)
     try:
         await sql.migrations_lock(conn)
         await sql.migrations_prepare(conn)

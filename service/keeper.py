@@ -2,10 +2,11 @@
 
 import asyncio
 import logging
+from collections.abc import Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 
-import asyncpg
-
+from service.config import SILENCE_SECONDS
+from service.connections import connect
 from service.db import ACQUIRE_SECONDS, ANSWER_SECONDS, AWAY, CLOSE_SECONDS, PASSING, SESSION, STATEMENT_SECONDS
 from service.errors import Unavailable, kind, retry_after
 from service.statements import sql
@@ -19,12 +20,16 @@ log = logging.getLogger(__name__)
 class Keeper:
     """One connection of its own, for what belongs to a session: advisory locks and notifications.
 
-    A process that is paused keeps its locks, and one that dies loses them at once. When the connection is
-    lost, every lock is gone and `alive` is false until it is made anew.
+    A process that is paused keeps its locks, one that dies loses them at once, and one whose host vanishes loses them
+    within `silence` seconds. When the connection is lost, every lock is gone, and `alive` is false until there is
+    another connection.
     """
 
-    def __init__(self, url, listeners):
+    def __init__(
+        self, url: str, listeners: Mapping[str, Callable[[str], None]], silence: int = SILENCE_SECONDS
+    ) -> None:
         self._url = url
+        self._silence = silence
         self._listeners = listeners  # channel -> callable(payload)
         self._conn = None
         self._turn = asyncio.Lock()  # one statement at a time on the one connection
@@ -69,7 +74,8 @@ class Keeper:
 
     async def _connect(self):
         lost = asyncio.Event()
-        conn = await asyncpg.connect(self._url, server_settings=SESSION, timeout=ACQUIRE_SECONDS, command_timeout=STATEMENT_SECONDS)
+        bounds = {"timeout": ACQUIRE_SECONDS, "command_timeout": STATEMENT_SECONDS}
+        conn = await connect(self._url, SESSION, silence=self._silence, **bounds)
         conn.add_termination_listener(lambda _: lost.set())
         for channel, heard in self._listeners.items():
             await conn.add_listener(channel, lambda *args, heard=heard: heard(args[3]))

@@ -12,8 +12,7 @@ import traceback
 from contextlib import suppress
 from datetime import timedelta
 
-import asyncpg
-
+from service.connections import connect
 from service.db import PASSING, SESSION
 from service.errors import kind
 from service.statements import sql
@@ -54,7 +53,7 @@ class Watchdog:
         try:
             if self._conn is None or self._conn.is_closed():
                 bounds = {"timeout": 5, "command_timeout": 10}
-                self._conn = await asyncpg.connect(config.database_url, server_settings=SESSION, **bounds)
+                self._conn = await connect(config.database_url, SESSION, silence=config.database_silence, **bounds)
             self.rows = await sql.watch(
                 self._conn,
                 grace=config.overdue,

@@ -30,9 +30,13 @@ class Service:
         self._log = log
         self.process = None
 
-    async def start(self, dies_at=None):
-        """Until it is ready. With the name of a failpoint it is killed when it first passes there."""
-        program = ["run.py"] if dies_at is None else ["tests/failing.py", dies_at]
+    async def start(self, dies_at=None, *, stops_at: str | None = None, vanishes_at: str | None = None) -> None:
+        """Start the process and wait until it is ready.
+
+        With the name of a failpoint it ends, is paused, or vanishes from the network when it first passes there.
+        """
+        ends = {"die": dies_at, "stop": stops_at, "vanish": vanishes_at}
+        program = next((["tests/failing.py", how, name] for how, name in ends.items() if name), ["run.py"])
         with open(self._log, "ab") as log:
             self.process = subprocess.Popen(
                 [sys.executable, *program],
@@ -49,6 +53,11 @@ class Service:
         """As power loss would end it."""
         self.process.send_signal(signal.SIGKILL)
         await asyncio.to_thread(self.process.wait)
+
+    async def paused(self) -> None:
+        """Wait until the process is stopped at its failpoint, however it is to end there."""
+        stat = Path(f"/proc/{self.process.pid}/stat")
+        await until(lambda: asyncio.to_thread(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T"), seconds=60)
 
     async def died(self):
         """Waits until it was killed."""

@@ -43,6 +43,7 @@ ROWS = (
     (
         "database",
         {
+            "service.connections",
             "service.db",
             "service.keeper",
             "service.statements",

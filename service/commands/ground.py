@@ -83,7 +83,7 @@ def _kept_key(path):
 async def with_database(config):
     """(Config, Database) on a migrated database, for a command that needs no more."""
     async with with_postgres(config) as config:
-        await migrate(config.database_owner_url or config.database_url)
-        async with connected_pool(config.database_url, 2) as pool:
+        await migrate(config.database_owner_url or config.database_url, silence=config.database_silence)
+        async with connected_pool(config.database_url, 2, config.database_silence) as pool:
             with acting("command"):
                 yield config, Database(pool)

@@ -49,7 +49,7 @@ async def serve(config, background=True):
     start_logging(config)
     stop, embedded = stop_event(), not config.database_url
     async with with_postgres(config) as config, AsyncExitStack() as stack:
-        await migrate(config.database_owner_url or config.database_url)
+        await migrate(config.database_owner_url or config.database_url, silence=config.database_silence)
         if not config.portal_api_base:
             demo = config
             config = await stack.enter_async_context(_with_sandbox(config))
@@ -78,7 +78,7 @@ async def work(config):
     start_logging(config)
     stop = stop_event()
     async with with_postgres(config) as config:
-        await migrate(config.database_owner_url or config.database_url)
+        await migrate(config.database_owner_url or config.database_url, silence=config.database_silence)
         runner = web.AppRunner(create_app(with_portal(config)))
         await runner.setup()
         print("The worker is running.", flush=True)
@@ -221,7 +221,7 @@ async def _demo_company(config):
     if marker.exists():
         company = wire.loads(marker.read_bytes())["id"]
         return TRY_AGAIN.format(company=company) + TRY.format(port=config.port)
-    async with connected_pool(config.database_url, 2) as pool:
+    async with connected_pool(config.database_url, 2, config.database_silence) as pool:
         database = Database(pool)
         with acting("command"):
             id = await companies.insert_company(database, DEMO_COMPANY)

@@ -1,0 +1,98 @@
+"""Connections to PostgreSQL, bounded on both ends: a session whose host has vanished ends within DATABASE_SILENCE_SECONDS.
+
+PostgreSQL keeps the advisory locks of a session until it knows that the session is over. A process that dies closes its
+sockets, and the session ends at once. A host that vanishes (power, network, a migrated virtual machine) sends neither
+FIN nor RST, and the default of two hours passes before the kernel asks whether it is still there.
+
+Keepalive probes end an idle connection. tcp_user_timeout ends one with data that the peer has not acknowledged, such as
+a notification, for which no probes are sent. A process that is only paused keeps its session and its locks, because its
+kernel acknowledges both. For the same reason there is no idle_session_timeout. None of this applies to Unix sockets,
+where the kernel sees both ends: PostgreSQL and we ignore the settings there.
+"""
+
+import socket
+from asyncio.trsock import TransportSocket
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import asyncpg
+
+from service.config import SILENCE_SECONDS
+
+
+@dataclass(frozen=True, slots=True)
+class Keepalive:
+    """Bounds on the silence of a TCP connection. `idle` and `interval` are seconds, `user_timeout` milliseconds."""
+
+    idle: int
+    interval: int
+    count: int
+    user_timeout: int
+
+    @property
+    def server_settings(self) -> dict[str, str]:
+        """Return the PostgreSQL settings that bound its end of the connection."""
+        return {
+            "tcp_keepalives_idle": str(self.idle),
+            "tcp_keepalives_interval": str(self.interval),
+            "tcp_keepalives_count": str(self.count),
+            "tcp_user_timeout": str(self.user_timeout),
+        }
+
+    @property
+    def socket_options(self) -> dict[tuple[int, int], int]:
+        """Return {(level, option): value} for our end of the connection, as far as this platform has the options."""
+        named = {
+            "TCP_KEEPIDLE": self.idle,
+            "TCP_KEEPINTVL": self.interval,
+            "TCP_KEEPCNT": self.count,
+            "TCP_USER_TIMEOUT": self.user_timeout,
+        }
+        tcp = {(socket.IPPROTO_TCP, getattr(socket, name)): value for name, value in named.items() if hasattr(socket, name)}
+        return {(socket.SOL_SOCKET, socket.SO_KEEPALIVE): 1, **tcp}
+
+
+def keepalive(silence: int) -> Keepalive:
+    """Return the bounds for at most `silence` seconds, at least 3: with 45, after 15 s six probes 5 s apart.
+
+    A third of the time may pass before the first probe. Six probes are enough that a few lost packets end nothing.
+    """
+    idle, interval = max(1, silence // 3), max(1, silence // 9)
+    return Keepalive(idle, interval, (silence - idle) // interval, silence * 1000)
+
+
+async def connect(
+    url: str, settings: Mapping[str, str], *, silence: int = SILENCE_SECONDS, **bounds: float
+) -> asyncpg.Connection:
+    """Return a connection with these settings whose silence is bounded. `bounds` are timeouts of asyncpg.connect."""
+    limits = keepalive(silence)
+    connection = await asyncpg.connect(url, server_settings={**settings, **limits.server_settings}, **bounds)
+    try:
+        await _bound_silence(limits, connection)
+    except BaseException:
+        connection.terminate()
+        raise
+    return connection
+
+
+def create_pool(
+    url: str, settings: Mapping[str, str], *, silence: int = SILENCE_SECONDS, **options: Any
+) -> AbstractAsyncContextManager[asyncpg.Pool]:
+    """Return a pool of connections as `connect` makes them. `options` are those of asyncpg.create_pool."""
+    limits = keepalive(silence)
+    server_settings = {**settings, **limits.server_settings}
+    return asyncpg.create_pool(url, server_settings=server_settings, init=partial(_bound_silence, limits), **options)
+
+
+async def _bound_silence(limits: Keepalive, connection: asyncpg.Connection) -> None:
+    if (client_socket := socket_of(connection)).family != getattr(socket, "AF_UNIX", None):
+        for (level, option), value in limits.socket_options.items():
+            client_socket.setsockopt(level, option, value)
+
+
+def socket_of(connection: asyncpg.Connection) -> TransportSocket:
+    """Return the socket of a connection. asyncpg has no public name for it; a test holds this one."""
+    return connection._transport.get_extra_info("socket")
