@@ -150,6 +150,7 @@ PATTERNS = {
     r"^(199[0-9]|2[0-9]{3})-(0[1-9]|1[0-2])$": "must be a month, like 2026-01",
     r"^[A-Za-z0-9][A-Za-z0-9 -]*$": "must be letters and digits",
     r"^[A-Za-z0-9.]+$": "must be letters, digits and points",
+    r"^[^\u0000-\u001f\u007f-\u009f\u2028\u2029]*$": "must not contain control characters or line separators",
     r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$": "must be a day, like 2026-01-31",
 }
 

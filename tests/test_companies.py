@@ -197,6 +197,18 @@ async def test_what_breaks_a_rule_is_refused_and_changes_nothing(api, changes, p
     assert await company_record(api) == before
 
 
+@pytest.mark.parametrize("prefix", ["\n", "A\r\nX: 1", "\t", "A\x1f", "\x7f", "\x85", "\x9f", "\u2028", "A\u2029"])
+@pytest.mark.parametrize("name", [name for name in SETTING if name.endswith("_PREFIX")])
+async def test_a_prefix_with_a_control_character_is_refused(api, name, prefix):
+    assert await refused_at(api, setting={**SETTING, name: prefix}) == [(f"/setting/{name}", "pattern")]
+
+
+async def test_a_stored_prefix_with_a_control_character_is_left_alone(api, owner):
+    await owner.execute("""update companies set setting = setting || '{"INVOICE_PREFIX": "A\\n"}'""")
+    assert (await changed(api, city="Ipoh"))["setting"]["INVOICE_PREFIX"] == "A\n"
+    assert (await changed(api, setting={**SETTING, "INVOICE_PREFIX": " Ä–\u00a0"}))["setting"]["INVOICE_PREFIX"] == " Ä–\u00a0"
+
+
 async def test_a_state_is_judged_with_the_country_that_it_is_in(api):
     assert (await changed(api, country="SGP", state="Jurong"))["state"] == "Jurong"
     assert (await changed(api, state="Tuas"))["state"] == "Tuas"
