@@ -10,6 +10,7 @@ from pathlib import Path
 
 import asyncpg
 
+from service import wire
 from service.commands import audit, certificates, companies, integrations, reconcile, secrets
 from service.commands.codes import import_codes
 from service.commands.ground import run, with_postgres
@@ -17,27 +18,47 @@ from service.commands.serve import ServeError, serve, serve_child, work
 from service.config import ConfigError, read_config
 from service.db import migrate
 from service.embedded import EmbeddedError
+from service.errors import CONSTRAINTS, ApiError
 from service.portal.certificate import ISSUER_FORMS
 from service.statements import sql
 
-KNOWN = (ConfigError, EmbeddedError, ServeError, companies.CommandError, OSError)
+KNOWN = (ConfigError, EmbeddedError, ServeError, companies.CommandError, ApiError, OSError)
+#: What PostgreSQL refuses about a value; the database itself can be used.
+REFUSED = (asyncpg.IntegrityConstraintViolationError, asyncpg.DataError)
 DATABASE = (asyncpg.PostgresError, asyncpg.InterfaceError, ConnectionError, socket.gaierror, TimeoutError)
 
 
-def main(arguments):
+def main(arguments: list[str]) -> None:
+    """Run one command. What cannot be done is said in words, with exit code 1."""
     options = _parser().parse_args(arguments)
     try:
+        _refuse_bad_text(options)
         options.command(options)
     except BrokenPipeError:
         sys.exit(1)  # whoever read what we print has gone
+    except REFUSED as fault:
+        sys.exit(_describe_refusal(fault))
     except DATABASE as fault:
         sys.exit(f"The database of DATABASE_URL cannot be used: {_first_line(fault)}")
     except KNOWN as fault:
         sys.exit(f"{fault}")
 
 
+def _refuse_bad_text(options: argparse.Namespace) -> None:
+    """Raise CommandError for a text that is not UTF-8, which PostgreSQL cannot store."""
+    for name, value in vars(options).items():
+        if isinstance(value, str) and not wire.is_text(value):
+            raise companies.CommandError(f"--{name.replace('_', '-')} must be UTF-8 text.")
+
+
+def _describe_refusal(fault: asyncpg.PostgresError) -> str:
+    """Return what a refused value or a violated constraint means, in words."""
+    refusal = CONSTRAINTS.get(getattr(fault, "constraint_name", None))
+    return refusal().message if refusal else f"The database does not accept a value: {_first_line(fault)}."
+
+
 def _first_line(fault):
-    """What PostgreSQL says; its details and hints come on further lines."""
+    """Return what PostgreSQL says; its details and hints are on further lines."""
     return str(fault).partition("\n")[0] or type(fault).__name__
 
 
@@ -90,6 +111,18 @@ def _add_company(options):
     details = {name: getattr(options, name) for name in companies.DETAILS}
     result = companies.add_company(read_config(), name=options.name, tin_code=options.tin, **details)
     print(companies.printed(run(result)))
+
+
+def _verify_tin(options: argparse.Namespace) -> None:
+    print(companies.printed(run(companies.verify_tin(read_config(), options.company, options.tin))))
+
+
+def _share_tin(options: argparse.Namespace) -> None:
+    print(companies.printed(run(companies.share_tin(read_config(), options.tin, options.note))))
+
+
+def _unshare_tin(options: argparse.Namespace) -> None:
+    print(companies.printed(run(companies.unshare_tin(read_config(), options.tin))))
 
 
 def _add_key(options):
@@ -194,6 +227,14 @@ def _parser():
     made.add_argument("--tin", required=True, help="its tax identification number")
     for name in companies.DETAILS:
         made.add_argument(f"--{name.replace('_', '-')}", dest=name)
+    made = command("verify-tin", "confirm that a company's TIN is its own", _verify_tin)
+    made.add_argument("--company", type=int, required=True, help="the company's id")
+    made.add_argument("--tin", help="the TIN that was confirmed; an error if the company has another one by now")
+    made = command("share-tin", "allow several companies to have a TIN", _share_tin)
+    made.add_argument("--tin", required=True)
+    made.add_argument("--note", required=True, help="why it is shared")
+    made = command("unshare-tin", "let a TIN belong to one company again", _unshare_tin)
+    made.add_argument("--tin", required=True)
     made = command("add-key", "make an API key; prints it, once", _add_key)
     made.add_argument("--company", type=int, required=True, help="the company's id")
     made.add_argument("--name", default="", help="what the key is for")

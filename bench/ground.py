@@ -5,6 +5,7 @@ temporary directory. Nothing is left behind.
 """
 
 import asyncio
+import itertools
 import os
 import secrets
 import signal
@@ -32,6 +33,7 @@ from service.statements import Statements  # noqa: E402
 
 START_SECONDS = 30
 STOP_SECONDS = 15
+_tin_numbers = itertools.count(1)
 SEED_BATCH = 10_000  # what one statement makes within the service's statement_timeout
 
 sql = Statements(Path(__file__).resolve().parent)
@@ -84,7 +86,8 @@ class Ground:
 
     async def company(self, invoices=0):
         """A new Company with so many invoices of five lines."""
-        id = await insert_company(self.database, DEMO_COMPANY)
+        tin = f"C2088005{next(_tin_numbers):03}0"  # a TIN belongs to one company
+        id = await insert_company(self.database, {**DEMO_COMPANY, "tin_code": tin})
         key = await insert_key(self.config, self.database, id, "benchmark")
         for first in range(1, invoices + 1, SEED_BATCH):
             last = min(invoices, first + SEED_BATCH - 1)

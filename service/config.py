@@ -3,10 +3,12 @@
 import base64
 import binascii
 import os
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from datetime import timedelta
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
+from typing import Any
 from zoneinfo import ZoneInfo
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -67,6 +69,7 @@ class Config:
     overdue: timedelta  # past the time at which something was due
     sweep: timedelta  # how often each company is compared with the portal
     submit_wait: timedelta  # how long a submit request waits for an attempt that is under way
+    tin_verification: str  # operator or automatic: who verifies a TIN that a company has changed
     tin_cache: timedelta  # how long a TIN that the portal confirmed is not asked about again
 
     webhook_timeout: timedelta  # of one attempt to deliver; a claim holds for twice as long
@@ -144,7 +147,7 @@ def _number(value):
 def _one_of(*allowed):
     def read(value):
         if value not in allowed:
-            raise ValueError("must be one of " + ", ".join(allowed))
+            raise ValueError("must be one of " + ", ".join(filter(None, allowed)))
         return value
 
     return read
@@ -221,6 +224,7 @@ VARIABLES = {
     "overdue": ("OVERDUE_SECONDS", "300", _seconds),
     "sweep": ("SWEEP_SECONDS", "3600", _seconds),
     "submit_wait": ("SUBMIT_WAIT_SECONDS", "20", _seconds),
+    "tin_verification": ("TIN_VERIFICATION", "", _one_of("", "operator", "automatic")),
     "tin_cache": ("TIN_CACHE_SECONDS", "86400", _seconds),
     "webhook_timeout": ("WEBHOOK_TIMEOUT_SECONDS", "15", _seconds),
     "webhook_retry_scale": ("WEBHOOK_RETRY_SCALE", "1", _scale),
@@ -243,9 +247,14 @@ NEEDS = {
     "signing_key_file": ("signing_certificate_file",),
 }
 
+#: field -> its value when the variable is empty, from the values of all fields.
+DERIVED: dict[str, Callable[[Mapping[str, Any]], Any]] = {
+    "tin_verification": lambda values: "operator" if values["portal_api_base"] else "automatic",
+}
 
-def read_config(environ=os.environ):
-    """The Config of an environment. Raises ConfigError with a line per variable that is wrong or missing."""
+
+def read_config(environ: Mapping[str, str] = os.environ) -> Config:
+    """Return the Config of an environment. Raise ConfigError with a line per variable that is wrong or missing."""
     values, faults = {}, []
     for field, (variable, default, read) in VARIABLES.items():
         try:
@@ -255,7 +264,8 @@ def read_config(environ=os.environ):
     faults += _missing(values)
     if faults:
         raise ConfigError("\n".join(faults))
-    return Config(**values)
+    derived = {field: derive(values) for field, derive in DERIVED.items() if not values[field]}
+    return Config(**{**values, **derived})
 
 
 def _missing(values):

@@ -126,7 +126,7 @@ def _summary(errors):
     return first if len(errors) == 1 else f"{first} (and {len(errors) - 1} more, see errors)"
 
 
-#: constraint -> the refusal its breach means. A test checks that each constraint exists.
+#: constraint -> the refusal that its violation means. A test checks that each constraint, or trigger of that name, exists.
 CONSTRAINTS = {
     "invoices_code_once_a_year": lambda: Invalid(
         [fault("/code", "unique", "The code has already been used this year.")]
@@ -140,5 +140,9 @@ CONSTRAINTS = {
     "integration_users_email_once": lambda: Conflict(
         "The e-mail address is already in use.",
         errors=[fault("/email", "unique", "The e-mail address is already in use.")],
+    ),
+    "companies_tin_once": lambda: Conflict(
+        "This TIN is already used by another company. Ask the operator of the service if both should have it.",
+        code="tin_taken",
     ),
 }

@@ -317,7 +317,7 @@ def _refused(status, refusals, surface, components):
     examples = {}
     for refusal in refusals:
         body = _refusal_body(refusal, surface, components)
-        title = body.get("message") or refusal.schema
+        title = refusal.title or body.get("message") or refusal.schema
         examples.setdefault(_slug(title), {"summary": title, "value": body})
     names = ["X-Request-Id", *surface.headers, *(["Retry-After"] if status in (429, 503) else [])]
     return {

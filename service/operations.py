@@ -6,6 +6,7 @@ What a row does not say follows by rule from its surface, its method and its pat
 from dataclasses import dataclass
 
 from service import states
+from service.errors import CONSTRAINTS
 
 COMPANY, VALIDATION, INTEGRATION, OPEN = "company", "validation", "integration", "open"
 
@@ -17,6 +18,7 @@ class Refusal:
     status: int
     schema: str
     example: object = None
+    title: str = ""  # of the example, where its message is another's too
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +95,12 @@ FILTERS = {
 DOCUMENT_FILTERS = ("status", "issued_from", "issued_to", "query", "sort")
 
 _REASONS = [{"code": "CF321", "path": "/issueDateTime", "message": "The issue time is more than 72 hours ago."}]
-SUBMIT_REFUSALS = (Refusal(400, "Refusal", {"message": states.SUBMIT_FAILED, "errors": _REASONS}),)
+_TIN_CODE = states.TIN_NOT_VERIFIED["code"]
+_UNVERIFIED = {"message": states.SUBMIT_FAILED, "code": _TIN_CODE, "errors": [states.TIN_NOT_VERIFIED]}
+SUBMIT_REFUSALS = (
+    Refusal(400, "Refusal", {"message": states.SUBMIT_FAILED, "errors": _REASONS}),
+    Refusal(400, "Refusal", _UNVERIFIED, "The TIN is not verified"),
+)
 #: kind of a picture, the end of its path -> its media type
 PICTURES = {"svg": "image/svg+xml", "png": "image/png"}
 NO_LINK = "The {noun} is not valid at the portal, so it has no validation link."
@@ -108,6 +115,7 @@ def _cancel_refusals(noun):
     return (
         *(Refusal(400, "Refusal", {"message": text, "code": code}) for code, text in states.CANCEL_CODES.items()),
         *_refused(states.CANCEL_FAILED),
+        Refusal(400, "Refusal", {"message": states.CANCEL_FAILED, "code": _TIN_CODE}, "The TIN is not verified"),
         *_message(403, *states.CANCEL_MESSAGES[noun].values()),
         *_message(409, STILL_SUBMITTING.format(noun=noun)),
     )
@@ -312,6 +320,9 @@ VALIDATIONS = (
                 400, "Invalid registration type", "TIN is required when only registration number is provided",
                 "TIN or registration number is required",
             ),
+            Refusal(
+                400, "Failure", {"success": False, "message": states.TIN_NOT_VERIFIED["message"], "code": _TIN_CODE}
+            ),
             Refusal(404, "PortalError"),
             *_failures(503, "The portal cannot be asked at the moment, please try again."),
         ),
@@ -334,12 +345,17 @@ COMPANIES = (
     Operation("GET", "/api/companies", "Company", "Get the company of the key", "CompanyAnswer", one=True),
     Operation(
         "PUT", "/api/companies", "Company", "Update the company of the key", "CompanyAnswer", body="company_update",
-        refusals=_message(
-            409,
-            "The TIN cannot be changed while documents are being submitted or validated, "
-            "please try again when the portal has judged them.",
+        refusals=(
+            *_message(
+                409,
+                "The TIN cannot be changed while documents are being submitted or validated, "
+                "please try again when the portal has judged them.",
+            ),
+            Refusal(409, "TinTaken", CONSTRAINTS["companies_tin_once"]().body),
         ),
-        more="Members that are sent replace those that are stored; `setting` is replaced whole.",
+        more="Members that are sent replace those that are stored; `setting` is replaced whole. A TIN belongs to one "
+        "company. One that is changed here is not verified: until the operator of the service has confirmed it, "
+        "submissions, cancellations and TIN checks under it are a 400 with the code tin_not_verified.",
     ),
     Operation(
         "GET", "/api/companies/signing-certificate", "Company", "Get the certificate that signs the company's documents",

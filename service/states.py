@@ -126,6 +126,13 @@ CANCEL_CODES = {
     "ActiveReferencingDocuments": "Document is currently being referenced by another document",
 }
 
+#: A TIN that was changed over the API is not used before the operator has confirmed it. `path` is that of preflight.
+TIN_NOT_VERIFIED = {
+    "code": "tin_not_verified",
+    "path": "/company/tin_code",
+    "message": "The TIN of the company is not verified yet. The operator of the service has to confirm it.",
+}
+
 
 def refusal(table, *facts):
     """The message of the first row of a refusal table that holds for the facts, or None."""

@@ -5,6 +5,7 @@ import logging
 import math
 import secrets
 
+from service import states
 from service.errors import BadRequest, TooManyRequests, Unavailable, UnknownTin, retry_after
 from service.portal.client import PortalError, Refused, Throttled
 from service.statements import sql
@@ -28,16 +29,19 @@ class TinChecks:
     async def confirm(self, company, tin, id_type, id_value):
         """Nothing, when the TIN belongs with the identifier; of a TIN alone, whose `id_value` is '', when it exists.
 
-        Raises UnknownTin, BadRequest with the portal's words, TooManyRequests, and Unavailable when the portal
-        gives no answer in time: then the question stays open in the background. Spec: Validations
+        Raises UnknownTin, BadRequest with the portal's words or while the company's own TIN is not verified,
+        TooManyRequests, and Unavailable when the portal gives no answer in time: then the question stays open in the
+        background. Spec: Validations
         """
         question = {"company_id": company, "tin": tin, "id_type": id_type, "id_value": id_value}
         config = self._desk.config
         async with self._desk.database.reading(company) as conn:
             known = await sql.tin_check_get(conn, **question, keep=config.tin_cache)
+        if not known["is_verified"]:
+            raise BadRequest(states.TIN_NOT_VERIFIED["message"], code=states.TIN_NOT_VERIFIED["code"])
         if known["is_confirmed"]:
             return
-        flight = self._flight(question, known["tin_code"])
+        flight = self._flight(question, known["own_tin"])
         done, _ = await asyncio.wait({flight}, timeout=config.submit_wait.total_seconds())
         if not done:
             raise self._away()

@@ -18,6 +18,10 @@ from service.db import Database, connected_pool, migrate
 from service.embedded import postgres
 from service.sandbox.app import create_sandbox
 from service.sandbox.settings import Settings
+from service.statements import sql
+
+#: TINs of companies that are made without one. The sandbox registers a taxpayer at its first login.
+TINS = [DEMO_COMPANY["tin_code"], *(f"C2088005{number}0" for number in range(101, 131))]
 
 #: The times of a submission, scaled down: what takes minutes takes a fraction of a second.
 SCALED = {
@@ -152,11 +156,21 @@ async def company(environment):
 
 
 async def make_company(environment, **facts):
+    """Make a company and a key of it. Without a `tin_code` it gets the first of TINS that no company has."""
     config = read_config(environment)
     async with connected_pool(config.database_url, 2) as pool:
-        id = await insert_company(Database(pool), {**DEMO_COMPANY, **facts})
+        tin = facts["tin_code"] if "tin_code" in facts else await _free_tin(Database(pool))
+        id = await insert_company(Database(pool), {**DEMO_COMPANY, **facts, "tin_code": tin})
         key = await insert_key(config, Database(pool), id, "test")
     return SimpleNamespace(id=id, key=key["key"], key_id=key["key_id"])
+
+
+async def _free_tin(database):
+    async with database.across() as conn:
+        for tin in TINS:
+            if not await sql.tin_companies(conn, tin=tin):
+                return tin
+    raise LookupError("All TINS are taken.")
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -31,6 +32,9 @@ COMMANDS = (
     "migrate",
     "demo",
     "add-company",
+    "verify-tin",
+    "share-tin",
+    "unshare-tin",
     "add-key",
     "revoke-key",
     "set-certificate",
@@ -98,6 +102,50 @@ async def test_a_company_and_its_key_made_by_hand_work(command, start, owner):
     assert await created(await start(SimpleNamespace(**key)))
 
 
+@pytest.mark.parametrize(
+    "options, faults",
+    [
+        (("--tin", "C1\nX: 1"), "tin_code must be letters and digits."),
+        (("--tin", ""), "tin_code must be letters and digits."),
+        (("--tin", "C" * 41), "tin_code must have at most 40 characters."),
+        (("--name", " "), "name must not be blank."),
+        (("--country", "MY", "--state", "Selangor"), "the nearest code is"),
+        (("--registration-type", "IC"), "registration_type must be one of BRN, NRIC, PASSPORT, ARMY."),
+        (("--sst-registration-number", "1" * 36), "sst_registration_number must have at most 35 characters."),
+        (("--msic-code", "5610"), "msic_code must be five digits."),
+        (("--phone", "1" * 41, "--city", "x" * 51), "city must have at most 50 characters. "),
+    ],
+)
+async def test_add_company_refuses_what_the_api_refuses(command, api, owner, options, faults):
+    """Every violation, in one line; PUT /api/companies names the same ones."""
+    said = await complaint(command("add-company", "--name", "A", "--tin", "C123", *options))
+    assert faults in said
+    names = [name.removeprefix("--").replace("-", "_") for name in options[::2]]
+    body = dict(zip(("tin_code" if name == "tin" else name for name in names), options[1::2]))
+    status, refusal = await answered(api, "PUT", "/api/companies", json=body)
+    assert status == 422
+    assert {fault["message"] for fault in refusal["errors"]} <= set(re.split(r"(?<=\.) ", said))
+    assert await owner.fetchval("select count(*) from companies") == 1
+
+
+async def test_add_company_names_violations_of_every_kind_together(command):
+    options = ("--phone", "1" * 41, "--country", "MY", "--registration-type", "IC")
+    said = await complaint(command("add-company", "--name", "A", "--tin", "C 1", *options))
+    assert all(words in said for words in ("phone must have", "registration_type must be", '"MY" is not in the table'))
+    assert "registration types" not in said  # once
+
+
+async def test_a_text_that_is_not_utf_8_is_refused(command):
+    said = await complaint(command("add-company", "--name", os.fsdecode(b"\xff"), "--tin", "C1"))
+    assert said == "--name must be UTF-8 text."
+
+
+async def test_a_violated_constraint_is_not_reported_as_an_unusable_database(command, owner):
+    await owner.execute("alter table companies add constraint no_a check (name <> 'A')")
+    said = await complaint(command("add-company", "--name", "A", "--tin", "C1"))
+    assert said.startswith("The database does not accept a value: ") and "no_a" in said
+
+
 async def test_a_key_with_an_expiry_works_until_then(command, api, company):
     for expires, status in (("2020-01-01T00:00:00Z", 401), ("2999-01-01T00:00:00+08:00", 200)):
         key = await result(command("add-key", "--company", company.id, "--expires", expires))
@@ -156,7 +204,12 @@ async def test_a_certificate_that_cannot_be_set_is_said_in_one_line(command, com
     "arguments, wording",
     [
         (("add-key", "--company", "999"), "There is no company 999."),
-        (("add-key", "--company", 2**63), "The database of DATABASE_URL cannot be used: "),
+        (("add-key", "--company", 2**63), "The database does not accept a value: "),
+        (("add-organization", "--account", "A", "--name", "B", "--company", 2**63), "There is no account A; "),
+        (("audit", "--company", 2**63), "The database does not accept a value: "),
+        (("audit", "--company", 1, "--last", 2**63), "There is no company 1."),
+        (("resolve-finding", 2**63, "--note", "x"), "The database does not accept a value: "),
+        (("verify-tin", "--company", 2**63), "The database does not accept a value: "),
         (("add-key", "--company", "1", "--expires", "tomorrow"),
          "tomorrow is not a date and a time, like 2026-12-31T23:59:59Z."),
         (("revoke-key", "nobody"), "There is no key nobody; a key id is the 12 characters after einv_live_ or einp_live_."),

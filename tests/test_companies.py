@@ -15,7 +15,7 @@ FIELDS = (
     "id name tin_code registration_number registration_type sst_registration_number tourism_tax_registration_number "
     "business_activity_description msic_code country state zip_code city address phone email bank_account "
     "exporter_certified_number setting created_at updated_at default_tax_types_and_rates is_company_ready "
-    "as_buyer as_supplier"
+    "readiness tin_verified tin_verified_at as_buyer as_supplier"
 ).split()
 AS_BUYER = {
     "contactNumber": "+60312345678",
@@ -268,7 +268,8 @@ async def test_a_company_without_a_fact_that_its_documents_need_is_not_ready(api
         ({"state": "17"}, False),
     ],
 )
-async def test_a_company_is_ready_when_what_documents_need_is_well_formed(api, changes, is_ready):
+async def test_a_company_is_ready_when_what_documents_need_is_well_formed(start, company, changes, is_ready):
+    api = await start(company, TIN_VERIFICATION="automatic")
     assert (await changed(api, **changes))["is_company_ready"] is is_ready
 
 

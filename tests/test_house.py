@@ -185,6 +185,8 @@ async def test_every_constraint_that_means_a_refusal_exists(owner):
         select conname as name from pg_constraint
         union
         select relname from pg_class join pg_index on indexrelid = oid where indisunique
+        union
+        select tgname from pg_trigger
         """
     )
     assert set(errors.CONSTRAINTS) - {row["name"] for row in rows} == set()

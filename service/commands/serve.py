@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import aiohttp
 from aiohttp import web
+from asyncpg import UniqueViolationError
 
 from service import wire
 from service.app import STOP_SECONDS, create_app
@@ -17,6 +18,7 @@ from service.commands.ground import start_logging, with_portal, with_postgres
 from service.config import ROOT
 from service.db import Database, acting, connected_pool, migrate
 from service.edge import Runner
+from service.statements import sql
 
 PARTING_SECONDS = 0.1  # for what was sent before clients could know
 LONGEST_STOP_SECONDS = 28  # then the process ends all the same: rows are safe
@@ -167,6 +169,7 @@ def _environment(config):
         "PORTAL_CLIENT_ID": config.portal_client_id,
         "PORTAL_CLIENT_SECRET": config.portal_client_secret,
         "PORTAL_INTERMEDIARY": "true" if config.portal_intermediary else "false",
+        "TIN_VERIFICATION": config.tin_verification,
     }
 
 
@@ -216,7 +219,10 @@ async def _answers(url, seconds):
 
 
 async def _demo_company(config):
-    """Makes the demo company at the first start and gives what to print: its key, or how to get another."""
+    """Make the demo company at the first start and return what to print: its key, or how to get another.
+
+    A company that has the demo's TIN already, from a start with another DATA_DIR, is taken as the demo company.
+    """
     marker = config.data_dir / "demo-company.json"
     if marker.exists():
         company = wire.loads(marker.read_bytes())["id"]
@@ -224,11 +230,23 @@ async def _demo_company(config):
     async with connected_pool(config.database_url, 2, config.database_silence) as pool:
         database = Database(pool)
         with acting("command"):
-            id = await companies.insert_company(database, DEMO_COMPANY)
-            key = await companies.insert_key(config, database, id, "first start")
+            try:
+                id = await companies.insert_company(database, DEMO_COMPANY)
+            except UniqueViolationError:
+                id, key = await _find_demo_company(database), None
+            else:
+                key = await companies.insert_key(config, database, id, "first start")
     marker.parent.mkdir(parents=True, exist_ok=True)
     marker.write_text(companies.printed({"id": id}))
+    if key is None:
+        return TRY_AGAIN.format(company=id) + TRY.format(port=config.port)
     return FIRST.format(name=DEMO_COMPANY["name"], company=id, key=key["key"]) + TRY.format(port=config.port)
+
+
+async def _find_demo_company(database: Database) -> int:
+    """Return the id of the company that has the demo company's TIN."""
+    async with database.across() as conn:
+        return (await sql.tin_companies(conn, tin=DEMO_COMPANY["tin_code"]))[0]
 
 
 def _addresses(config, embedded):

@@ -27,7 +27,8 @@ async def get_company(request):
 async def update_company(request):
     """Change the sent fields; the setting is replaced whole.
 
-    Raises Invalid for unknown codes, Conflict for a TIN that is in use.
+    A new TIN is not verified, unless TIN_VERIFICATION is automatic. Raises Invalid for unknown codes, Conflict while
+    documents are on their way under the present TIN. A TIN of another company violates companies_tin_once.
     """
     body, _ = await read_body(request, "company_update")
     company = request[wire.COMPANY]
@@ -37,7 +38,8 @@ async def update_company(request):
         _refuse_unknown_codes(row, body)
         if body.get("tin_code", row["tin_code"]) != row["tin_code"]:
             await _refuse_tin_in_use(conn, company)
-        await sql.company_update(conn, company_id=company, **{**row, **_columns(body)})
+        verifies_tin = request.app[wire.CONFIG].tin_verification == "automatic"
+        await sql.company_update(conn, company_id=company, verifies_tin=verifies_tin, **{**row, **_columns(body)})
         return wire.passed(await _record(conn, company_id=company))
 
 

@@ -8,9 +8,11 @@ import base64
 import hashlib
 import time
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
+from typing import Any
 
 from service import failpoints, states, wire
 from service.beside import beside
@@ -115,12 +117,15 @@ async def told(desk, company, invoice_id, started):
 async def freeze(desk, conn, company, subject, row, promise, lease, attempt_key=None):
     """Writes a Queued submission of a locked subject, with the bytes that will be sent, and returns its Claim.
 
-    With a `lease` the caller holds it at once; by the `attempt_key` it is found when the commit's answer is lost. Raises BadRequest with every reason why the document cannot go.
+    With a `lease` the caller holds it at once; by the `attempt_key` it is found when the commit's answer is lost. Raises
+    BadRequest with every reason why the document cannot go. The company's TIN cannot change until the transaction ends,
+    and afterwards not before the portal has judged the document.
     """
     await refuse_unready(conn, desk.config, company, subject, row)
     await sql.company_hold(conn, company_id=company)
     source = await beside(len(row["body"]), wire.stored_body, row)
     issuer = await sql.issuer_get(conn, company_id=company)
+    refuse_unverified_tin(issuer)
     issued_at, frozen, former = await _as_before(desk, conn, company, subject, row, source, issuer)
     await holds.refuse_barred(conn, company, row, source, promise, former)
     if errors := await _own_refusals(desk, conn, company, row, source, issuer, issued_at):
@@ -151,6 +156,13 @@ async def freeze(desk, conn, company, subject, row, promise, lease, attempt_key=
     if lease is None:
         await sql.work_due_notify(conn)
     return Claim(company, submission["id"], submission["fence"])
+
+
+def refuse_unverified_tin(issuer: Mapping[str, Any]) -> None:
+    """Raise BadRequest while the TIN of the issuing company is not verified."""
+    if issuer["tin_verified_at"] is None:
+        reason = states.TIN_NOT_VERIFIED
+        raise BadRequest(states.SUBMIT_FAILED, code=reason["code"], errors=[reason])
 
 
 def issue_time(issue_date, attempts, now):

@@ -5,6 +5,8 @@ import logging
 from dataclasses import dataclass
 from datetime import timedelta
 
+from asyncpg import Connection
+
 from service import failpoints, states
 from service.calls import Change
 from service.cancellation import Begun, Done, End, Failed, Note, NotShown, Put, Read, Resumed, Shown, step
@@ -33,7 +35,8 @@ async def cancel(desk, company, subject, id, reason):
     """Cancels the latest submitted document of an invoice, a note or a consolidated invoice.
 
     Raises Forbidden by states.CANCEL_REFUSALS, Conflict while the outcome of the submission is unknown, and
-    BadRequest with the authority's `code` when it refuses, or without one when it could not be asked.
+    BadRequest with the authority's `code` when it refuses, with tin_not_verified while the TIN of the document is the
+    company's and not verified, or without a `code` when the portal could not be asked.
     """
     async with asyncio.timeout(desk.config.submit_wait.total_seconds() + 5):
         while (begun := await _begin(desk, company, subject, id, reason)) is None:
@@ -59,10 +62,18 @@ async def _begin(desk, company, subject, id, reason):
             raise _by_authority("ActiveReferencingDocuments")
         if latest["cancelling_until"] and latest["cancelling_until"] > latest["now"]:
             return None
+        await _refuse_unverified_tin(conn, company, latest["id"])
         fence = await sql.cancellation_begin(
             conn, company_id=company, id=latest["id"], reason=reason, lease=desk.config.portal_lease
         )
         return Cancellation(company, latest["id"], fence)
+
+
+async def _refuse_unverified_tin(conn: Connection, company_id: int, document_id: int) -> None:
+    """Raise BadRequest for a document under the company's present TIN while that is not verified."""
+    await sql.company_hold(conn, company_id=company_id)
+    if await sql.cancellation_lacks_verified_tin(conn, company_id=company_id, id=document_id):
+        raise BadRequest(states.CANCEL_FAILED, code=states.TIN_NOT_VERIFIED["code"])
 
 
 async def _other(desk, company, ids):

@@ -32,6 +32,8 @@ async def preview(desk, company, subject, id, at=None):
         source = await beside(len(row["body"]), wire.stored_body, row)
         issued_at = attempt.issue_time(row["issue_date"], row["attempts"], issuer["now"])
         errors = await _standing(desk.config, conn, company, subject, row)
+        if issuer["tin_verified_at"] is None:
+            errors.append(states.TIN_NOT_VERIFIED)
         judged = await judgement.findings(desk.config, conn, company, row, source, issuer, issued_at)
         unsigned, ending = await desk.signers.outlook(conn, company, issuer)
     standing = [*errors, *preflight.errors(judged), *unsigned]

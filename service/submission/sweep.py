@@ -38,7 +38,8 @@ async def sweep(desk, company, days=1):
     """Compares a company with the portal over some days, and writes down what it finds. Raises PortalError.
 
     Returns {company_id, days, listed, adopted, stopped, found, resolved, held, findings}: counts, whether sending is
-    held, and the open findings. A company that is held is compared over 31 days.
+    held, and the open findings. A company that is held is compared over 31 days. A TIN that is not verified is not
+    listed, and the hold of a company without a verified TIN does not end.
     """
     span = timedelta(days=days)
     async with desk.database.reading(company) as conn:
@@ -46,14 +47,15 @@ async def sweep(desk, company, days=1):
     if ground["held_since"]:
         days, span = MOST_DAYS, timedelta(days=MOST_DAYS)
     counts = dict.fromkeys(("listed", "adopted", "stopped", "found", "resolved"), 0)
-    for tin in {parties.own_tin({"tin": ground["tin_code"]}), *ground["tins"]}:
+    verified = [ground["own_tin"]] if ground["own_tin"] else []
+    for tin in {*verified, *ground["tins"]}:
         for name, n in (await _compare(desk, company, tin, ground, span)).items():
             counts[name] += n
     async with desk.database.company(company) as conn:
         await sql.sweep_done(
             conn, company_id=company, swept_at=ground["now"], listed=counts["listed"], found=counts["found"]
         )
-        released = await sql.hold_release(conn, company_id=company, settle=desk.config.portal_settle)
+        released = verified and await sql.hold_release(conn, company_id=company, settle=desk.config.portal_settle)
         open_ones = [dict(row) for row in await sql.findings_open(conn, company_id=company)]
     held = ground["held_since"] is not None and not released
     return {"company_id": company, "days": days, **counts, "held": held, "findings": open_ones}

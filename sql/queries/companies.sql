@@ -5,10 +5,11 @@
 select nextval(pg_get_serial_sequence('companies', 'id'));
 
 -- name: company_insert :value
-insert into companies (id, name, tin_code, registration_number, registration_type, sst_registration_number,
+-- A company that the operator makes, whose TIN counts as verified. Can violate companies_tin_once.
+insert into companies (id, name, tin_code, tin_verified_at, registration_number, registration_type, sst_registration_number,
        tourism_tax_registration_number, business_activity_description, msic_code, country, state, zip_code,
        city, address, phone, email)
-values (:company_id, :name, :tin_code, :registration_number, :registration_type, :sst_registration_number,
+values (:company_id, :name, :tin_code, clock_timestamp(), :registration_number, :registration_type, :sst_registration_number,
        :tourism_tax_registration_number, :business_activity_description, :msic_code, :country, :state, :zip_code,
        :city, :address, :phone, :email)
 returning id;
@@ -21,7 +22,7 @@ select (setting -> 'AUTO_SUBMIT_INVOICE')::boolean from companies where id = :co
 
 -- name: issuer_get :one
 -- The company as its documents need it, and the database's clock.
-select name, tin_code, registration_number, registration_type, sst_registration_number,
+select name, tin_code, tin_verified_at, registration_number, registration_type, sst_registration_number,
        tourism_tax_registration_number, business_activity_description, msic_code, country, state, zip_code,
        city, address, phone, email, bank_account, exporter_certified_number, clock_timestamp() as now
   from companies
@@ -56,13 +57,16 @@ select true
  limit 1;
 
 -- name: company_update :exec
--- Writes the whole of a locked company. A blank number of a tax is none.
+-- Writes the whole of a locked company. A blank number of a tax is none. A TIN that differs in more than its spelling is
+-- not verified any more, unless :verifies_tin. Can violate companies_tin_once.
 with former as (
   select fingerprint(to_jsonb(c)) as was from companies c where c.id = :company_id
 ), changed as (
   update companies
      set name = :name,
          tin_code = :tin_code,
+         tin_verified_at = coalesce(case when tin = normalised_tin(:tin_code) then tin_verified_at end,
+                                    case when :verifies_tin::boolean then clock_timestamp() end),
          registration_number = :registration_number,
          registration_type = :registration_type,
          sst_registration_number = nullif(btrim(:sst_registration_number), ''),
@@ -86,6 +90,65 @@ with former as (
 )
 insert into events (company_id, type, data)
 select id, 'company.updated', jsonb_build_object('company_id', id) from changed;
+
+-- name: company_tin_lock :one
+-- Locks the company and returns its TIN, as given and normalised, and since when that is verified.
+select tin_code, tin, tin_verified_at
+  from companies
+ where id = :company_id
+   for no key update;
+
+-- name: company_tin_verify :value
+-- Verifies the TIN of a locked company and returns the time. No row: it is verified already.
+with former as (
+  select fingerprint(to_jsonb(c)) as was from companies c where c.id = :company_id
+), verified as (
+  update companies
+     set tin_verified_at = clock_timestamp(), updated_at = clock_timestamp()
+   where id = :company_id and tin_verified_at is null
+  returning id, tin, tin_verified_at, fingerprint(to_jsonb(companies)) as becomes
+), audited as (
+  insert into audit_log (company_id, action, subject, before_sha256, after_sha256)
+  select id, 'verify', format('TIN %s', tin), was, becomes from verified cross join former
+), noted as (
+  insert into events (company_id, type, data)
+  select id, 'company.updated', jsonb_build_object('company_id', id) from verified
+)
+select tin_verified_at from verified;
+
+-- name: tin_lock :exec
+-- Keeps every company from taking the TIN, and the operator from sharing it, until the transaction ends.
+select lock_tin(:tin);
+
+-- name: tin_companies :value
+-- The ids of the companies that have a normalised TIN, as an array.
+select companies_of_tin(:tin);
+
+-- name: tin_share :one
+-- Allows several companies to have a normalised TIN; one that is shared already gets the note. In the transaction of a
+-- company that has it; :company_id is null when none has.
+with shared as (
+  insert into shared_tins (tin, note)
+  values (:tin, :note)
+      on conflict (tin) do update set note = excluded.note
+  returning tin, note, shared_at
+), audited as (
+  insert into audit_log (company_id, action, subject)
+  select :company_id::bigint, 'share', format('TIN %s', tin) from shared where :company_id is not null
+)
+select tin, note, shared_at from shared;
+
+-- name: tin_unshare :value
+-- Returns the TIN to its one company, in the transaction of that company; null: it was not shared.
+with unshared as (
+  delete from shared_tins
+   where tin = :tin
+  returning tin
+), audited as (
+  insert into audit_log (company_id, action, subject)
+  select :company_id::bigint, 'unshare', format('TIN %s', tin) from unshared where :company_id is not null
+)
+select tin from unshared;
 
 -- name: api_key_insert :exec
 with audited as (

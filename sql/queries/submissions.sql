@@ -421,6 +421,15 @@ select id, submission_id, status, uuid, number, submitted_at, cancel_fence, canc
  order by id desc
  limit 1;
 
+-- name: cancellation_lacks_verified_tin :value
+-- True when a document was submitted under the company's present TIN and that is not verified.
+select true
+  from companies c
+  join submitted_documents d on d.company_id = c.id
+  join submissions s on s.company_id = d.company_id and s.id = d.submission_id
+ where c.id = :company_id and d.company_id = :company_id and s.company_id = :company_id
+   and d.id = :id and s.tin = c.tin and c.tin_verified_at is null;
+
 -- name: cancellation_begin :value
 -- Written before the portal is asked; returns the fence. For a document whose subject is locked.
 with begun as (

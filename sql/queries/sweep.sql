@@ -8,9 +8,9 @@ select company_id, fence from claim_sweep(:lease::interval, :every::interval, :s
 select company_id from sending_companies();
 
 -- name: sweep_ground :one
--- The company's own TIN, the TINs that it has sent under for :span, or for :most where its sending is held; since when it
--- is held, and the clock.
-select c.tin_code,
+-- The company's own TIN, null while it is not verified; the TINs that it has sent under for :span, or for :most where its
+-- sending is held; since when it is held, and the clock.
+select case when c.tin_verified_at is not null then nullif(c.tin, '') end as own_tin,
        array(select distinct s.tin
                from submissions s
               where s.company_id = :company_id and s.last_sent_at > clock_timestamp() - case when h.since is null then :span::interval else :most::interval end) as tins,

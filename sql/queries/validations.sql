@@ -9,9 +9,10 @@ select true
  limit 1;
 
 -- name: tin_check_get :one
--- The company's own TIN, and whether the portal confirmed the one asked about lately: with the identifier, or for a
--- TIN alone with any.
-select c.tin_code,
+-- The company's own TIN, whether that is verified, and whether the portal confirmed the one asked about lately: with the
+-- identifier, or for a TIN alone with any.
+select c.tin as own_tin,
+       c.tin_verified_at is not null as is_verified,
        exists (select from tin_checks t
                 where t.company_id = :company_id and t.tin = :tin
                   and (:id_value = '' or (t.id_type = :id_type and t.id_value = :id_value))

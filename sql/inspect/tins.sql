@@ -1,0 +1,17 @@
+-- TINs that are not verified, or that several companies may have.
+--
+--   psql "$DATABASE_URL" -f sql/inspect/tins.sql
+--
+-- `python run.py verify-tin --company ID --tin TIN` verifies one. Only a role that bypasses row-level security sees every
+-- company here.
+
+select coalesce(c.tin, s.tin) as tin,
+       c.id as company_id,
+       c.name,
+       c.tin_verified_at,
+       s.shared_at,
+       s.note
+  from companies c
+  full join shared_tins s on s.tin = c.tin
+ where c.tin_verified_at is null or s.tin is not null
+ order by tin, company_id;

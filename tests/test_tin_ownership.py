@@ -1,0 +1,451 @@
+"""A TIN belongs to one company, and is verified before anything is done in its name."""
+
+import asyncio
+import shutil
+from contextlib import asynccontextmanager
+from urllib.parse import urlsplit
+
+import asyncpg
+import pytest
+from conftest import DEMO_COMPANY, administer, make_company, renamed, until
+from kit import answered, cancelled, created, documents, invoice, note, reaches, record, submitted, valid_invoice
+from test_commands import command, complaint, result  # noqa: F401
+from test_companies import SETTING, changed, company_record, put
+from test_consolidated_invoices import PLACE as CONSOLIDATED
+from test_consolidated_invoices import consolidated, sale
+from test_validations import TIN, tin
+
+from service.commands import serve
+from service.commands.companies import CommandError, insert_company, share_tin, unshare_tin, verify_tin
+from service.commands.reconcile import reconcile
+from service.config import ConfigError, read_config
+from service.db import MIGRATIONS, Database, connected_pool, migrate
+from service.errors import CONSTRAINTS
+from service.portal import parties
+from service.states import CANCEL_FAILED, SUBMIT_FAILED, TIN_NOT_VERIFIED
+
+OWN, OTHER = DEMO_COMPANY["tin_code"], "C20880059990"
+TAKEN = {
+    "message": "This TIN is already used by another company. Ask the operator of the service if both should have it.",
+    "code": "tin_taken",
+}
+UNVERIFIED = {"message": SUBMIT_FAILED, "code": "tin_not_verified", "errors": [TIN_NOT_VERIFIED]}
+AT_ONCE = 20
+MOVE = "update companies set tin_code = $2 where id = $1"
+
+
+@pytest.fixture
+async def stranger(start, environment):
+    """A client of another company, whose TIN is OTHER."""
+    return await start(await make_company(environment, tin_code=OTHER))
+
+
+@pytest.fixture
+def config(environment):
+    return read_config(environment)
+
+
+async def portal_calls(sandbox):
+    return (await sandbox.calls())["calls"]
+
+
+async def entries(owner, company_id):
+    rows = await owner.fetch("select actor, action, subject from audit_log where company_id = $1 order by id", company_id)
+    return [tuple(row) for row in rows]
+
+
+# How TINs are compared
+
+
+async def test_sql_and_python_normalise_a_tin_alike(owner):
+    """Every character of the basic plane but letters beyond ASCII, whose upper case depends on a locale."""
+    characters = [chr(n) for n in range(1, 0x10000) if not 0xD800 <= n <= 0xDFFF]
+    odd = [f"c{char}1 {char}-x" for char in characters if char.isascii() or char.upper() == char.lower() == char]
+    texts = [*odd, "", " - ", "ig 4012-5678090", "\ufeffC2088\u200b0050010\u2060", "C\t\r\n1"]
+    rows = await owner.fetch("select tin, normalised_tin(tin) as is_now from unnest($1::text[]) tin", texts)
+    assert len(rows) == len(texts) > 20_000
+    assert [row for row in rows if row["is_now"] != parties.own_tin({"tin": row["tin"]})] == []
+
+
+# One company a TIN
+
+
+@pytest.mark.parametrize("spelling", [OTHER, OTHER.lower(), "C 2088-005 9990-"])
+async def test_a_tin_of_another_company_is_a_conflict(api, stranger, company, spelling):
+    before = await company_record(api)
+    assert await put(api, tin_code=spelling, name="Somebody else") == (409, TAKEN)
+    assert await company_record(api) == before
+
+
+async def test_a_tin_that_was_given_up_is_free(api, stranger):
+    await changed(stranger, tin_code="C20880059980")
+    assert (await changed(api, tin_code=OTHER))["tin_code"] == OTHER
+    assert await put(stranger, tin_code=OTHER) == (409, TAKEN)
+
+
+async def test_a_company_can_spell_its_own_tin_differently(api):
+    verified = (await company_record(api))["tin_verified_at"]
+    after = await changed(api, tin_code="c2088 0050-010")
+    assert (after["tin_code"], after["tin_verified"], after["tin_verified_at"]) == ("c2088 0050-010", True, verified)
+
+
+async def test_of_many_updates_to_one_tin_at_once_one_wins(start, environment, owner):
+    apis = [await start(await make_company(environment)) for _ in range(AT_ONCE)]
+    answers = await asyncio.gather(*[put(api, tin_code=OTHER) for api in apis])
+    refusals = [body for status, body in answers if status != 200]
+    assert refusals == [TAKEN] * (AT_ONCE - 1)
+    assert await owner.fetchval("select count(*) from companies where tin = $1", OTHER) == 1
+
+
+async def test_of_many_added_companies_with_one_tin_one_is_made(environment, owner):
+    async with connected_pool(environment["DATABASE_URL"], AT_ONCE) as pool:
+        made = await asyncio.gather(
+            *[insert_company(Database(pool), DEMO_COMPANY) for _ in range(AT_ONCE)], return_exceptions=True
+        )
+    assert sum(isinstance(one, int) for one in made) == 1
+    refused = {(type(one), one.constraint_name) for one in made if not isinstance(one, int)}
+    assert refused == {(asyncpg.UniqueViolationError, "companies_tin_once")}
+    assert await owner.fetchval("select count(*) from companies") == 1
+
+
+@asynccontextmanager
+async def transaction(url):
+    """A connection in a transaction that the block ends, else it is rolled back."""
+    conn = await asyncpg.connect(url)
+    try:
+        await conn.execute("begin")
+        yield conn
+    finally:
+        await conn.close()
+
+
+async def waiting(owner, statement):
+    """Wait until a session waits for a lock in a statement that contains a text."""
+    await until(
+        lambda: owner.fetchval(
+            """
+            select count(*) from pg_stat_activity
+             where wait_event_type = 'Lock' and position($1 in query) > 0 and pid <> pg_backend_pid()
+            """,
+            statement,
+        )
+    )
+
+
+@pytest.mark.parametrize("end, taken", [("commit", True), ("rollback", False)])
+async def test_a_tin_that_another_transaction_takes_is_waited_for(environment, database, owner, end, taken):
+    ids = [(await make_company(environment)).id for _ in range(2)]
+    async with transaction(database) as first, transaction(database) as second:
+        await first.execute(MOVE, ids[0], OTHER)
+        task = asyncio.create_task(second.execute(MOVE, ids[1], OTHER))
+        await waiting(owner, MOVE)
+        await first.execute(end)
+        if taken:
+            with pytest.raises(asyncpg.UniqueViolationError):
+                await task
+        else:
+            assert await task == "UPDATE 1"
+
+
+async def test_direct_sql_cannot_give_one_tin_to_two_companies(environment, owner, company):
+    other = await make_company(environment)
+    insert = "insert into companies (name, tin_code) values ('x', $1)"
+    for statement, values in (
+        (MOVE, (other.id, OWN)),
+        (MOVE, (other.id, OWN.lower())),
+        (insert, (OWN,)),
+        ("update companies set tin_code = $1", (OTHER,)),
+    ):
+        with pytest.raises(asyncpg.UniqueViolationError) as refused:
+            await owner.execute(statement, *values)
+        assert refused.value.constraint_name == "companies_tin_once"
+    with pytest.raises(asyncpg.FeatureNotSupportedError):
+        async with owner.transaction(isolation="repeatable_read"):
+            await owner.execute(MOVE, other.id, OTHER)
+    for _ in range(2):
+        await owner.execute(insert, " ")  # no TIN belongs to no company
+
+
+async def test_nobody_sees_other_companies_by_their_tin(environment, company, stranger):
+    """The function gives ids for one exact TIN. The setting that it uses opens nothing to the service's role."""
+    async with connected_pool(environment["DATABASE_URL"], 1) as pool, Database(pool).company(company.id) as conn:
+        await conn.execute(f"set local app.tin_lookup = '{OTHER}'")
+        assert [row["id"] for row in await conn.fetch("select id from companies")] == [company.id]
+        assert await conn.fetchval("select companies_of_tin('')") == []
+        assert len(await conn.fetchval("select companies_of_tin($1)", OTHER)) == 1
+        assert await conn.fetchval("select current_setting('app.tin_lookup')") == OTHER
+
+
+# Sharing
+
+
+async def test_a_shared_tin_can_be_had_by_several_companies(api, stranger, company, owner, command):  # noqa: F811
+    made = await result(command("share-tin", "--tin", OWN.lower(), "--note", "Branches of one taxpayer"))
+    assert made == {"tin": OWN, "note": "Branches of one taxpayer", "shared_at": made["shared_at"], "companies": [company.id]}
+    assert (await entries(owner, company.id))[-1] == ("command", "share", f"TIN {OWN}")
+    assert (await changed(stranger, tin_code=OWN))["tin_code"] == OWN
+    assert (await complaint(command("unshare-tin", "--tin", OWN))).startswith(f"Companies {company.id}, ")
+    await changed(stranger, tin_code=OTHER)
+    assert await result(command("unshare-tin", "--tin", OWN)) == {"tin": OWN, "unshared": True}
+    assert (await entries(owner, company.id))[-1] == ("command", "unshare", f"TIN {OWN}")
+    assert await put(stranger, tin_code=OWN) == (409, TAKEN)
+
+
+async def test_a_tin_of_no_company_can_be_shared_before_it_is_used(config, environment):
+    assert (await share_tin(config, OTHER, "Two shops"))["companies"] == []
+    ids = [(await make_company(environment, tin_code=OTHER)).id for _ in range(2)]
+    assert (await share_tin(config, OTHER, "Three shops"))["companies"] == ids
+    assert (await unshare_tin(config, "C99"))["unshared"] is False
+
+
+async def test_sharing_needs_a_tin_and_a_note(config, owner):
+    for text, words, wording in (("?", "x", "is not a TIN"), ("", "x", "is not a TIN"), (OWN, " ", "A note is required")):
+        with pytest.raises(CommandError, match=wording):
+            await share_tin(config, text, words)
+    assert await owner.fetchval("select count(*) from shared_tins") == 0
+
+
+# The upgrade
+
+
+@pytest.fixture
+async def former(cluster, tmp_path):
+    """The address of a database as it was before TINs belonged to companies, as a role that owns it and is no superuser."""
+    name, role = f"test_{tmp_path.name[-20:]}_former".replace("-", "_"), "einvoice_plain_owner"
+    folder = tmp_path / "migrations"
+    folder.mkdir()
+    for path in MIGRATIONS.glob("*.sql"):
+        if path.name < "0025":
+            shutil.copy(path, folder)
+    try:
+        await administer(cluster, f"create role {role} createrole")
+    except (asyncpg.DuplicateObjectError, asyncpg.UniqueViolationError):
+        pass  # another test process made it
+    await administer(cluster, f"grant einvoice_service, einvoice_across to {role}")
+    await administer(cluster, f"create database {name} owner {role}")
+    url = urlsplit(renamed(cluster, name))
+    url = url._replace(query="&".join(filter(None, [url.query, f"role={role}"]))).geturl()
+    await migrate(url, folder)
+    yield url
+    await administer(cluster, f"drop database {name} with (force)")
+
+
+async def test_an_upgrade_keeps_what_companies_have(cluster, former):
+    """Row-level security hides the companies from the migrating role; what it decides holds for all of them."""
+    plain = await asyncpg.connect(urlsplit(former)._replace(query=urlsplit(cluster).query).geturl())
+    for text in (OWN, f" {OWN.lower()}", OTHER, " ", "-"):
+        await plain.execute("insert into companies (name, tin_code) values ('x', $1)", text)
+    assert "0025_tin_ownership.sql" in await migrate(former)
+    assert [row["tin"] for row in await plain.fetch("select tin from shared_tins")] == [OWN]
+    assert await plain.fetchval("select count(*) from companies where tin_verified_at is null") == 0
+    assert await plain.fetchval("select relforcerowsecurity from pg_class where relname = 'companies'")
+    await plain.execute("insert into companies (name, tin_code) values ('x', $1)", OWN)
+    with pytest.raises(asyncpg.UniqueViolationError):
+        await plain.execute("insert into companies (name, tin_code) values ('x', $1)", OTHER)
+    assert await plain.fetchval("select tin_verified_at from companies order by id desc limit 1") is None
+    await plain.close()
+
+
+# Verification
+
+
+async def test_a_changed_tin_is_stored_unverified_and_shown(api, owner):
+    before = await company_record(api)
+    assert before["tin_verified"] is True and before["readiness"] == [] and before["tin_verified_at"]
+    after = await changed(api, tin_code=OTHER)
+    assert (after["tin_code"], after["tin_verified"], after["tin_verified_at"]) == (OTHER, False, None)
+    assert after["is_company_ready"] is False
+    assert after["readiness"] == [{**TIN_NOT_VERIFIED, "path": "/tin_code"}]
+    assert (await changed(api, tin_code=OTHER, city="Ipoh"))["tin_verified"] is False
+    assert (await changed(api, tin_code=OWN))["tin_verified"] is False
+
+
+async def test_automatic_verification_verifies_at_once(start, company, sandbox):
+    api = await start(company, TIN_VERIFICATION="automatic")
+    after = await changed(api, tin_code=OTHER)
+    assert after["tin_verified"] is True and after["is_company_ready"] is True
+    await valid_invoice(api)
+    assert [entry["taxpayer"] for entry in await sandbox.ledger()] == [OTHER]
+
+
+@pytest.mark.parametrize(
+    "environ, value",
+    [
+        ({}, "automatic"),
+        ({"TIN_VERIFICATION": "operator"}, "operator"),
+        ({"PORTAL_API_BASE": "https://portal.example"}, "operator"),
+        ({"PORTAL_API_BASE": "https://portal.example", "TIN_VERIFICATION": "automatic"}, "automatic"),
+    ],
+)
+def test_verification_is_automatic_by_default_with_the_sandbox_only(environ, value):
+    needed = {f"PORTAL_{name}": "https://x" for name in ("IDENTITY_BASE", "WEB_BASE", "CLIENT_ID", "CLIENT_SECRET")}
+    config = read_config({**needed, **environ})
+    assert config.tin_verification == value
+    assert serve._environment(config)["TIN_VERIFICATION"] == value  # its processes know the sandbox as a portal
+    with pytest.raises(ConfigError, match="TIN_VERIFICATION must be one of operator, automatic"):
+        read_config({"TIN_VERIFICATION": "never"})
+
+
+async def test_readiness_names_all_that_a_company_lacks(start, environment):
+    bare = dict.fromkeys(DEMO_COMPANY.keys() - {"name", "tin_code"})
+    api = await start(await make_company(environment, **bare, tin_code="X1"))
+    readiness = (await company_record(api))["readiness"]
+    assert {(lack["path"], lack["code"]) for lack in readiness} == {
+        ("/tin_code", "Format"),
+        *((f"/{name}", "Required") for name in bare.keys() - {"state", "zip_code", "email"}),
+    }
+    assert all(lack["message"].endswith(".") for lack in readiness)
+    await changed(api, country="MYS", phone="12", email="x", zip_code="123456", registration_number="?", msic_code="00000")
+    readiness = (await company_record(api))["readiness"]
+    assert [(lack["path"], lack["code"]) for lack in readiness] == [
+        ("/tin_code", "Format"),
+        ("/registration_number", "Format"),
+        ("/registration_type", "Required"),
+        ("/state", "Required"),
+        ("/zip_code", "Format"),
+        ("/city", "Required"),
+        ("/address", "Required"),
+        ("/phone", "Format"),
+        ("/email", "Format"),
+    ]
+
+
+async def test_nothing_is_submitted_under_an_unverified_tin(start, company, sandbox):
+    api = await start(company, CONSOLIDATION_DAYS="40")
+    paths = [
+        f"/api/invoices/{await created(api)}",
+        f"{CONSOLIDATED}/{await consolidated(api, invoiceIds=[await sale(api)])}",
+    ]
+    target = await valid_invoice(api)
+    status, body = await answered(api, "POST", f"/api/invoices/{target}/adjustment-note", json=note())
+    assert status == 201, body
+    paths.append(f"/api/adjustment-notes/{body['data']['id']}")
+    await changed(api, tin_code=OTHER)
+    before = await sandbox.calls()
+    for path in paths:
+        assert await answered(api, "POST", f"{path}/submit-to-portal", json={}) == (400, UNVERIFIED), path
+        assert (await answered(api, "GET", path))[1]["status"] == "Draft"
+        status, told = await answered(api, "POST", f"{path}/preflight", json={})
+        assert status == 200 and told["ready"] is False and TIN_NOT_VERIFIED in told["errors"], path
+    assert await sandbox.calls() == before
+
+
+async def test_a_creation_that_cannot_submit_under_its_tin_says_why(api, sandbox):
+    await changed(api, tin_code=OTHER, setting={**SETTING, "AUTO_SUBMIT_INVOICE": True})
+    for asked in ({"submitImmediately": True}, {"isReady": True}):
+        status, body = await answered(api, "POST", "/api/invoices", json=invoice(**asked))
+        assert status == 201 and body["data"]["status"] == "Draft", body
+        assert body["data"]["errors"] == [TIN_NOT_VERIFIED]
+        assert (await record(api, body["data"]["id"]))["status"] == "Draft"
+    assert await portal_calls(sandbox) == {}
+
+
+async def test_a_document_under_an_unverified_tin_is_not_cancelled(api, owner, sandbox):
+    id = await valid_invoice(api)
+    await owner.execute("update companies set tin_verified_at = null")
+    before = await sandbox.calls()
+    assert await cancelled(api, id) == (400, {"message": CANCEL_FAILED, "code": "tin_not_verified"})
+    assert await sandbox.calls() == before
+    assert (await record(api, id))["status"] == "Valid"
+
+
+async def test_a_document_under_an_earlier_tin_can_be_cancelled(api, sandbox):
+    id = await valid_invoice(api)
+    await changed(api, tin_code=OTHER)
+    assert (await cancelled(api, id))[0] == 200
+    assert [entry["status"] for entry in await sandbox.ledger()] == ["Cancelled"]
+
+
+async def test_tins_are_not_checked_in_the_name_of_an_unverified_one(api, sandbox):
+    assert (await tin(api, **TIN))[0] == 200
+    await changed(api, tin_code=OTHER)
+    before = await sandbox.calls()
+    refusal = {"success": False, "message": TIN_NOT_VERIFIED["message"], "code": "tin_not_verified"}
+    assert await tin(api, **TIN) == (400, refusal)  # though the portal has confirmed it
+    assert await sandbox.calls() == before
+
+
+async def test_what_was_sent_is_followed_while_the_tin_is_unverified(api, owner, sandbox):
+    await sandbox.settings(stuck=True)
+    id = await created(api)
+    assert (await submitted(api, id))[0] == 200
+    await owner.execute("update companies set tin_verified_at = null")
+    await sandbox.settings(stuck=False)
+    await reaches(api, id, "Valid")
+    assert (await submitted(api, id))[0] == 200  # it is there already
+
+
+async def test_an_unverified_tin_is_not_compared_with_the_portal(api, config, sandbox, owner):
+    await changed(api, tin_code=OTHER)
+    await owner.execute("insert into sending_holds (company_id, reason, since) select id, 'x', now() - interval '1 h' from companies")
+    compared = await reconcile(config)
+    assert compared["open"] == 0 and compared["companies"][0]["held"] is True
+    assert "search" not in await portal_calls(sandbox)
+    await owner.execute("update companies set tin_verified_at = now()")
+    assert (await reconcile(config))["companies"][0]["held"] is False
+
+
+async def test_a_submission_waits_for_a_change_of_the_tin_and_is_refused(api, company, database, owner, sandbox):
+    id = await created(api)
+    async with transaction(database) as conn:
+        await conn.execute("select 1 from companies where id = $1 for update", company.id)
+        await conn.execute("update companies set tin_code = $2, tin_verified_at = null where id = $1", company.id, OTHER)
+        task = asyncio.create_task(submitted(api, id))
+        await waiting(owner, "for key share")
+        await conn.execute("commit")
+        assert await task == (400, UNVERIFIED)
+    assert await portal_calls(sandbox) == {}
+
+
+async def test_no_submission_beside_changes_of_the_tin_goes_out_unverified(api, owner, sandbox):
+    for turn in range(8):
+        id, other = await created(api), f"C2088006{turn}990"
+        (sent, _), (moved, _) = await asyncio.gather(submitted(api, id), put(api, tin_code=other))
+        assert (sent, moved) in {(200, 409), (200, 200), (400, 200)}
+        if sent == 200:
+            await reaches(api, id, "Valid")
+            assert (await documents(api, id))[0]["status"] == "Valid"
+        await owner.execute("update companies set tin_code = $1, tin_verified_at = now()", OWN)
+    assert {entry["taxpayer"] for entry in await sandbox.ledger()} <= {OWN}
+
+
+async def test_a_tin_is_verified_by_the_operator(api, company, owner, command):  # noqa: F811
+    await changed(api, tin_code="c 2088-0059990")
+    id = await created(api)
+    assert (await submitted(api, id))[0] == 400
+    wrong = await complaint(command("verify-tin", "--company", company.id, "--tin", OWN))
+    assert wrong == f"The TIN of company {company.id} is c 2088-0059990, not {OWN}."
+    made = await result(command("verify-tin", "--company", company.id, "--tin", OTHER))
+    found = await company_record(api)
+    assert made == {"company_id": company.id, "tin": "c 2088-0059990", "tin_verified_at": found["tin_verified_at"]}
+    assert found["tin_verified"] is True and found["is_company_ready"] is True
+    assert (await entries(owner, company.id))[-1] == ("command", "verify", f"TIN {OTHER}")
+    assert await result(command("verify-tin", "--company", company.id)) == made  # and no second row
+    rows = [entry for entry in await entries(owner, company.id) if entry[1] == "verify"]
+    assert len(rows) == 1
+    assert await owner.fetchval("select count(*) from events where type = 'company.updated'") == 2
+    assert (await submitted(api, id))[0] == 200
+    await reaches(api, id, "Valid")
+
+
+async def test_verifying_needs_a_company_that_has_a_tin(config, company, owner):
+    with pytest.raises(CommandError, match="^There is no company 999.$"):
+        await verify_tin(config, 999)
+    await owner.execute("update companies set tin_code = ' '")
+    with pytest.raises(CommandError, match=f"^Company {company.id} has no TIN.$"):
+        await verify_tin(config, company.id)
+
+
+# The commands
+
+
+async def test_adding_a_company_with_a_taken_tin_is_refused_in_words(command, company):  # noqa: F811
+    said = await complaint(command("add-company", "--name", "A", "--tin", OWN.lower()))
+    assert said == CONSTRAINTS["companies_tin_once"]().message
+
+
+async def test_a_second_first_start_finds_the_demo_company(environment, company, tmp_path):
+    config = read_config({**environment, "DATA_DIR": str(tmp_path)})
+    said = await serve._demo_company(config)
+    assert f"The demo company is company {company.id}." in said and "KEY" in said
+    assert await serve._demo_company(config) == said
