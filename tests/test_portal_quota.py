@@ -1,6 +1,8 @@
 """The portal's quotas are kept by us: shared by all processes, people before background work, never one call too many."""
 
 import asyncio
+import random
+from collections import Counter
 from datetime import timedelta
 from decimal import Decimal
 
@@ -19,8 +21,12 @@ from service.portal.client import Held
 from service.portal.quota import QUOTAS, Gate, limits
 
 CLIENT = "sandbox-client"
-#: Moves all tokens into the past, as if time had passed.
-LATER = "update portal_buckets set taken = (select array_agg(at - $1::interval order by at) from unnest(taken) at)"
+#: Moves all tokens and waiting taxpayers into the past, as if time had passed.
+LATER = """update portal_buckets
+              set taken = array(select at - $1::interval from unnest(taken) with ordinality t (at, place) order by place),
+                  waiting_until = array(select at - $1::interval
+                                          from unnest(waiting_until) with ordinality t (at, place)
+                                         order by place)"""
 
 
 @pytest.fixture
@@ -47,26 +53,29 @@ async def take(gate, operation, times, tin="C1"):
 
 async def spend(owner, operation, calls, ago=0):
     await owner.execute(
-        "insert into portal_buckets values ($1, $2, '', array_fill(clock_timestamp() - $4::int * interval '1 second', array[$3::int]))",
+        """insert into portal_buckets (client_id, operation, taxpayer, taken, takers)
+           values ($1, $2, '', array_fill(clock_timestamp() - $4::int * interval '1 second', array[$3::int]),
+                   array_fill(''::text, array[$3::int]))""",
         *[CLIENT, operation, calls, ago],
     )
 
 
 @pytest.mark.parametrize("operation, most", [("login", 12), ("validate_tin", 60), ("submit", 100), ("cancel", 12)])
 async def test_as_many_calls_as_the_quota_has_may_go_at_once_and_no_more(gates, operation, most):
-    assert await take(gates(True), operation, most + 20) == most
+    taken = [await take(gates(True), operation, most + 20, tin) for tin in ("C1", "C2", "C3")]
+    assert sum(taken) == most
 
 
 async def test_a_token_comes_back_a_minute_after_it_was_taken_and_not_before(gates, owner):
     gate = gates(True)
-    assert await take(gate, "login", 20) == 12
+    await spend(owner, "login", 12)
     await owner.execute(LATER, timedelta(seconds=60))
     assert await take(gate, "login", 20) == 0
     with pytest.raises(Held) as held:
         await gate("login", "C1")
     assert timedelta(0) < held.value.retry_after <= timedelta(seconds=5)
     await owner.execute(LATER, timedelta(seconds=5))
-    assert await take(gate, "login", 20) == 12
+    assert await take(gate, "login", 20) == 8
 
 
 async def test_background_work_leaves_a_part_and_spreads_the_rest(gates, owner):
@@ -76,15 +85,124 @@ async def test_background_work_leaves_a_part_and_spreads_the_rest(gates, owner):
         taken.append(await take(background, "submit", 10))
         await owner.execute(LATER, limits(QUOTAS["submit"][0], Decimal(1), False).pace_span)
     assert set(taken[:29]) == {3} and sum(taken[:30]) == 90
-    assert await take(urgent, "submit", 20) >= 10
+    assert await take(urgent, "submit", 20) >= 5
+    assert await take(urgent, "submit", 20, "C2") >= 5
 
 
 async def test_who_waits_has_the_next_token_before_background_work(gates, owner):
     await spend(owner, "cancel", 12, ago=64)
-    waiting = asyncio.create_task(take(gates(True, patience=timedelta(seconds=5)), "cancel", 12))
+    waiting = asyncio.create_task(take(gates(True, patience=timedelta(seconds=5)), "cancel", 8))
     await until(lambda: owner.fetchval("select max(at) > clock_timestamp() from portal_buckets, unnest(taken) at"))
     assert await take(gates(False), "cancel", 5) == 0
-    assert await waiting == 12
+    assert await waiting == 8
+
+
+# Fair shares between taxpayers
+
+ALONE = [("login", 8), ("validate_tin", 48), ("submit", 95), ("submission", 285), ("cancel", 8), ("details", 118), ("raw", 48)]
+THIRD = [("login", 4), ("validate_tin", 20), ("submit", 34), ("submission", 100), ("cancel", 4), ("details", 42), ("raw", 20)]
+
+
+async def wait_for(owner, *tins):
+    """Has taxpayers wait for every bucket, for an hour."""
+    await owner.execute(
+        """update portal_buckets
+              set waiting = $1::text[],
+                  waiting_until = array_fill(clock_timestamp() + interval '1 hour', array[cardinality($1::text[])])""",
+        list(tins),
+    )
+
+
+@pytest.mark.parametrize("operation, alone", ALONE)
+async def test_one_taxpayer_leaves_tokens_for_a_newcomer(gates, operation, alone):
+    gate = gates(True)
+    assert await take(gate, operation, 320, "C1") == alone
+    third = dict(THIRD)[operation]
+    assert await take(gate, operation, 320, "C2") == min(third, QUOTAS[operation][0].calls - alone)
+
+
+async def test_a_search_leaves_tokens_for_a_newcomer(gates, owner):
+    gate, taken = gates(True), 0
+    while await take(gate, "search", 1, "C1"):
+        taken += 1
+        await owner.execute(LATER, limits(QUOTAS["search"][0], Decimal(1), True).span)
+    assert taken == 10
+    assert await take(gate, "search", 1, "C2") == 1
+
+
+@pytest.mark.parametrize("operation, third", THIRD)
+async def test_a_taxpayer_gets_a_third_while_another_waits(gates, owner, operation, third):
+    gate = gates(True)
+    await spend(owner, operation, 0)
+    await wait_for(owner, "C2")
+    assert await take(gate, operation, 320, "C1") == third
+    assert await take(gate, operation, 320, "C2") == third
+    await owner.execute(LATER, timedelta(hours=2))
+    assert await take(gate, operation, 320, "C1") == dict(ALONE)[operation]
+
+
+async def test_a_refused_taxpayer_counts_as_waiting_until_it_could_ask_again(gates, owner):
+    gate = gates(True)
+    assert (await take(gate, "login", 12, "C1"), await take(gate, "login", 12, "C2")) == (8, 4)
+    rows = await owner.fetch("select unnest(waiting) as name, unnest(waiting_until) - now() as left from portal_buckets")
+    left = {row["name"]: row["left"] for row in rows}
+    assert left.keys() == {"C1", "C2"}
+    assert all(timedelta(seconds=40) < each <= timedelta(seconds=69) for each in left.values())
+
+
+@pytest.mark.parametrize("count", [2, 3, 5, 12])
+async def test_every_waiting_taxpayer_gets_tokens_in_each_round(gates, owner, count):
+    """Whoever asks first, in an order that never changes."""
+    gate, tins = gates(True), [f"C{number}" for number in range(count)]
+    await spend(owner, "login", 0)
+    await wait_for(owner, *tins)
+    for _ in range(3):
+        taken = [await take(gate, "login", 12, tin) for tin in tins]
+        assert min(taken) >= 1 and max(taken) <= 4 and sum(taken) <= 12
+        await owner.execute(LATER, timedelta(seconds=66))
+        await wait_for(owner, *tins)
+
+
+async def test_more_taxpayers_than_tokens_are_all_served_in_time(gates, owner):
+    gate, order = gates(True), random.Random(7)
+    served, tins = Counter(), [f"C{number}" for number in range(30)]
+    for _ in range(12):
+        order.shuffle(tins)
+        for tin in tins:
+            served[tin] += await take(gate, "login", 2, tin)
+        await owner.execute(LATER, timedelta(seconds=66))
+        await wait_for(owner, *tins)
+    assert len(served) == 30 and min(served.values()) >= 1
+
+
+async def test_a_taxpayer_waits_for_its_share_without_a_promise(gates, owner):
+    """Its next token comes back soon; the tokens that are left stay free for others meanwhile."""
+    await owner.execute(
+        """insert into portal_buckets (client_id, operation, taxpayer, taken, takers)
+           values ($1, 'login', '', array_fill(clock_timestamp() - interval '64 seconds', array[8]), array_fill('C1'::text, array[8]))""",
+        CLIENT,
+    )
+    waiting = asyncio.create_task(take(gates(True, patience=timedelta(seconds=10)), "login", 8, "C1"))
+    await until(lambda: owner.fetchval("select 'C1' = any (waiting) from portal_buckets"))
+    assert await owner.fetchval("select max(at) < clock_timestamp() from portal_buckets, unnest(taken) at")
+    assert await take(gates(True), "login", 4, "C2") == 4
+    assert await waiting >= 4
+
+
+async def test_shares_hold_over_many_processes_at_once(environment, owner):
+    """Three taxpayers ask through pools of their own, all at the same time."""
+    config, taken = read_config({**environment, "PORTAL_RATE_SCALE": "1"}), {}
+
+    async def ask(tin):
+        async with connected_pool(config.database_url, 4) as pool:
+            taken[tin] = await take(Gate(Database(pool), config, urgent=True), "submit", 100, tin)
+
+    await spend(owner, "submit", 0)
+    await wait_for(owner, "C1", "C2", "C3", "C4")
+    await asyncio.gather(*[ask(tin) for tin in ("C1", "C2", "C3")])
+    assert taken == {"C1": 25, "C2": 25, "C3": 25}
+    sizes = await owner.fetchrow("select cardinality(taken) as taken, cardinality(takers) as takers from portal_buckets")
+    assert sizes["taken"] == sizes["takers"] == 75
 
 
 async def test_searches_for_one_taxpayer_keep_their_distance(gates):
@@ -97,7 +215,7 @@ def test_no_rate_is_below_one_call():
         for quota in quotas:
             for urgent in (True, False):
                 bounds = limits(quota, Decimal("0.001"), urgent)
-                assert bounds.most == bounds.pace_most == bounds.size == 1
+                assert bounds.most == bounds.pace_most == bounds.size == bounds.alone == 1
                 assert bounds.span >= timedelta(seconds=quota.seconds)
 
 
@@ -116,8 +234,8 @@ async def test_two_processes_share_one_bucket(environment, company, sandbox, tmp
         for service in pair:
             await service.stop()
     calls = await sandbox.calls()
-    assert calls["calls"]["tin"] == 60 and "429" not in calls["answers"]["tin"]
-    assert sorted(status for status, _ in answers).count(429) == 30
+    assert calls["calls"]["tin"] == 48 and "429" not in calls["answers"]["tin"]
+    assert sorted(status for status, _ in answers).count(429) == 42
 
 
 async def test_an_interactive_submit_goes_while_background_work_has_used_up_its_part(counted, owner, start, company, sandbox):

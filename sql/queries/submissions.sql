@@ -478,34 +478,11 @@ select until - clock_timestamp()
  where client_id = :client_id and operation = :operation and until > clock_timestamp();
 
 -- name: portal_token_take :one
--- Takes a token, or the promise of one: `wait` is how long until it is good. Where that would be longer than :patience,
--- or the portal has asked to wait, none is taken, and `wait` is how long until it is worth asking again. A call is let
--- through that is at most the :most-th within :span and the :pace_most-th within :pace_span. The bucket remembers its
--- latest :size tokens. One statement: the row is judged as it is once it is locked.
-with paused as (
-  select until
-    from portal_pauses
-   where client_id = :client_id and operation = :operation and until > clock_timestamp()
-), taken as (
-  insert into portal_buckets as b (client_id, operation, taxpayer, taken)
-  select :client_id, :operation, :taxpayer, array[clock_timestamp()]
-   where not exists (select from paused)
-      on conflict (client_id, operation, taxpayer) do update
-     set taken = (b.taken || greatest(clock_timestamp(), token_at(b.taken, :most, :span),
-                                      token_at(b.taken, :pace_most, :pace_span)))
-                 [greatest(1, cardinality(b.taken) + 2 - :size::int) :]
-   where greatest(token_at(b.taken, :most, :span), token_at(b.taken, :pace_most, :pace_span), '-infinity')
-         <= clock_timestamp() + :patience::interval
-  returning taken[cardinality(taken)] as at
-)
-select true as is_taken, greatest(at - clock_timestamp(), interval '0') as wait
-  from taken
-union all
-select false, greatest(p.until, token_at(b.taken, :most, :span), token_at(b.taken, :pace_most, :pace_span)) - clock_timestamp()
-  from (select) nothing
-  left join paused p on true
-  left join portal_buckets b on b.client_id = :client_id and b.operation = :operation and b.taxpayer = :taxpayer
- where not exists (select from taken);
+-- Takes a token for :caller, or the promise of one: `wait` is how long until it is good. Where none is taken, `wait` is how
+-- long until it is worth asking again, and `is_share` says that the caller has its share. See take_portal_token.
+select is_taken, wait, is_share
+  from take_portal_token(:client_id, :operation, :taxpayer, :caller, :most::int, :span::interval, :pace_most::int,
+         :pace_span::interval, :size::int, :alone::int, :patience::interval, :grace::interval);
 
 -- name: submission_moved_notify :exec
 -- Wakes those who wait for a submission.
