@@ -36,6 +36,7 @@ ROWS = (
             "service.quota",
             "service.watchdog",
             "service.portal.client",
+            "service.portal.connections",
             "service.portal.answers",
             "service.portal.quota",
         },

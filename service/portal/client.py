@@ -13,6 +13,7 @@ import io
 import logging
 import math
 import time
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from urllib.parse import quote
@@ -36,6 +37,7 @@ from service.portal.answers import (  # noqa: F401  one place to import the port
     Throttled,
     Unclear,
 )
+from service.portal.connections import FairConnections, NoConnectionFree
 
 CONNECTIONS = 32  # of one process
 KEEP_ALIVE = 10  # seconds; shorter than any gateway's, so that a submit seldom meets a connection just closed
@@ -44,6 +46,7 @@ PAGE_SIZE = 100  # the most that the portal allows
 MOST_PAGES = 100
 SHORTEST_LISTING = timedelta(seconds=2)  # the portal counts in whole seconds
 RENEW_AT = 0.8  # of a token's life
+LEAST_TIMEOUT = 0.001  # seconds; aiohttp takes 0 for no limit
 
 FAULTS = (aiohttp.ClientError, OSError)  # a TimeoutError is an OSError
 
@@ -118,6 +121,7 @@ class Portal:
         self._clock = clock
         self._tokens = {}  # represented TIN, or "" -> _Token
         self._logins = {}  # the same key -> the login under way, a task
+        self._connections = FairConnections(CONNECTIONS)  # shared by the clients that `through` makes
         self._seen = {"ahead": None}  # how far the portal's clock was ahead of ours, in its latest answer
 
     def through(self, gate):
@@ -238,7 +242,7 @@ class Portal:
             if attempt or not admitted:
                 await self._admit(operation, tin, further)
             request = {"params": params, "data": body and io.BytesIO(body), "headers": _headers(token, body)}
-            answer = await self._exchange(operation, method, url, before_bytes=before_bytes, **request)
+            answer = await self._exchange(tin, operation, method, url, before_bytes=before_bytes, **request)
             if answer.status != 401:
                 answers.check(answer, expected)
                 return answer
@@ -250,12 +254,17 @@ class Portal:
         if self._gate:
             await self._gate(operation, tin, **({"further": True} if further else {}))
 
-    async def _exchange(self, operation, method, url, *, before_bytes=None, **request):
-        """The Answer to one request, whatever it says. Raises NotSent, or Unclear when no status line came."""
+    async def _exchange(self, tin, operation, method, url, *, before_bytes=None, **request):
+        """Return the Answer to one request, of any status. Raises NotSent, or Unclear when no status line came."""
         start, began, answer, fault = _Start(before_bytes), time.monotonic(), None, None
         try:
-            async with self._session.request(
-                method, URL(url, encoded=True), allow_redirects=False, trace_request_ctx=start, **request
+            async with self._connection(tin) as timeout, self._session.request(
+                method,
+                URL(url, encoded=True),
+                allow_redirects=False,
+                trace_request_ctx=start,
+                timeout=timeout,
+                **request,
             ) as response:
                 answer = await _answer(operation, response)
         except FAULTS as raised:
@@ -265,6 +274,20 @@ class Portal:
             raise _failure(start, fault) from fault
         self._seen["ahead"] = answer.ahead or self._seen["ahead"]
         return answer
+
+    @asynccontextmanager
+    async def _connection(self, tin):
+        """Hold one of the process's connections for a taxpayer, and give the ClientTimeout that is left for the request.
+
+        The connect timeout covers the wait for it. Raises NoConnectionFree.
+        """
+        began = time.monotonic()
+        total, connect = (bound.total_seconds() for bound in (self._config.portal_timeout, self._config.portal_connect_timeout))
+        async with self._connections.connection(tin, min(total, connect)):
+            waited = time.monotonic() - began
+            yield aiohttp.ClientTimeout(
+                total=max(LEAST_TIMEOUT, total - waited), connect=max(LEAST_TIMEOUT, connect - waited)
+            )
 
     async def _token(self, tin):
         """A token that is good for a while. One login at a time for a taxpayer; all who wait share its outcome."""
@@ -299,7 +322,7 @@ class Portal:
         headers = {"onbehalfof": tin} if config.portal_intermediary else {}
         url = f"{config.portal_identity_base}/connect/token"
         await self._admit("login", tin)
-        return await self._exchange("login", "POST", url, headers=headers, data=form)
+        return await self._exchange(tin, "login", "POST", url, headers=headers, data=form)
 
     def _drop(self, tin, token):
         """Forget a refused token, unless a newer one has taken its place."""
@@ -333,6 +356,8 @@ async def _read(response):
 
 def _failure(start, fault):
     name = type(fault).__name__
+    if isinstance(fault, NoConnectionFree):
+        return NotSent("No connection to the portal was free.")
     if start.begun:
         return Unclear(f"The portal did not answer ({name}).")
     return NotSent(f"The portal cannot be reached ({name}).")

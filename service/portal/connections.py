@@ -1,0 +1,83 @@
+"""A semaphore that shares a process's connections to the portal fairly between taxpayers."""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+
+class NoConnectionFree(TimeoutError):
+    """No connection came free in time."""
+
+
+class FairConnections:
+    """At most `size` connections at a time, first in, first out for each taxpayer, in turn between taxpayers.
+
+    While another taxpayer waits, one gets at most a third of the connections; else at most two thirds, so that another
+    one gets a connection at once.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._used: dict[str, int] = {}  # taxpayer -> connections that it has; none is 0
+        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}  # in the order of the next turn; no queue is empty
+
+    @asynccontextmanager
+    async def connection(self, taxpayer: str, seconds: float) -> AsyncIterator[None]:
+        """Hold a connection while the block runs. Raises NoConnectionFree after `seconds` of waiting."""
+        await self._acquire(taxpayer, seconds)
+        try:
+            yield
+        finally:
+            self._release(taxpayer)
+
+    async def _acquire(self, taxpayer: str, seconds: float) -> None:
+        if taxpayer not in self._waiting and self._is_free(taxpayer):
+            return self._grant(taxpayer)
+        turn = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(taxpayer, deque()).append(turn)
+        try:
+            async with asyncio.timeout(seconds):
+                await turn
+        except BaseException as fault:
+            self._give_up(taxpayer, turn)
+            if isinstance(fault, TimeoutError):
+                raise NoConnectionFree from None
+            raise
+
+    def _give_up(self, taxpayer: str, turn: asyncio.Future[None]) -> None:
+        """End a wait. A connection that was granted at the same moment goes to the next."""
+        if turn.done() and not turn.cancelled():
+            return self._release(taxpayer)
+        turns = self._waiting.get(taxpayer, deque())
+        if turn in turns:  # else it was passed over, since it was cancelled
+            turns.remove(turn)
+            if not turns:
+                del self._waiting[taxpayer]
+        self._serve()
+
+    def _release(self, taxpayer: str) -> None:
+        self._used[taxpayer] -= 1
+        if not self._used[taxpayer]:
+            del self._used[taxpayer]
+        self._serve()
+
+    def _grant(self, taxpayer: str) -> None:
+        self._used[taxpayer] = self._used.get(taxpayer, 0) + 1
+
+    def _is_free(self, taxpayer: str) -> bool:
+        """Return whether the taxpayer may have one more connection."""
+        is_crowded = any(other != taxpayer for other in self._waiting)
+        most = max(1, self._size // 3 if is_crowded else self._size * 2 // 3)
+        return sum(self._used.values()) < self._size and self._used.get(taxpayer, 0) < most
+
+    def _serve(self) -> None:
+        """Grant the free connections to those who wait, one taxpayer after the other."""
+        while taxpayer := next((one for one in self._waiting if self._is_free(one)), None):
+            turns = self._waiting.pop(taxpayer)
+            turn = turns.popleft()
+            if turns:
+                self._waiting[taxpayer] = turns  # behind the others
+            if not turn.done():
+                self._grant(taxpayer)
+                turn.set_result(None)

@@ -1,0 +1,148 @@
+"""The connections of a process to the portal are shared fairly between taxpayers."""
+
+import asyncio
+from contextlib import AsyncExitStack
+
+import aiohttp
+import pytest
+from conftest import make_company, until
+from kit import created, record, submitted
+from test_portal_client import TIN, http, portal_to, silent
+
+from service.portal.client import NotSent, Unclear
+from service.portal.connections import FairConnections, NoConnectionFree
+
+LONG = 600  # seconds
+
+
+async def hold(connections, taxpayer, count, seconds=LONG):
+    """Return (stacks of the connections that were granted at once, tasks that wait)."""
+    tasks = [asyncio.create_task(_enter(connections, taxpayer, seconds)) for _ in range(count)]
+    await _settle()
+    return [task.result() for task in tasks if task.done()], [task for task in tasks if not task.done()]
+
+
+async def _enter(connections, taxpayer, seconds):
+    stack = AsyncExitStack()
+    await stack.enter_async_context(connections.connection(taxpayer, seconds))
+    return stack
+
+
+async def _settle():
+    """Let every task run until it waits."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+async def test_one_taxpayer_leaves_a_third_of_the_connections():
+    connections = FairConnections(32)
+    (held, waiting), (others, _) = await hold(connections, "A", 40), await hold(connections, "B", 5)
+    assert (len(held), len(waiting), len(others)) == (21, 19, 5)
+    await _cancel(waiting)
+
+
+async def test_a_taxpayer_gets_a_third_while_another_waits():
+    connections = FairConnections(32)
+    (held, waiting), (others, refused) = await hold(connections, "A", 40), await hold(connections, "B", 20)
+    assert (len(others), len(refused)) == (10, 10)
+    for stack in held[:11]:
+        await stack.aclose()
+    await _settle()
+    assert not any(task.done() for task in waiting)
+    await held[11].aclose()
+    await _settle()
+    assert [task.done() for task in waiting] == [True] + [False] * 18
+    await _cancel(waiting + refused)
+
+
+async def test_connections_are_granted_in_turn_and_in_order():
+    connections, granted = FairConnections(3), []
+
+    async def use(name):
+        async with connections.connection(name[0], LONG):
+            granted.append(name)
+
+    first, _ = await hold(connections, "X", 2)
+    second, _ = await hold(connections, "Y", 1)
+    tasks = [asyncio.create_task(use(name)) for name in ("A1", "A2", "A3", "B1", "B2", "C1")]
+    await _settle()
+    for stack in first + second:
+        await stack.aclose()
+    await asyncio.gather(*tasks)
+    assert [name for name in granted if name[0] == "A"] == ["A1", "A2", "A3"]
+    assert granted[:3] == ["A1", "B1", "C1"]
+
+
+async def test_a_wait_that_takes_too_long_ends_and_leaves_nothing():
+    connections = FairConnections(3)
+    held, (waiting,) = await hold(connections, "A", 3, seconds=0.05)
+    with pytest.raises(NoConnectionFree):
+        await waiting
+    assert len(held) == 2 and connections._waiting == {}
+
+
+async def test_cancelled_waits_and_errors_leak_no_connection():
+    """Waits are cancelled at every moment: before, with and after the grant."""
+    connections = FairConnections(6)
+
+    async def work(name):
+        async with connections.connection(name, LONG):
+            await asyncio.sleep(0)
+            raise ValueError
+
+    for turn in range(30):
+        tasks = [asyncio.create_task(work(name)) for name in "AABBBCDDDD" * 3]
+        for _ in range(turn % 5):
+            await asyncio.sleep(0)
+        for task in tasks[turn % 3 :: 3]:
+            task.cancel()
+        outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+        assert {type(outcome) for outcome in outcomes} <= {ValueError, asyncio.CancelledError}
+        assert connections._used == {} and connections._waiting == {}
+
+
+async def _cancel(tasks):
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+# The client
+
+
+async def test_a_request_without_a_free_connection_is_not_sent():
+    """33 requests of one taxpayer hang; those that got no connection are certainly not sent."""
+    bounds = {"PORTAL_TIMEOUT_SECONDS": "2", "PORTAL_CONNECT_TIMEOUT_SECONDS": "0.5"}
+    async with portal_to(silent, **bounds) as (portal, server):
+        outcomes = await asyncio.gather(*[portal.submit(TIN, b"{}") for _ in range(33)], return_exceptions=True)
+        unclear = [outcome for outcome in outcomes if isinstance(outcome, Unclear)]
+        refused = [outcome for outcome in outcomes if isinstance(outcome, NotSent)]
+        assert (len(unclear), len(refused)) == (21, 12) and len(server.calls) == 21
+        assert {str(outcome) for outcome in refused} == {"No connection to the portal was free."}
+        assert portal._connections._used == {} and portal._connections._waiting == {}
+
+
+async def test_clients_of_one_session_share_the_connections():
+    async with portal_to(http(202, {})) as (portal, _):
+        assert portal.through(None)._connections is portal._connections
+
+
+async def test_hanging_sends_of_one_company_leave_another_its_submit(start, company, environment, sandbox):
+    """40 sends of one company are not answered; another company's submit succeeds while they hang."""
+    bounds = {"PORTAL_TIMEOUT_SECONDS": "12", "PORTAL_CONNECT_TIMEOUT_SECONDS": "4", "SUBMIT_WAIT_SECONDS": "30"}
+    api = await start(company, background=False, **bounds)
+    other = await make_company(environment, name="Kedai Lain Sdn. Bhd.", tin_code="C20880050020")
+    hanging = [await created(api) for _ in range(40)]
+    for id in hanging:
+        number = f"INV-{int((await record(api, id))['invoice_code']):05}"
+        await sandbox.fault("submit", "slow_before", number=number, seconds=LONG)
+    tasks = [asyncio.create_task(submitted(api, id)) for id in hanging]
+    await until(lambda: _sent(sandbox), lambda count: count >= 21)
+    async with aiohttp.ClientSession(api.make_url(""), headers={"X-API-Key": other.key}) as neighbour:
+        assert (await submitted(neighbour, await created(neighbour)))[0] == 200
+    assert sum(not task.done() for task in tasks) >= 21
+    assert {status for status, _ in await asyncio.gather(*tasks)} == {400}
+
+
+async def _sent(sandbox):
+    return (await sandbox.calls())["calls"].get("submit", 0)
