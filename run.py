@@ -202,6 +202,10 @@ def _attention(options):
     print(companies.printed(run(reconcile.attention(read_config()))))
 
 
+def _retry_logins(options):
+    print(companies.printed(run(reconcile.retry_logins(read_config(), options.tin))))
+
+
 def _parser():
     parser = argparse.ArgumentParser(prog="run.py", description="The e-invoicing service.")
     parser.set_defaults(command=_serve, workers=None, no_background=False, child=False)
@@ -282,6 +286,8 @@ def _parser():
     outcome.add_argument("--not-received", action="store_true", help="the portal never had it")
     made.add_argument("--note", required=True, help="how that was found out")
     command("attention", "list what waits for a person", _attention)
+    made = command("retry-logins", "log in again at once where the portal refused it", _retry_logins)
+    made.add_argument("--tin", help="of one taxpayer only")
     return parser
 
 

@@ -35,6 +35,7 @@ from service.keeper import Keeper
 from service.keys import INTEGRATION, KeyRing
 from service.middleware import Limiter, answering, key_guard, name_request, part, repeated, show_quota
 from service.portal.client import Portal, portal_session
+from service.portal.logins import RefusedLogins
 from service.portal.quota import Gate
 from service.quota import Quota
 from service.resealing import seal_what_is_open
@@ -214,7 +215,7 @@ async def _portal(app):
     desk = app[wire.DESK]
     gate = Gate(desk.database, desk.config, urgent=True, patience=desk.config.submit_wait / 2)  # the rest is the call's
     async with portal_session(desk.config) as session:
-        desk.portal = Portal(session, desk.config, gate=gate)
+        desk.portal = Portal(session, desk.config, gate=gate, refusals=RefusedLogins(desk.database, desk.config))
         app[wire.TINS] = TinChecks(desk)
         yield
         await app[wire.TINS].close()
@@ -235,7 +236,8 @@ async def _background(app):
 async def _worker(app, database):
     """Its calls go after those that somebody waits for."""
     desk = app[wire.DESK]
-    portal = desk.portal.through(Gate(database, desk.config, urgent=False))
+    gate, refusals = Gate(database, desk.config, urgent=False), RefusedLogins(database, desk.config)
+    portal = desk.portal.through(gate, refusals)
     worker = Worker(dataclasses.replace(desk, database=database, portal=portal))
     app[wire.WATCHDOG].listen("Worker", lambda: worker.beat)
     async with _running(worker.run()), app[wire.CLOSING].stopping(worker.stop):
@@ -255,7 +257,8 @@ async def _webhooks(app, database):
 async def _sweeper(app, database):
     """Compares the companies with the portal, with calls that go after those that somebody waits for."""
     desk = app[wire.DESK]
-    portal = desk.portal.through(Gate(database, desk.config, urgent=False))
+    gate, refusals = Gate(database, desk.config, urgent=False), RefusedLogins(database, desk.config)
+    portal = desk.portal.through(gate, refusals)
     sweeper = Sweeper(dataclasses.replace(desk, database=database, portal=portal))
     desk.keeper.on_reconnect.append(sweeper.woken.set)
     async with _running(sweeper.run()):

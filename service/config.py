@@ -63,6 +63,7 @@ class Config:
     portal_recheck: timedelta  # how often a Valid document is looked at while it can be cancelled
     portal_unknown: timedelta  # how long an accepted submission may be unknown before it is looked for by number
     portal_retry: timedelta  # first pause after a passing failure
+    portal_login_retry: timedelta  # first pause after a refused login of a taxpayer; it doubles up to an hour
     portal_batch: timedelta  # how long an automatic submission waits for others to go with it
     portal_rate_scale: Decimal  # the portal's quotas are multiplied by it; 0 switches our counting off
     watchdog: timedelta  # how often is looked at what is overdue
@@ -218,6 +219,7 @@ VARIABLES = {
     "portal_recheck": ("PORTAL_RECHECK_SECONDS", "3600", _seconds),
     "portal_unknown": ("PORTAL_UNKNOWN_SECONDS", "3600", _seconds),
     "portal_retry": ("PORTAL_RETRY_SECONDS", "5", _seconds),
+    "portal_login_retry": ("PORTAL_LOGIN_RETRY_SECONDS", "60", _seconds),
     "portal_batch": ("PORTAL_BATCH_SECONDS", "1", _seconds),
     "portal_rate_scale": ("PORTAL_RATE_SCALE", "1", _rate),
     "watchdog": ("WATCHDOG_SECONDS", "30", _seconds),

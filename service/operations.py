@@ -483,7 +483,7 @@ def _open(path, summary, answers, **rest):
     return Operation("GET", path, "Service", summary, answers, surface=OPEN, **rest)
 
 
-_STARTING = {"status": "starting", "overdue": {}, "needs_person": None, "findings": None, "held": None, "oldest": None}
+_STARTING = {"status": "starting", "overdue": {}, "needs_person": None, "findings": None, "held": None, "credentials_refused": None, "oldest": None}
 SERVICE = (
     _open("/healthz", "Whether the process lives", "Health"),
     _open(

@@ -9,6 +9,7 @@ from service import states
 from service.errors import BadRequest, TooManyRequests, Unavailable, UnknownTin, retry_after
 from service.portal.client import PortalError, Refused, Throttled
 from service.statements import sql
+from service.submission.drive import wait_of
 
 AWAY = "The portal cannot be asked at the moment, please try again."
 BUSY = "The portal takes no more TIN checks for a moment, please try again later."
@@ -27,7 +28,7 @@ class TinChecks:
         self._flights = {}  # question -> the task that asks the portal; its result is the refusal, or None
 
     async def confirm(self, company, tin, id_type, id_value):
-        """Nothing, when the TIN belongs with the identifier; of a TIN alone, whose `id_value` is '', when it exists.
+        """Return when the TIN belongs with the identifier; for a TIN alone, with `id_value` '', when the TIN exists.
 
         Raises UnknownTin, BadRequest with the portal's words or while the company's own TIN is not verified,
         TooManyRequests, and Unavailable when the portal gives no answer in time: then the question stays open in the
@@ -87,10 +88,12 @@ class TinChecks:
             said = [entry["message"] for entry in why.errors if entry["message"]]
             return BadRequest(" ".join(said) or why.reason)
         log.warning("tin check: %s correlation_id=%s", why.reason, why.correlation_id or "-")
-        return self._away()
+        return self._away(wait_of(why))
 
-    def _away(self):
-        return Unavailable(AWAY, retry_after(math.ceil(self._desk.config.portal_retry.total_seconds())))
+    def _away(self, wait=None):
+        """Return the 503. `wait` is a timedelta, None where it is not known."""
+        wait = wait or self._desk.config.portal_retry
+        return Unavailable(AWAY, retry_after(math.ceil(wait.total_seconds())))
 
 
 def problem(body, trace):

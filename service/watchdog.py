@@ -15,6 +15,7 @@ from datetime import timedelta
 from service.connections import connect
 from service.db import PASSING, SESSION
 from service.errors import kind
+from service.portal.logins import fingerprint
 from service.statements import sql
 
 BLOCKED_SECONDS = 2.0  # after which a readiness probe has given the process up
@@ -54,13 +55,15 @@ class Watchdog:
             if self._conn is None or self._conn.is_closed():
                 bounds = {"timeout": 5, "command_timeout": 10}
                 self._conn = await connect(config.database_url, SESSION, silence=config.database_silence, **bounds)
-            self.rows = await sql.watch(
+            rows = await sql.watch(
                 self._conn,
                 grace=config.overdue,
                 settle=config.portal_settle,
                 proof_gap=config.portal_proof_gap,
                 every=config.sweep,
             )
+            credentials = {"client_id": config.portal_client_id, "fingerprint": fingerprint(config)}
+            self.rows = [*rows, *await sql.refused_logins_watch(self._conn, **credentials)]
             self._seen_at = time.monotonic()
         except PASSING as fault:
             log.warning("watchdog: %s", kind(fault))
@@ -102,6 +105,7 @@ class Watchdog:
             "needs_person": counts.get("NeedsPerson"),
             "findings": counts.get("Finding"),
             "held": counts.get("Hold"),
+            "credentials_refused": counts.get("CredentialsRefused"),
             "oldest": min(oldest).isoformat(timespec="milliseconds") if oldest else None,
         }
 

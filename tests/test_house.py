@@ -37,6 +37,7 @@ ROWS = (
             "service.watchdog",
             "service.portal.client",
             "service.portal.connections",
+            "service.portal.logins",
             "service.portal.answers",
             "service.portal.quota",
         },

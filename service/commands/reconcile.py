@@ -6,7 +6,9 @@ from datetime import timedelta
 from service import wire
 from service.commands.companies import CommandError
 from service.commands.ground import with_database, with_portal
+from service.config import Config
 from service.portal.client import Portal, PortalError, portal_session
+from service.portal.logins import RefusedLogins
 from service.portal.quota import Gate
 from service.statements import sql
 from service.submission import settle
@@ -20,7 +22,8 @@ PATIENCE = timedelta(minutes=2)  # with the portal's quotas, which the service u
 async def with_desk(config):
     """A Desk for a command that asks the portal and sends nothing to it."""
     async with with_database(with_portal(config)) as (config, database), portal_session(config) as session:
-        portal = Portal(session, config, gate=Gate(database, config, urgent=False, patience=PATIENCE))
+        gate, refusals = Gate(database, config, urgent=False, patience=PATIENCE), RefusedLogins(database, config)
+        portal = Portal(session, config, gate=gate, refusals=refusals)
         yield Desk(config, database, keeper=None, portal=portal, signers=None)
 
 
@@ -96,14 +99,22 @@ async def settle_submission(config, company, id, uuids, note):
 
 
 async def attention(config):
-    """{submissions, findings, holds}: what waits for a person, of all companies, the longest first."""
-    async with with_database(config) as (_, database), database.across() as conn:
-        rows = await sql.attention_list(conn)
+    """Return {submissions, findings, holds, refused_logins}: what waits for a person, of all companies, the longest first."""
+    async with with_database(with_portal(config)) as (config, database):
+        async with database.across() as conn:
+            rows = await sql.attention_list(conn)
+        refused = await RefusedLogins(database, config).listed()
     lists = {"submission": [], "finding": [], "hold": []}
     for row in rows:
         known = {"company_id": row["company_id"], "id": row["id"], "since": row["since"]}
         lists[row["kind"]].append(_readable({**known, **wire.loads(row["facts"].encode())}))
-    return {f"{kind}s": found for kind, found in lists.items()}
+    return {**{f"{kind}s": found for kind, found in lists.items()}, "refused_logins": [_readable(row) for row in refused]}
+
+
+async def retry_logins(config: Config, tin: str | None) -> dict[str, int]:
+    """Have the next call log in at once, for one taxpayer or for all; {forgotten: number of refused logins}."""
+    async with with_database(with_portal(config)) as (config, database):
+        return {"forgotten": await RefusedLogins(database, config).forget(tin)}
 
 
 def _readable(value):

@@ -119,7 +119,14 @@ class Refused(PortalError):
 
 
 class LoginRefused(PortalError):
-    """Credentials or permission are refused; the request was not carried out. Repeating it can lock the account."""
+    """Credentials or permission are refused; the request was not carried out. Repeating it can lock the account.
+
+    `retry_after` is a timedelta until the next login for the taxpayer, or None when that is not known.
+    """
+
+    def __init__(self, reason, *, retry_after=None, **more):
+        super().__init__(reason, **more)
+        self.retry_after = retry_after
 
 
 @dataclass(frozen=True, slots=True)

@@ -109,25 +109,31 @@ class Portal:
     Each raises NotSent, Unclear, Throttled, Refused or LoginRefused; submit also Duplicate. For a read, Unclear means
     that the answer could not be read. `gate(operation, tin)`, when given, is awaited before every request, logins and
     further pages included: it waits for the portal's quota, or raises Held. For a page that is not the first it is told
-    `further=True`: what has come so far would be lost. `clock` gives monotonic seconds.
+    `further=True`: what has come so far would be lost. `refusals`, a RefusedLogins when given, is asked before every
+    login and remembers those that the portal refuses. `clock` gives monotonic seconds.
     """
 
-    def __init__(self, session, config, *, gate=None, clock=time.monotonic):
+    def __init__(self, session, config, *, gate=None, refusals=None, clock=time.monotonic):
         if not any(_on_headers in trace.on_request_headers_sent for trace in session.trace_configs):
             raise ValueError("The session must come from portal_session: its hook tells what was sent.")
         self._session = session
         self._config = config
         self._gate = gate
+        self._refusals = refusals
         self._clock = clock
         self._tokens = {}  # represented TIN, or "" -> _Token
         self._logins = {}  # the same key -> the login under way, a task
+        self._on_trial = set()  # keys of which a token was refused and a new one has not been used yet
         self._connections = FairConnections(CONNECTIONS)  # shared by the clients that `through` makes
         self._seen = {"ahead": None}  # how far the portal's clock was ahead of ours, in its latest answer
 
-    def through(self, gate):
-        """The same client, tokens included, whose calls pass another gate; its logins are its own, as they wait there."""
+    def through(self, gate, refusals=None):
+        """Return the same client, tokens included, whose calls pass another gate. Its logins are its own: they wait there.
+
+        `refusals` reads refused logins over the gate's connections.
+        """
         other = copy.copy(self)
-        other._gate, other._logins = gate, {}
+        other._gate, other._refusals, other._logins = gate, refusals or self._refusals, {}
         return other
 
     @property
@@ -235,19 +241,27 @@ class Portal:
         admitted=False,
         further=False,
     ):
-        """The Answer with the expected status. A 401 was not carried out: one new login, one repetition. Portal: 8.4"""
+        """Return the Answer with the expected status. A 401 was not carried out: one new login, one repetition.
+
+        A 401 to the new token too is a refused login. Portal: 8.4
+        """
         url = f"{self._config.portal_api_base}/api/v1.0{path}"
         for attempt in range(2):
-            token = await self._token(tin)
+            token = await self._token(tin, is_repeated=attempt > 0)
             if attempt or not admitted:
                 await self._admit(operation, tin, further)
             request = {"params": params, "data": body and io.BytesIO(body), "headers": _headers(token, body)}
             answer = await self._exchange(tin, operation, method, url, before_bytes=before_bytes, **request)
             if answer.status != 401:
+                await self._pass_trial(tin)
                 answers.check(answer, expected)
                 return answer
             self._drop(tin, token)
-        raise answers.login_refused(answer)
+        why = answers.login_refused(answer)
+        if self._refusals:
+            self._on_trial.discard(self._key(tin))
+            await self._refusals.note(self._key(tin), why, "token")
+        raise why
 
     async def _admit(self, operation, tin, further=False):
         """Passes the gate. Raises Held."""
@@ -289,29 +303,72 @@ class Portal:
                 total=max(LEAST_TIMEOUT, total - waited), connect=max(LEAST_TIMEOUT, connect - waited)
             )
 
-    async def _token(self, tin):
-        """A token that is good for a while. One login at a time for a taxpayer; all who wait share its outcome."""
+    async def _token(self, tin, is_repeated=False):
+        """Return a token that is good for a while. One login at a time for a taxpayer; all who wait share its outcome.
+
+        `is_repeated`: the call was made with another token, which the portal refused.
+        """
         key = self._key(tin)
         token = self._tokens.get(key)
         if token and self._clock() < token.renew_at:
             return token
         if key not in self._logins:
-            self._logins[key] = asyncio.create_task(self._login(tin, key))
-        return await asyncio.shield(self._logins[key])  # whoever gives up does not take the login from the others
+            self._logins[key] = asyncio.create_task(self._login(tin, key, is_repeated))
+        return await asyncio.shield(self._logins[key])  # a caller that gives up does not take the login from the others
 
-    async def _login(self, tin, key):
-        """Store and return a new token. Raises Throttled, LoginRefused, or NotSent for all else. Portal: 2"""
+    async def _login(self, tin, key, is_repeated):
+        """Store and return a new token. Raises Throttled, LoginRefused, or NotSent for all else. Portal: 2
+
+        A repetition belongs to the try that was begun with the first token.
+        """
         began = self._clock()
         try:
-            text, life = answers.login(await self._ask_token(tin))
-        except Unclear as fault:
-            raise NotSent(f"Login: {fault.reason}", correlation_id=fault.correlation_id) from fault
+            refused = await self._admit_login(tin, key, is_repeated and key in self._on_trial)
+            text, life = await self._granted(tin, key)
+            await self._note_success(key, refused)
         finally:
             del self._logins[key]
         self._tokens[key] = _Token(text, began + RENEW_AT * life.total_seconds())
         return self._tokens[key]
 
+    async def _admit_login(self, tin, key, is_begun):
+        """Pass the gate, unless the portal refused a login a short while ago: then no token of the quota is taken.
+
+        Returns the reason of the last refusal, or None. Raises LoginRefused and Held. `is_begun`: the try has begun.
+        """
+        if self._refusals is None or is_begun:
+            return await self._admit("login", tin)
+        await self._refusals.check(key)
+        await self._admit("login", tin)
+        return await self._refusals.begin(key)
+
+    async def _granted(self, tin, key):
+        """Log in and return (token, its life as a timedelta). A refusal is remembered."""
+        try:
+            return answers.login(await self._ask_token(tin))
+        except Unclear as fault:
+            raise NotSent(f"Login: {fault.reason}", correlation_id=fault.correlation_id) from fault
+        except LoginRefused as why:
+            if self._refusals:
+                self._on_trial.discard(key)
+                await self._refusals.note(key, why, "login")
+            raise
+
+    async def _note_success(self, key, refused):
+        """Forget a refused login. Where a token was refused, the new one has to be accepted first."""
+        if refused == "token":
+            self._on_trial.add(key)
+        elif refused:
+            await self._refusals.clear(key)
+
+    async def _pass_trial(self, tin):
+        """Forget a refused token, now that the portal has accepted a new one."""
+        if (key := self._key(tin)) in self._on_trial:
+            self._on_trial.discard(key)
+            await self._refusals.clear(key)
+
     async def _ask_token(self, tin):
+        """Return the Answer to a login request."""
         config = self._config
         form = {
             "client_id": config.portal_client_id,
@@ -321,7 +378,6 @@ class Portal:
         }
         headers = {"onbehalfof": tin} if config.portal_intermediary else {}
         url = f"{config.portal_identity_base}/connect/token"
-        await self._admit("login", tin)
         return await self._exchange(tin, "login", "POST", url, headers=headers, data=form)
 
     def _drop(self, tin, token):

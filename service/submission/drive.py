@@ -1,11 +1,24 @@
 """Driving the machine: each command is carried out in its order, and what comes of it is the next event."""
 
+from datetime import timedelta
+
 from service import machine
 from service.calls import NOW, GiveBack, Keep, Write
+from service.portal.client import LoginRefused, PortalError, Throttled
 from service.submission import record
 
 #: command -> what carries it out and brings no news; whoever drives gives what asks the portal.
 WRITING = {Keep: record.keep, Write: record.write, GiveBack: record.give_back}
+
+
+LONGEST_LOGIN_WAIT = timedelta(minutes=5)  # work looks again by then whether the credentials were changed
+
+
+def wait_of(why: PortalError) -> timedelta | None:
+    """Return for how long a failed call is not repeated, or None where the failure does not say."""
+    if isinstance(why, LoginRefused):
+        return LONGEST_LOGIN_WAIT if why.retry_after is None else min(why.retry_after, LONGEST_LOGIN_WAIT)
+    return why.retry_after if isinstance(why, Throttled) else None
 
 
 def held(why, operation):

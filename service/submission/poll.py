@@ -8,7 +8,7 @@ from service import states
 from service.calls import NOW, Ask, Change, Claimed, Find, NotTold, Told
 from service.portal.client import Held, PortalError, Refused, Throttled
 from service.statements import sql
-from service.submission.drive import drive, held
+from service.submission.drive import drive, held, wait_of
 from service.submission.matching import first_send
 
 
@@ -51,9 +51,8 @@ async def _not_told(desk, why, operation):
     """The portal could not be asked, or does not know the submission, which it may not for a while."""
     await desk.heed(why, operation)
     error = {"code": type(why).__name__, "path": "", "message": str(why)}
-    wait = why.retry_after if isinstance(why, Throttled) else None
     unknown = isinstance(why, Refused) and why.status == 404
-    return NotTold(error, wait, held(why, operation) if isinstance(why, Held) else None, unknown)
+    return NotTold(error, wait_of(why), held(why, operation) if isinstance(why, Held) else None, unknown)
 
 
 async def _news(desk, claim, call, there):

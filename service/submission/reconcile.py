@@ -17,7 +17,7 @@ from service.portal.client import Held, PortalError, Throttled
 from service.statements import sql
 from service.submission import record
 from service.submission.desk import Claim
-from service.submission.drive import WRITING, drive, held
+from service.submission.drive import WRITING, drive, held, wait_of
 from service.submission.matching import matches
 
 log = logging.getLogger(__name__)
@@ -187,5 +187,4 @@ async def _compare(desk, case, listing):
 
 def _not_listed(why):
     error = {"code": type(why).__name__, "path": "", "message": str(why)}
-    wait = why.retry_after if isinstance(why, Throttled) else None
-    return NotListed(error, wait, held(why, "search") if isinstance(why, Held) else None)
+    return NotListed(error, wait_of(why), held(why, "search") if isinstance(why, Held) else None)

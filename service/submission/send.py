@@ -1,7 +1,7 @@
 """Sending a queued submission: the intent is on disk before the first byte goes out, and every answer is classed."""
 
 import time
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import partial
 
 from service import failpoints
@@ -9,11 +9,10 @@ from service.calls import Admit, Admitted, Claimed, Intend, Intended, NotReceive
 from service.portal.client import Duplicate, Held, LoginRefused, NotSent, PortalError, Refused, Throttled, Unclear
 from service.statements import sql
 from service.submission import batch, record
-from service.submission.drive import drive, held
+from service.submission.drive import drive, held, wait_of
 
 CLOCKS_APART_SECONDS = 60
 STALE_SECONDS = 2  # between the intent and the first byte; an older intent may be somebody else's by now
-LOGIN_RETRY = timedelta(minutes=5)  # refused credentials are not tried often, or the account is locked
 
 #: Refusals of whoever sends. All documents of a call name the one issuer that it is sent for: no one of them is the cause.
 OF_THE_SENDER = {"IncorrectSubmitter", "Forbidden", "Unauthorized"}
@@ -115,7 +114,7 @@ def _refusal(why):
 CLASSES = (
     (Held, lambda why: NotReceived(_error(why), why.retry_after, held(why, "submit"))),
     (Throttled, lambda why: NotReceived(_error(why), why.retry_after)),
-    (LoginRefused, lambda why: NotReceived(_error(why), LOGIN_RETRY)),
+    (LoginRefused, lambda why: NotReceived(_error(why), wait_of(why))),
     (NotSent, lambda why: NotReceived(_error(why))),
     (Refused, _refusal),
     (Duplicate, lambda why: Unknown(_error(why))),

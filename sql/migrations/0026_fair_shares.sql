@@ -107,3 +107,29 @@ revoke all on function take_portal_token(text, text, text, text, int, interval, 
   from public;
 grant execute on function take_portal_token(text, text, text, text, int, interval, int, interval, int, int, interval, interval)
   to einvoice_service;
+
+-- Logins that the portal refused: while retry_at is in the future, no process logs in for the taxpayer. All processes share
+-- it. It belongs to no company, as the client id does. A row counts only for the credentials that were refused.
+create table refused_logins (
+  client_id   text not null,
+  taxpayer    text not null,  -- '' where the client logs in for itself
+  fingerprint text not null,  -- of the client id and its secret: other credentials may be tried at once
+  reason      text not null,  -- login: the login itself was refused; token: the token that it gave was
+  message     text not null,  -- the portal's own words
+  refusals    int not null,  -- since the last success
+  since       timestamptz not null,  -- when the first of them was
+  retry_at    timestamptz not null,  -- no login before
+  is_trying   boolean not null default false,  -- a process has taken the next try up, and has until retry_at
+  primary key (client_id, taxpayer),
+  constraint refused_logins_reason check (reason in ('login', 'token'))
+);
+grant select, insert, update, delete on refused_logins to einvoice_service;
+comment on table refused_logins is 'Logins that the portal refused. No process logs in for the taxpayer before retry_at.';
+comment on column refused_logins.taxpayer is 'The TIN for which the client logs in; an empty string where it logs in for itself.';
+comment on column refused_logins.fingerprint is 'A short hash of the client id and its secret. Other credentials may be tried at once.';
+comment on column refused_logins.reason is 'login: the login was refused; token: the portal refused the token that it had just given.';
+comment on column refused_logins.message is 'What the portal said.';
+comment on column refused_logins.refusals is 'Refusals since the last success; each doubles the pause.';
+comment on column refused_logins.since is 'When the first of these refusals was.';
+comment on column refused_logins.retry_at is 'Until when no process logs in for the taxpayer.';
+comment on column refused_logins.is_trying is 'A process makes the next try, and has until retry_at to say what came of it.';

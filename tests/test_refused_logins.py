@@ -1,0 +1,195 @@
+"""A login that the portal refused is remembered for the taxpayer, by all processes and for every kind of work."""
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+from conftest import make_company, until
+from kit import answered, cancelled, created, record, submitted, valid_invoice
+from test_batches import AUTOMATIC, reach
+from test_validations import TIN
+from test_watchdog import IMPATIENT, figures, readiness
+
+from service.commands import reconcile
+from service.config import read_config
+from service.submission.drive import LONGEST_LOGIN_WAIT
+
+OTHER = "C20880050020"
+PATIENT = {"PORTAL_LOGIN_RETRY_SECONDS": "600"}
+
+
+async def client(sandbox, secret="sandbox-secret", blocked=False, represents=None):
+    """Replace the client at the sandbox: blocked, with another secret, or for some taxpayers only."""
+    body = {"client_id": "sandbox-client", "client_secret": secret, "tin": "C25845632020", "intermediary": True}
+    more = {} if represents is None else {"represents": represents}
+    await sandbox._post("clients", {**body, "blocked": blocked, **more})
+
+
+async def logins(sandbox):
+    return (await sandbox.calls())["calls"].get("login", 0)
+
+
+async def let_retry(owner):
+    """End every pause, as if time had passed."""
+    await owner.execute("update refused_logins set retry_at = clock_timestamp() - interval '1 second'")
+
+
+async def refused(api):
+    """Submit a new invoice that the portal's refusal of the login keeps from being sent; return the error."""
+    status, body = await submitted(api, await created(api))
+    assert status == 400, body
+    assert body["errors"][0]["code"] == "PortalCredentials"
+    return body["errors"][0]
+
+
+async def test_submits_under_refused_credentials_make_one_login(start, company, owner, sandbox):
+    await client(sandbox, blocked=True)
+    api = await start(company, background=False, **PATIENT, PORTAL_RATE_SCALE="1")
+    first = await refused(api)
+    assert "refuses the login" in first["message"]
+    answers = await asyncio.gather(*[refused(api) for _ in range(13)])
+    assert all("tried again in" in error["message"] for error in answers)
+    calls = (await sandbox.calls())["calls"]
+    assert calls["login"] == 1 and "submit" not in calls
+    assert await owner.fetchval("select cardinality(taken) from portal_buckets where operation = 'login'") == 1
+
+
+async def test_no_kind_of_work_logs_in_after_a_refused_login(start, company, environment, owner, sandbox):
+    """A submit, a cancellation, a TIN check, polling, an automatic submission, a search and the sweep."""
+    api = await start(company)
+    valid, unclear = await valid_invoice(api), await created(api)
+    await api.close()
+    asleep = await start(company, background=False)
+    await sandbox.fault("submit", "accept_then_drop")
+    assert (await submitted(asleep, unclear))[0] == 400
+    await sandbox._post("tokens/expire", {})
+    await client(sandbox, blocked=True)
+    await owner.execute("update submissions set not_before = clock_timestamp()")
+    await owner.execute(AUTOMATIC)
+    before, impatient = await logins(sandbox), {**PATIENT, "SWEEP_SECONDS": "0.01"}
+    api = await start(company, background=False, **impatient)
+    await refused(api)
+    waiting = await created(api, isReady=True)
+    assert (await cancelled(api, valid))[0] == 400
+    async with api.post("/api/validation/tin", json=TIN) as response:
+        assert response.status == 503 and int(response.headers["Retry-After"]) == LONGEST_LOGIN_WAIT.total_seconds()
+    result = await reconcile.reconcile(read_config({**environment, **impatient}))
+    assert result["failed"] == 1 and "refused the login" in result["companies"][0]["error"]
+    await start(company, **impatient)
+    later = "select bool_and(not_before > clock_timestamp() + interval '4 minutes') from submissions where state <> 'NotReceived'"
+    await until(lambda: owner.fetchval(later))
+    assert (await record(api, waiting))["status"] == "Submitting"
+    states = await owner.fetch("select distinct state from submissions order by 1")
+    assert [row["state"] for row in states] == ["Accepted", "NotReceived", "Queued", "Uncertain"]
+    assert await logins(sandbox) == before + 1
+
+
+async def test_a_refused_login_is_shared_by_processes_and_survives_a_restart(start, company, sandbox):
+    await client(sandbox, blocked=True)
+    first = await start(company, background=False, **PATIENT)
+    await refused(first)
+    await first.close()
+    await asyncio.gather(*[refused(await start(company, background=False, **PATIENT)) for _ in range(2)])
+    assert await logins(sandbox) == 1
+
+
+async def test_other_credentials_are_tried_at_once(start, company, owner, sandbox):
+    await client(sandbox, secret="replaced")
+    await refused(await start(company, background=False, **PATIENT))
+    api = await start(company, background=False, **PATIENT, PORTAL_CLIENT_SECRET="replaced")
+    assert (await submitted(api, await created(api)))[0] == 200
+    assert await logins(sandbox) == 2
+    stored = await owner.fetchval("select string_agg(r::text, ' ') from refused_logins r")
+    assert "sandbox-secret" not in stored and "replaced" not in stored
+
+
+async def test_a_refused_login_of_one_taxpayer_stops_no_other(start, company, environment, sandbox):
+    await client(sandbox, represents=[OTHER])
+    other = await make_company(environment, name="Kedai Lain Sdn. Bhd.", tin_code=OTHER)
+    await refused(await start(company, background=False, **PATIENT))
+    neighbour = await start(other, background=False, **PATIENT)
+    assert (await submitted(neighbour, await created(neighbour)))[0] == 200
+
+
+async def test_the_pause_doubles_up_to_an_hour_and_a_success_ends_it(start, company, owner, sandbox):
+    await client(sandbox, blocked=True)
+    api = await start(company, background=False, **PATIENT)
+    for minutes in (10, 20, 40, 60, 60):
+        await refused(api)
+        wait = await owner.fetchval("select retry_at - clock_timestamp() from refused_logins")
+        assert timedelta(minutes=minutes - 1) < wait <= timedelta(minutes=minutes)
+        await let_retry(owner)
+    assert await logins(sandbox) == 5
+    await client(sandbox)
+    assert (await submitted(api, await created(api)))[0] == 200
+    assert await owner.fetchval("select count(*) from refused_logins") == 0
+
+
+async def test_one_process_tries_again_after_the_pause(start, company, owner, sandbox):
+    await client(sandbox, blocked=True)
+    pair = [await start(company, background=False, **PATIENT) for _ in range(2)]
+    await refused(pair[0])
+    await let_retry(owner)
+    await sandbox.fault("login", "slow", seconds=0.3)
+    await asyncio.gather(*[refused(api) for api in pair * 3])
+    assert await logins(sandbox) == 2
+    assert await owner.fetchval("select refusals from refused_logins") == 2
+
+
+async def test_automatic_submissions_go_on_once_the_login_is_accepted(start, company, owner, sandbox):
+    await owner.execute(AUTOMATIC)
+    await client(sandbox, blocked=True)
+    api = await start(company)
+    ids = [await created(api, isReady=True) for _ in range(3)]
+    await until(lambda: owner.fetchval("select refusals > 1 from refused_logins"))
+    await client(sandbox)
+    assert await reach(owner, ids, "Valid", seconds=40) == {"Valid": 3}
+    assert await owner.fetchval("select count(*) from refused_logins") == 0
+
+
+async def test_a_refused_new_token_counts_as_a_refused_login(start, company, owner, sandbox):
+    api = await start(company, background=False, **PATIENT)
+    await sandbox.fault("submit", "unauthorized", times=2)
+    assert "refuses a new token" in (await refused(api))["message"]
+    assert await owner.fetchval("select reason from refused_logins") == "token"
+    await asyncio.gather(*[refused(api) for _ in range(5)])
+    assert await logins(sandbox) == 2
+
+
+async def test_a_token_that_is_refused_again_doubles_the_pause(start, company, owner, sandbox):
+    """The login itself succeeds each time, which proves nothing until a call is accepted."""
+    api = await start(company, background=False, **PATIENT)
+    await sandbox.fault("submit", "unauthorized", times=4)
+    await refused(api)
+    await let_retry(owner)
+    await refused(api)
+    assert await owner.fetchval("select refusals from refused_logins") == 2
+    await let_retry(owner)
+    assert (await submitted(api, await created(api)))[0] == 200
+    assert await owner.fetchval("select count(*) from refused_logins") == 0
+
+
+async def test_a_refused_login_is_shown_to_the_operator(start, company, environment, owner, sandbox):
+    config = read_config({**environment, **PATIENT})
+    api = await start(company, background=False, **IMPATIENT, **PATIENT)
+    assert (await until(lambda: readiness(api), lambda body: body["credentials_refused"] == 0))["status"] == "ok"
+    await client(sandbox, blocked=True)
+    await refused(api)
+    await until(lambda: readiness(api), lambda body: body["credentials_refused"] == 1)
+    assert (await figures(api))['einvoice_attention{kind="CredentialsRefused"}'] == "1"
+    (shown,) = (await reconcile.attention(config))["refused_logins"]
+    assert (shown["client_id"], shown["taxpayer"], shown["refusals"]) == ("sandbox-client", "C20880050010", 1)
+    assert "User blocked" in shown["message"] and "PORTAL_CLIENT_SECRET" in shown["what_to_do"]
+    assert shown["since"] < shown["retry_at"]
+    await client(sandbox)
+    assert await reconcile.retry_logins(config, "C1") == {"forgotten": 0}
+    assert await reconcile.retry_logins(config, None) == {"forgotten": 1}
+    assert (await submitted(api, await created(api)))[0] == 200
+    await until(lambda: readiness(api), lambda body: body["credentials_refused"] == 0)
+
+
+@pytest.mark.parametrize("intermediary, taxpayer", [("true", "C20880050010"), ("false", "")])
+async def test_a_refusal_is_kept_under_the_identity_that_logs_in(start, company, owner, sandbox, intermediary, taxpayer):
+    await client(sandbox, blocked=True)
+    await refused(await start(company, background=False, **PATIENT, PORTAL_INTERMEDIARY=intermediary))
+    assert await owner.fetchval("select taxpayer from refused_logins") == taxpayer
