@@ -6,6 +6,8 @@ leaves no trace of the call. Each kind takes the members that the order carried.
 
 import asyncio
 import json
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 from aiohttp import web
 
@@ -13,12 +15,14 @@ from .answers import Mismatch, Refusal, answer, detail, not_found
 from .controls import CALLER, SANDBOX
 from .database import sql, transaction
 from .document import read_json
+from .identifiers import new_uuid
 from .login import unauthorized
 from .submissions import Entry, duplicate_payload, refuse_same_payload, rejection
 from .validators import Finding
 
 GATEWAY_PAGE = "<!doctype html><html><body><h1>Scheduled maintenance</h1></body></html>"
 OVERSIZE = 1024 * 1024  # bytes
+Process = Callable[[], Awaitable[web.Response]]
 ERROR_CODES = {500: "InternalServerError", 501: "NotImplemented", 503: "ServiceUnavailable"}
 
 
@@ -125,6 +129,15 @@ async def neither(request, process, order):
     return answer({"submissionUid": None, "acceptedDocuments": [], "rejectedDocuments": []}, status=202)
 
 
+async def other_uuid(request: web.Request, process: Process, order: dict[str, Any]) -> web.Response:
+    """Process a submit, and name the uuid of another document for the first one that was accepted."""
+    response = await process()
+    body = json.loads(response.body)
+    if body.get("acceptedDocuments"):
+        body["acceptedDocuments"][0]["uuid"] = order.get("uuid", new_uuid())
+    return answer(body, status=response.status)
+
+
 async def oversized(request, process, order):
     """More than anybody should read of one answer; JSON all the same."""
     response = await process()
@@ -184,6 +197,7 @@ KINDS = {
     "redirect": redirect,
     "garbage": garbage,
     "neither": neither,
+    "other_uuid": other_uuid,
     "oversized": oversized,
     "reject": reject,
     "unauthorized": refuse_token,
