@@ -6,11 +6,13 @@ All text from the portal is data: what PostgreSQL cannot store is taken out, and
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from email.utils import parsedate_to_datetime
 from functools import wraps
 from itertools import islice
+from typing import Any
 
 from service import wire
 
@@ -141,7 +143,7 @@ class Submission:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One document as the portal shows it; `errors` is filled by details alone. Portal: 5.1, 5.2, 5.5"""
+    """One document as the portal shows it; `errors` is filled by details alone. Portal: 5.1, 5.2, 5.3, 5.5"""
 
     uuid: str
     submission_uid: str | None
@@ -158,6 +160,15 @@ class Document:
     rejection_requested_at: datetime | None
     reason: str | None  # given with a cancel or a rejection
     errors: list = field(default_factory=list)  # [{code, path, message}]
+    supplier_tin: str | None = None
+    supplier_name: str | None = None
+    buyer_tin: str | None = None
+    buyer_name: str | None = None
+    receiver_name: str | None = None  # the party that is not the issuer
+    payable: Decimal | None = None  # amounts in MYR; None where an answer has none that can be read
+    excluding_tax: Decimal | None = None
+    net: Decimal | None = None
+    content: str | None = field(default=None, repr=False)  # the document as it was submitted; only of a raw call
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,6 +307,16 @@ def details(answer, body, uuid):
     steps = _rows(_folded(results or {}), "validationSteps")
     failed = [step.get("error") for step in steps if str(step.get("status")).lower() == "invalid"]
     return _document(body, flattened(failed))
+
+
+@reader
+def raw(answer: Answer, body: dict[str, Any], uuid: str) -> Document:
+    """Return the Document of a raw call with its `content`. Raises Unclear. Portal: 5.3"""
+    _same(body, "uuid", uuid)
+    content = body.get("document")
+    if not isinstance(content, str) or not content:
+        raise Unreadable("The answer holds no document.")
+    return replace(_document(body), content=content)
 
 
 @reader
@@ -578,7 +599,37 @@ def _document(row, errors=()):
         rejection_requested_at=_instant(row, "rejectRequestDateTime"),
         reason=_text(row, "documentStatusReason"),
         errors=list(errors),
+        **_parties(row),
+        **_amounts(row),
     )
+
+
+def _parties(row: dict[str, Any]) -> dict[str, str | None]:
+    """Return the parties that a row names. A member that is no text counts as absent."""
+    names = {
+        "supplier_tin": "suppliertin",
+        "supplier_name": "suppliername",
+        "buyer_tin": "buyertin",
+        "buyer_name": "buyername",
+        "receiver_name": "receivername",
+    }
+    given = {name: row.get(member) for name, member in names.items()}
+    return {name: clean(text) if isinstance(text, str) and text.strip() else None for name, text in given.items()}
+
+
+def _amounts(row: dict[str, Any]) -> dict[str, Decimal | None]:
+    """Return the amounts that a row shows, in MYR. Lists name them differently from the other calls. Portal: 5.1, 5.5"""
+    return {
+        "payable": _amount(row, "totalpayableamount", "total"),
+        "excluding_tax": _amount(row, "totalexcludingtax"),
+        "net": _amount(row, "totalnetamount", "netamount"),
+    }
+
+
+def _amount(row: dict[str, Any], *names: str) -> Decimal | None:
+    """Return the first of some members that is a number, else None."""
+    numbers = (row.get(name) for name in names)
+    return next((Decimal(number) for number in numbers if type(number) in (int, Decimal)), None)
 
 
 def _folded(members):

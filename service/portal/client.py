@@ -167,6 +167,14 @@ class Portal:
         answer = await self._call(tin, "details", "GET", f"/documents/{_part(uuid)}/details")
         return answers.details(answer, uuid)
 
+    async def raw(self, tin: str, uuid: str) -> Document:
+        """Return the Document with its `content`, the text that was submitted. Portal: 5.3
+
+        Raises Refused(404) for an Invalid document, whose text the portal does not give.
+        """
+        answer = await self._call(tin, "raw", "GET", f"/documents/{_part(uuid)}/raw")
+        return answers.raw(answer, uuid)
+
     async def search(self, tin, since, until, *, text=None, further=False):
         """All documents, sent and received, submitted between two aware times: complete, newest first, or raises.
 
