@@ -4,7 +4,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 NOW = timedelta(0)
-PROOFS = {"submit", "search"}  # where a uuid was seen that is a document's; a damaged answer proves nothing
+#: How a uuid was seen that belongs to a document: named by the receipt, or proven to be the document that was sent.
+#: "details" was named by a person; that, a damaged answer, "listed" and "unproven" are kept for people and prove nothing.
+PROOFS = {"submit", "search"}
 
 
 # What is on disk
@@ -30,7 +32,7 @@ class Seen:
     document_id: int
     uuid: str
     submission_uid: str | None
-    via: str  # submit, search, or damaged answer
+    via: str  # submit, search, details, damaged answer, unproven, or listed
     received_at: datetime | None = None
 
 
@@ -59,6 +61,11 @@ class Call:
     def proven(self, *ways):
         """What was seen in one of these ways, or in any that proves something."""
         return [one for one in self.seen if one.via in (ways or PROOFS)]
+
+    def unproven(self) -> set[int]:
+        """Return the ids of documents of which the portal shows a possible copy that could not be proven to be ours."""
+        proven = {one.document_id for one in self.proven()}
+        return {one.document_id for one in self.seen if one.via == "unproven"} - proven
 
     def lacks(self, seen):
         """The ids of documents that are not among what was seen."""
@@ -135,7 +142,10 @@ class Receipt:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """Something that the portal showed while it was asked for a call; not proof that the rest is not there."""
+    """Documents that the portal showed for a call: proven ones, and candidates seen as "unproven".
+
+    It does not prove that the rest is absent.
+    """
 
     seen: tuple
 
@@ -253,13 +263,14 @@ class Change:
 class Part:
     """Documents that go on in a call of their own; what was promised, and when it was sent, go with them.
 
-    `doubted` where they are sent again because they seemed absent.
+    `doubted` where they are sent again because they seemed absent; `error` says why they need a person.
     """
 
     ids: frozenset
     state: str
     uid: str | None = None
     doubted: bool = False
+    error: dict | None = None
 
 
 @dataclass(frozen=True, slots=True)

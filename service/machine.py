@@ -22,6 +22,7 @@ from service.calls import (
     Admitted,
     Ask,
     Busy,
+    Call,
     Change,
     Claimed,
     Find,
@@ -59,6 +60,16 @@ ABANDONED = {**UNKNOWN, "message": "The process that sent it gave no result."}
 UNNAMED = {**UNKNOWN, "message": "The portal's receipt does not name every document."}
 FRUITLESS = {"code": "NeedsPerson", "path": "", "message": "It was tried several times and gave no result."}
 NEVER_THERE = {"code": "NotReceived", "path": "", "message": "The portal never had the document; it may be submitted again."}
+UNPROVEN = {
+    "code": "NotProven",
+    "path": "",
+    "message": "The portal has a document with this number and issue time that could not be proven to be the one that was sent.",
+}
+UUID_TAKEN = {
+    "code": "UuidTaken",
+    "path": "",
+    "message": "The portal named an identifier for this document that cannot be recorded for it.",
+}
 NOT_ASKED = "The portal could not be asked: {} Nothing was sent."
 
 
@@ -109,6 +120,21 @@ def _written(call, command):
         doubted=call.doubted or (command.proof and command.state == "Queued"),
         refusal=command.error if command.error and command.error["code"] == REFUSED_AGAIN else None,
     )
+
+
+def without_taken(call: Call, write: Write, taken: set[int]) -> Write:
+    """Return the Write without the documents whose uuids other documents have: these are left to a person.
+
+    `taken` are their ids. Nothing of them changes, so that the uuid stays with the document that has it.
+    """
+    changes = tuple(change for change in write.changes if change.id not in taken)
+    parts = tuple(replace(part, ids=part.ids - taken) for part in write.parts if part.ids - taken)
+    gone = frozenset().union(*(part.ids for part in write.parts))
+    staying = {doc.id for doc in call.docs} - gone
+    if staying <= taken:  # the submission itself needs a person, with all that is taken
+        return replace(write, state="NeedsPerson", changes=changes, parts=parts, delay=NOW, error=UUID_TAKEN)
+    review = Part(frozenset(taken), "NeedsPerson", error=UUID_TAKEN)
+    return replace(write, changes=changes, parts=(*parts, review))
 
 
 def parted(call, write):
@@ -257,20 +283,26 @@ def _look(call, event, times):
 
 
 def _shown(call, event, times):
-    """Adopted once every document was seen, and so its receipt is made up for."""
+    """Adopt the documents once the portal has shown every one of them, proven. That replaces the lost receipt."""
     new = [one for one in event.seen if one not in call.seen]
-    seen = call.proven() + new
+    seen = replace(call, seen=(*call.seen, *new)).proven()
     return _kept(new) if call.lacks(seen) else [*_kept(new), _adopted(call, seen)]
 
 
 def _listed(call, event, times):
-    """Not all in a complete listing: a proof, when it is late enough. The second decides for those never seen."""
+    """Count a complete listing without all documents as a proof of absence, if it is late enough.
+
+    The second proof decides about documents that were never shown. A document of which a possible copy was shown that
+    could not be proven to be ours is neither adopted nor absent: a person has to decide.
+    """
     if not event.complete or not _proves(call, event.at, times):
         return [Write("Uncertain", delay=next_look(call, times), error=call.refusal)]
     if not call.absent_proofs:
         return [Write("Uncertain", delay=times.portal_proof_gap, error=call.refusal, proof=True)]
     if seen := call.proven():
         return [replace(_adopted(call, seen), proof=True)]
+    if unproven := call.unproven():
+        return [_reviewed(call, unproven)]
     if call.refusal:
         return [Write("Refused", _rejected(call, call.refusal["errors"]), error=call.refusal, proof=True)]
     if call.promise == "pending":
@@ -301,10 +333,18 @@ def next_look(call, times):
     return min(usual, ready) if ready > NOW else usual
 
 
-def _adopted(call, seen):
-    """Submitted, whatever the listing says further: polling brings the rest, with its reasons.
+def _reviewed(call, unproven):
+    """Leave the unproven documents to a person. Documents that were never shown are sent again, if that was promised."""
+    absent = frozenset(doc.id for doc in call.docs) - unproven
+    parts = (Part(absent, "Queued", doubted=True),) if absent and call.promise == "pending" else ()
+    return Write("NeedsPerson", error=UNPROVEN, parts=parts, proof=True)
 
-    Accepted under the uid that has most; a part for what is there under another uid, and one for what is not.
+
+def _adopted(call, seen):
+    """Record the proven documents as Submitted; polling brings their later states.
+
+    The call is Accepted under the uid that has most of them. Documents under another uid, absent ones and unproven ones
+    become parts of their own.
     """
     groups = _by_uid(seen)
     changes = tuple(
@@ -313,8 +353,11 @@ def _adopted(call, seen):
         for id, one in group.items()
     )
     parts = [Part(frozenset(group), "Accepted", uid) for uid, group in groups[1:]]
-    if missing := call.lacks(seen):
-        parts.append(Part(frozenset(missing), "Queued", doubted=True))
+    missing = call.lacks(seen)
+    if unproven := missing & call.unproven():
+        parts.append(Part(frozenset(unproven), "NeedsPerson", error=UNPROVEN))
+    if absent := missing - unproven:
+        parts.append(Part(frozenset(absent), "Queued", doubted=True))
     return Write("Accepted", changes, uid=groups[0][0], parts=tuple(parts))
 
 

@@ -8,7 +8,7 @@ import logging
 import uuid
 from dataclasses import dataclass, field
 
-from service import failpoints
+from service import failpoints, wire
 from service.portal import document
 from service.statements import sql
 from service.submission.desk import Claim
@@ -55,6 +55,7 @@ async def part(conn, company_id, submission_id, entries, docs, part):
         state=part.state,
         submission_uid=part.uid,
         doubted=part.doubted,
+        last_error=wire.dumps(part.error) if part.error else None,
     )
     ids = [doc.id for doc in docs]
     await sql.submitted_document_part(conn, company_id=company_id, id=submission_id, into=id, document_ids=ids)

@@ -1,36 +1,184 @@
-"""Telling which of the documents that the portal shows are ours: by number, type, issue time and issuer."""
+"""Tell which documents of the portal are provably the ones that a company sent.
 
+Number, type, issue time and issuer make a listed document a candidate. A candidate is adopted only if it is proven:
+
+- the portal's copy is the document that was sent, byte for byte or as JSON; or
+- buyer and totals of the listed row agree, and no other company has the TIN. This is used where fetching every copy
+  would cost too much of the portal's quota, and where the portal gives no copy.
+
+A uuid that a document of another submission has is never adopted. An unproven candidate is neither adopted nor absent.
+"""
+
+import base64
+import logging
 import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
-from service.calls import Seen
-from service.portal.client import Refused
+import asyncpg
+
+from service.beside import beside
+from service.calls import Call, Doc, Seen
+from service.portal import document
+from service.portal.client import Document, PortalError, Refused, Throttled
 from service.statements import sql
+from service.submission import proof
+from service.submission.desk import Claim, Desk
+
+log = logging.getLogger(__name__)
 
 #: The authority's codes for a document of an identity that it has looked at before. Portal: 14.8
 DUPLICATE_CODES = {"DV302", "DS302"}
 MOST_NAMED = 3  # uuids that are asked about for one such refusal
+#: Copies that are fetched for one listing. The portal gives 60 a minute to all companies together, and a page of a listing
+#: every 5 seconds, with up to 100 rows: fetching all of them would hold up everybody else's.
+MOST_COPIES = 20
+ANOTHER = "another document"  # stands for the uuid of a document that may be another company's
 _NAMED = re.compile(r"\b(?=[A-Za-z]*[0-9])[0-9A-Za-z]{10,64}\b", re.ASCII)
 
 
-async def matches(desk, claim, call, listing):
-    """What of a listing is a document of the call, as Seen, and no other submission's."""
-    by_number = {}
+@dataclass(frozen=True, slots=True)
+class Unproven:
+    """A possible copy of a document that could not be proven to be the one that was sent."""
+
+    seen: Seen
+    why: str
+
+    @property
+    def uuid(self) -> str:
+        return self.seen.uuid
+
+
+@dataclass(slots=True)
+class Matches:
+    """What a listing shows of some submissions, by the id of the submission."""
+
+    proven: dict[int, list[Seen]] = field(default_factory=dict)
+    unproven: dict[int, list[Unproven]] = field(default_factory=dict)
+    undecided: dict[int, PortalError] = field(default_factory=dict)  # a copy could not be fetched now: look again later
+
+    def shown(self, submission_id: int) -> tuple[Seen, ...]:
+        """Return everything that is to be recorded for a submission, in the form that the event Shown takes."""
+        unproven = (one.seen for one in self.unproven.get(submission_id, ()))
+        return (*self.proven.get(submission_id, ()), *unproven)
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """A listed document with the number, type, issue time and issuer of a document of a submission."""
+
+    submission_id: int
+    call: Call
+    doc: Doc
+    there: Document
+    is_elsewhere: bool = False  # a document of another company has its uuid
+
+    def seen(self, via: str) -> Seen:
+        return Seen(self.doc.id, self.there.uuid, self.there.submission_uid, via, self.there.received_at)
+
+    def was_seen(self, *ways: str) -> bool:
+        """Return true if this was found out before."""
+        return any(
+            (one.document_id, one.uuid) == (self.doc.id, self.there.uuid) and one.via in ways for one in self.call.seen
+        )
+
+
+async def find_matches(
+    desk: Desk, company_id: int, calls: Mapping[int, Call], listing: Iterable[Document], *, named: bool = False
+) -> Matches:
+    """Find the documents of some submissions, {id: Call}, of one company in a listing, and prove them.
+
+    `named`: the listing is what the portal's refusal of a duplicate names, which only its bytes can prove.
+    Transient failures of the portal are in `undecided`. Raises nothing of the portal.
+    """
+    matches = Matches()
+    candidates = _candidates(calls, listing)
+    if not candidates:
+        return matches
+    async with desk.database.reading(company_id) as conn:
+        candidates = await _without_own(conn, company_id, candidates)
+        shared = {tin: await _is_shared(conn, company_id, tin) for tin in {one.call.tin for one in candidates}}
+        open_ones = [one for one in candidates if not _decide_again(matches, one)]
+        contents = await _sent_contents(conn, company_id, open_ones)
+    by_row = {tin for tin, is_shared in shared.items() if not (is_shared or named)}
+    await _Prover(desk, contents, by_row, matches).prove(open_ones)
+    return matches
+
+
+async def matches(desk: Desk, claim: Claim, call: Call, listing: Iterable[Document]) -> list[Seen]:
+    """Return the proven documents of one submission in a listing. Raises PortalError when one is undecided."""
+    found = await find_matches(desk, claim.company_id, {claim.id: call}, listing)
+    if claim.id in found.undecided:
+        raise found.undecided[claim.id]
+    return found.proven.get(claim.id, [])
+
+
+async def first_send(
+    desk: Desk, claim: Claim, call: Call, doc: Doc, errors: list[dict]
+) -> tuple[Document, Seen] | None:
+    """Return the document, and its Seen, of which a refused one was the second send; None if there is none.
+
+    The portal's refusal names the uuid of the earlier document. It is ours only if the portal's copy of it is the document
+    that was sent. Raises PortalError. Portal: 14.8
+    """
+    for uuid in _named(errors):
+        if uuid != doc.uuid:
+            try:
+                there = await desk.portal.details(call.tin, uuid)
+            except Refused:
+                continue  # not a uuid, or not a document of this issuer
+            found = await find_matches(desk, claim.company_id, {claim.id: call}, [there], named=True)
+            if claim.id in found.undecided:
+                raise found.undecided[claim.id]
+            if seen := [one for one in found.proven.get(claim.id, ()) if one.document_id == doc.id]:
+                return there, seen[0]
+    return None
+
+
+async def hide_foreign(desk: Desk, company_id: int, tin: str, errors: list[dict]) -> list[dict]:
+    """Return the errors without the uuids of documents that may be another company's."""
+    uuids = _named(errors, None)
+    if not uuids:
+        return errors
+    async with desk.database.reading(company_id) as conn:
+        rows = await sql.uuids_recorded(conn, company_id=company_id, uuids=uuids)
+        is_shared = await _is_shared(conn, company_id, tin)
+    own = {row["uuid"] for row in rows if row["own_submission"] is not None}
+    recorded = {row["uuid"] for row in rows}
+    foreign = [uuid for uuid in uuids if uuid not in own and (is_shared or uuid in recorded)]
+    return [{**error, "message": _without(error["message"], foreign)} for error in errors]
+
+
+def _without(message: str, uuids: list[str]) -> str:
+    for uuid in uuids:
+        message = message.replace(uuid, ANOTHER)
+    return message
+
+
+def _named(errors: list[dict], most: int | None = MOST_NAMED) -> list[str]:
+    """Return the uuids that refusals as duplicates name."""
+    texts = [error["message"] for error in errors if error["code"] in DUPLICATE_CODES]
+    return list(dict.fromkeys(_NAMED.findall(" ".join(texts))))[:most]
+
+
+# Candidates
+
+
+def _candidates(calls: Mapping[int, Call], listing: Iterable[Document]) -> list[_Candidate]:
+    by_number: dict[str, list[Document]] = {}
     for there in listing:
         by_number.setdefault(there.number, []).append(there)
-    pairs = [(doc, there) for doc in call.docs for there in by_number.get(doc.number, ()) if _same(call, doc, there)]
-    async with desk.database.reading(claim.company_id) as conn:
-        uuids = [there.uuid for _, there in pairs]
-        rows = await sql.uuids_owned(conn, company_id=claim.company_id, uuids=uuids, submission_id=claim.id)
-    owned = {row["uuid"] for row in rows}
     return [
-        Seen(doc.id, there.uuid, there.submission_uid, "search", there.received_at)
-        for doc, there in pairs
-        if there.uuid not in owned
+        _Candidate(submission_id, call, doc, there)
+        for submission_id, call in calls.items()
+        for doc in call.docs
+        for there in by_number.get(doc.number, ())
+        if _same(call, doc, there)
     ]
 
 
-def _same(call, doc, there):
-    """What a listing leaves out does not tell two documents apart; what it says has to agree."""
+def _same(call: Call, doc: Doc, there: Document) -> bool:
+    """Compare what tells documents apart. A member that a listing leaves out does not tell them apart."""
     return (
         there.number == doc.number
         and there.type_code in (None, doc.document_type)
@@ -39,25 +187,141 @@ def _same(call, doc, there):
     )
 
 
-async def first_send(desk, claim, call, doc, errors):
-    """The document at the portal, and its Seen, of which a refused one is the second send; None when it is no such thing.
-
-    The refusal names the uuid of the earlier document, which is ours when all that tells documents apart agrees and no
-    other submission has it. Portal: 14.8
-    """
-    for uuid in _named(errors):
-        if uuid != doc.uuid:
-            try:
-                there = await desk.portal.details(call.tin, uuid)
-            except Refused:
-                continue  # it is no uuid, or none of ours
-            seen = [one for one in await matches(desk, claim, call, [there]) if one.document_id == doc.id]
-            if seen:
-                return there, seen[0]
-    return None
+async def _without_own(conn: asyncpg.Connection, company_id: int, candidates: list[_Candidate]) -> list[_Candidate]:
+    """Leave out documents of other submissions of the company, and mark those that other companies have."""
+    uuids = list({one.there.uuid for one in candidates})
+    rows = await sql.uuids_recorded(conn, company_id=company_id, uuids=uuids)
+    recorded = {row["uuid"]: row["own_submission"] for row in rows}
+    left = []
+    for one in candidates:
+        submission_id = recorded.get(one.there.uuid, one.submission_id)
+        if submission_id is None:
+            left.append(replace(one, is_elsewhere=True))
+        elif submission_id == one.submission_id:
+            left.append(one)
+    return left
 
 
-def _named(errors):
-    """The uuids that refusals as duplicates name."""
-    texts = [error["message"] for error in errors if error["code"] in DUPLICATE_CODES]
-    return list(dict.fromkeys(_NAMED.findall(" ".join(texts))))[:MOST_NAMED]
+async def _is_shared(conn: asyncpg.Connection, company_id: int, tin: str) -> bool:
+    return await sql.tin_is_shared(conn, company_id=company_id, tin=tin)
+
+
+async def _sent_contents(
+    conn: asyncpg.Connection, company_id: int, candidates: list[_Candidate]
+) -> dict[tuple[int, str], bytes]:
+    """Return {(submission, number): the bytes of the document that was sent}."""
+    ids = sorted({one.submission_id for one in candidates})
+    if not ids:
+        return {}
+    bodies = {row["id"]: row["body"] for row in await sql.submission_bodies(conn, company_id=company_id, ids=ids)}
+    wanted = {(one.submission_id, one.doc.number) for one in candidates}
+    entries = {id: await beside(len(body), document.entries, body) for id, body in bodies.items()}
+    return {(id, number): base64.b64decode(entries[id][number]["document"]) for id, number in wanted}
+
+
+# Proofs
+
+
+def _decide_again(matches: Matches, candidate: _Candidate) -> bool:
+    """Decide as before, without asking the portal again; false if nothing was decided before."""
+    if not candidate.is_elsewhere and candidate.was_seen("submit", "search"):
+        _add_proven(matches, candidate)
+    elif candidate.was_seen("unproven"):
+        _add_unproven(matches, candidate, "It could not be proven before.", level=logging.DEBUG)
+    else:
+        return False
+    return True
+
+
+def _add_proven(matches: Matches, candidate: _Candidate) -> None:
+    matches.proven.setdefault(candidate.submission_id, []).append(candidate.seen("search"))
+
+
+def _add_unproven(matches: Matches, candidate: _Candidate, why: str, level: int = logging.WARNING) -> None:
+    log.log(level, "submission id=%d uuid=%s is not adopted: %s", candidate.submission_id, candidate.there.uuid, why)
+    matches.unproven.setdefault(candidate.submission_id, []).append(Unproven(candidate.seen("unproven"), why))
+
+
+class _Prover:
+    """Proves the candidates of one listing. `by_row` holds the TINs under which a row's facts are a proof."""
+
+    def __init__(
+        self, desk: Desk, contents: dict[tuple[int, str], bytes], by_row: set[str], matches: Matches
+    ) -> None:
+        self._desk = desk
+        self._contents = contents
+        self._by_row = by_row
+        self._matches = matches
+        self._throttled: Throttled | None = None  # once the portal, or our own count, gives no more copies
+
+    async def prove(self, candidates: list[_Candidate]) -> None:
+        is_long = len(candidates) > MOST_COPIES
+        for one in candidates:
+            if one.there.status == "Invalid":  # the portal gives no copy of it. Portal: 5.3
+                await self._prove_invalid(one)
+            elif is_long and await self._is_proven_by_row(one):
+                _add_proven(self._matches, one)
+            else:
+                await self._prove_by_copy(one)
+
+    async def _prove_invalid(self, candidate: _Candidate) -> None:
+        if candidate.is_elsewhere:
+            return
+        if await self._is_proven_by_row(candidate):
+            _add_proven(self._matches, candidate)
+        else:
+            _add_unproven(self._matches, candidate, "The portal gives no copy of an Invalid document.")
+
+    async def _prove_by_copy(self, candidate: _Candidate) -> None:
+        """Compare the portal's copy. Without one the row decides, if it can."""
+        try:
+            copy = await self._copy(candidate)
+        except Refused as why:
+            await self._decide_without_copy(candidate, why)
+        except PortalError as why:
+            if isinstance(why, Throttled) and await self._is_proven_by_row(candidate):
+                _add_proven(self._matches, candidate)
+            else:
+                self._matches.undecided[candidate.submission_id] = why
+        else:
+            content = self._content(candidate)
+            self._decide(candidate, await beside(len(content), proof.is_same, content, copy))
+
+    async def _copy(self, candidate: _Candidate) -> str:
+        """Return the text that the portal has. Once it gives no more for now, that is not tried again."""
+        if self._throttled:
+            raise self._throttled
+        try:
+            return (await self._desk.portal.raw(candidate.call.tin, candidate.there.uuid)).content or ""
+        except Throttled as why:
+            await self._desk.heed(why, "raw")
+            self._throttled = why
+            raise
+
+    def _decide(self, candidate: _Candidate, is_same: bool) -> None:
+        if is_same and candidate.is_elsewhere:
+            _add_unproven(self._matches, candidate, "Its uuid is recorded for a document of another company.")
+        elif is_same:
+            _add_proven(self._matches, candidate)
+        elif not candidate.is_elsewhere:  # another company's document is not a copy of ours
+            _add_unproven(self._matches, candidate, "The portal's copy is not the document that was sent.")
+
+    async def _decide_without_copy(self, candidate: _Candidate, why: Refused) -> None:
+        if await self._is_proven_by_row(candidate):
+            _add_proven(self._matches, candidate)
+        elif candidate.there.status == "Submitted":  # the portal may give a copy once it has validated it
+            self._matches.undecided[candidate.submission_id] = why
+        else:
+            _add_unproven(self._matches, candidate, f"The portal gives no copy of it: {why}")
+
+    async def _is_proven_by_row(self, candidate: _Candidate) -> bool:
+        there, content = candidate.there, self._content(candidate)
+        if candidate.is_elsewhere or candidate.call.tin not in self._by_row:
+            return False
+        if None in (there.type_code, there.issued_at, there.issuer_tin):
+            return False
+        sent = await beside(len(content), proof.read_sent, content)
+        return not proof.row_differences(sent, there)
+
+    def _content(self, candidate: _Candidate) -> bytes:
+        return self._contents[candidate.submission_id, candidate.doc.number]

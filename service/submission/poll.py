@@ -9,7 +9,7 @@ from service.calls import NOW, Ask, Change, Claimed, Find, NotTold, Told
 from service.portal.client import Held, PortalError, Refused, Throttled
 from service.statements import sql
 from service.submission.drive import drive, held, wait_of
-from service.submission.matching import first_send
+from service.submission.matching import first_send, hide_foreign
 
 
 CLOCKS_APART = timedelta(minutes=5)
@@ -89,6 +89,7 @@ async def _ask_about(desk, claim, call, doc, there, changes, first):
         if earlier := await first_send(desk, claim, call, doc, errors):
             there, first[doc.id] = earlier
             errors = there.errors
+        errors = await hide_foreign(desk, claim.company_id, call.tin, errors)
     if there.status in states.DOCUMENT_MOVES[doc.status]:
         changes.append(_change(desk, doc, there, errors))
     else:

@@ -13,12 +13,12 @@ from datetime import timedelta
 from service import machine
 from service.calls import Busy, Call, Claimed, GiveBack, Listed, Look, NotListed, Shown, Write
 from service.db import PASSING
-from service.portal.client import Held, PortalError, Throttled
+from service.portal.client import Document, Held, PortalError, Throttled
 from service.statements import sql
 from service.submission import record
-from service.submission.desk import Claim
+from service.submission.desk import Claim, Desk
 from service.submission.drive import WRITING, drive, held, wait_of
-from service.submission.matching import matches
+from service.submission.matching import find_matches, matches
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +33,7 @@ class Case:
     call: Call
     is_open: bool = True
     is_asked: bool = False  # for its receipt, and the portal has none that names them all
+    undecided: PortalError | None = None  # why a copy could not be compared, so that this look proves no absence
 
     async def hear(self, desk, event):
         """Takes an event in, and carries out what follows; once the claim is given back the case is closed."""
@@ -112,7 +113,7 @@ async def _look(desk, cases):
         ending = _not_listed(why)
     for case in cases:
         if case.is_open:
-            await case.hear(desk, ending)
+            await case.hear(desk, _not_listed(case.undecided) if case.undecided else ending)
 
 
 async def _show(desk, cases, tin, spans, listed_at):
@@ -128,8 +129,7 @@ async def _show(desk, cases, tin, spans, listed_at):
         if any(case.is_open for case in cases):
             listing = await desk.portal.search(tin, *span, further=further)
             further = True
-            for case in cases:
-                await _compare(desk, case, listing)
+            await _compare(desk, cases, listing)
     for case in cases:
         await _read_receipts(desk, case, tin)
     return Listed(listed_at)
@@ -150,7 +150,7 @@ async def _trace(desk, case, tin, since, until, further):
         rows = await desk.portal.search(tin, since, until, text=case.call.docs[0].number, further=further)
         uids = {one.submission_uid for one in await matches(desk, case.claim, case.call, rows)}
         for uid in uids - {None}:
-            await _compare(desk, case, (await desk.portal.submission(tin, uid)).documents)
+            await _compare(desk, [case], (await desk.portal.submission(tin, uid)).documents)
         case.is_asked = None not in uids
     except Throttled:
         raise
@@ -174,15 +174,19 @@ async def _compare_receipt(desk, case, tin, uid):
     except PortalError as why:
         log.info("submission company=%d id=%d: %s", *case.claim.key.values(), why)
     else:
-        await _compare(desk, case, state.documents)
+        await _compare(desk, [case], state.documents)
 
 
-async def _compare(desk, case, listing):
-    """Lets an open case hear what of a listing is its own."""
-    if not case.is_open:
+async def _compare(desk: Desk, cases: list[Case], listing: list[Document]) -> None:
+    """Let the open cases hear what a listing shows of them."""
+    calls = {case.claim.id: case.call for case in cases if case.is_open}
+    if not calls:
         return
-    if seen := await matches(desk, case.claim, case.call, listing):
-        await case.hear(desk, Shown(tuple(seen)))
+    found = await find_matches(desk, cases[0].claim.company_id, calls, listing)
+    for case in cases:
+        case.undecided = found.undecided.get(case.claim.id, case.undecided)
+        if case.is_open and (seen := found.shown(case.claim.id)):
+            await case.hear(desk, Shown(seen))
 
 
 def _not_listed(why):

@@ -3,19 +3,24 @@
 import asyncio
 import functools
 import logging
+from collections import Counter
 from dataclasses import asdict
 from datetime import datetime
 
+import asyncpg
+
 from service import failpoints, machine, states, wire
-from service.calls import Call, Doc, Seen
+from service.calls import Call, Doc, Seen, Write
 from service.db import PASSING
 from service.errors import kind
 from service.portal import document
 from service.statements import sql
 from service.submission import batch
+from service.submission.desk import Claim, Desk
 
 log = logging.getLogger(__name__)
 
+UUID_ONCE = "submitted_documents_uuid_once"  # the unique index: a uuid belongs to one document of all companies
 REPEATS = (0.1, 0.5, 1, 2)  # seconds between tries to write a result while PostgreSQL is away
 
 
@@ -72,11 +77,23 @@ def persistent(write):
 
 @persistent
 async def write(desk, claim, call, command):
-    """Carries out a Write for a call as it was before it; False, and nothing is written, when the claim was lost.
+    """Carry out a Write for a call as it was before it. Return False, with nothing written, if the claim was lost.
 
-    The claim is given back with the state, and so nothing is written twice. The subjects are locked first, then the
-    submission: the order of every transaction.
+    The claim is given back with the state, and so nothing is written twice. If a uuid belongs to another document by now,
+    the documents concerned need a person, and the rest is written in a new transaction with the same claim.
     """
+    try:
+        return await _written_once(desk, claim, call, command)
+    except asyncpg.UniqueViolationError as error:
+        if error.constraint_name != UUID_ONCE:
+            raise
+    taken = await _taken(desk, claim, call, command)
+    log.error("submission company=%d id=%d: %d uuids belong to other documents", *claim.key.values(), len(taken))
+    return await _written_once(desk, claim, call, machine.without_taken(call, command, taken))
+
+
+async def _written_once(desk: Desk, claim: Claim, call: Call, command: Write) -> bool:
+    """Write in one transaction. It locks the subjects first, then the submission, as every transaction does."""
     async with desk.database.company(claim.company_id) as conn:
         await lock_subjects(conn, claim.company_id, claim.id)
         done = await written(conn, claim, call, command)
@@ -84,6 +101,21 @@ async def write(desk, claim, call, command):
     failpoints.passed("after_state_commit")
     log.info("submission company=%d id=%d state=%s%s", *claim.key.values(), command.state, "" if done else " (claim lost)")
     return done
+
+
+async def _taken(desk: Desk, claim: Claim, call: Call, command: Write) -> set[int]:
+    """Return the ids of documents whose new uuids other documents have, or that get one uuid together.
+
+    All of them where none is found: the other document may have been rolled back since.
+    """
+    uuids = {change.id: change.uuid for change in command.changes if change.uuid}
+    async with desk.database.reading(claim.company_id) as conn:
+        rows = await sql.uuids_recorded(conn, company_id=claim.company_id, uuids=list(uuids.values()))
+    mine = {doc.id for doc in call.docs if doc.uuid and doc.uuid == uuids.get(doc.id)}
+    recorded = {row["uuid"] for row in rows}
+    often = {uuid for uuid, count in Counter(uuids.values()).items() if count > 1}
+    taken = {id for id, uuid in uuids.items() if uuid in often or (uuid in recorded and id not in mine)}
+    return taken or set(uuids)
 
 
 async def written(conn, claim, call, command):

@@ -10,11 +10,12 @@ from service.calls import Call, Change, Write
 from service.portal.client import Refused
 from service.statements import sql
 from service.submission import record
-from service.submission.desk import Claim
+from service.submission.desk import Claim, Desk
 from service.submission.sweep import CLOCKS_APART, LONGEST_LISTING
 
 LONGEST_DELAY = timedelta(days=1)  # between a send and its arrival
 NOT_RECEIVED = "A person has found out that the portal never had the document: {}"
+TAKEN = "{} is recorded for another document."
 #: status of a document that the portal does not have -> what it becomes
 LET_GO = {"Submitting": "Rejected", "Submitted": "Invalid"}
 
@@ -34,7 +35,7 @@ async def received(desk, company, id, uuids, note):
     calls = {there.submission_uid for _, there in pairs}
     if len(pairs) != len(uuids) or len(calls) != 1:
         raise Unsettled(f"Submission {id} has {len(docs)} documents: name a uuid of each, all of one call.")
-    await _refuse_owned(desk, company, id, uuids)
+    await _refuse_taken(desk, company, id, uuids)
     changes = [Change(doc["id"], "Submitted", uuid=there.uuid, submitted_at=there.received_at) for doc, there in pairs]
     numbers = [doc["number"] for doc, _ in pairs]
     more = {"submission_uid": calls.pop(), "numbers": numbers, "uuids": [there.uuid for _, there in pairs]}
@@ -82,11 +83,12 @@ def _match(doc, seen):
     raise Unsettled(f"None of the uuids is of {doc['number']}.")
 
 
-async def _refuse_owned(desk, company, id, uuids):
+async def _refuse_taken(desk: Desk, company: int, submission_id: int, uuids: list[str]) -> None:
+    """Raise Unsettled if a document of another submission has one of the uuids, whichever company it belongs to."""
     async with desk.database.reading(company) as conn:
-        owned = await sql.uuids_owned(conn, company_id=company, uuids=uuids, submission_id=id)
-    if owned:
-        raise Unsettled(f"{owned[0]['uuid']} is another submission's.")
+        rows = await sql.uuids_recorded(conn, company_id=company, uuids=uuids)
+    if taken := [row["uuid"] for row in rows if row["own_submission"] != submission_id]:
+        raise Unsettled(TAKEN.format(taken[0]))
 
 
 async def _refuse_listed(desk, row, docs):

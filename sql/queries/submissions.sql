@@ -190,9 +190,9 @@ returning number;
 -- name: submission_part :value
 -- A submission with some documents of another that was sent: what was promised and when it was sent go with them.
 insert into submissions (company_id, attempt_key, tin, body, promise, state, split_from, submission_uid,
-       first_sent_at, last_sent_at, doubted)
+       first_sent_at, last_sent_at, doubted, last_error)
 select company_id, :attempt_key, tin, :body, promise, :state, id, :submission_uid, first_sent_at, last_sent_at,
-       doubted or :doubted
+       doubted or :doubted, :last_error::jsonb
   from submissions
  where company_id = :company_id and id = :id
 returning id;
@@ -361,20 +361,27 @@ select :company_id::bigint, :submission_id::bigint, uuid, number, :submission_ui
     on conflict do nothing;
 
 -- name: evidence_of :many
--- What the portal ever showed for the documents of a submission, also in calls that they have left.
+-- What the portal ever showed for the documents of a submission, also in calls that they have left. What was found in a
+-- listing is left out if another document has the uuid: it was taken for ours before every copy was compared.
 select d.id as document_id, e.uuid, e.number, e.submission_uid, e.via
   from submitted_documents d
   join portal_evidence e
     on e.company_id = d.company_id and e.number = d.number
    and (e.submission_id = d.submission_id or e.submission_id = any (d.earlier_submissions))
  where d.company_id = :company_id and e.company_id = :company_id and d.submission_id = :submission_id
+   and (e.via <> 'search'
+        or not exists (select
+                         from uuids_recorded(:company_id, array[e.uuid]) r
+                        where r.own_submission is distinct from :submission_id))
  order by e.seen_at;
 
--- name: uuids_owned :many
--- Those of some uuids that documents of other submissions of the company have.
-select uuid
-  from submitted_documents
- where company_id = :company_id and uuid = any (:uuids::text[]) and submission_id <> :submission_id;
+-- name: uuids_recorded :many
+-- Those of some uuids that submitted documents of any company have: `own_submission` is null for another company's.
+select uuid, own_submission from uuids_recorded(:company_id, :uuids::text[]);
+
+-- name: tin_is_shared :value
+-- True if another company has the TIN, or has ever written a submission under it.
+select tin_is_shared(:company_id, :tin);
 
 -- name: submitted_document_twin :value
 -- The uuid of the latest document of this identity that the portal has looked at in the span before :at. Portal: 14.8

@@ -1,0 +1,361 @@
+"""A uuid of the portal belongs to one document, and a document is adopted only if it is provably the one that was sent."""
+
+import asyncio
+import base64
+import json
+from dataclasses import replace
+from datetime import timedelta
+from decimal import Decimal
+
+import pytest
+from conftest import make_company, until
+from kit import cancelled, created, documents, line, now, reaches, record, submitted, valid_invoice
+
+from service import machine
+from service.calls import Seen, Shown
+from service.config import read_config
+from service.db import Database, connected_pool
+from service.portal.client import Held, NotSent, Portal, portal_session
+from service.submission import record as records
+from service.submission.desk import Claim, Desk
+from service.submission.matching import MOST_COPIES, find_matches
+
+NEIGHBOUR = {"tin_code": "C20880050020", "name": "Teh Tarik Utara Sdn. Bhd."}
+UNKNOWN_OUTCOME = "update submissions set lease_until = null, not_before = now()"
+QUICK = {"PORTAL_SETTLE_SECONDS": "0.1", "PORTAL_PROOF_GAP_SECONDS": "0.05", "PORTAL_RECHECK_SECONDS": "0.1"}
+
+
+@pytest.fixture
+def config(environment):
+    return read_config(environment)
+
+
+@pytest.fixture
+async def neighbour(environment, company, owner):
+    """Make another company and give it the TIN of `company`, as an operator could."""
+    other = await make_company(environment, **NEIGHBOUR)
+    await owner.execute("update companies set tin_code = (select tin_code from companies where id = $1)", company.id)
+    return other
+
+
+@pytest.fixture
+async def desk(config):
+    """A desk with a portal client that no gate holds up."""
+    async with connected_pool(config.database_url, 4) as pool, portal_session(config) as session:
+        yield Desk(config, Database(pool), keeper=None, portal=Portal(session, config), signers=None)
+
+
+async def raw_calls(sandbox):
+    return (await sandbox.calls())["calls"].get("raw", 0)
+
+
+async def entry_of(sandbox, uuid):
+    (entry,) = [entry for entry in await sandbox.ledger() if entry["uuid"] == uuid]
+    return entry
+
+
+async def loaded(owner, desk):
+    """Return the claim and the Call of the latest submission, as if it were claimed now."""
+    row = await owner.fetchrow("select company_id, id, fence from submissions order by id desc limit 1")
+    claim = Claim(row["company_id"], row["id"], row["fence"])
+    return claim, await records.load(desk, claim)
+
+
+async def listing_of(desk, call):
+    hour = timedelta(hours=1)
+    return await desk.portal.search(call.tin, call.now - hour, call.now + hour)
+
+
+# Another company's document
+
+
+async def test_a_company_cannot_take_over_or_cancel_anothers_document(start, company, neighbour, sandbox, owner):
+    """The attacker knows number and issue time of an invoice, which are printed on it."""
+    issued = now(minutes=1)
+    victim, attacker = await start(company), await start(neighbour, **QUICK)
+    theirs = await valid_invoice(victim, code=77, issueDateTime=issued)
+    uuid = (await documents(victim, theirs))[0]["uuid"]
+    id = await created(attacker, code=77, issueDateTime=issued, lineItems=[line(unit={"code": "KGM", "price": 1, "count": 1})])
+    answers = [await submitted(attacker, id)]
+    await reaches(attacker, id, "Invalid")
+    answers += [await documents(attacker, id), await record(attacker, id), await cancelled(attacker, id)]
+    assert uuid not in json.dumps(answers, default=str)
+    assert (await entry_of(sandbox, uuid))["status"] == "Valid"
+    assert (await record(victim, theirs))["status"] == "Valid"
+    assert await owner.fetch("select company_id from submitted_documents where uuid = $1", uuid) == [(company.id,)]
+
+
+async def test_a_company_with_anothers_bytes_does_not_get_its_document(start, company, neighbour, sandbox, owner):
+    """Two companies send the very same document: the portal refuses the second as a duplicate of the payload."""
+    issued = now(minutes=1)
+    same = "update companies set (name, phone, email) = (select name, phone, email from companies where id = $1)"
+    await owner.execute(same, company.id)
+    first, second = await start(company), await start(neighbour, **QUICK)
+    theirs = await valid_invoice(first, code=77, issueDateTime=issued)
+    uuid = (await documents(first, theirs))[0]["uuid"]
+    id = await created(second, code=77, issueDateTime=issued)
+    assert (await submitted(second, id))[0] == 400
+    await until(lambda: owner.fetchval("select state = 'NeedsPerson' from submissions where company_id = $1", neighbour.id))
+    assert (await documents(second, id))[0]["uuid"] is None
+    assert (await cancelled(second, id))[0] == 409
+    assert (await entry_of(sandbox, uuid))["status"] == "Valid"
+
+
+async def test_a_lost_request_does_not_become_a_neighbours_document(start, company, neighbour, sandbox):
+    """Two companies of one TIN use the same number in the same second, and the second request never arrives."""
+    issued = now(minutes=1)
+    first, second = await start(company), await start(neighbour, **QUICK)
+    theirs = await valid_invoice(first, code=77, issueDateTime=issued)
+    uuid = (await documents(first, theirs))[0]["uuid"]
+    await sandbox.fault("submit", "drop")
+    id = await created(second, code=77, issueDateTime=issued, lineItems=[line(unit={"code": "KGM", "price": 9, "count": 9})])
+    assert (await submitted(second, id))[0] == 400
+    found = await until(lambda: record(second, id), lambda found: found["status"] != "Submitting")
+    assert found["status"] == "Draft" and uuid not in json.dumps(await documents(second, id))
+    assert (await entry_of(sandbox, uuid))["status"] == "Valid" and (await record(first, theirs))["status"] == "Valid"
+
+
+async def test_an_unknown_document_of_a_neighbour_needs_manual_review(start, company, neighbour, sandbox, owner):
+    """Neither outcome is known yet, so that nobody has the uuid of the document that is there."""
+    issued = now(minutes=1)
+    first, second = await start(company, background=False), await start(neighbour, background=False)
+    await sandbox.fault("submit", "accept_then_drop")
+    theirs = await created(first, code=77, issueDateTime=issued)
+    assert (await submitted(first, theirs))[0] == 400
+    await sandbox.fault("submit", "drop")
+    id = await created(second, code=77, issueDateTime=issued, lineItems=[line(unit={"code": "KGM", "price": 9, "count": 9})])
+    assert (await submitted(second, id))[0] == 400
+    await owner.execute("update submissions set not_before = now() + interval '1 hour' where company_id = $1", company.id)
+    service = await start(neighbour, **QUICK)
+    error = "select last_error ->> 'code' from submissions where company_id = $1 and state = 'NeedsPerson'"
+    assert await until(lambda: owner.fetchval(error, neighbour.id)) == "NotProven"
+    (entry,) = await sandbox.ledger()
+    assert (await record(service, id))["status"] == "Submitting" and entry["uuid"] not in json.dumps(await documents(service, id))
+    seen = await owner.fetchrow("select uuid, via from portal_evidence where company_id = $1", neighbour.id)
+    assert tuple(seen) == (entry["uuid"], "unproven")
+    await owner.execute("update submissions set not_before = now() where company_id = $1", company.id)
+    await reaches(first, theirs, "Valid")
+
+
+async def test_a_lost_answer_is_adopted_by_its_bytes_when_the_tin_is_shared(start, neighbour, company, sandbox):
+    api = await start(company)
+    await sandbox.fault("submit", "accept_then_drop")
+    id = await created(api)
+    assert (await submitted(api, id))[0] == 400
+    await until(lambda: record(api, id), lambda found: found["status"] == "Valid")
+    assert await raw_calls(sandbox) >= 1
+
+
+async def test_a_row_proves_nothing_when_the_tin_is_shared(lost_row, neighbour, desk, sandbox):
+    claim, call, row = lost_row
+    await sandbox.fault("raw", "forget")
+    found = await find_matches(desk, claim.company_id, {claim.id: call}, [row])
+    assert not found.proven and [one.uuid for one in found.unproven[claim.id]] == [row.uuid]
+
+
+# Proofs
+
+
+async def lost(api, owner, desk, sandbox):
+    """Send an invoice whose answer is lost. Return (claim, Call, the portal's row of it).
+
+    The service of `api` must not resolve it: it runs without background work.
+    """
+    await sandbox.fault("submit", "accept_then_drop")
+    id = await created(api)
+    assert (await submitted(api, id))[0] == 400
+    claim, call = await loaded(owner, desk)
+    uuid = (await sandbox.ledger())[-1]["uuid"]
+    (row,) = [row for row in await listing_of(desk, call) if row.uuid == uuid]
+    return claim, replace(call, seen=()), row
+
+
+@pytest.fixture
+async def idle(start, company):
+    """A service that resolves nothing by itself."""
+    return await start(company, background=False)
+
+
+@pytest.fixture
+async def lost_row(idle, owner, desk, sandbox):
+    """(claim, Call, row) of an invoice whose answer was lost."""
+    return await lost(idle, owner, desk, sandbox)
+
+
+async def test_a_listed_document_is_proven_by_its_bytes(lost_row, desk, sandbox):
+    claim, call, row = lost_row
+    found = await find_matches(desk, claim.company_id, {claim.id: call}, [row])
+    assert [(one.uuid, one.via) for one in found.proven[claim.id]] == [(row.uuid, "search")]
+    assert not found.unproven and not found.undecided and await raw_calls(sandbox) == 1
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"type_code": "02"},
+        {"issuer_tin": "C12345678900"},
+        {"number": "INV-99999"},
+        {"issued_at": "later"},
+    ],
+)
+async def test_a_document_that_only_shares_the_number_is_not_adopted(lost_row, desk, sandbox, changes):
+    claim, call, row = lost_row
+    if "issued_at" in changes:
+        changes = {"issued_at": row.issued_at + timedelta(seconds=1)}
+    found = await find_matches(desk, claim.company_id, {claim.id: call}, [replace(row, **changes)])
+    assert not found.proven and not found.unproven and await raw_calls(sandbox) == 0
+
+
+async def test_a_uuid_that_another_document_has_is_not_adopted(idle, lost_row, desk, owner, sandbox):
+    claim, call, row = lost_row
+    assert (await submitted(idle, await created(idle)))[0] == 200
+    await owner.execute("update submitted_documents set uuid = $1 where uuid is not null", row.uuid)
+    found = await find_matches(desk, claim.company_id, {claim.id: call}, [row])
+    assert not found.proven and not found.unproven
+
+
+async def test_a_document_whose_bytes_differ_is_unproven(lost_row, desk, owner):
+    claim, call, row = lost_row
+    await rewrite(owner, claim, lambda text: text.replace("Coffee beans", "Cocoa beans"))
+    found = await find_matches(desk, claim.company_id, {claim.id: call}, [row])
+    assert not found.proven and [one.uuid for one in found.unproven[claim.id]] == [row.uuid]
+
+
+async def test_a_copy_that_the_portal_has_formatted_is_still_proven(lost_row, desk, owner):
+    claim, call, row = lost_row
+    await rewrite(owner, claim, lambda text: json.dumps(json.loads(text), indent=1, sort_keys=True))
+    found = await find_matches(desk, claim.company_id, {claim.id: call}, [row])
+    assert [one.uuid for one in found.proven[claim.id]] == [row.uuid]
+
+
+async def rewrite(owner, claim, change):
+    """Change the text of the document that a submission holds."""
+    body = json.loads(await owner.fetchval("select body from submissions where id = $1", claim.id))
+    for entry in body["documents"]:
+        text = change(base64.b64decode(entry["document"]).decode())
+        entry["document"] = base64.b64encode(text.encode()).decode()
+    await owner.execute("update submissions set body = $1 where id = $2", json.dumps(body).encode(), claim.id)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"payable": Decimal("104.77")},
+        {"payable": None},
+        {"net": Decimal("97.01")},
+        {"excluding_tax": Decimal("96.99")},
+        {"buyer_name": "Somebody Else"},
+        {"buyer_tin": "C99999999990"},
+        {"receiver_name": "Somebody Else"},
+        {"buyer_tin": None, "buyer_name": None, "receiver_name": None},
+        {"issuer_tin": None},
+        {"type_code": None},
+        {"issued_at": None},
+    ],
+    ids=lambda changes: "-".join(changes),
+)
+async def test_a_row_that_differs_or_lacks_a_fact_proves_nothing(lost_row, desk, sandbox, changes):
+    """The portal gives no copy here, so that the row has to decide."""
+    claim, call, row = lost_row
+    await sandbox.fault("raw", "forget", times=2)
+    found = await find_matches(desk, claim.company_id, {claim.id: call}, [row])
+    assert [one.uuid for one in found.proven[claim.id]] == [row.uuid]
+    found = await find_matches(desk, claim.company_id, {claim.id: call}, [replace(row, **changes)])
+    assert not found.proven and len(found.unproven[claim.id]) == 1
+
+
+@pytest.mark.parametrize("error", [NotSent("It is away."), Held("Later.", retry_after=timedelta(seconds=1), operation="raw")])
+async def test_a_copy_that_cannot_be_fetched_now_postpones(lost_row, desk, sandbox, error):
+    claim, call, row = lost_row
+
+    async def gate(operation, tin, further=False):
+        if operation == "raw":
+            raise error
+
+    desk.portal = desk.portal.through(gate)
+    found = await find_matches(desk, claim.company_id, {claim.id: call}, [replace(row, payable=None)])
+    assert found.undecided == {claim.id: error} and not found.proven and not found.unproven
+    by_row = await find_matches(desk, claim.company_id, {claim.id: call}, [row])
+    assert bool(by_row.proven) == isinstance(error, Held)
+
+
+async def test_a_long_listing_is_proven_by_its_rows(start, company, owner, sandbox):
+    """More unknown outcomes than copies are fetched for one listing: none is fetched."""
+    count = MOST_COPIES + 5
+    idle = await start(company, background=False)
+    await sandbox.fault("submit", "accept_then_drop", times=count)
+    ids = [await created(idle) for _ in range(count)]
+    for part in range(0, count, 5):
+        await asyncio.gather(*[submitted(idle, id) for id in ids[part : part + 5]])
+    await owner.execute(UNKNOWN_OUTCOME)
+    await start(company)
+    valid = "select count(*) from invoices where status = 'Valid'"
+    assert await until(lambda: owner.fetchval(valid), lambda found: found == count, seconds=40)
+    assert await raw_calls(sandbox) == 0 and len(await sandbox.ledger()) == count
+
+
+async def test_an_invalid_document_of_a_lost_answer_shows_its_reasons(api, sandbox):
+    """The portal gives no copy of an Invalid document: its row proves it."""
+    stranger = {"type": "LOCAL_COMPANY", "name": "Nobody Sdn. Bhd.", "tin": "C25000000010"}
+    registration = {"registration": {"type": "BRN", "number": "202301000001"}, "contactNumber": "+60123456789"}
+    address = {"address": {"line1": "1 Jalan Ipoh", "city": "Ipoh", "state": "08", "zipCode": "30000", "country": "MYS"}}
+    await sandbox.settings(strict_register=True)
+    await sandbox.fault("submit", "accept_then_drop")
+    id = await created(api, buyer={**stranger, **registration, **address})
+    assert (await submitted(api, id))[0] == 400
+    await until(lambda: record(api, id), lambda found: found["status"] == "Invalid")
+    assert (await documents(api, id))[0]["errors"]
+
+
+# A uuid that is taken
+
+
+async def test_a_receipt_with_a_taken_uuid_needs_manual_review(api, sandbox, owner):
+    theirs = await valid_invoice(api)
+    uuid = (await documents(api, theirs))[0]["uuid"]
+    await sandbox.fault("submit", "other_uuid", uuid=uuid)
+    id = await created(api)
+    status, body = await submitted(api, id)
+    assert status == 400 and uuid not in json.dumps(body)
+    row = await owner.fetchrow("select state, last_error ->> 'code' as code, claims from submissions order by id desc limit 1")
+    assert tuple(row) == ("NeedsPerson", "UuidTaken", 0)
+    assert (await record(api, id))["status"] == "Submitting" and (await record(api, theirs))["status"] == "Valid"
+    assert (await documents(api, id))[0]["uuid"] is None
+    seen = await owner.fetch("select via from portal_evidence where uuid = $1 order by submission_id", uuid)
+    assert [row["via"] for row in seen] == ["submit", "submit"]
+
+
+async def test_one_taken_uuid_keeps_no_other_document_from_going_on(start, company, sandbox, owner):
+    idle = await start(company, background=False)
+    theirs = await created(idle)
+    assert (await submitted(idle, theirs))[0] == 200
+    uuid = (await documents(idle, theirs))[0]["uuid"]
+    await owner.execute("""update companies set setting = setting || '{"AUTO_SUBMIT_INVOICE": true}'""")
+    ids = [await created(idle, isReady=True) for _ in range(3)]
+    await sandbox.fault("submit", "other_uuid", uuid=uuid)
+    await start(company)
+    statuses = "select status from invoices where id = any ($1) order by status"
+    done = ["Submitting", "Valid", "Valid"]
+    await until(lambda: owner.fetch(statuses, ids), lambda rows: [row["status"] for row in rows] == done)
+    codes = await owner.fetch("select last_error ->> 'code' as code from submissions where state = 'NeedsPerson'")
+    assert [row["code"] for row in codes] == ["UuidTaken"]
+
+
+async def test_of_two_companies_that_adopt_one_uuid_at_once_one_gets_it(start, company, neighbour, sandbox, owner, desk):
+    claims = []
+    for each in (company, neighbour):
+        idle = await start(each, background=False)
+        await sandbox.fault("submit", "accept_then_drop")
+        assert (await submitted(idle, await created(idle)))[0] == 400
+        claims.append(await loaded(owner, desk))
+    await owner.execute("update submissions set lease_until = now() + interval '1 hour', state = 'Uncertain'")
+    claims = [(claim, replace(call, state="Uncertain")) for claim, call in claims]
+
+    def adopted(call):
+        seen = (Seen(call.docs[0].id, "7G3KX2M9QPWZ41VTB8RHNYDC10", "S", "search"),)
+        return machine.step(call, Shown(seen), desk.config)[1][-1]
+
+    results = await asyncio.gather(*[records.write(desk, claim, call, adopted(call)) for claim, call in claims])
+    assert results == [True, True]
+    rows = await owner.fetch("select state, last_error ->> 'code' as code from submissions order by state")
+    assert [tuple(row) for row in rows] == [("Accepted", None), ("NeedsPerson", "UuidTaken")]
