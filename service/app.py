@@ -33,7 +33,7 @@ from service.idempotency import UNSETTLED, idempotent
 from service.intake import Uploads, bounded
 from service.keeper import Keeper
 from service.keys import INTEGRATION, KeyRing
-from service.middleware import Limiter, answering, key_guard, name_request, part, repeated, show_quota
+from service.middleware import Limiter, answering, key_guard, name_request, part, protect_data, repeated, show_quota
 from service.portal.client import Portal, portal_session
 from service.portal.logins import RefusedLogins
 from service.portal.quota import Gate
@@ -118,7 +118,7 @@ def create_app(config, *, background=True):
     app[wire.EXPORTS] = Exports()
     app[wire.UPLOADS] = Uploads(config.max_body_bytes)
     app.add_routes(_all_routes())
-    app.on_response_prepare.extend([name_request, show_quota, part])
+    app.on_response_prepare.extend([name_request, protect_data, show_quota, part])
     app.cleanup_ctx.extend([_database, _watchdog, _code_lists, _keeper, _secrets, _portal])
     if background:
         app.cleanup_ctx.append(_background)

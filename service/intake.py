@@ -171,7 +171,10 @@ def document_instant(body, member):
 
 
 async def read_raw(request):
-    """The bytes of a body. Raises UnsupportedMediaType, TooLarge and RequestTimeout."""
+    """Return the bytes of the request body. Raises UnsupportedMediaType, TooLarge and RequestTimeout.
+
+    A body of white space counts as no body, so that its content type does not matter.
+    """
     if (header(request, "Content-Encoding") or "identity").lower() != "identity":
         raise UnsupportedMediaType("A compressed body is not taken.")
     config = request.app[wire.CONFIG]
@@ -186,7 +189,7 @@ async def read_raw(request):
     except web.HTTPRequestEntityTooLarge:
         raise TooLarge("The body is larger than is taken.") from None
     request.app[wire.UPLOADS].settle(request, len(raw))
-    if raw and request.content_type != "application/json":
+    if request.content_type != "application/json" and raw.strip(BLANK):
         raise UnsupportedMediaType("The content type must be application/json.")
     return raw
 

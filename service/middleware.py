@@ -31,6 +31,10 @@ from service.keys import REQUIRED, shows_key
 
 #: Paths that answer without a key. Every other route of the service asks for one.
 OPEN = {"/healthz", "/readyz", "/metrics", "/api/openapi.json", "/api/docs", "/api/docs/docs.js", "/api/docs/docs.css"}
+#: All data are below it.
+API = "/api/"
+#: What describes the API holds no data, and is the same for everybody.
+PUBLIC = {path for path in OPEN if path.startswith(API)}
 #: What lies below it is the integration surface: it has keys, a quota and error bodies of its own.
 INTEGRATIONS = "/api/integrations"
 #: Paths whose errors also say `success: false`, but for those of authentication. Spec: Errors
@@ -69,6 +73,20 @@ async def name_request(request, response):
     response.headers.pop("Server", None)
 
 
+async def protect_data(request: web.Request, response: web.StreamResponse) -> None:
+    """Keep caches and browsers from storing, sharing or reinterpreting data, on every response.
+
+    The API's description is public: caches may keep it, and ask whether it has changed before they use it.
+    """
+    headers = response.headers
+    headers["X-Content-Type-Options"] = "nosniff"
+    if request.path in PUBLIC and response.status < 400:
+        headers["Cache-Control"] = "no-cache"
+    elif request.path.startswith(API):
+        headers["Cache-Control"] = "private, no-store"
+        headers["Vary"] = "X-Portal-Key" if _on_integrations(request) else "X-API-Key"
+
+
 async def show_quota(request, response):
     """What is left of the integration key's minute, on every response of its surface. Spec: Limits."""
     response.headers.update(request.get(wire.QUOTA_HEADERS, {}))
@@ -83,14 +101,23 @@ async def part(request, response):
 
 @web.middleware
 async def key_guard(request, handler):
-    """Finds whom the key belongs to, before anything of the body is read. Spec: Authentication."""
-    if shows_key(f"{request.path}?{request.query_string}"):
-        raise BadRequest(KEY_IN_URL)
+    """Authenticate the request before its body is read. Spec: Authentication
+
+    Raises Unauthorized, TooManyRequests, and BadRequest for an authenticated request with a key in its URL.
+    """
     if _on_integrations(request):
         await _find_account(request)
-        return await _acted(request, handler)
-    if request.match_info.http_exception is not None or _route(request) in OPEN:
+    elif request.match_info.http_exception is not None or _route(request) in OPEN:
+        _refuse_key_in_url(request)
         return await handler(request)
+    else:
+        await _find_company(request)
+    _refuse_key_in_url(request)
+    return await _acted(request, handler)
+
+
+async def _find_company(request: web.Request) -> None:
+    """Find the company of the request's key, and count the request against the key's limit."""
     text = (header(request, "X-API-Key") or "").strip()
     if not text:
         raise Unauthorized(REQUIRED)
@@ -99,7 +126,12 @@ async def key_guard(request, handler):
     request[wire.KEY_ID] = key_id
     if wait := request.app[wire.LIMITER].take(key_id):
         raise TooManyRequests(SLOW_DOWN, retry_after(wait))
-    return await _acted(request, handler)
+
+
+def _refuse_key_in_url(request: web.Request) -> None:
+    """Raise BadRequest if the URL contains an API key, valid or not."""
+    if shows_key(f"{request.path}?{request.query_string}"):
+        raise BadRequest(KEY_IN_URL)
 
 
 async def _acted(request, handler):

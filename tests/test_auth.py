@@ -20,6 +20,7 @@ from kit import (
     buyer,
     created,
     filled,
+    integration_key,
     invoice,
     now,
     open_integrations,
@@ -364,6 +365,18 @@ async def test_a_key_in_a_url_is_refused_also_a_good_one_and_at_every_path(api, 
         assert await answered(api, "GET", URL(path, encoded=True)) == (400, {"message": KEY_IN_URL}), path
     status, body = await answered(api, "GET", f"{INTEGRATIONS}users?key={integration}")
     assert (status, body["message"]) == (400, KEY_IN_URL)
+
+
+async def test_a_key_in_a_url_without_a_header_is_a_missing_key(keyless, environment, company):
+    integration = (await integration_key(environment))["key"]
+    for key in (company.key, integration):
+        for method, path in (("GET", "/api/invoices"), ("POST", "/api/invoices"), ("GET", "/api/invoices/export-all")):
+            assert await answered(keyless, method, f"{path}?api_key={key}") == REQUIRED, path
+        assert await answered(keyless, "GET", f"{INTEGRATIONS}users?key={key}") == ELSEWHERE
+    path = f"/api/invoices?api_key={company.key}"
+    assert await answered(keyless, "GET", path, headers={"X-API-Key": "wrong"}) == WRONG
+    for path in ("/api/openapi.json", "/api/nothing"):  # they ask for no key
+        assert await answered(keyless, "GET", f"{path}?key={company.key}") == (400, {"message": KEY_IN_URL})
 
 
 # The log

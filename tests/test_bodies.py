@@ -226,6 +226,28 @@ async def test_no_body_is_an_empty_object(api):
         assert (await answered(api, "PUT", f"/api/invoices/{id}", data=data, headers=headers))[0] == 200, data
 
 
+async def test_white_space_is_no_body_whatever_its_content_type(everywhere):
+    """The answer is that of a request without a body: what a body lacks is a 422, never a 415."""
+    for method, path in routes(everywhere, "POST", "PUT"):
+        expected = await answered(everywhere, method, filled(path, 10**15))
+        for kind in (None, "text/plain", "application/json", "application/x-www-form-urlencoded"):
+            headers = {"Content-Type": kind} if kind else {}
+            skip = () if kind else ("Content-Type",)
+            request = {"data": b" \r\n\t ", "headers": headers, "skip_auto_headers": skip}
+            given = await answered(everywhere, method, filled(path, 10**15), **request)
+            assert given[0] == expected[0] and given[0] != 415, (method, path, kind)
+            if path != "/api/companies":
+                assert given == expected, (method, path, kind)
+
+
+async def test_white_space_submits_judges_and_cancels(api):
+    id = await created(api)
+    for path in ("preflight", "submit-to-portal", "cancel-latest-invoice-submitted"):
+        request = {"data": b" \n", "skip_auto_headers": ("Content-Type",)}
+        status, body = await answered(api, "POST", f"/api/invoices/{id}/{path}", **request)
+        assert status == 200, (path, body)
+
+
 async def test_32_levels_are_stored_and_come_back(api):
     deep = 1
     for _ in range(30):

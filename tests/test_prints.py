@@ -298,7 +298,7 @@ async def test_the_policy_allows_the_pages_own_looks_and_nothing_else(api):
     id = await valid_invoice(api)
     async with api.get(f"/api/invoices/{id}/print") as response:
         html, policy = await response.text(), response.headers["Content-Security-Policy"]
-        assert response.headers["Cache-Control"] == "private, no-cache"
+        assert response.headers["Cache-Control"] == "private, no-store"
         assert response.headers["X-Content-Type-Options"] == "nosniff"
     looks = re.search("<style>(.*?)</style>", html, re.DOTALL)[1]
     digest = base64.b64encode(hashlib.sha256(looks.encode()).digest()).decode()

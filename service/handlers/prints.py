@@ -29,9 +29,7 @@ FOLDER = Path(__file__).with_name("templates")
 LOOKS = (FOLDER / "print.css").read_text("utf-8")
 LOOKS_HASH = base64.b64encode(hashlib.sha256(LOOKS.encode()).digest()).decode()
 POLICY = f"default-src 'none'; style-src 'sha256-{LOOKS_HASH}'; base-uri 'none'; form-action 'none'"
-PRIVATE = {"Cache-Control": "private, no-cache", "X-Content-Type-Options": "nosniff"}
 PAGE_HEADERS = {
-    **PRIVATE,
     "Content-Security-Policy": f"{POLICY}; frame-ancestors 'none'",
     "Referrer-Policy": "no-referrer",
 }
@@ -114,7 +112,7 @@ async def picture(kind, subject, request):
         raise NotFound(NO_LINK.format(noun=subject.noun))
     drawn = io.BytesIO()
     _code(row["validation_link"]).save(drawn, kind=kind, border=QUIET, scale=PIXELS, light="#fff")
-    return web.Response(body=drawn.getvalue(), content_type=PICTURES[kind], headers=PRIVATE)
+    return web.Response(body=drawn.getvalue(), content_type=PICTURES[kind])
 
 
 def _code(link):

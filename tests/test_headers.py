@@ -1,0 +1,85 @@
+"""Headers that keep data out of caches: every route sends them, on every kind of response."""
+
+import pytest
+from kit import (
+    GENEROUS,
+    INTEGRATIONS,
+    KEYLESS,
+    a_delivery,
+    documents,
+    filled,
+    one_of_each,
+    one_of_each_integration,
+    open_integrations,
+    place_of,
+    routes,
+)
+
+METHODS = ("HEAD", "GET", "POST", "PUT", "DELETE")  # in this order: a record is read before it is deleted
+
+
+def assert_protected(path, response):
+    """Fail unless a response has the headers of its surface."""
+    headers, place = response.headers, f"{response.method} {path} {response.status}"
+    assert headers.getall("X-Content-Type-Options") == ["nosniff"], place
+    if path in KEYLESS and response.status < 400:
+        assert headers.getall("Cache-Control") == ["no-cache"], place
+        return
+    assert headers.getall("Cache-Control") == ["private, no-store"], place
+    assert headers.getall("Vary") == ["X-Portal-Key" if path.startswith(INTEGRATIONS) else "X-API-Key"], place
+
+
+@pytest.fixture
+async def everywhere(start, company, environment):
+    """A client with keys of both surfaces."""
+    api = await start(company, **GENEROUS)
+    api.account = await open_integrations(api, environment)
+    return api
+
+
+async def test_every_route_sends_the_headers_with_its_data(everywhere, environment, company):
+    api = everywhere
+    ids = {**await one_of_each(api), **await one_of_each_integration(api, environment, api.account, company.id)}
+    parts = {
+        "delivery": await a_delivery(api, ids["/api/webhooks"]),
+        "document": (await documents(api, ids["/api/invoices"]))[0]["id"],
+    }
+    found = {}
+    for method in METHODS:
+        for _, path in routes(api, method):
+            part = parts["delivery" if "{delivery_id}" in path else "document"]
+            body = {"json": {}} if method in ("POST", "PUT") else {}
+            async with api.request(method, filled(path, ids.get(place_of(path), 1), part), **body) as response:
+                await response.read()
+                assert_protected(path, response)
+                found[method, path] = response.status
+    good = [path for (method, path), status in found.items() if (method, status) == ("GET", 200)]
+    assert len(good) > 30
+    assert {status for status in found.values()} >= {200, 400, 403, 404, 422}
+
+
+async def test_every_route_sends_the_headers_with_a_refusal(everywhere):
+    for method in METHODS:
+        for _, path in routes(everywhere, method):
+            for headers in ({"X-API-Key": "", "X-Portal-Key": ""}, {"X-API-Key": "x", "X-Portal-Key": "x"}, {}):
+                async with everywhere.request(method, filled(path, 10**15), headers=headers, data=b"x") as response:
+                    assert_protected(path, response)
+    for method, path in (("GET", "/api/nothing"), ("PATCH", "/api/invoices"), ("GET", f"{INTEGRATIONS}nothing")):
+        async with everywhere.request(method, path) as response:
+            assert response.status in (404, 405)
+            assert_protected(path, response)
+
+
+async def test_a_304_has_the_headers_too(everywhere):
+    for path in ("/api/companies", "/api/openapi.json"):
+        async with everywhere.get(path) as response:
+            etag = response.headers["ETag"]
+        async with everywhere.get(path, headers={"If-None-Match": etag}) as response:
+            assert response.status == 304
+            assert_protected(path, response)
+
+
+async def test_health_and_unknown_paths_are_not_sniffed(everywhere):
+    for path in ("/healthz", "/readyz", "/metrics", "/", "/api"):
+        async with everywhere.get(path) as response:
+            assert response.headers["X-Content-Type-Options"] == "nosniff", path
