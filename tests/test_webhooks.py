@@ -5,7 +5,11 @@ import base64
 import hashlib
 import hmac
 import json
+import socket
+import threading
 import time
+from collections import Counter
+from datetime import datetime, timedelta
 
 import aiohttp
 import pytest
@@ -17,7 +21,7 @@ from processes import Service
 from service.config import read_config
 from service.webhooks import signature
 from service.webhooks.address import is_internal, refusal
-from service.webhooks.delivery import SCHEDULE, Outcome, delivery_session
+from service.webhooks.delivery import AT_ONCE, COMPANY_SHARE, SCHEDULE, Outcome, delivery_session
 
 #: Receivers of the tests are on loopback; what takes days takes a moment.
 LOCAL = {
@@ -355,6 +359,19 @@ async def test_a_company_has_at_most_twenty_endpoints(api):
     assert (await post(api, "/api/webhooks", {"url": "https://hooks.example.com/in"}))[0] == 409
 
 
+@pytest.mark.parametrize("existing, requests", [(19, 40), (0, 40)])
+async def test_the_limit_of_webhooks_holds_for_concurrent_requests(start, company, existing, requests):
+    """Through two processes."""
+    clients = [await start(company, background=False, **LOCAL) for _ in range(2)]
+    body = {"url": "https://hooks.example.com/in"}
+    for _ in range(existing):
+        await hook(clients[0], **body)
+    answers = await asyncio.gather(*[post(clients[n % 2], "/api/webhooks", body) for n in range(requests)])
+    room = 20 - existing
+    assert sorted(status for status, _ in answers) == [201] * room + [409] * (requests - room)
+    assert (await get(clients[0], "/api/webhooks"))["meta"]["total"] == 20
+
+
 @pytest.mark.parametrize(
     "body, path",
     [({}, "/url"), ({"url": ""}, "/url"), ({"url": "ftp://hooks.example.com/"}, "/url"), ({"url": "https://"}, "/url"),
@@ -450,15 +467,68 @@ async def test_a_name_that_leads_inside_is_not_called(environment, receiver):
             assert response.status == 200
 
 
-async def test_the_log_tells_that_a_name_leads_inside_and_no_more(start, company, receiver, owner):
-    api = await start(company, **{**LOCAL, "WEBHOOK_ALLOW_INTERNAL": "false"})
-    id, _ = await hook(api, "https://localhost/hook")
+#: Names as the resolver of these tests knows them: an exception, or an address.
+NAMES = {
+    "unknown.example": socket.gaierror(socket.EAI_NONAME, "Name or service not known"),
+    "internal.example": "10.0.0.1",
+    "loopback.example": "127.0.0.1",
+    "metadata.example": "169.254.169.254",
+    "inner6.example": "fd00::1",
+}
+
+
+@pytest.fixture
+def resolver(monkeypatch):
+    """Has names ending in .example looked up in NAMES, or in what a test adds: a callable is run in its thread."""
+    names, real = dict(NAMES), socket.getaddrinfo
+
+    def look_up(host, port, *args, **more):
+        if host not in names:
+            return real(host, port, *args, **more)
+        found = names[host]() if callable(names[host]) else names[host]
+        if isinstance(found, Exception):
+            raise found
+        family, rest = (socket.AF_INET6, (0, 0)) if ":" in found else (socket.AF_INET, ())
+        return [(family, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (found, port, *rest))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    return names
+
+
+async def test_an_internal_name_fails_like_an_unknown_or_refusing_one(start, company, resolver, caplog):
+    """What the company sees is the same; the operator's log has the cause."""
+    caplog.set_level("INFO", "service.webhooks.delivery")
+    api = await start(company, **{**LOCAL, "WEBHOOK_ALLOW_INTERNAL": "false", "LOG_LEVEL": "INFO"})
+    ids = {name: (await hook(api, f"https://{name}/hook"))[0] for name in NAMES}
     await created(api)
-    failed = await delivery(api, id, "Failed")
-    assert (failed["error"], failed["response_status"], failed["attempts"]) == ("address", None, len(SCHEDULE))
-    await owner.execute("update webhook_endpoints set url = $1", receiver.url)
-    await post(api, f"/api/webhooks/{id}/deliveries/{failed['id']}/redeliver")
-    await until(lambda: log_of(api, id), lambda listed: listed[0]["attempts"] == 2 * len(SCHEDULE))
+    seen = {}
+    for name, id in ids.items():
+        failed = await delivery(api, id, "Failed")
+        seen[name] = {member: failed[member] for member in ("error", "response_status", "attempts", "delivered_at")}
+    assert list(seen.values()) == [{**seen["unknown.example"], "error": "connection", "response_status": None}] * len(NAMES)
+    for name, cause in (("unknown.example", "ClientConnectorDNSError"), ("internal.example", "internal address")):
+        (found,) = await log_of(api, ids[name])
+        assert f"webhooks: delivery {found['id']} of company {company.id}: {cause}" in caplog.messages
+
+
+async def test_a_failed_connection_is_recorded_at_the_end_of_a_step(start, company, resolver):
+    """The time that an attempt took does not show whether a name was resolved: here a step lasts 0.2 s."""
+    variables = {"WEBHOOK_ALLOW_INTERNAL": "false", "WEBHOOK_TIMEOUT_SECONDS": "3", "WEBHOOK_RETRY_SCALE": "1"}
+    api = await start(company, **{**LOCAL, **variables})
+    ids = [(await hook(api, f"https://{name}/hook"))[0] for name in NAMES]
+    await created(api)
+    for id in ids:
+        [tried] = await until(lambda id=id: log_of(api, id), lambda listed: listed and listed[0]["error"])
+        first, next_one = (datetime.fromisoformat(tried[name]) for name in ("last_attempt_at", "next_attempt_at"))
+        assert next_one - first - SCHEDULE[1] >= timedelta(seconds=0.2)
+
+
+async def test_a_url_that_was_stored_and_is_internal_is_not_called(start, company, receiver, owner):
+    api = await start(company, **{**LOCAL, "WEBHOOK_ALLOW_INTERNAL": "false"})
+    id, _ = await hook(api, "https://hooks.example.com/hook", enabled=False)
+    await owner.execute("update webhook_endpoints set url = $1, enabled = true", receiver.url)
+    await created(api)
+    assert (await delivery(api, id, "Failed"))["error"] == "address"
     assert not receiver.got
 
 
@@ -503,3 +573,131 @@ async def test_a_killed_process_has_its_delivery_made_again(environment, company
         await service.stop()
     assert receiver.invoices() == [made[0], *made]
     assert all(signed_by(headers, body, secret) for headers, body in receiver.got)
+
+
+# Fair shares
+
+MANY = 20  # endpoints, the most of one company
+PATIENT = {**LOCAL, "WEBHOOK_TIMEOUT_SECONDS": "60", "REQUESTS_PER_MINUTE": "0"}
+
+
+class Hanging:
+    """A receiver that never answers until it is released; counts the requests under way by the path's company."""
+
+    def __init__(self):
+        self.under_way, self.released = Counter(), asyncio.Event()
+
+    async def take(self, request):
+        company = request.match_info["company"]
+        self.under_way[company] += 1
+        await self.released.wait()
+        return web.Response()
+
+
+@pytest.fixture
+async def hanging(aiohttp_server):
+    hanging, app = Hanging(), web.Application()
+    app.router.add_post("/{company}", hanging.take)
+    server = await aiohttp_server(app)
+    hanging.url = str(server.make_url("/"))
+    yield hanging
+    hanging.released.set()
+
+
+async def attackers(start, environment, hanging, count):
+    """Clients of some companies that have as many endpoints as they may have, all of which hang."""
+    made = []
+    for number in range(count):
+        client = await start(await make_company(environment, name=f"Slow {number}"), background=False, **PATIENT)
+        await asyncio.gather(*[hook(client, f"{hanging.url}{number}") for _ in range(MANY)])
+        made.append(client)
+    return made
+
+
+async def all_claimed(owner, hanging, least):
+    """Waits until the events have become deliveries and attempts have begun, as many as get a place now."""
+    due = "select count(*) from webhook_deliveries where status = 'Pending'"
+    await until(lambda: owner.fetchval(due), lambda n: n % MANY == 0 and n > 0)
+
+    async def begun():
+        return hanging.under_way.total()
+
+    await until(begun, lambda n: n >= least)
+
+
+@pytest.mark.parametrize("is_proven", [True, False])
+async def test_hanging_receivers_do_not_delay_another_company(start, environment, company, owner, receiver, hanging, is_proven):
+    """Four companies, 80 endpoints that hang. Another's event arrives before any of their attempts has ended."""
+    slow_ones = await attackers(start, environment, hanging, 4)
+    api = await start(company, background=False, **PATIENT)
+    id, _ = await hook(api, receiver.url)
+    if is_proven:
+        await owner.execute("update webhook_endpoints set slow = false where id = $1", id)
+    await asyncio.gather(*[created(client) for client in slow_ones])
+    await start(company, **PATIENT)
+    await all_claimed(owner, hanging, 20)
+    await created(api)
+    await receiver.gets(1)
+    assert hanging.under_way.total() <= AT_ONCE / 2 and not hanging.released.is_set()
+    assert max(hanging.under_way.values()) <= COMPANY_SHARE / 2
+
+
+async def test_quick_endpoints_that_hang_at_once_leave_room_for_others(start, environment, company, owner, receiver, hanging):
+    """As above, with endpoints that were quick until now."""
+    slow_ones = await attackers(start, environment, hanging, 4)
+    await owner.execute("update webhook_endpoints set slow = false")
+    api = await start(company, background=False, **PATIENT)
+    await hook(api, receiver.url)
+    await asyncio.gather(*[created(client) for client in slow_ones])
+    await start(company, **PATIENT)
+    await all_claimed(owner, hanging, 40)
+    await created(api)
+    await receiver.gets(1)
+    assert max(hanging.under_way.values()) <= COMPANY_SHARE and hanging.under_way.total() < AT_ONCE
+
+
+async def test_an_endpoint_is_slow_until_an_attempt_was_quick(start, company, owner, receiver):
+    api = await start(company, **{**LOCAL, "WEBHOOK_TIMEOUT_SECONDS": "30"})
+    id, _ = await hook(api, receiver.url)
+    assert await owner.fetchval("select slow from webhook_endpoints")
+    await created(api)
+    await delivery(api, id, "Delivered")
+    assert not await owner.fetchval("select slow from webhook_endpoints")
+
+
+async def test_an_attempt_that_timed_out_makes_its_endpoint_slow(start, company, owner, receiver):
+    async def never(request):
+        await asyncio.Event().wait()
+
+    api = await start(company, **{**LOCAL, "WEBHOOK_RETRY_SCALE": "1"})
+    id, _ = await hook(api, receiver.url)
+    await owner.execute("update webhook_endpoints set slow = false")
+    receiver.answers = [never]
+    await created(api)
+    await until(lambda: log_of(api, id), lambda listed: listed and listed[0]["error"] == "timeout")
+    assert await owner.fetchval("select slow from webhook_endpoints")
+
+
+async def test_slow_name_servers_of_one_company_do_not_delay_another(start, environment, company, receiver, resolver):
+    """Its lookups wait in threads for as long as the test goes on."""
+    released, waiting = threading.Event(), []
+
+    def hang():
+        waiting.append(threading.current_thread())
+        released.wait(60)
+        return OSError("no answer")
+
+    resolver["slow.example"], resolver["quick.example"] = hang, "127.0.0.1"
+    other = await start(await make_company(environment, name="Slow"), background=False, **PATIENT)
+    for _ in range(MANY):
+        await hook(other, "http://slow.example/")
+    api = await start(company, **PATIENT)
+    try:
+        await created(other)
+        await until(lambda: asyncio.sleep(0, len(waiting)), lambda n: n >= 4)
+        await hook(api, receiver.url.replace("127.0.0.1", "quick.example"))
+        await created(api)
+        await receiver.gets(1)
+        assert len(waiting) == 4
+    finally:
+        released.set()

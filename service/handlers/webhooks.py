@@ -23,15 +23,16 @@ FILTERS = {"status": paging.one_of("status", ("Pending", "Delivered", "Failed"))
 
 @routes.post("/api/webhooks")
 async def create_webhook(request):
-    """Store an endpoint for what happens from now on. The answer alone shows its secret.
+    """Store an endpoint for future events. Only this response shows its secret.
 
-    Raises Conflict for one too many, and where the service has no SECRET_KEY.
+    Raises Conflict when the company has the most endpoints allowed, and when the service has no SECRET_KEY.
     """
     body, _ = await read_body(request, "webhook_create")
     _check_url(request, body)
     company, secret = request[wire.COMPANY], signature.new_secret()
     sealed = _sealed(request, secret)
     async with request.app[wire.DATABASE].company(company) as conn:
+        await sql.webhook_limit_lock(conn, company_id=company)
         id = await sql.webhook_insert(conn, company_id=company, sealed_secret=sealed, most=MOST, **{**NEW, **body})
         if id is None:
             raise Conflict(f"A company has at most {MOST} webhooks.")

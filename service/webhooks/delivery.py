@@ -1,8 +1,11 @@
-"""Delivers events: makes deliveries of what happened, claims those that are due, sends each, and notes what came of it.
+"""Delivers events: creates deliveries of new events, claims those that are due, sends each, and records the outcome.
 
 At least once: an attempt that dies with its process is made again when its lease is over. An endpoint is called by one
 process at a time, with one event after another in the order of the feed; one that has failed is tried again by a
-schedule and does not hold up those after it.
+schedule and does not hold up those after it. One company, and slow endpoints as a class, get a share of the places.
+
+The recorded error of an attempt does not tell a company anything about the network of the service: an internal address,
+an unknown name and a refused connection have the same word and take a whole number of steps of time.
 """
 
 import asyncio
@@ -20,8 +23,12 @@ from service.errors import kind, traced
 from service.secrets_at_rest import Unopenable
 from service.statements import sql
 from service.webhooks import address, signature
+from service.webhooks.lookup import Resolver, company_of_attempt
 
 AT_ONCE = 64  # endpoints that one process calls
+COMPANY_SHARE = 16  # of these places; half of it for slow endpoints
+SLOW_PART = 1 / 3  # of the timeout: an attempt that takes longer makes its endpoint a slow one
+FAILURE_STEPS = 15  # of the timeout: a failed connection is recorded at the end of a step
 BEHIND_AT_ONCE, EVENTS_AT_ONCE = 50, 100  # endpoints, and events of each, that one look at the feed takes up
 POLL_SECONDS = 0.5  # events announce themselves to nobody
 MOST_BYTES = 64 * 1024  # of an answer, which is read only so that its connection can be used again
@@ -47,10 +54,11 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What an attempt came to: the status of an answer, or why there was none."""
+    """The outcome of an attempt: the status of the response, or why there was none."""
 
     response_status: int | None = None
-    error: str | None = None  # one of a few words: more would tell a company about our network
+    error: str | None = None  # address (the URL itself), secret, connection, timeout or tls
+    cause: str | None = None  # the exact cause, for the log only
 
     def ends(self, step, scale):
         """How the delivery then stands: next, delay, gone."""
@@ -74,9 +82,10 @@ def delivery_session(config):
     Its connector sees each address after the name was looked up and calls that very address, or none.
     """
     guard = {} if config.webhook_allow_internal else {"socket_factory": _public_socket}
+    timeout = config.webhook_timeout.total_seconds()
     return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=AT_ONCE, use_dns_cache=False, **guard),
-        timeout=aiohttp.ClientTimeout(total=config.webhook_timeout.total_seconds()),
+        connector=aiohttp.TCPConnector(limit=AT_ONCE, use_dns_cache=False, resolver=Resolver(timeout), **guard),
+        timeout=aiohttp.ClientTimeout(total=timeout),
         headers={"Content-Type": "application/json", "User-Agent": "einvoice-webhooks"},
         cookie_jar=aiohttp.DummyCookieJar(),
         auto_decompress=False,
@@ -98,7 +107,7 @@ class Courier:
         self._database = database
         self._session = session
         self._vault = vault
-        self._tasks = set()
+        self._tasks = {}  # the attempts under way -> their claims
         self._wake = asyncio.Event()
         self._stopping = False
 
@@ -122,15 +131,23 @@ class Courier:
         async with self._database.across() as conn:
             if await sql.webhook_fan_out(conn, endpoints=BEHIND_AT_ONCE, most=EVENTS_AT_ONCE):
                 self._wake.set()  # there may be more
-            if room := AT_ONCE - len(self._tasks):
-                lease = self._config.webhook_timeout * LEASE_TIMES
-                for claim in await sql.webhook_delivery_claim(conn, lease=lease, most=room):
+            if len(self._tasks) < AT_ONCE:
+                under_way = self._tasks.values()
+                claims = await sql.webhook_delivery_claim(
+                    conn,
+                    lease=self._config.webhook_timeout * LEASE_TIMES,
+                    companies=[claim["company_id"] for claim in under_way],
+                    slow_ones=[claim["slow"] for claim in under_way],
+                    places=AT_ONCE,
+                    share=COMPANY_SHARE,
+                )
+                for claim in claims:
                     task = asyncio.create_task(self._deliver(claim))
-                    self._tasks.add(task)
+                    self._tasks[task] = claim
                     task.add_done_callback(self._done)
 
     def _done(self, task):
-        self._tasks.discard(task)
+        del self._tasks[task]
         self._wake.set()
 
     async def _sleep(self):
@@ -142,13 +159,29 @@ class Courier:
             pass
 
     async def _deliver(self, claim):
+        company_of_attempt.set(claim["company_id"])
+        began = time.monotonic()
         try:
-            await self._note(claim, await self._attempt(claim))
+            outcome = await self._attempt(claim)
+            if outcome.cause:
+                log.info("webhooks: delivery %d of company %d: %s", claim["id"], claim["company_id"], outcome.cause)
+            took = time.monotonic() - began
+            if outcome.error == "connection":
+                await asyncio.sleep(self._left_of_step(took))
+            await self._note(claim, outcome, took)
         except Exception as error:
             log.error("webhooks: delivery %d of company %d\n%s", claim["id"], claim["company_id"], traced(error))
 
+    def _left_of_step(self, took):
+        """Return the seconds until the current step of time ends.
+
+        A company sees when an attempt has ended. Rounded up, this does not show how quickly a name was resolved.
+        """
+        step = self._config.webhook_timeout.total_seconds() / FAILURE_STEPS
+        return step - took % step
+
     async def _attempt(self, claim):
-        """One POST. The rules for addresses hold for each: a URL stored while they were looser is not called."""
+        """Send one POST and return its Outcome. The rules for URLs are checked again: they may have become stricter."""
         if address.refusal(claim["url"], self._config.webhook_allow_internal):
             return Outcome(error="address")
         try:
@@ -166,13 +199,13 @@ class Courier:
         except TimeoutError:
             return Outcome(error="timeout")
         except (aiohttp.ClientError, OSError, ValueError) as fault:
-            return Outcome(error=_word(fault))
+            return _failure(fault)
 
     def _opened(self, claim):
         """The claim's sealed secrets. Raises Unopenable."""
         return [self._vault.open(sealed, claim["company_id"], signature.PURPOSE) for sealed in claim["sealed_secrets"]]
 
-    async def _note(self, claim, outcome):
+    async def _note(self, claim, outcome, took):
         company, ends = claim["company_id"], outcome.ends(claim["step"], self._config.webhook_retry_scale)
         async with self._database.company(company) as conn:
             await sql.webhook_delivery_end(
@@ -184,6 +217,7 @@ class Courier:
                 step=claim["step"],
                 response_status=outcome.response_status,
                 error=outcome.error,
+                slow=took >= self._config.webhook_timeout.total_seconds() * SLOW_PART,
                 **ends,
             )
 
@@ -198,7 +232,12 @@ async def _pass_over(response):
         pass  # its status has come
 
 
-def _word(fault):
-    if getattr(fault, "errno", None) == errno.EACCES or isinstance(fault, aiohttp.InvalidURL):
-        return "address"
-    return "tls" if isinstance(fault, aiohttp.ClientSSLError) else "connection"
+def _failure(fault: Exception) -> Outcome:
+    """Return the Outcome of a request that failed. Only its cause tells an internal address from an unknown name."""
+    if isinstance(fault, aiohttp.InvalidURL):
+        return Outcome(error="address", cause="invalid URL")
+    if isinstance(fault, aiohttp.ClientSSLError):
+        return Outcome(error="tls", cause=kind(fault))
+    if getattr(fault, "errno", None) == errno.EACCES:
+        return Outcome(error="connection", cause="internal address")
+    return Outcome(error="connection", cause=kind(fault))

@@ -1,8 +1,13 @@
 -- Webhooks: endpoints, their secrets, and the log of deliveries. Every statement takes :company_id, but the two that
 -- find work whatever company it is of.
 
+-- name: webhook_limit_lock :exec
+-- Locks the company, so that its endpoints can be counted: no other request adds one before this transaction ends.
+select 1 from companies where id = :company_id for no key update;
+
 -- name: webhook_insert :value
 -- Stores an endpoint with its first secret, sealed, and returns its id; no row when the company has :most already.
+-- Run webhook_limit_lock in a statement before it: a count sees what was committed before its own statement began.
 with stored as (
   insert into webhook_endpoints (company_id, url, description, types, enabled)
   select :company_id::bigint, :url, :description, :types::text[], :enabled
@@ -114,16 +119,18 @@ returning id;
 select fan_out_webhooks(:endpoints::int, :most::int);
 
 -- name: webhook_delivery_claim :many
--- Deliveries that are due, of any company, one of an endpoint, each with all that is needed to send it.
-select company_id, id, endpoint_id, fence, step, event_id, url, secrets, sealed_secrets, body
-  from claim_webhook_deliveries(:lease::interval, :most::int);
+-- Claims due deliveries of any company, one of an endpoint, each with all that is needed to send it. :companies and
+-- :slow_ones are the company and the class of each attempt under way; one company gets at most :share of the :places.
+select company_id, id, endpoint_id, fence, step, event_id, url, slow, secrets, sealed_secrets, body
+  from claim_webhook_deliveries(:lease::interval, :companies::bigint[], :slow_ones::boolean[], :places::int, :share::int);
 
 -- name: webhook_delivery_end :value
--- What became of an attempt, and the claim given back; :gone disables the endpoint. No row: it was claimed anew, or
--- is to be delivered again, which stays due.
+-- Writes the outcome of an attempt and whether it was :slow, and gives the claim back; :gone disables the endpoint.
+-- No row: the endpoint was claimed again, or the event is to be delivered again, which stays due.
 with mine as (
   update webhook_endpoints
      set lease_until = null,
+         slow = :slow,
          enabled = enabled and not :gone,
          updated_at = case when :gone then clock_timestamp() else updated_at end
    where company_id = :company_id and id = :endpoint_id and fence = :fence
