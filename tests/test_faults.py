@@ -1,9 +1,11 @@
 """A portal that is down, slow, or loses its answer: the caller is told, the document locked, the truth found, nothing sent twice."""
 
 import asyncio
+from typing import Any
 
+import asyncpg
 import pytest
-from conftest import until
+from conftest import Sandbox, until
 from kit import created, documents, invoice, reaches, record, submitted
 
 FAILED = "Failed to submit, please try again"
@@ -222,6 +224,30 @@ async def test_a_duplicate_answer_never_makes_a_document_invalid(api, sandbox):
     assert status == 400
     assert (await record(api, id))["status"] in ("Submitting", "Draft")
     await until(lambda: record(api, id), lambda found: found["status"] == "Draft")
+
+
+async def test_a_duplicate_answer_to_a_first_send_leaves_the_outcome_unknown(
+    start: Any, company: Any, sandbox: Sandbox, owner: asyncpg.Connection
+) -> None:
+    """It says that the same bytes were received before, so it is no refusal."""
+    api = await start(company, background=False)
+    await sandbox.fault("submit", "duplicate", retry_after=1)
+    invoice_id = await created(api)
+    assert (await submitted(api, invoice_id))[0] == 400
+    assert await owner.fetchval("select state from submissions") == "Uncertain"
+    assert (await record(api, invoice_id))["status"] == "Submitting"
+
+
+async def test_the_intent_is_on_disk_before_the_portal_receives_the_bytes(
+    api: Any, sandbox: Sandbox, owner: asyncpg.Connection
+) -> None:
+    await sandbox.fault("submit", "slow", seconds=1)
+    invoice_id = await created(api)
+    answer = asyncio.create_task(submitted(api, invoice_id))
+    await until(sandbox.ledger)
+    assert await owner.fetchval("select state from submissions") != "Queued"
+    assert await owner.fetchval("select sends from submissions") == 1
+    assert (await answer)[0] == 200
 
 
 async def test_nothing_is_sent_while_the_portals_clock_and_ours_do_not_agree(api, sandbox):

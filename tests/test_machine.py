@@ -1,5 +1,7 @@
 """The machine of submissions without sockets: whatever crashes, pauses or lies, no document is sent twice, and none is lost."""
 
+from datetime import timedelta
+
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -7,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from world import HASTY, LOST, PROMISES, TIMES, WAITS, World, schedule
 
 from service import machine, states
-from service.calls import Call, Claimed, Doc, Receipt, Write
+from service.calls import Call, Claimed, Doc, Listed, Receipt, Write
 
 NOW = World(None).now
 DOCS = (Doc(1, "INV-1", "01", NOW), Doc(2, "INV-2", "01", NOW))
@@ -113,6 +115,45 @@ def test_a_receipt_that_does_not_name_every_document_decides_nothing():
     then, commands = machine.step(call, Receipt("S", {"INV-1": "U"}, {}), TIMES)
     assert then.state == "Uncertain" and {doc.status for doc in then.docs} == {"Submitting"}
     assert [one.uuid for one in then.seen] == ["U"]
+
+
+def test_a_submission_found_sending_is_never_queued_again() -> None:
+    """Its sender died and may have sent it: how late nobody knows."""
+    hour_ago = NOW - timedelta(hours=1)
+    call = Call("Sending", "pending", NOW, docs=DOCS, first_sent_at=hour_ago, last_sent_at=hour_ago, absent_proofs=1)
+    then, (write,) = machine.step(call, Claimed(), TIMES)
+    assert then.state == "Uncertain" and write.still_sent
+    assert (then.last_sent_at, then.absent_proofs) == (NOW, 0)
+
+
+SETTLED, UNSETTLED = TIMES.portal_settle, TIMES.portal_settle - timedelta(seconds=1)
+
+
+@pytest.mark.parametrize(
+    "sent_ago, proved_ago, state, proofs",
+    [
+        (SETTLED, None, "Uncertain", 1),
+        (UNSETTLED, None, "Uncertain", 0),
+        (SETTLED + TIMES.portal_proof_gap, TIMES.portal_proof_gap, "Queued", 2),
+        (SETTLED + TIMES.portal_proof_gap, TIMES.portal_proof_gap - timedelta(seconds=1), "Uncertain", 1),
+    ],
+)
+def test_absence_takes_two_proofs_after_the_settling_time(
+    sent_ago: timedelta, proved_ago: timedelta | None, state: str, proofs: int
+) -> None:
+    sent_at, proved_at = NOW - sent_ago, None if proved_ago is None else NOW - proved_ago
+    call = Call(
+        "Uncertain",
+        "pending",
+        NOW,
+        docs=DOCS,
+        first_sent_at=sent_at,
+        last_sent_at=sent_at,
+        absent_proofs=0 if proved_at is None else 1,
+        absent_at=proved_at,
+    )
+    then, _ = machine.step(call, Listed(NOW), TIMES)
+    assert (then.state, then.absent_proofs) == (state, proofs)
 
 
 def test_no_table_no_move():

@@ -139,6 +139,45 @@ async def _found(owner, breach):
     return "nothing"
 
 
+async def test_the_migrated_schema_separates_companies_and_accounts(database: str) -> None:
+    async with connected_pool(database, 1) as pool:
+        await refuse_without_wall(pool)
+
+
+#: A table or view that a statement reads or changes, and its alias.
+REFERENCE = re.compile(
+    r"\b(?:from|join|update)\s+(\w+)"
+    r"(?:\s+(?:as\s+)?(?!(?:set|where|on|join|left|cross|order|group|limit|for|returning|union|using)\b)(\w+))?"
+)
+
+
+async def test_every_statement_names_the_owner_of_each_table(owner: asyncpg.Connection) -> None:
+    """Each tenant table or view of a statement is compared with the company or the account, whatever its policy does."""
+    columns = await owner.fetch(
+        """
+        select table_name, max(column_name) as owner_column, bool_or(table_name in ('companies', 'accounts')) as is_owner
+          from information_schema.columns
+         where table_schema = 'public' and column_name in ('company_id', 'account_id')
+         group by table_name
+        """
+    )
+    tenants = {row["table_name"]: row["owner_column"] for row in columns}
+    open_ones = [
+        (name, table)
+        for name, statement in sql.by_name.items()
+        for table, alias in REFERENCE.findall(re.sub(r"--[^\n]*", "", statement.text))
+        if table in tenants and not _names_owner(statement.text, tenants[table], alias)
+    ]
+    assert open_ones == []
+
+
+def _names_owner(text: str, column: str, alias: str) -> bool:
+    """Return whether a statement compares the owner's column of a table, which it may call by an alias."""
+    column = column if column == "company_id" else "(?:account|company)_id"
+    qualified = rf"\b{alias}\.{column} = |= {alias}\.{column}\b" if alias else rf"(?<![\w.]){column} = :"
+    return re.search(rf"{qualified}|(?<![\w.]){column} = :", text) is not None
+
+
 @pytest.mark.parametrize("breach, name", [BREACHES[0], BREACHES[-1]])
 async def test_the_service_does_not_start_with_a_gap_in_the_wall(owner, start, company, breach, name):
     await owner.execute(breach)

@@ -1,0 +1,161 @@
+"""A claim that was lost, or given back, changes nothing; what the portal showed is recorded all the same."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import asyncpg
+import pytest
+from kit import created, valid_invoice
+
+from service import wire
+from service.calls import Change, Keep, Seen, Write
+from service.statements import sql
+from service.submission import record as results
+from service.submission.desk import Claim, Desk
+
+AUTOMATIC = """update companies set setting = setting || '{"AUTO_SUBMIT_INVOICE": true}'"""
+LEASE, DELAY = timedelta(seconds=60), timedelta(seconds=1)
+#: What each statement that acts for a claim takes besides its claim; all of them change a row that is claimed.
+OF_QUEUED = {
+    "submission_send": {"lease": LEASE},
+    "submission_give_back": {"delay": DELAY},
+    "submission_set_aside": {"delay": DELAY},
+    "submission_keep": {"lease": LEASE},
+}
+#: Those that change nothing, either, once the claim was given back.
+OF_THE_LEASED = {"submission_give_back", "submission_keep", "submission_move"}
+MOVE = {
+    "expected": "Queued",
+    "next": "NotReceived",
+    "looks": 3,
+    "proof": False,
+    "still_sent": False,
+    "doubted": False,
+    "delay": DELAY,
+    "submission_uid": None,
+    "last_error": None,
+}
+STATEMENTS = {**OF_QUEUED, "submission_move": MOVE}
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """A submission that this process has claimed: Queued, of one invoice."""
+
+    desk: Desk
+    claim: Claim
+    invoice_id: int
+    owner: asyncpg.Connection
+
+    async def run(self, name: str, claim: Claim | None = None, **values: object) -> Any:
+        """Run a statement for a claim, by default the one that holds."""
+        claim = claim or self.claim
+        async with self.desk.database.company(claim.company_id) as conn:
+            return await getattr(sql, name)(conn, **claim.key, fence=claim.fence, **STATEMENTS[name], **values)
+
+    async def rows(self) -> list[str]:
+        """The submission, its document and its invoice, as JSON."""
+        query = " union all ".join(
+            f"select to_jsonb(t)::text from {table} t" for table in ("submissions", "submitted_documents", "invoices")
+        )
+        return [row[0] for row in await self.owner.fetch(query)]
+
+    async def submission(self) -> asyncpg.Record:
+        return await self.owner.fetchrow("select * from submissions")
+
+
+@pytest.fixture
+async def claimed(start: Any, company: Any, owner: asyncpg.Connection) -> Claimed:
+    api = await start(company, background=False)
+    await owner.execute(AUTOMATIC)
+    invoice_id = await created(api, isReady=True)
+    await owner.execute("update submissions set not_before = now() - interval '1 hour'")
+    desk = api.app[wire.DESK]
+    async with desk.database.across() as conn:
+        (row,) = await sql.submission_claim(conn, lease=LEASE, most=9, states=["Queued"])
+    return Claimed(desk, Claim(row["company_id"], row["id"], row["fence"]), invoice_id, owner)
+
+
+@pytest.mark.parametrize("name", STATEMENTS)
+async def test_a_statement_for_a_claim_that_holds_changes_the_row(claimed: Claimed, name: str) -> None:
+    before = await claimed.rows()
+    await claimed.run(name)
+    assert await claimed.rows() != before
+
+
+@pytest.mark.parametrize("name", STATEMENTS)
+async def test_a_statement_for_a_lost_claim_changes_nothing(claimed: Claimed, name: str) -> None:
+    await claimed.owner.execute("update submissions set fence = fence + 1")
+    before = await claimed.rows()
+    assert await claimed.run(name) in (None, "UPDATE 0")
+    assert await claimed.rows() == before
+
+
+@pytest.mark.parametrize("name", sorted(OF_THE_LEASED))
+async def test_a_statement_for_a_returned_claim_changes_nothing(claimed: Claimed, name: str) -> None:
+    await claimed.owner.execute("update submissions set lease_until = null")
+    before = await claimed.rows()
+    assert await claimed.run(name) in (None, "UPDATE 0")
+    assert await claimed.rows() == before
+
+
+@pytest.mark.parametrize("state", ["Sending", "Uncertain", "Accepted"])
+async def test_only_a_queued_submission_is_marked_as_sending(claimed: Claimed, state: str) -> None:
+    sent = "last_sent_at = now(), first_sent_at = now()"
+    await claimed.owner.execute(f"update submissions set state = $1, {sent}", state)
+    before = await claimed.rows()
+    assert await claimed.run("submission_send") is None
+    assert await claimed.rows() == before
+
+
+async def test_a_result_for_a_lost_claim_leaves_the_documents_alone(claimed: Claimed) -> None:
+    call = await results.load(claimed.desk, claimed.claim)
+    rejected = Write("NotReceived", tuple(Change(doc.id, "Rejected", errors=[]) for doc in call.docs))
+    await claimed.owner.execute("update submissions set fence = fence + 1")
+    before = await claimed.rows()
+    assert not await results.write(claimed.desk, claimed.claim, call, rejected)
+    assert await claimed.rows() == before
+
+
+async def test_evidence_is_recorded_also_for_a_lost_claim(claimed: Claimed) -> None:
+    call = await results.load(claimed.desk, claimed.claim)
+    await claimed.owner.execute("update submissions set fence = fence + 1")
+    await results.keep(claimed.desk, claimed.claim, call, Keep((Seen(call.docs[0].id, "U1", "S1", "submit"),)))
+    assert await claimed.owner.fetchval("select array_agg(uuid) from portal_evidence") == ["U1"]
+
+
+async def test_an_unclear_send_voids_earlier_proofs_of_absence(claimed: Claimed) -> None:
+    old = "now() - interval '1 hour'"
+    await claimed.owner.execute(
+        f"update submissions set state = 'Sending', first_sent_at = {old}, last_sent_at = {old},"
+        f" absent_proofs = 1, absent_at = {old}"
+    )
+    call = await results.load(claimed.desk, claimed.claim)
+    assert await results.write(claimed.desk, claimed.claim, call, Write("Uncertain", still_sent=True))
+    row = await claimed.submission()
+    assert (row["state"], row["absent_proofs"], row["absent_at"]) == ("Uncertain", 0, None)
+    assert row["last_sent_at"] >= call.now > row["first_sent_at"]
+
+
+async def test_a_document_does_not_return_to_a_state_that_it_has_left(claimed: Claimed) -> None:
+    """A look at the portal that was answered before the document was cancelled, and is written afterwards."""
+    await claimed.owner.execute("update submitted_documents set status = 'Cancelled', uuid = 'U1'")
+    before = await claimed.rows()
+    company = claimed.claim.company_id
+    async with claimed.desk.database.company(company) as conn:
+        (document_id,) = await claimed.owner.fetchrow("select id from submitted_documents")
+        await results.apply(conn, company, [Change(document_id, "Valid")])
+    assert await claimed.rows() == before
+
+
+async def test_the_end_of_a_lost_cancellation_changes_nothing(api: Any, company: Any, owner: asyncpg.Connection) -> None:
+    await valid_invoice(api)
+    document_id = await owner.fetchval(
+        "update submitted_documents set cancelling_until = now() + interval '1 hour', cancel_fence = 5 returning id"
+    )
+    key = {"company_id": company.id, "id": document_id}
+    async with api.app[wire.DESK].database.company(company.id) as conn:
+        assert await sql.cancellation_end(conn, **key, fence=4) is None
+        assert await sql.cancellation_end(conn, **key, fence=5)
+    assert await owner.fetchval("select cancelling_until is null from submitted_documents")

@@ -1,0 +1,84 @@
+"""The dedicated PostgreSQL session of a process: advisory locks that exclude others, and notifications."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import asyncpg
+import pytest
+from conftest import Sandbox, until
+from kit import created, reaches, submitted
+
+from service.keeper import Keeper
+
+@asynccontextmanager
+async def session(database: str, listeners: dict[str, Callable[[str], None]] | None = None) -> AsyncIterator[Keeper]:
+    """A dedicated session that is connected, as another process has one."""
+    keeper = Keeper(database, listeners or {})
+    running = asyncio.create_task(keeper.run())
+    try:
+        await keeper.connected()
+        yield keeper
+    finally:
+        running.cancel()
+        with suppress(asyncio.CancelledError):
+            await running
+        await keeper.close()
+
+
+async def test_a_submission_lock_excludes_every_other_session(database: str) -> None:
+    async with session(database) as one, session(database) as other:
+        async with one.alone(1, 7) as is_first:
+            async with other.alone(1, 7) as is_second, other.alone(1, 8) as is_of_another:
+                assert (is_first, is_second, is_of_another) == (True, False, True)
+        async with other.alone(1, 7) as is_free_again:
+            assert is_free_again
+
+
+async def test_a_submission_lock_excludes_other_tasks_of_its_session(database: str) -> None:
+    async with session(database) as keeper, keeper.alone(1, 7), keeper.alone(1, 7) as again:
+        assert not again
+
+
+async def test_a_session_that_ended_frees_its_submission_locks(database: str, owner: asyncpg.Connection) -> None:
+    async with session(database) as one, session(database) as other, one.alone(1, 7):
+        await owner.execute(
+            "select pg_terminate_backend(pid) from pg_locks where locktype = 'advisory' and pid <> pg_backend_pid()"
+        )
+
+        async def is_free() -> bool:
+            async with other.alone(1, 7) as alone:
+                return alone
+
+        await until(is_free)
+
+
+async def test_notifications_reach_the_listeners_of_a_session(database: str, owner: asyncpg.Connection) -> None:
+    received: list[str] = []
+    async with session(database, {"submission_moved": received.append}):
+        await owner.execute("select pg_notify('submission_moved', '1:7')")
+        await until(lambda: asyncio.sleep(0, received))
+    assert received == ["1:7"]
+
+
+@pytest.mark.parametrize("state", ["Queued", "Sending", "Uncertain"])
+async def test_a_submission_is_left_alone_while_its_lock_is_held(
+    start: Any, company: Any, database: str, owner: asyncpg.Connection, sandbox: Sandbox, state: str
+) -> None:
+    """A process that is paused keeps its lock, and may send as soon as it goes on. Others may claim, and nothing more."""
+    requests_only = await start(company, background=False)
+    await sandbox.fault("submit", "accept_then_drop")
+    invoice_id = await created(requests_only)
+    assert (await submitted(requests_only, invoice_id))[0] == 400
+    submission_id = await owner.fetchval("select id from submissions")
+    async with session(database) as paused, paused.alone(company.id, submission_id) as alone:
+        assert alone
+        await owner.execute("update submissions set state = $1, lease_until = null, not_before = now()", state)
+        fence = await owner.fetchval("select fence from submissions")
+        await start(company)
+        await until(lambda: owner.fetchval("select fence from submissions"), lambda found: found >= fence + 3)
+        assert await owner.fetchval("select state from submissions") == state
+        assert (await sandbox.calls())["calls"]["submit"] == 1
+    await reaches(requests_only, invoice_id, "Valid")
+    assert len(await sandbox.ledger()) == 1
