@@ -11,7 +11,7 @@ RUNNING := $(VENV)/bin/python
 STAMP := $(VENV)/installed
 $(shell $(RUNNING) -c '' 2>/dev/null || rm -f $(STAMP))
 
-.PHONY: run demo test fuzz chaos clean
+.PHONY: run demo test mutants fuzz chaos clean
 
 run: $(STAMP)
 	@exec $(RUNNING) run.py $(ARGS)
@@ -21,6 +21,10 @@ demo: $(STAMP)
 
 test: $(STAMP)
 	@exec $(RUNNING) -m pytest $(ARGS)
+
+# Deliberate defects of the code, each of which a test must notice. ARGS="--list", "--only NAME", "--jobs N".
+mutants: $(STAMP)
+	@exec env PYTHONPATH=.:tests $(RUNNING) -m mutants $(ARGS)
 
 # What the API's description allows, as make test asks it of the service, but for minutes: EXAMPLES of each operation.
 fuzz: $(STAMP)

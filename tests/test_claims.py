@@ -1,18 +1,21 @@
 """A claim that was lost, or given back, changes nothing; what the portal showed is recorded all the same."""
 
+import time
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
 import asyncpg
 import pytest
+from conftest import Sandbox
 from kit import created, valid_invoice
 
 from service import wire
-from service.calls import Change, Keep, Seen, Write
+from service.calls import Change, Keep, NotReceived, Seen, Send, Write
 from service.statements import sql
 from service.submission import record as results
 from service.submission.desk import Claim, Desk
+from service.submission.send import ASKS
 
 AUTOMATIC = """update companies set setting = setting || '{"AUTO_SUBMIT_INVOICE": true}'"""
 LEASE, DELAY = timedelta(seconds=60), timedelta(seconds=1)
@@ -109,6 +112,29 @@ async def test_only_a_queued_submission_is_marked_as_sending(claimed: Claimed, s
     assert await claimed.rows() == before
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        "insert into sending_holds (company_id, reason) select company_id, 'A restore.' from submissions",
+        "update database_identities set identity = 'another database'",
+    ],
+)
+async def test_nothing_is_marked_as_sending_while_sending_is_held(claimed: Claimed, change: str) -> None:
+    await claimed.owner.execute(change)
+    before = await claimed.rows()
+    assert await claimed.run("submission_send") is None
+    assert await claimed.rows() == before
+
+
+async def test_an_intent_that_grew_old_is_not_sent(claimed: Claimed, sandbox: Sandbox) -> None:
+    """The process was held up between the intent and the bytes: the claim may be somebody else's by now."""
+    call = await results.load(claimed.desk, claimed.claim)
+    body = await claimed.owner.fetchval("select body from submissions")
+    event = await ASKS[Send](claimed.desk, claimed.claim, call, Send(body, time.monotonic() - 60))
+    assert isinstance(event, NotReceived)
+    assert not await sandbox.ledger()
+
+
 async def test_a_result_for_a_lost_claim_leaves_the_documents_alone(claimed: Claimed) -> None:
     call = await results.load(claimed.desk, claimed.claim)
     rejected = Write("NotReceived", tuple(Change(doc.id, "Rejected", errors=[]) for doc in call.docs))
@@ -149,7 +175,9 @@ async def test_a_document_does_not_return_to_a_state_that_it_has_left(claimed: C
     assert await claimed.rows() == before
 
 
-async def test_the_end_of_a_lost_cancellation_changes_nothing(api: Any, company: Any, owner: asyncpg.Connection) -> None:
+async def test_the_end_of_a_lost_cancellation_changes_nothing(
+    api: Any, company: Any, owner: asyncpg.Connection
+) -> None:
     await valid_invoice(api)
     document_id = await owner.fetchval(
         "update submitted_documents set cancelling_until = now() + interval '1 hour', cancel_fence = 5 returning id"

@@ -10,6 +10,8 @@ import pytest
 from conftest import Sandbox, until
 from kit import created, reaches, submitted
 
+from service.commands.companies import revoke_key
+from service.config import read_config
 from service.keeper import Keeper
 
 @asynccontextmanager
@@ -62,11 +64,21 @@ async def test_notifications_reach_the_listeners_of_a_session(database: str, own
     assert received == ["1:7"]
 
 
+async def test_revoking_a_key_notifies_every_session(
+    database: str, environment: dict[str, str], company: Any
+) -> None:
+    received: list[str] = []
+    async with session(database, {"api_key_changed": received.append}):
+        await revoke_key(read_config(environment), company.key_id)
+        await until(lambda: asyncio.sleep(0, received))
+    assert received == [company.key_id]
+
+
 @pytest.mark.parametrize("state", ["Queued", "Sending", "Uncertain"])
 async def test_a_submission_is_left_alone_while_its_lock_is_held(
     start: Any, company: Any, database: str, owner: asyncpg.Connection, sandbox: Sandbox, state: str
 ) -> None:
-    """A process that is paused keeps its lock, and may send as soon as it goes on. Others may claim, and nothing more."""
+    """A paused process keeps its lock, and may send as soon as it resumes. Others may claim, and nothing more."""
     requests_only = await start(company, background=False)
     await sandbox.fault("submit", "accept_then_drop")
     invoice_id = await created(requests_only)

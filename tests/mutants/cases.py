@@ -18,12 +18,355 @@ class Mutant:
     tests: tuple[str, ...]
 
 
-MUTANTS: tuple[Mutant, ...] = (
+SUBMISSIONS = "sql/queries/submissions.sql"
+LAST_MIGRATION = "sql/migrations/9999_mutant.sql"
+LOST_CLAIM = "tests/test_claims.py::test_a_statement_for_a_lost_claim_changes_nothing"
+RETURNED_CLAIM = "tests/test_claims.py::test_a_statement_for_a_returned_claim_changes_nothing"
+ABSENCE = "tests/test_machine.py::test_absence_takes_two_proofs_after_the_settling_time"
+
+#: One process at a time works on a submission, and what it writes holds only for its claim.
+EXCLUSION = (
     Mutant(
         "advisory-lock-not-asked",
         "service/keeper.py",
         "got = await sql.submission_lock_try(conn, company_id=company_id, id=submission_id)",
         "got = True",
-        ("tests/test_keeper.py",),
+        ("tests/test_dedicated_session.py::test_a_submission_lock_excludes_every_other_session",),
+    ),
+    Mutant(
+        "advisory-lock-always-granted",
+        "sql/queries/foundation.sql",
+        "select pg_try_advisory_lock(hashtextextended(format('submission %s %s', :company_id::bigint, :id::bigint), 0));",
+        "select true or :company_id::bigint = :id::bigint;",
+        ("tests/test_dedicated_session.py::test_a_submission_is_left_alone_while_its_lock_is_held",),
+    ),
+    Mutant(
+        "sent-while-another-holds-the-lock",
+        "service/submission/send.py",
+        "        if not alone:\n            return await",
+        "        if False:\n            return await",
+        ("tests/test_dedicated_session.py::test_a_submission_is_left_alone_while_its_lock_is_held[Queued]",),
+    ),
+    Mutant(
+        "result-of-a-lost-claim-written",
+        SUBMISSIONS,
+        "where company_id = :company_id and id = :id and fence = :fence and lease_until is not null and state = :expected",
+        "where company_id = :company_id and id = :id and :fence::bigint > 0 and lease_until is not null and state = :expected",
+        (f"{LOST_CLAIM}[submission_move]",),
+    ),
+    Mutant(
+        "result-of-a-returned-claim-written",
+        SUBMISSIONS,
+        "where company_id = :company_id and id = :id and fence = :fence and lease_until is not null and state = :expected",
+        "where company_id = :company_id and id = :id and fence = :fence and state = :expected",
+        (f"{RETURNED_CLAIM}[submission_move]",),
+    ),
+    Mutant(
+        "sent-with-a-lost-claim",
+        SUBMISSIONS,
+        "where company_id = :company_id and id = :id and fence = :fence and state = 'Queued'\n   and not exists",
+        "where company_id = :company_id and id = :id and :fence::bigint > 0 and state = 'Queued'\n   and not exists",
+        (f"{LOST_CLAIM}[submission_send]",),
+    ),
+    Mutant(
+        "sent-in-any-state",
+        SUBMISSIONS,
+        "where company_id = :company_id and id = :id and fence = :fence and state = 'Queued'\n   and not exists",
+        "where company_id = :company_id and id = :id and fence = :fence\n   and not exists",
+        ("tests/test_claims.py::test_only_a_queued_submission_is_marked_as_sending",),
+    ),
+    Mutant(
+        "sent-while-sending-is-held",
+        SUBMISSIONS,
+        "   and not exists (select from sending_holds h where h.company_id = :company_id and h.released_at is null)\n",
+        "",
+        ("tests/test_claims.py::test_nothing_is_marked_as_sending_while_sending_is_held",),
+    ),
+    Mutant(
+        "lost-claim-kept",
+        SUBMISSIONS,
+        "   set lease_until = clock_timestamp() + :lease::interval\n where company_id = :company_id and id = :id and fence = :fence",
+        "   set lease_until = clock_timestamp() + :lease::interval\n where company_id = :company_id and id = :id and :fence::bigint > 0",
+        (f"{LOST_CLAIM}[submission_keep]",),
+    ),
+    Mutant(
+        "lost-claim-given-back",
+        SUBMISSIONS,
+        "not_before = clock_timestamp() + :delay::interval\n where company_id = :company_id and id = :id and fence = :fence",
+        "not_before = clock_timestamp() + :delay::interval\n where company_id = :company_id and id = :id and :fence::bigint > 0",
+        (f"{LOST_CLAIM}[submission_give_back]",),
+    ),
+    Mutant(
+        "cancellation-ended-by-a-lost-claim",
+        SUBMISSIONS,
+        "and cancel_fence = :fence and status",
+        "and :fence::bigint > 0 and status",
+        ("tests/test_claims.py::test_the_end_of_a_lost_cancellation_changes_nothing",),
+    ),
+    Mutant(
+        "documents-changed-by-a-lost-claim",
+        "service/submission/record.py",
+        "    if done:\n        await apply(",
+        "    if True:\n        await apply(",
+        ("tests/test_claims.py::test_a_result_for_a_lost_claim_leaves_the_documents_alone",),
+    ),
+    Mutant(
+        "late-look-undoes-a-cancellation",
+        SUBMISSIONS,
+        "   where d.company_id = :company_id and d.status = any (w.expected)\n",
+        "   where d.company_id = :company_id\n",
+        ("tests/test_claims.py::test_a_document_does_not_return_to_a_state_that_it_has_left",),
+    ),
+    Mutant(
+        "notifications-not-received",
+        "service/keeper.py",
+        "            await conn.add_listener(channel, lambda *args, heard=heard: heard(args[3]))",
+        "            del channel, heard",
+        ("tests/test_dedicated_session.py::test_notifications_reach_the_listeners_of_a_session",),
     ),
 )
+
+#: Nothing is sent twice, and nothing that was sent is forgotten.
+ONCE = (
+    Mutant(
+        "bytes-before-the-intent",
+        "service/submission/send.py",
+        '        failpoints.passed("before_intent_commit")\n',
+        '        await conn.execute("rollback")\n        await conn.execute("begin")\n',
+        ("tests/test_faults.py::test_the_intent_is_on_disk_before_the_portal_receives_the_bytes",),
+    ),
+    Mutant(
+        "old-intent-sent",
+        "service/submission/send.py",
+        "        if time.monotonic() - command.at > STALE_SECONDS:",
+        "        if False:",
+        ("tests/test_claims.py::test_an_intent_that_grew_old_is_not_sent",),
+    ),
+    Mutant(
+        "sending-found-queued-again",
+        "service/machine.py",
+        'return [Write("Uncertain", error=ABANDONED, still_sent=True)]',
+        'return [Write("Queued", error=ABANDONED)]',
+        ("tests/test_machine.py::test_a_submission_found_sending_is_never_queued_again",),
+    ),
+    Mutant(
+        "one-proof-of-absence",
+        "service/machine.py",
+        "    if not call.absent_proofs:\n",
+        "    if False:\n",
+        (ABSENCE,),
+    ),
+    Mutant(
+        "settling-time-ignored",
+        "service/machine.py",
+        "settled = call.last_sent_at + times.portal_settle <= at",
+        "settled = True",
+        (ABSENCE,),
+    ),
+    Mutant(
+        "proof-gap-ignored",
+        "service/machine.py",
+        "return settled and (call.absent_at is None or call.absent_at + times.portal_proof_gap <= at)",
+        "return settled",
+        (ABSENCE,),
+    ),
+    Mutant(
+        "proofs-outlive-an-unclear-send",
+        SUBMISSIONS,
+        "absent_proofs = case when :still_sent::boolean then 0 else absent_proofs + (:proof::boolean)::int end,",
+        "absent_proofs = case when :still_sent::boolean then absent_proofs else absent_proofs + (:proof::boolean)::int end,",
+        ("tests/test_claims.py::test_an_unclear_send_voids_earlier_proofs_of_absence",),
+    ),
+    Mutant(
+        "unclear-send-counted-from-its-start",
+        SUBMISSIONS,
+        "last_sent_at = case when :still_sent then clock_timestamp() else last_sent_at end,",
+        "last_sent_at = case when :still_sent then last_sent_at else last_sent_at end,",
+        ("tests/test_claims.py::test_an_unclear_send_voids_earlier_proofs_of_absence",),
+    ),
+    Mutant(
+        "evidence-only-with-a-claim",
+        "service/submission/record.py",
+        "    numbers = {doc.id: doc.number for doc in call.docs}\n    for via",
+        "    numbers = {doc.id: doc.number for doc in call.docs}\n"
+        "    if await load(desk, claim) is None:\n        return\n    for via",
+        ("tests/test_claims.py::test_evidence_is_recorded_also_for_a_lost_claim",),
+    ),
+    Mutant(
+        "duplicate-answer-is-a-refusal",
+        "service/submission/send.py",
+        "    (Duplicate, lambda why: Unknown(_error(why))),",
+        "    (Duplicate, lambda why: Refusal(_error(why))),",
+        ("tests/test_faults.py::test_a_duplicate_answer_to_a_first_send_leaves_the_outcome_unknown",),
+    ),
+    Mutant(
+        "matched-by-number-only",
+        "service/submission/matching.py",
+        "        and there.type_code in (None, doc.document_type)\n        and there.issued_at in (None, doc.issued_at)\n",
+        "",
+        ("tests/test_matching.py::test_a_document_of_the_same_number_and_another_issue_time_is_not_adopted",),
+    ),
+    Mutant(
+        "uuid-of-another-submission-adopted",
+        "service/submission/matching.py",
+        "        if there.uuid not in owned\n",
+        "",
+        ("tests/test_matching.py::test_a_document_of_another_submission_is_not_adopted",),
+    ),
+    Mutant(
+        "two-live-documents-of-an-invoice",
+        LAST_MIGRATION,
+        "",
+        "drop index submitted_documents_one_live_per_invoice;",
+        ("tests/test_house.py::test_what_is_locked_has_one_live_document",),
+    ),
+)
+
+#: An acknowledged effect is on disk, and a request can be repeated.
+KEPT = (
+    Mutant(
+        "sessions-commit-asynchronously",
+        "service/db.py",
+        '    "jit": "off",\n',
+        '    "jit": "off",\n    "synchronous_commit": "off",\n',
+        ("tests/test_durability.py",),
+    ),
+    Mutant(
+        "transactions-commit-asynchronously",
+        "service/db.py",
+        '_BEGIN = "begin; ',
+        '_BEGIN = "begin; set local synchronous_commit = off; ',
+        ("tests/test_durability.py",),
+    ),
+    Mutant(
+        "idempotency-key-with-any-body",
+        "service/idempotency.py",
+        'if first["body_sha256"] != body_sha256:',
+        "if False:",
+        ("tests/test_repetition.py::test_the_key_with_another_body_is_refused",),
+    ),
+    Mutant(
+        "answer-not-kept-with-its-effect",
+        "service/idempotency.py",
+        "    if KEPT_UNDER in request:\n        await request[MEMORY].keep(",
+        "    if KEPT_UNDER in request and response.status >= 400:\n        await request[MEMORY].keep(",
+        ("tests/test_repetition.py::test_a_repeated_creation_gets_the_first_answer_and_makes_one_invoice",),
+    ),
+    Mutant(
+        "refused-cancellation-believed",
+        "service/cancellation.py",
+        "    Failed: lambda event: [Read(event.code)],",
+        "    Failed: lambda event: [End(event.code)],",
+        ("tests/test_cancel.py::test_a_lost_answer_is_made_good_by_reading_the_state",),
+    ),
+    Mutant(
+        "note-beside-a-cancellation",
+        "sql/queries/invoices.sql",
+        "  from invoices\n where company_id = :company_id and id = :id and deleted_at is null\n   for share;",
+        "  from invoices\n where company_id = :company_id and id = :id and deleted_at is null;",
+        ("tests/test_cancel.py::test_a_note_waits_for_whoever_is_changing_the_invoice",),
+    ),
+    Mutant(
+        "cancelled-an-hour-too-late",
+        "service/states.py",
+        "CANCEL_WINDOW = timedelta(hours=72)",
+        "CANCEL_WINDOW = timedelta(hours=73)",
+        ("tests/test_cancel.py::test_72_hours_are_allowed_and_not_a_second_more",),
+    ),
+)
+
+#: A company sees and changes nothing of another.
+APART = (
+    Mutant(
+        "statement-without-the-company",
+        "sql/queries/invoices.sql",
+        "  from invoices\n where company_id = :company_id and id = :id and deleted_at is null\n   for share;",
+        "  from invoices\n where :company_id::bigint > 0 and id = :id and deleted_at is null\n   for share;",
+        ("tests/test_wall.py::test_every_statement_names_the_owner_of_each_table",),
+    ),
+    Mutant(
+        "table-without-row-security",
+        LAST_MIGRATION,
+        "",
+        "alter table adjustment_notes no force row level security;",
+        ("tests/test_wall.py::test_the_migrated_schema_separates_companies_and_accounts",),
+    ),
+    Mutant(
+        "foreign-key-without-the-company",
+        LAST_MIGRATION,
+        "",
+        "alter table invoices add constraint invoices_id_once unique (id);\n"
+        "alter table submitted_documents\n"
+        "  add constraint submitted_documents_of_invoice foreign key (invoice_id) references invoices (id);",
+        ("tests/test_wall.py::test_the_migrated_schema_separates_companies_and_accounts",),
+    ),
+    Mutant(
+        "secret-bound-to-no-company",
+        "service/secrets_at_rest.py",
+        'return f"{company_id:d} {purpose}".encode()',
+        "return purpose.encode()",
+        ("tests/test_secrets_at_rest.py::test_it_opens_for_its_own_company_and_purpose_only",),
+    ),
+    Mutant(
+        "route-without-a-key",
+        "service/middleware.py",
+        'OPEN = {"/healthz", ',
+        'OPEN = {"/api/events", "/healthz", ',
+        ("tests/test_auth.py::test_every_route_asks_for_a_key_before_anything_else",),
+    ),
+    Mutant(
+        "revoked-key-not-told",
+        "sql/queries/companies.sql",
+        "select pg_notify('api_key_changed', key_id) is not null from revoked;",
+        "select true from revoked;",
+        ("tests/test_dedicated_session.py::test_revoking_a_key_notifies_every_session",),
+    ),
+    Mutant(
+        "impossible-id-told-apart",
+        "service/intake.py",
+        '    if not _ID.fullmatch(text) or int(text) > MAX_ID:\n        raise NotFound(f"{noun} not found")',
+        '    if not _ID.fullmatch(text) or int(text) > MAX_ID:\n        raise NotFound(f"{noun} {text[:9]} not found")',
+        ("tests/test_invoices.py::test_every_route_answers_all_that_is_no_id_of_the_company_in_the_same_bytes",),
+    ),
+)
+
+#: Amounts, limits, lists and signatures are what the contract says.
+EXACT = (
+    Mutant(
+        "half-a-cent-rounded-to-even",
+        "service/money.py",
+        "rounding=ROUND_HALF_UP)",
+        'rounding="ROUND_HALF_EVEN")',
+        ("tests/test_money.py",),
+    ),
+    Mutant(
+        "amounts-as-binary-floats",
+        "service/wire.py",
+        "parse_float=_decimal",
+        "parse_float=float",
+        ("tests/test_invoices.py::test_numbers_come_back_as_they_were_sent",),
+    ),
+    Mutant(
+        "webhook-signed-for-another-time",
+        "service/webhooks/signature.py",
+        '"webhook-timestamp": str(timestamp),',
+        '"webhook-timestamp": str(timestamp - 1),',
+        ("tests/test_webhooks.py::test_an_event_is_delivered_and_signed",),
+    ),
+    Mutant(
+        "rate-limit-counts-twice",
+        "service/middleware.py",
+        "self._buckets[name] = tokens - (tokens >= 1), now",
+        "self._buckets[name] = tokens - 2 * (tokens >= 1), now",
+        ("tests/test_auth.py::test_a_key_over_its_limit_is_told_when_to_come_back",),
+    ),
+    Mutant(
+        "page-urls-without-filters",
+        "service/paging.py",
+        "{'page': number, 'per_page': self.per_page, **self.kept}",
+        "{'page': number, 'per_page': self.per_page}",
+        ("tests/test_lists.py::test_page_addresses_keep_the_filters_and_nothing_else",),
+    ),
+)
+
+MUTANTS: tuple[Mutant, ...] = (*EXCLUSION, *ONCE, *KEPT, *APART, *EXACT)

@@ -25,7 +25,7 @@ NOT_APPLICABLE, BROKEN = "NOT APPLICABLE", "BROKEN"
 #: Outcomes after which `make mutants` succeeds.
 NOTICED = {KILLED, TIMED_OUT}
 
-_FAILED_TEST = re.compile(r"^FAILED (\S+)", re.MULTILINE)
+_FAILED_TEST = re.compile(r"^FAILED (.+?)(?: - .*)?$", re.MULTILINE)
 
 
 class NotApplicable(Exception):
@@ -81,14 +81,9 @@ def apply(mutant: Mutant, root: Path) -> None:
 
 
 def copy_tree(target: Path, root: Path = ROOT) -> None:
-    """Copy the work tree as it is: all files that git tracks or would add."""
-    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-    listed = subprocess.run(command, cwd=root, check=True, capture_output=True).stdout.decode()
-    for name in filter(None, listed.split("\0")):
-        source = root / name
-        if source.is_file() and not source.is_symlink():
-            (target / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(source, target / name)
+    """Copy the work tree as it is, without what `.gitignore` names and without the repository itself."""
+    ignored = [line.rstrip("/") for line in (root / ".gitignore").read_text().split()]
+    shutil.copytree(root, target, ignore=shutil.ignore_patterns(".git", *ignored))
 
 
 @dataclass(frozen=True, slots=True)
