@@ -42,6 +42,7 @@ class Config:
     body_timeout: timedelta  # for the whole of its body
     stall_timeout: timedelta  # that a client may take nothing of an answer
     requests_per_minute: int  # per key and process; 0 switches it off
+    tin_checks_per_minute: int  # that go to the portal, per key and process; 0 switches it off
     integration_requests_per_minute: int  # per integration key, all processes together; 0 switches it off
     wrong_keys_per_minute: int  # per address and process, before they are refused with 429; 0 switches it off
     log_level: str
@@ -199,6 +200,7 @@ VARIABLES = {
     "body_timeout": ("REQUEST_BODY_SECONDS", "20", _seconds),
     "stall_timeout": ("ANSWER_STALL_SECONDS", "60", _seconds),
     "requests_per_minute": ("REQUESTS_PER_MINUTE", "6000", _count(0, 10**7)),
+    "tin_checks_per_minute": ("TIN_CHECKS_PER_MINUTE", "20", _count(0, 10**7)),
     "integration_requests_per_minute": ("INTEGRATION_REQUESTS_PER_MINUTE", "120", _count(0, 10**7)),
     "wrong_keys_per_minute": ("WRONG_KEYS_PER_MINUTE", "300", _count(0, 10**7)),
     "log_level": ("LOG_LEVEL", "INFO", _one_of("DEBUG", "INFO", "WARNING", "ERROR")),

@@ -324,6 +324,7 @@ VALIDATIONS = (
                 400, "Failure", {"success": False, "message": states.TIN_NOT_VERIFIED["message"], "code": _TIN_CODE}
             ),
             Refusal(404, "PortalError"),
+            *_failures(429, "Too many TIN checks, please slow down."),
             *_failures(503, "The portal cannot be asked at the moment, please try again."),
         ),
         more="The portal is asked, and its answer given. A TIN that it does not know is a 404 with its own error body.",

@@ -7,11 +7,13 @@ import secrets
 
 from service import states
 from service.errors import BadRequest, TooManyRequests, Unavailable, UnknownTin, retry_after
+from service.middleware import Limiter
 from service.portal.client import PortalError, Refused, Throttled
 from service.statements import sql
 from service.submission.drive import wait_of
 
 AWAY = "The portal cannot be asked at the moment, please try again."
+SLOW_DOWN = "Too many TIN checks, please slow down."
 BUSY = "The portal takes no more TIN checks for a moment, please try again later."
 
 #: What stands in place of a member that the portal's 404 does not have; the trace id is made anew. Portal: 3.1
@@ -25,14 +27,16 @@ class TinChecks:
 
     def __init__(self, desk):
         self._desk = desk
+        self._limiter = Limiter(desk.config.tin_checks_per_minute)
         self._flights = {}  # question -> the task that asks the portal; its result is the refusal, or None
 
-    async def confirm(self, company, tin, id_type, id_value):
+    async def confirm(self, company, tin, id_type, id_value, key_id):
         """Return when the TIN belongs with the identifier; for a TIN alone, with `id_value` '', when the TIN exists.
 
         Raises UnknownTin, BadRequest with the portal's words or while the company's own TIN is not verified,
         TooManyRequests, and Unavailable when the portal gives no answer in time: then the question stays open in the
-        background. Spec: Validations
+        background. Only a question that goes to the portal counts for the key's limit: not one that the cache answers,
+        nor one that is being asked. Spec: Validations
         """
         question = {"company_id": company, "tin": tin, "id_type": id_type, "id_value": id_value}
         config = self._desk.config
@@ -42,6 +46,8 @@ class TinChecks:
             raise BadRequest(states.TIN_NOT_VERIFIED["message"], code=states.TIN_NOT_VERIFIED["code"])
         if known["is_confirmed"]:
             return
+        if tuple(question.values()) not in self._flights and (wait := self._limiter.take(key_id)):
+            raise TooManyRequests(SLOW_DOWN, retry_after(wait))
         flight = self._flight(question, known["own_tin"])
         done, _ = await asyncio.wait({flight}, timeout=config.submit_wait.total_seconds())
         if not done:

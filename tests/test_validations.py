@@ -205,6 +205,49 @@ async def test_many_who_ask_the_same_at_once_are_one_call(start, company, sandbo
     assert await portal_calls(sandbox) == 1
 
 
+async def checks(api, numbers, **headers):
+    """The statuses of TIN checks with so many different identifiers."""
+    asked = [
+        answered(api, "POST", "/api/validation/tin", json={**TIN, "registration_number": f"2{number:011}"}, headers=headers)
+        for number in numbers
+    ]
+    return sorted(status for status, _ in await asyncio.gather(*asked))
+
+
+async def test_tin_checks_over_the_limit_of_a_key_do_not_reach_the_portal(start, company, environment, sandbox):
+    api = await start(company, TIN_CHECKS_PER_MINUTE="3")
+    assert await checks(api, range(10)) == [404] * 3 + [429] * 7
+    async with api.post("/api/validation/tin", json=UNKNOWN) as response:
+        assert response.status == 429 and 1 <= int(response.headers["Retry-After"]) <= 20
+        assert await response.json() == {"success": False, "message": "Too many TIN checks, please slow down."}
+    assert await portal_calls(sandbox) == 3
+    other = await make_company(environment, tin_code="C4821093650")
+    assert await checks(api, range(2), **{"X-API-Key": other.key}) == [404, 404]
+
+
+async def test_tin_checks_that_the_portal_is_not_asked_for_do_not_count(start, company, sandbox):
+    """A cached answer, and a question that is being asked."""
+    api = await start(company, TIN_CHECKS_PER_MINUTE="1", PORTAL_TIMEOUT_SECONDS="20", SUBMIT_WAIT_SECONDS="20")
+    await sandbox.fault("tin", "slow_before", seconds=1)
+    assert await asyncio.gather(*[tin(api, **TIN) for _ in range(5)]) == [VALID] * 5
+    assert await tin(api, **TIN) == VALID
+    assert (await tin(api, **UNKNOWN))[0] == 429
+    assert await portal_calls(sandbox) == 1
+
+
+async def test_a_refused_tin_check_is_not_kept_for_its_idempotency_key(start, company, owner):
+    api = await start(company, TIN_CHECKS_PER_MINUTE="1")
+    assert await checks(api, [1], **{"Idempotency-Key": "a"}) == [404]
+    assert await checks(api, [2], **{"Idempotency-Key": "b"}) == [429]
+    kept = await owner.fetch("select key from idempotency_keys")
+    assert [row["key"] for row in kept] == ["a"]
+
+
+async def test_tin_checks_without_a_limit_are_not_counted(start, company):
+    api = await start(company, TIN_CHECKS_PER_MINUTE="0")
+    assert await checks(api, range(30)) == [404] * 30
+
+
 async def test_the_portal_is_asked_on_behalf_of_the_company(api, environment, start, sandbox):
     assert await tin(api, **TIN) == VALID
     stranger = await start(await make_company(environment, tin_code="C4821093650"))

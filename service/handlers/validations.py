@@ -33,7 +33,7 @@ async def validate_tin(request):
     kind, number, tin = body.get("registration_type"), parties.identifier(body.get("registration_number")), _tin(body)
     if message := states.refusal(TIN_REFUSALS, kind, number, tin):
         raise BadRequest(message)
-    await request.app[wire.TINS].confirm(request[wire.COMPANY], tin, kind, number)
+    await request.app[wire.TINS].confirm(request[wire.COMPANY], tin, kind, number, request[wire.KEY_ID])
     return wire.answer({"data": {"valid": True}, "message": "TIN is valid"})
 
 
