@@ -158,6 +158,7 @@ def _environment(home, url, port, portal):
         "HOST": "127.0.0.1",
         "PORT": str(port),
         "REQUESTS_PER_MINUTE": "0",
+        "TIN_CHECKS_PER_MINUTE": "0",
         "PORTAL_API_BASE": portal_url,
         "PORTAL_IDENTITY_BASE": portal_url,
         "PORTAL_WEB_BASE": portal_url,
