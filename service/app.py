@@ -11,7 +11,7 @@ from aiohttp import web
 
 from service import codes, wire
 from service.background import Worker
-from service.db import BACKGROUND_CONNECTIONS, Database, connected_pool, refuse_without_wall
+from service.db import BACKGROUND_CONNECTIONS, Database, bounds_of, connected_pool, refuse_without_wall
 from service.handlers import (
     adjustment_notes,
     companies,
@@ -143,7 +143,7 @@ async def _database(app):
     config = app[wire.CONFIG]
     async with connected_pool(config.database_url, config.pool_size, config.database_silence) as pool:
         await refuse_without_wall(pool)
-        app[wire.DATABASE] = Database(pool)
+        app[wire.DATABASE] = Database(pool, bounds_of(config))
         await note_database(app[wire.DATABASE])
         app[wire.QUOTA] = Quota(app[wire.DATABASE], config.integration_requests_per_minute)
         yield
@@ -188,7 +188,8 @@ async def _keeper(app):
         "submission_due": lambda _: due.set(),
         "api_key_changed": forget,
     }
-    keeper = Keeper(app[wire.CONFIG].database_url, heard, app[wire.CONFIG].database_silence)
+    config = app[wire.CONFIG]
+    keeper = Keeper(config.database_url, heard, config.database_silence, bounds_of(config))
     app[wire.KEY_RING] = KeyRing(app[wire.DATABASE])
     app[wire.INTEGRATION_KEY_RING] = KeyRing(app[wire.DATABASE], INTEGRATION)
     rings = (app[wire.KEY_RING], app[wire.INTEGRATION_KEY_RING])
@@ -227,7 +228,7 @@ async def _background(app):
     """The work behind the requests, on connections of its own: neither side can use up those of the other."""
     config = app[wire.CONFIG]
     async with connected_pool(config.database_url, BACKGROUND_CONNECTIONS, config.database_silence) as pool:
-        database = Database(pool)
+        database = Database(pool, bounds_of(config))
         async with _worker(app, database), _webhooks(app, database), _sweeper(app, database):
             yield
 

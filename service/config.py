@@ -29,6 +29,8 @@ class Config:
     database_url: str  # empty: the embedded PostgreSQL under data_dir
     database_owner_url: str  # the login that migrates; empty: the same as database_url
     database_silence: int  # seconds until a connection whose other end has vanished is over
+    database_acquire: timedelta  # how long a request waits for a connection
+    database_answer: timedelta  # after which a connection that does not answer is dead
     data_dir: Path
     host: str
     port: int
@@ -187,6 +189,8 @@ VARIABLES = {
     "database_url": ("DATABASE_URL", "", _text),
     "database_owner_url": ("DATABASE_OWNER_URL", "", _text),
     "database_silence": ("DATABASE_SILENCE_SECONDS", str(SILENCE_SECONDS), _count(3, 300)),
+    "database_acquire": ("DATABASE_ACQUIRE_SECONDS", "2", _seconds),
+    "database_answer": ("DATABASE_ANSWER_SECONDS", "1", _seconds),
     "data_dir": ("DATA_DIR", str(ROOT / ".data"), Path),
     "host": ("HOST", "127.0.0.1", _text),
     "port": ("PORT", "8080", _count(0, 65535)),

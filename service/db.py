@@ -8,21 +8,20 @@ import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from contextvars import ContextVar
+from dataclasses import dataclass
 from pathlib import Path
 
 import asyncpg
 
-from service.config import SILENCE_SECONDS
+from service.config import SILENCE_SECONDS, Config
 from service.connections import connect, create_pool
 from service.errors import Unavailable, kind, retry_after
 from service.statements import sql
 
 MIGRATIONS = Path(__file__).resolve().parent.parent / "sql" / "migrations"
 SERVICE_ROLE = "einvoice_service"
-ACQUIRE_SECONDS = 2
 MOST_WAITING = 1000  # requests that wait for a connection; no more could have one in that time
 CLOSE_SECONDS = 2
-ANSWER_SECONDS = 1  # to what takes no time: a connection that is silent for longer is dead
 STATEMENT_SECONDS = 7  # to any statement: the server ends one after five
 AWAY = "The service is not available for a moment, please try again."
 BACKGROUND_CONNECTIONS = 4  # of a process that has background work, beside those of its requests
@@ -66,6 +65,18 @@ _PLAIN = re.compile(r"[A-Za-z0-9 ._-]*", re.ASCII)
 _acting = ContextVar("acting", default=("background", ""))
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How long the service waits for PostgreSQL before it answers 503, in seconds."""
+
+    acquire: float = 2.0  # for a connection
+    answer: float = 1.0  # for the answer to a trivial statement: a connection that is silent for longer is dead
+
+
+def bounds_of(config: Config) -> Bounds:
+    return Bounds(config.database_acquire.total_seconds(), config.database_answer.total_seconds())
 
 
 def repeating(work):
@@ -137,8 +148,9 @@ async def _reset(conn):
 class Database:
     """How handlers and flows reach PostgreSQL."""
 
-    def __init__(self, pool):
+    def __init__(self, pool: asyncpg.Pool, bounds: Bounds = Bounds()) -> None:
         self.pool = pool
+        self._bounds = bounds
         self._waiting = 0
 
     @asynccontextmanager
@@ -194,12 +206,12 @@ class Database:
             _give_up(conn)
 
     async def _acquired(self):
-        """A connection. Raises Unavailable when none comes free, or PostgreSQL says nothing, for ACQUIRE_SECONDS."""
+        """A connection. Raises Unavailable when none comes free, or PostgreSQL does not answer, in time."""
         if self._waiting >= MOST_WAITING:
             raise _busy()
         self._waiting += 1
         try:
-            return await self.pool.acquire(timeout=ACQUIRE_SECONDS)
+            return await self.pool.acquire(timeout=self._bounds.acquire)
         except TimeoutError:
             raise _busy() from None
         finally:
@@ -212,7 +224,7 @@ class Database:
             try:
                 yield conn
             except BaseException as fault:
-                await _undo(conn, fault)
+                await _undo(conn, fault, self._bounds.answer)
                 raise
             await _commit(conn, begin)
         finally:
@@ -223,7 +235,7 @@ class Database:
         for left in (1, 0):
             conn = await self._acquired()
             try:
-                await conn.execute(begin, timeout=ANSWER_SECONDS)
+                await conn.execute(begin, timeout=self._bounds.answer)
                 return conn
             except BaseException as fault:
                 _give_up(conn)
@@ -237,12 +249,12 @@ def _busy():
     return Unavailable("The service is busy, please try again.", retry_after(2))
 
 
-async def _undo(conn, fault):
-    """Rolls back, or gives up a connection that no longer answers, which comes to the same."""
+async def _undo(conn: asyncpg.Connection, fault: BaseException, seconds: float) -> None:
+    """Roll back, or terminate a connection that does not answer within some seconds, which has the same effect."""
     if isinstance(fault, TimeoutError):
         return _give_up(conn)
     try:
-        async with asyncio.timeout(ANSWER_SECONDS):
+        async with asyncio.timeout(seconds):
             await conn.execute("rollback")
     except PASSING:
         _give_up(conn)

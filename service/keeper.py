@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager, suppress
 
 from service.config import SILENCE_SECONDS
 from service.connections import connect
-from service.db import ACQUIRE_SECONDS, ANSWER_SECONDS, AWAY, CLOSE_SECONDS, PASSING, SESSION, STATEMENT_SECONDS
+from service.db import AWAY, CLOSE_SECONDS, PASSING, SESSION, STATEMENT_SECONDS, Bounds
 from service.errors import Unavailable, kind, retry_after
 from service.statements import sql
 
@@ -26,10 +26,15 @@ class Keeper:
     """
 
     def __init__(
-        self, url: str, listeners: Mapping[str, Callable[[str], None]], silence: int = SILENCE_SECONDS
+        self,
+        url: str,
+        listeners: Mapping[str, Callable[[str], None]],
+        silence: int = SILENCE_SECONDS,
+        bounds: Bounds = Bounds(),
     ) -> None:
         self._url = url
         self._silence = silence
+        self._bounds = bounds
         self._listeners = listeners  # channel -> callable(payload)
         self._conn = None
         self._turn = asyncio.Lock()  # one statement at a time on the one connection
@@ -66,7 +71,7 @@ class Keeper:
 
     async def _beat(self):
         try:
-            async with self._turn, asyncio.timeout(ACQUIRE_SECONDS):
+            async with self._turn, asyncio.timeout(self._bounds.acquire):
                 await sql.ping(self._conn)
         except PASSING:
             self._conn.terminate()
@@ -74,7 +79,7 @@ class Keeper:
 
     async def _connect(self):
         lost = asyncio.Event()
-        bounds = {"timeout": ACQUIRE_SECONDS, "command_timeout": STATEMENT_SECONDS}
+        bounds = {"timeout": self._bounds.acquire, "command_timeout": STATEMENT_SECONDS}
         conn = await connect(self._url, SESSION, silence=self._silence, **bounds)
         conn.add_termination_listener(lambda _: lost.set())
         for channel, heard in self._listeners.items():
@@ -89,7 +94,7 @@ class Keeper:
         if not self.alive:
             return False
         try:
-            async with asyncio.timeout(ANSWER_SECONDS), self._turn:
+            async with asyncio.timeout(self._bounds.answer), self._turn:
                 await sql.ping(self._conn)
             return True
         except PASSING:
@@ -102,7 +107,7 @@ class Keeper:
     async def ready(self):
         """Waits a moment for a connection. Raises Unavailable without one: nothing can be kept to this process."""
         try:
-            async with asyncio.timeout(ACQUIRE_SECONDS):
+            async with asyncio.timeout(self._bounds.acquire):
                 await self.connected()
         except TimeoutError:
             raise Unavailable(AWAY, retry_after(2)) from None

@@ -11,11 +11,14 @@ from conftest import until
 from kit import created, documents, invoice, now, record, submitted
 from processes import Service, free_port
 
+#: A service that still waits for the portal when it is killed, however busy the machine is.
+PATIENT = {"PORTAL_TIMEOUT_SECONDS": "60", "SUBMIT_WAIT_SECONDS": "60"}
+
 
 @pytest.fixture
 async def service(environment, tmp_path):
-    """A running process of the service on the test's database and sandbox."""
-    process = Service(environment, tmp_path / "service.log")
+    """A running process of the service on the test's database and sandbox, which waits long for a slow portal."""
+    process = Service({**environment, **PATIENT}, tmp_path / "service.log")
     await process.start()
     yield process
     await process.stop()
@@ -28,7 +31,7 @@ async def client(service, company):
 
 
 async def test_killed_after_the_portal_took_it_and_before_it_was_recorded(service, client, sandbox):
-    await sandbox.fault("submit", "slow", seconds=2)
+    await sandbox.fault("submit", "slow", seconds=60)
     id = await created(client)
     answer = asyncio.create_task(submitted(client, id))
     await until(sandbox.ledger)
@@ -60,7 +63,7 @@ async def test_killed_while_cancelling(service, client, sandbox):
     id = await created(client)
     await submitted(client, id)
     await until(lambda: record(client, id), lambda found: found["status"] == "Valid")
-    await sandbox.fault("state", "slow", seconds=2)
+    await sandbox.fault("state", "slow", seconds=60)
     answer = asyncio.create_task(client.post(f"/api/invoices/{id}/cancel-latest-invoice-submitted"))
     await until(sandbox.ledger, lambda listed: listed[0]["status"] == "Cancelled")
     await service.kill()
@@ -113,13 +116,13 @@ async def test_killed_again_and_again_under_load(service, client, sandbox):
 
     writers = [asyncio.create_task(create()) for _ in range(4)]
     for round in range(1, 5):
-        await until(lambda least=round * 15: _reached(acknowledged, least), seconds=40)
+        await until(lambda least=round * 15: _reached(acknowledged, least))
         await service.kill()
         await service.start()
     stop.set()
     await asyncio.gather(*writers)
     for id in acknowledged:
-        await until(lambda id=id: record(client, id), lambda found: found["status"] == "Valid", seconds=40)
+        await until(lambda id=id: record(client, id), lambda found: found["status"] == "Valid")
     numbers = [entry["number"] for entry in await sandbox.ledger()]
     assert len(numbers) == len(set(numbers)) >= len(acknowledged)
 
@@ -129,7 +132,7 @@ async def _reached(acknowledged, least):
 
 
 async def test_sigterm_lets_a_request_finish_and_its_answer_says_that_it_is_the_last(service, client, sandbox):
-    await sandbox.fault("submit", "slow", seconds=1)
+    await sandbox.fault("submit", "slow", seconds=3)
     id = await created(client)
     answer = asyncio.create_task(client.post(f"/api/invoices/{id}/submit-to-portal", json={}))
     await until(sandbox.ledger)
@@ -140,7 +143,7 @@ async def test_sigterm_lets_a_request_finish_and_its_answer_says_that_it_is_the_
 
 async def test_after_sigterm_no_work_is_claimed_any_more(service, client, owner, company, sandbox):
     """What falls due while a last request finishes is left to the next process."""
-    await sandbox.fault("submit", "slow", seconds=1)
+    await sandbox.fault("submit", "slow", seconds=3)
     id = await created(client)
     answer = asyncio.create_task(submitted(client, id))
     await until(sandbox.ledger)

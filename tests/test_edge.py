@@ -118,7 +118,7 @@ async def test_a_body_that_says_it_is_too_large_is_refused_before_it_comes(port,
 
 
 async def test_a_slow_body_is_a_408_and_a_slow_head_is_closed(environment, company):
-    times = {"REQUEST_HEAD_SECONDS": "0.2", "REQUEST_BODY_SECONDS": "0.2"}
+    times = {"REQUEST_HEAD_SECONDS": "1", "REQUEST_BODY_SECONDS": "0.2"}
     async with listening(environment, **times) as port:
         head, body = await told(port, post(company.key, "Content-Length: 10\r\n") + b"{")
         assert status_of(head) == 408 and set(json.loads(body)) == {"message"}

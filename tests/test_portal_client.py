@@ -367,7 +367,7 @@ async def test_a_tls_handshake_that_fails_or_stalls_sends_nothing(act):
         config = config_for(
             "https://127.0.0.1:%d" % listening.sockets[0].getsockname()[1], PORTAL_CONNECT_TIMEOUT_SECONDS="0.3"
         )
-        async with asyncio.timeout(5), portal_session(config) as session:
+        async with asyncio.timeout(60), portal_session(config) as session:
             with pytest.raises(NotSent):
                 await Portal(session, config).submit(TIN, b"{}")
 
@@ -383,7 +383,7 @@ async def test_waiting_in_vain_for_a_free_connection_sends_nothing(monkeypatch):
     async with portal_to(hold, PORTAL_CONNECT_TIMEOUT_SECONDS="0.2") as (portal, server):
         first = asyncio.create_task(portal.submit(TIN, b"{}"))
         await busy.wait()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             with pytest.raises(NotSent):
                 await portal.submit(TIN, b"{}")
         first.cancel()
@@ -421,9 +421,9 @@ async def test_a_submit_on_a_connection_that_was_just_closed_is_not_repeated():
 
 
 async def test_a_timeout_is_for_the_whole_call():
-    began = time.monotonic()
-    assert await outcome(dripping(http(202, b"{", length=10**6)), "submit", b"{}") is Unclear
-    assert time.monotonic() - began < 2
+    """The body would take hours, a byte at a time."""
+    async with asyncio.timeout(60):
+        assert await outcome(dripping(http(202, b"{", length=10**6)), "submit", b"{}") is Unclear
 
 
 async def test_a_session_without_the_hook_is_not_taken():
@@ -1059,10 +1059,10 @@ async def test_each_call_is_one_line_in_the_log_without_secrets(caplog):
 
 
 def test_evidence_in_hostile_bytes_is_found_in_time():
-    began = time.monotonic()
+    began = time.process_time()
     for hostile in (b'{\\"' * 350_000, b'"uuid"' * 170_000, b'"uuid":"' * 130_000, b"{" * 1024 * 1024):
         assert answers.evidence(hostile) == []
-    assert time.monotonic() - began < 5
+    assert time.process_time() - began < 10  # seconds; quadratic time would take hours
 
 
 # The stand-in of the portal

@@ -469,9 +469,10 @@ async def test_what_a_transaction_sets_is_gone_with_it_however_it_ends(database,
         ends = {"select 1": None, "select 1 / 0": asyncpg.DataError, "select pg_sleep(9)": TimeoutError}
         for statement, end in ends.items():
             with pytest.raises(end) if end else nullcontext():
-                async with asyncio.timeout(0.2), getattr(Database(pool), way)(company.id) as conn:
+                async with getattr(Database(pool), way)(company.id) as conn:
                     assert await _current(conn) == ([None, company.id] if "account" in way else [company.id, None])
-                    await conn.execute(statement)
+                    async with asyncio.timeout(0.2 if end is TimeoutError else None):
+                        await conn.execute(statement)
             assert await _settings(pool) == before, statement
 
 

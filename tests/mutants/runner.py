@@ -16,6 +16,7 @@ from pathlib import Path
 from .cases import Mutant
 
 ROOT = Path(__file__).resolve().parents[2]
+PATIENCE_SECONDS = "20"  # of a test that waits for what a mutant prevents
 STOP_SECONDS = 30  # for pytest to run its teardown after SIGINT
 #: Exit codes of pytest.
 PASSED, FAILED = 0, 1
@@ -143,7 +144,7 @@ class Runner:
         process = await asyncio.create_subprocess_exec(
             *[sys.executable, "-m", "pytest", "-x", "-q", "-rfE", "-p", "no:cacheprovider", "-n", str(workers), *tests],
             cwd=tree,
-            env={**os.environ, "DATABASE_URL": self.database_url},
+            env={**os.environ, "DATABASE_URL": self.database_url, "TEST_PATIENCE_SECONDS": PATIENCE_SECONDS},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
