@@ -129,7 +129,7 @@ async def test_clients_of_one_session_share_the_connections():
 
 async def test_hanging_sends_of_one_company_leave_another_its_submit(start, company, environment, sandbox):
     """40 sends of one company are not answered; another company's submit succeeds while they hang."""
-    bounds = {"PORTAL_TIMEOUT_SECONDS": "12", "PORTAL_CONNECT_TIMEOUT_SECONDS": "4", "SUBMIT_WAIT_SECONDS": "30"}
+    bounds = {"PORTAL_TIMEOUT_SECONDS": "15", "PORTAL_CONNECT_TIMEOUT_SECONDS": "4", "SUBMIT_WAIT_SECONDS": "30"}
     api = await start(company, background=False, **bounds)
     other = await make_company(environment, name="Kedai Lain Sdn. Bhd.", tin_code="C20880050020")
     hanging = [await created(api) for _ in range(40)]

@@ -21,11 +21,12 @@ create function portal_share(most int, others bigint) returns int
   return case when others < 3 then (most + 2) / 3 else greatest(1, most / (others + 1)::int) end;
 
 -- Takes a token of a bucket for a taxpayer, or the promise of one: `wait` is how long until it is good. Nothing is taken
--- where a bucket's token would take longer than `patience`, where the portal has asked to wait, or where the taxpayer has
--- its share (`is_share`); then `wait` is how long until it is worth asking again, and the taxpayer counts as waiting for
--- that long and `grace`. A call is let through that is at most the `most`-th within `span` and the `pace_most`-th within
--- `pace_span`; a taxpayer that nobody else waits with has at most `alone` of them within `span`. The bucket remembers
--- its latest `size` tokens and at most 100 waiting taxpayers. It is judged as it is once its row is locked.
+-- where the bucket's next token would take longer than `patience`, where the portal has asked to wait, or where the
+-- taxpayer has its share; then `wait` is how long until it is worth asking again, and the taxpayer counts as waiting for
+-- that long and `grace`. `is_share` when the bucket has a token sooner, so that only this taxpayer has to wait. A call is
+-- let through that is at most the `most`-th within `span` and the `pace_most`-th within `pace_span`; a taxpayer that
+-- nobody else waits with has at most `alone` of them within `span`. The bucket remembers its latest `size` tokens and at
+-- most 100 waiting taxpayers. It is judged as it is once its row is locked.
 create function take_portal_token(
     client text, asked text, bucket text, caller text, most int, span interval, pace_most int, pace_span interval,
     size int, alone int, patience interval, grace interval)
@@ -87,7 +88,7 @@ begin
                       order by u.name = caller desc, max(u.until) desc
                       limit 100) w)
      where p.client_id = client and p.operation = asked and p.taxpayer = bucket;
-    return query select false, again_at - now_at, coalesce(own_at > now_at, false);
+    return query select false, again_at - now_at, coalesce(own_at > greatest(now_at, bucket_at), false);
     return;
   end if;
 
