@@ -195,7 +195,6 @@ async def _keeper(app):
     rings = (app[wire.KEY_RING], app[wire.INTEGRATION_KEY_RING])
     keeper.on_reconnect += [*(ring.forget_all for ring in rings), due.set]
     app[wire.KEEPER] = keeper
-    config = app[wire.CONFIG]
     app[wire.DESK] = Desk(config, app[wire.DATABASE], keeper, portal=None, signers=Signers(config), bell=bell, due=due)
     async with _running(keeper.run()), _running(rings[0].keep_noting()), _running(rings[1].keep_noting()):
         await keeper.connected()

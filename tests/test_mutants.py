@@ -35,7 +35,7 @@ def runner(tmp_path: Path) -> Runner:
     (base / "adding.py").write_text(CODE)
     (base / "test_adding.py").write_text(TESTS)
     (base / "pytest.ini").write_text("[pytest]\npythonpath = .\n")
-    return Runner(base, tmp_path, database_url="", jobs=2, limit=60)
+    return Runner(base, tmp_path, database_url="", jobs=1, limit=60)
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)

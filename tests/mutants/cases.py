@@ -209,9 +209,31 @@ ONCE = (
     Mutant(
         "uuid-of-another-submission-adopted",
         "service/submission/matching.py",
-        "        if there.uuid not in owned\n",
-        "",
+        "        elif submission_id == one.submission_id:\n",
+        "        else:\n",
         ("tests/test_matching.py::test_a_document_of_another_submission_is_not_adopted",),
+    ),
+    Mutant(
+        "copy-of-the-portal-not-compared",
+        "service/submission/matching.py",
+        "self._decide(candidate, await beside(len(content), proof.is_same, content, copy))",
+        "self._decide(candidate, bool(content))",
+        ("tests/test_document_identity.py::test_a_document_whose_bytes_differ_is_unproven",),
+    ),
+    Mutant(
+        "row-proves-under-a-shared-tin",
+        "service/submission/matching.py",
+        "by_row = {tin for tin, is_shared in shared.items() if not (is_shared or named)}",
+        "by_row = set(shared)",
+        ("tests/test_document_identity.py::test_a_row_proves_nothing_when_the_tin_is_shared",),
+    ),
+    Mutant(
+        "uuid-in-several-companies",
+        LAST_MIGRATION,
+        "",
+        "drop index submitted_documents_uuid_once;\n"
+        "create unique index submitted_documents_uuid_once on submitted_documents (company_id, uuid);",
+        ("tests/test_document_identity.py::test_of_two_companies_that_adopt_one_uuid_at_once_one_gets_it",),
     ),
     Mutant(
         "two-live-documents-of-an-invoice",
@@ -299,6 +321,20 @@ APART = (
         "alter table submitted_documents\n"
         "  add constraint submitted_documents_of_invoice foreign key (invoice_id) references invoices (id);",
         ("tests/test_wall.py::test_the_migrated_schema_separates_companies_and_accounts",),
+    ),
+    Mutant(
+        "sent-under-an-unverified-tin",
+        "service/submission/attempt.py",
+        '    if issuer["tin_verified_at"] is None:\n',
+        "    if False:\n",
+        ("tests/test_tin_ownership.py::test_nothing_is_submitted_under_an_unverified_tin",),
+    ),
+    Mutant(
+        "data-may-be-cached",
+        "service/middleware.py",
+        'headers["Cache-Control"] = "private, no-store"',
+        'headers["Cache-Control"] = "private"',
+        ("tests/test_headers.py::test_every_route_sends_the_headers_with_a_refusal",),
     ),
     Mutant(
         "secret-bound-to-no-company",

@@ -97,11 +97,16 @@ class Runner:
     jobs: int
     limit: float
 
+    @property
+    def _workers(self) -> int:
+        """The number of pytest's processes that run all selected tests; 0 for its own."""
+        return self.jobs if self.jobs > 1 else 0
+
     async def baseline(self, mutants: Sequence[Mutant]) -> Result | None:
         """Run all selected tests without a mutant. Return the failure, or None when all pass."""
         tests = tuple(dict.fromkeys(test for mutant in mutants for test in mutant.tests))
         nothing = Mutant("without any mutant", "", "", "", tests)
-        code, seconds, output = await self._pytest(self.base, tests, self.limit * max(1, len(mutants) / 2), self.jobs)
+        code, seconds, output = await self._pytest(self.base, tests, self.limit * max(1, len(mutants) / 2), self._workers)
         if code == PASSED:
             return None
         return Result(nothing, BROKEN, seconds, f"the tests fail without a mutant: {_failures(output)}", output)
