@@ -1,7 +1,12 @@
 """What no machine can settle: it is listed with all that is known, and a person settles it, held against the portal."""
 
+import base64
+import json
+
 import pytest
+from conftest import make_company
 from kit import created, documents, reaches, record, submitted
+from test_submission import STRANGER
 
 from service.commands.companies import CommandError
 from service.commands.reconcile import attention, settle_submission
@@ -22,9 +27,9 @@ async def stuck(start, company, sandbox, owner):
     """Makes an invoice whose submission needs a person: `id, submission = await stuck(kind of fault)`."""
     api = await start(company, background=False)
 
-    async def make(kind):
+    async def make(kind, **changes):
         await sandbox.fault("submit", kind)
-        id = await created(api)
+        id = await created(api, **changes)
         assert (await submitted(api, id))[0] == 400
         submission = await owner.fetchval("select max(id) from submissions")
         await owner.execute(STUCK, submission)
@@ -87,3 +92,49 @@ async def test_while_the_portal_cannot_be_asked_nothing_is_settled(stuck, config
     with pytest.raises(CommandError, match="could not be asked"):
         await settle_submission(config, company.id, submission, None, "I think it is not there.")
     assert (await record(api, id))["status"] == "Submitting"
+
+
+async def changed_bytes(owner, submission, change):
+    """Change the text of the document that a submission holds, as if another one had been sent."""
+    body = json.loads(await owner.fetchval("select body from submissions where id = $1", submission))
+    (entry,) = body["documents"]
+    text = change(base64.b64decode(entry["document"]).decode())
+    entry["document"] = base64.b64encode(text.encode()).decode()
+    await owner.execute("update submissions set body = $1 where id = $2", json.dumps(body).encode(), submission)
+
+
+async def test_a_document_with_other_amounts_is_not_adopted_by_a_person(stuck, config, company, sandbox, owner):
+    api, id, submission = await stuck("accept_then_drop")
+    (entry,) = await sandbox.ledger()
+    await changed_bytes(owner, submission, lambda text: text.replace("104.76", "105.00"))
+    with pytest.raises(CommandError, match="payable amount: 104.76 there, 105.00 sent"):
+        await settle_submission(config, company.id, submission, [entry["uuid"]], "A mistake.")
+    assert (await record(api, id))["status"] == "Submitting"
+    await settle_submission(config, company.id, submission, None, "The portal has another document of this number.")
+    assert (await record(api, id))["status"] == "Draft"
+
+
+async def test_a_uuid_of_another_company_is_refused_without_naming_it(stuck, start, config, company, environment, sandbox, owner):
+    api, id, submission = await stuck("accept_then_drop")
+    (entry,) = await sandbox.ledger()
+    other = await make_company(environment, tin_code="C20880050020", name="Teh Tarik Utara Sdn. Bhd.")
+    theirs = await start(other, background=False)
+    assert (await submitted(theirs, await created(theirs)))[0] == 200
+    await owner.execute("update submitted_documents set uuid = $1 where company_id = $2", entry["uuid"], other.id)
+    with pytest.raises(CommandError) as refusal:
+        await settle_submission(config, company.id, submission, [entry["uuid"]], "A mistake.")
+    assert str(refusal.value) == f"{entry['uuid']} is recorded for another document."
+    assert (await record(api, id))["status"] == "Submitting"
+
+
+async def test_an_invalid_document_is_adopted_if_all_that_is_shown_agrees(stuck, start, config, company, sandbox, owner):
+    api, id, submission = await stuck("accept_then_drop", buyer=STRANGER)
+    (entry,) = await sandbox.ledger()
+    assert entry["status"] == "Invalid"
+    await changed_bytes(owner, submission, lambda text: text.replace("Aminah", "Aisyah"))
+    with pytest.raises(CommandError, match="receiver name"):
+        await settle_submission(config, company.id, submission, [entry["uuid"]], "A mistake.")
+    await changed_bytes(owner, submission, lambda text: text.replace("Aisyah", "Aminah"))
+    await settle_submission(config, company.id, submission, [entry["uuid"]], "Seen on the portal's page.")
+    await start(company)
+    await reaches(api, id, "Invalid")

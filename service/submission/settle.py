@@ -1,15 +1,21 @@
-"""What a person decides about a submission that NeedsPerson, held against the portal before it is believed.
+"""Record what a person decides about a submission that needs one, after the portal has confirmed it.
 
 The decision goes through the statements of every other outcome, and is written down with the person's note.
 """
 
+import base64
+from collections.abc import Mapping
 from datetime import timedelta
+from typing import Any
+
+import asyncpg
 
 from service import states
 from service.calls import Call, Change, Write
-from service.portal.client import Refused
+from service.portal import document
+from service.portal.client import Document, Refused
 from service.statements import sql
-from service.submission import record
+from service.submission import proof, record
 from service.submission.desk import Claim, Desk
 from service.submission.sweep import CLOCKS_APART, LONGEST_LISTING
 
@@ -25,7 +31,7 @@ class Unsettled(Exception):
 
 
 async def received(desk, company, id, uuids, note):
-    """The portal has the documents under these uuids: they are taken over, and followed.
+    """Adopt the documents that the portal has under these uuids. Each has to be the one that was sent.
 
     Raises Unsettled and PortalError.
     """
@@ -36,6 +42,9 @@ async def received(desk, company, id, uuids, note):
     if len(pairs) != len(uuids) or len(calls) != 1:
         raise Unsettled(f"Submission {id} has {len(docs)} documents: name a uuid of each, all of one call.")
     await _refuse_taken(desk, company, id, uuids)
+    contents = await _contents(desk, company, id)
+    for doc, there in pairs:
+        await _refuse_unproven(desk, row, there, contents[doc["number"]])
     changes = [Change(doc["id"], "Submitted", uuid=there.uuid, submitted_at=there.received_at) for doc, there in pairs]
     numbers = [doc["number"] for doc, _ in pairs]
     more = {"submission_uid": calls.pop(), "numbers": numbers, "uuids": [there.uuid for _, there in pairs]}
@@ -48,7 +57,7 @@ async def not_received(desk, company, id, note):
     if valid := [doc["number"] for doc in docs if doc["status"] not in LET_GO]:
         raise Unsettled(f"{', '.join(valid)} was found Valid by the portal, so it was received.")
     if row["first_sent_at"]:
-        await _refuse_listed(desk, row, docs)
+        await _refuse_listed(desk, company, row, docs)
     errors = [{"code": "NotReceived", "path": "", "message": NOT_RECEIVED.format(note)}]
     changes = [Change(doc["id"], LET_GO[doc["status"]], errors=errors) for doc in docs]
     return await _written(desk, company, id, "not_received", "NotReceived", changes, note)
@@ -91,14 +100,62 @@ async def _refuse_taken(desk: Desk, company: int, submission_id: int, uuids: lis
         raise Unsettled(TAKEN.format(taken[0]))
 
 
-async def _refuse_listed(desk, row, docs):
-    """Raises Unsettled where the portal lists a document after all, within a day after the last send."""
+async def _contents(desk: Desk, company: int, submission_id: int) -> dict[str, bytes]:
+    """Return {number: the bytes of the document that was sent}."""
+    async with desk.database.reading(company) as conn:
+        body = await sql.submission_body(conn, company_id=company, id=submission_id)
+    return {number: base64.b64decode(entry["document"]) for number, entry in document.entries(body).items()}
+
+
+async def _refuse_unproven(desk: Desk, row: Mapping[str, Any], there: Document, content: bytes) -> None:
+    """Raise Unsettled unless a document of the portal is the one that was sent.
+
+    The portal gives no copy of an Invalid document: of that, everything that it shows has to agree. Raises PortalError.
+    """
+    if there.status == "Invalid":
+        differing = proof.row_differences(proof.read_sent(content), there)
+        differing += [] if there.issuer_tin == row["tin"] else ["issuer TIN"]
+    else:
+        differing = proof.copy_differences(content, await _copy(desk, row, there))
+    if differing:
+        raise Unsettled(f"{there.uuid} is not the document that was sent. What differs: {'; '.join(differing)}.")
+
+
+async def _copy(desk: Desk, row: Mapping[str, Any], there: Document) -> str:
+    try:
+        return (await desk.portal.raw(row["tin"], there.uuid)).content or ""
+    except Refused as why:
+        raise Unsettled(f"The portal does not show the text of {there.uuid}: {why}") from None
+
+
+async def _refuse_listed(desk: Desk, company: int, row: Mapping[str, Any], docs: list[Mapping[str, Any]]) -> None:
+    """Raise Unsettled if the portal lists one of the documents after all, within a day after the last send.
+
+    A listed document with the same number, type and issue time does not count if another document has its uuid, or if its
+    text is not the one that was sent. Raises PortalError.
+    """
     until = min(row["last_sent_at"] + LONGEST_DELAY, row["now"]) + CLOCKS_APART
     since = max(row["first_sent_at"] - CLOCKS_APART, until - LONGEST_LISTING)
     identities = {(doc["number"], doc["document_type"], doc["issued_at"]) for doc in docs}
-    for there in await desk.portal.search(row["tin"], since, until):
-        if (there.number, there.type_code, there.issued_at) in identities:
+    listing = await desk.portal.search(row["tin"], since, until)
+    same = [there for there in listing if (there.number, there.type_code, there.issued_at) in identities]
+    if not same:
+        return
+    contents = await _contents(desk, company, row["id"])
+    async with desk.database.reading(company) as conn:
+        rows = await sql.uuids_recorded(conn, company_id=company, uuids=[there.uuid for there in same])
+    recorded = {one["uuid"] for one in rows if one["own_submission"] != row["id"]}
+    for there in same:
+        if there.uuid not in recorded and await _may_be(desk, row, there, contents[there.number]):
             raise Unsettled(f"The portal has {there.number}: --received {there.uuid}")
+
+
+async def _may_be(desk: Desk, row: Mapping[str, Any], there: Document, content: bytes) -> bool:
+    """Return false if the portal's copy shows that it is not the document that was sent. Raises PortalError."""
+    try:
+        return proof.is_same(content, (await desk.portal.raw(row["tin"], there.uuid)).content or "")
+    except Refused:
+        return True
 
 
 async def _written(desk, company, id, outcome, state, changes, note, *, submission_uid=None, numbers=(), uuids=()):
@@ -111,7 +168,12 @@ async def _written(desk, company, id, outcome, state, changes, note, *, submissi
         evidence = {"numbers": numbers, "uuids": uuids, "submission_uid": submission_uid, "via": "details"}
         await sql.evidence_insert(conn, company_id=company, submission_id=id, **evidence)
         call = Call("NeedsPerson", "failed", taken["now"])
-        await record.written(conn, Claim(company, id, taken["fence"]), call, Write(state, tuple(changes), uid=submission_uid))
+        try:
+            await record.written(conn, Claim(company, id, taken["fence"]), call, Write(state, tuple(changes), uid=submission_uid))
+        except asyncpg.UniqueViolationError as error:  # adopted by another submission since it was looked for
+            if error.constraint_name != record.UUID_ONCE:
+                raise
+            raise Unsettled(TAKEN.format("One of the uuids")) from None
         await sql.settlement_insert(
             conn, company_id=company, submission_id=id, outcome=outcome, uuids=uuids, note=note
         )
