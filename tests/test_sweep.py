@@ -4,11 +4,11 @@ import secrets
 
 import pytest
 from conftest import administer, make_company, renamed, until, variables
-from kit import created, documents, now, reaches, record, submitted, valid_invoice
+from kit import cancelled, created, documents, now, reaches, record, submitted, valid_invoice
 
 from service.app import create_app
 from service.commands.companies import CommandError
-from service.commands.reconcile import reconcile, resolve_finding
+from service.commands.reconcile import attention, hold_sending, reconcile, resolve_finding, settle_submission
 from service.config import read_config
 from service.portal.client import Portal, portal_session
 
@@ -145,3 +145,96 @@ async def test_what_cannot_be_asked_is_said(config, company, sandbox):
     assert result["failed"] == 1 and "error" in result["companies"][0]
     with pytest.raises(CommandError):
         await reconcile(config, days=32)
+
+
+async def test_a_document_of_a_submission_in_manual_review_is_adoptable(start, config, company, sandbox, owner):
+    """It is no orphan, which somebody might cancel. The command that is shown adopts it."""
+    api = await start(company, background=False)
+    await sandbox.fault("submit", "accept_then_drop")
+    id = await created(api, code=77)
+    assert (await submitted(api, id))[0] == 400
+    await owner.execute("update submissions set state = 'NeedsPerson', lease_until = null")
+    submission = await owner.fetchval("select id from submissions")
+    (entry,) = await sandbox.ledger()
+    adoptable = await found(config, "adoptable")
+    assert adoptable["uuid"] == entry["uuid"] and adoptable["cancellable_until"] is None
+    shown = await attention(config)
+    command = f"python run.py settle-submission {submission} --company {company.id} --received {entry['uuid']} --note …"
+    assert shown["submissions"][0]["adopt_with"] == shown["findings"][0]["adopt_with"] == command
+    assert "cancellable_until" not in shown["findings"][0] and "adopts it" in shown["findings"][0]["what"]
+    await settle_submission(config, company.id, submission, [entry["uuid"]], "As proposed.")
+    assert (await attention(config))["findings"] == []
+    await start(company)
+    await reaches(api, id, "Valid")
+    assert await findings(config) == []
+
+
+async def test_an_adoptable_document_does_not_keep_a_hold(start, config, company, sandbox, owner):
+    api = await start(company, background=False)
+    await sandbox.fault("submit", "accept_then_drop")
+    assert (await submitted(api, await created(api)))[0] == 400
+    await owner.execute("update submissions set state = 'NeedsPerson', lease_until = null")
+    await hold_sending(config, "A test.")
+    result = await until(lambda: reconcile(config), lambda result: not result["companies"][0]["held"])
+    assert [one["kind"] for one in result["companies"][0]["findings"]] == ["adoptable"]
+
+
+async def test_a_cancellation_by_somebody_else_is_found_once(start, config, company, sandbox, owner):
+    api = await start(company)
+    id = await valid_invoice(api)
+    uuid = (await documents(api, id))[0]["uuid"]
+    await sandbox.cancel(uuid, "On the portal's page")
+    finding = await found(config, "cancelled_elsewhere")
+    assert (finding["uuid"], finding["reason"]) == (uuid, "On the portal's page") and finding["cancelled_at"]
+    assert finding["cancellable_until"] is None
+    (shown,) = (await attention(config))["findings"]
+    assert shown["reason"] == "On the portal's page" and "no request of this service" in shown["what"]
+    assert len(await findings(config)) == 1
+    await owner.execute("update submissions set not_before = now()")
+    other = await start(company)  # looks again by itself
+    await until(lambda: record(other, id), lambda found: found["status"] == "Cancelled")
+    assert len(await findings(config)) == 1
+    await owner.execute("update sweep_findings set found_at = found_at - interval '25 hours'")
+    assert await findings(config) == [] == await findings(config)
+
+
+async def test_a_cancellation_by_the_company_itself_is_not_found(api, config):
+    id = await valid_invoice(api)
+    assert (await cancelled(api, id))[0] == 200
+    assert await findings(config) == []
+
+
+async def test_a_uuid_that_another_company_has_recorded_is_found(start, environment, company, config, sandbox, owner):
+    """The portal named the uuid of one company's document in another's receipt."""
+    api = await start(company)
+    id = await valid_invoice(api)
+    uuid = (await documents(api, id))[0]["uuid"]
+    other = await make_company(environment, tin_code="C20880050020", name="Teh Tarik Utara Sdn. Bhd.")
+    await sandbox.fault("submit", "other_uuid", uuid=uuid)
+    stranger = await start(other)
+    assert (await submitted(stranger, await created(stranger)))[0] == 400
+    result = await until(lambda: reconcile(config, company=company.id), lambda result: result["open"])
+    (finding,) = result["companies"][0]["findings"]
+    assert (finding["kind"], finding["uuid"]) == ("shared_uuid", uuid) and str(other.id) not in finding.values()
+    (shown,) = [one for one in (await attention(config))["findings"] if one["kind"] == "shared_uuid"]
+    assert shown["companies"] == [other.id] and "cancellable_until" not in shown
+    assert (await submitted(api, await created(api)))[0] == 200
+
+
+async def test_a_neighbours_unknown_document_is_no_orphan(start, environment, company, config, sandbox, owner):
+    """Two companies have one TIN. The one's document, whose answer was lost, is nothing that the other may cancel."""
+    api = await start(company, background=False)
+    other = await make_company(environment, tin_code="C20880050020", name="Teh Tarik Utara Sdn. Bhd.")
+    await owner.execute("update companies set tin_code = (select tin_code from companies where id = $1)", company.id)
+    await sandbox.fault("submit", "accept_then_drop")
+    assert (await submitted(api, await created(api)))[0] == 400
+    neighbour = await start(other, background=False)
+    assert (await submitted(neighbour, await created(neighbour)))[0] == 200
+    await until(lambda: reconcile(config, company=other.id), lambda result: result["companies"][0]["listed"] == 2)
+    await settled(owner)
+    assert (await reconcile(config, company=other.id))["open"] == 0
+
+
+async def settled(owner):
+    """Wait until what was sent has settled, so that the sweep judges it."""
+    await until(lambda: owner.fetchval("select max(last_sent_at) + interval '1 second' < clock_timestamp() from submissions"))

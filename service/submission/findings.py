@@ -1,16 +1,23 @@
-"""What a listing of the portal means, held against our attempts: no I/O and no clock.
+"""Compare a listing of the portal with our attempts: no I/O and no clock.
 
-Only what lives there is a finding: an Invalid or a Cancelled document binds nobody.
+A document that no attempt accounts for is a finding only while it is live: an Invalid or a Cancelled one binds nobody.
 """
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from typing import Any
+
+from service.portal.answers import Document
+
+Row = Mapping[str, Any]  # of sweep_attempts
 
 #: What was received so long before a submission was written is another document. The portal shows whole seconds.
 CLOCKS_APART = timedelta(minutes=1)
 LIVE = {"Submitted", "Valid"}
 
 DUPLICATE, ORPHAN, MISSING = "duplicate", "orphan", "missing"
+ADOPTABLE, CANCELLED_ELSEWHERE, SHARED_UUID = "adoptable", "cancelled_elsewhere", "shared_uuid"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +32,8 @@ class Finding:
     other_uuid: str | None = None
     submitted_document_id: int | None = None
     received_at: datetime | None = None
+    cancelled_at: datetime | None = None
+    reason: str | None = None
 
     @property
     def key(self):
@@ -42,12 +51,13 @@ class Verdict:
 
 
 def judged(tin, listing, attempts, elsewhere, settled_at=None):
-    """The Verdict on the Documents of a listing under our TIN.
+    """Return the Verdict on the Documents of a listing under our TIN.
 
-    `attempts` are the rows of sweep_attempts, read after the listing; `elsewhere` the uuids that other companies of the
-    TIN have. What the portal received after `settled_at` is left for the next time.
+    `attempts` are the rows of sweep_attempts, read after the listing. `elsewhere` are the uuids that other companies have,
+    or may have sent without knowing the outcome yet. What the portal received after `settled_at` is left for the next time.
     """
     verdict = Verdict()
+    verdict.findings += _cancelled_elsewhere(tin, listing, attempts)
     owned = {row["uuid"] for row in attempts} | set(elsewhere)
     listed = {there.uuid: there for there in listing}
     by_number = {}
@@ -60,12 +70,14 @@ def judged(tin, listing, attempts, elsewhere, settled_at=None):
 
 
 def _judge(verdict, there, tin, attempts, listed):
-    """A document that no attempt has by its uuid: by number, type and issue time it may still be one's."""
+    """Judge a document whose uuid no attempt has. By number, type and issue time it may still belong to one."""
     same = [row for row in attempts if _same(row, there, tin)]
     row = same[-1] if same else None
     is_ours = row and (row["doubted"] or not _is_later(row["created_at"] - CLOCKS_APART, there.received_at))
     if row and row["state"] == "Queued" and is_ours:
         verdict.adopt[row["submission_id"]] = there
+    elif is_ours and row["state"] == "NeedsPerson" and row["status"] == "Submitting":
+        verdict.findings.append(_finding(ADOPTABLE, tin, there, row))
     elif there.status not in LIVE:
         pass
     elif row and row["uuid"]:
@@ -87,6 +99,26 @@ def _duplicate(tin, there, row, other):
 def _finding(kind, tin, there, row, other_uuid=None):
     id = row["id"] if row else None
     return Finding(kind, tin, there.number, there.type_code, there.uuid, other_uuid, id, there.received_at)
+
+
+def _cancelled_elsewhere(tin: str, listing: list[Document], attempts: list[Row]) -> list[Finding]:
+    """Return findings of our documents that the portal shows as cancelled, though no request of ours cancelled them."""
+    ours = {row["uuid"]: row for row in attempts if row["uuid"] and row["cancel_fence"] == 0}
+    cancelled = [there for there in listing if there.status == "Cancelled" and there.uuid in ours]
+    return [
+        replace(
+            _finding(CANCELLED_ELSEWHERE, tin, there, ours[there.uuid]),
+            cancelled_at=there.cancelled_at,
+            reason=there.reason,
+        )
+        for there in cancelled
+    ]
+
+
+def shared(tin: str, listing: list[Document], attempts: list[Row], uuids: set[str]) -> list[Finding]:
+    """Return findings of our documents whose uuids other companies have recorded as theirs."""
+    ours = {row["uuid"]: row for row in attempts if row["uuid"] in uuids}
+    return [_finding(SHARED_UUID, tin, there, ours[there.uuid]) for there in listing if there.uuid in ours]
 
 
 def missing(tin, listing, expected):

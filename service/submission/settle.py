@@ -174,6 +174,7 @@ async def _written(desk, company, id, outcome, state, changes, note, *, submissi
             if error.constraint_name != record.UUID_ONCE:
                 raise
             raise Unsettled(TAKEN.format("One of the uuids")) from None
+        await sql.findings_settle(conn, company_id=company, submission_id=id, note=note)
         await sql.settlement_insert(
             conn, company_id=company, submission_id=id, outcome=outcome, uuids=uuids, note=note
         )

@@ -10,13 +10,16 @@ import logging
 from dataclasses import asdict
 from datetime import timedelta
 
+import asyncpg
+
 from service import wire
 from service.db import PASSING
 from service.errors import kind, traced
 from service.portal import parties
-from service.portal.client import PortalError
+from service.portal.client import Document, PortalError
 from service.statements import sql
 from service.submission import findings
+from service.submission.findings import Row
 
 log = logging.getLogger(__name__)
 
@@ -24,6 +27,7 @@ CLOCKS_APART = timedelta(minutes=5)  # between the portal and us
 MOST_DAYS = 31  # and what a sweep that ends a hold covers
 LONGEST_LISTING = timedelta(days=30)  # the portal lists 31 days at most. Portal: 5.5
 BLOCK = 2000  # listed documents that are looked up at a time
+CANCELLATIONS_SHOWN = timedelta(days=1)  # how long a cancellation by somebody else stays open at least
 LONGEST_SLEEP = 15.0  # seconds until the next look for a company that is due
 
 ADOPTED = {"code": "SweepAdopted", "path": "", "message": "The portal has it, though it seemed not sent."}
@@ -68,13 +72,13 @@ async def _compare(desk, company, tin, ground, span):
     settled_at = None if ground["held_since"] else now - desk.config.portal_settle
     async with desk.database.reading(company) as conn:
         attempts = await _attempts(conn, company, listing)
-        unknown = list({one.uuid for one in listing} - {row["uuid"] for row in attempts})
-        elsewhere = await sql.sweep_elsewhere(conn, company_id=company, uuids=unknown) if unknown else []
+        elsewhere = await _elsewhere(conn, company, tin, listing, attempts)
+        shared = await _shared(conn, company, listing, attempts)
         expected = await sql.sweep_expected(
             conn, company_id=company, tin=tin, since=since, until=now - desk.config.portal_settle
         )
-    verdict = findings.judged(tin, listing, attempts, [row["uuid"] for row in elsewhere], settled_at)
-    verdict.findings += findings.missing(tin, listing, expected)
+    verdict = findings.judged(tin, listing, attempts, elsewhere, settled_at)
+    verdict.findings += findings.missing(tin, listing, expected) + findings.shared(tin, listing, attempts, shared)
     return {"listed": len(listing), **await _written(desk, company, tin, verdict, [one.uuid for one in listing], since, now)}
 
 
@@ -86,6 +90,35 @@ async def _attempts(conn, company, listing):
         facts = {"uuids": [one.uuid for one in block], "numbers": [one.number for one in block]}
         rows |= {row["id"]: row for row in await sql.sweep_attempts(conn, company_id=company, **facts)}
     return [rows[id] for id in sorted(rows)]
+
+
+async def _elsewhere(
+    conn: asyncpg.Connection, company: int, tin: str, listing: list[Document], attempts: list[Row]
+) -> set[str]:
+    """Return the uuids of listed documents that other companies have, or may have sent without knowing the outcome yet."""
+    own = {row["uuid"] for row in attempts}
+    unknown = [there for there in listing if there.uuid not in own]
+    if not unknown:
+        return set()
+    uuids = [there.uuid for there in unknown]
+    found = {row["uuid"] for row in await sql.sweep_elsewhere(conn, company_id=company, uuids=uuids)}
+    if await sql.tin_is_shared(conn, company_id=company, tin=tin):
+        facts = {
+            "uuids": uuids,
+            "numbers": [there.number for there in unknown],
+            "types": [there.type_code for there in unknown],
+            "issue_times": [there.issued_at for there in unknown],
+        }
+        rows = await sql.sweep_attempted_elsewhere(conn, company_id=company, tin=tin, **facts)
+        found |= {row["uuid"] for row in rows}
+    return found
+
+
+async def _shared(conn: asyncpg.Connection, company: int, listing: list[Document], attempts: list[Row]) -> set[str]:
+    """Return those of our own listed uuids that other companies have recorded as theirs."""
+    own = list({there.uuid for there in listing} & {row["uuid"] for row in attempts})
+    rows = await sql.sweep_shared(conn, company_id=company, uuids=own) if own else []
+    return {row["uuid"] for row in rows}
 
 
 async def _listing(desk, tin, since, until):
@@ -111,6 +144,7 @@ async def _written(desk, company, tin, verdict, listed, since, now):
         cleared = await sql.findings_clear(
             conn, company_id=company, tin=tin, since=since, until=now + CLOCKS_APART, still=still, listed=listed
         )
+        cleared += await sql.findings_expire(conn, company_id=company, after=CANCELLATIONS_SHOWN)
     for one in new:
         facts = (one.kind, one.number, one.uuid, one.other_uuid)
         log.warning("sweep company=%d kind=%s number=%s uuid=%s other=%s", company, *facts)
@@ -132,6 +166,7 @@ async def _stop(conn, company, id, there):
 
 
 async def _evidence(conn, company, id, there):
+    """Record a listed document for people. Whether it is the one that was sent is proven when it is adopted."""
     await sql.evidence_insert(
         conn,
         company_id=company,
@@ -139,7 +174,7 @@ async def _evidence(conn, company, id, there):
         numbers=[there.number],
         uuids=[there.uuid],
         submission_uid=there.submission_uid,
-        via="search",
+        via="listed",
     )
 
 

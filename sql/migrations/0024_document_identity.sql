@@ -96,3 +96,142 @@ create or replace function uuids_elsewhere(company bigint, uuids text[]) returns
       from public.submitted_documents d
      where d.uuid = any (uuids) and d.company_id <> company;
   end;
+
+-- Return those of some listed documents, each with its number, type and issue time, that may be documents which other
+-- companies have sent under the TIN and whose outcome they do not know yet. A type or an issue time may be null.
+create function uuids_attempted_elsewhere(
+    company bigint, own_tin text, uuids text[], numbers text[], types text[], issue_times timestamptz[])
+  returns table (uuid text)
+  stable security definer set search_path = pg_catalog, public language sql
+  begin atomic
+    select l.uuid
+      from unnest(uuids, numbers, types, issue_times) l (uuid, number, document_type, issued_at)
+     where exists (select
+                     from (select c.id
+                             from public.companies c
+                            where c.id <> company
+                              and exists (select from public.submissions t where t.tin = own_tin and t.company_id = c.id)) o
+                     join public.submitted_documents d on d.company_id = o.id and d.number = l.number
+                     join public.submissions s on s.company_id = d.company_id and s.id = d.submission_id
+                    where s.tin = own_tin
+                      and s.state in ('Sending', 'Uncertain', 'NeedsPerson')
+                      and (l.document_type is null or d.document_type = l.document_type)
+                      and (l.issued_at is null or d.issued_at = l.issued_at));
+  end;
+alter function uuids_attempted_elsewhere(bigint, text, text[], text[], text[], timestamptz[]) owner to einvoice_across;
+revoke all on function uuids_attempted_elsewhere(bigint, text, text[], text[], text[], timestamptz[]) from public;
+grant execute on function uuids_attempted_elsewhere(bigint, text, text[], text[], text[], timestamptz[]) to einvoice_service;
+
+-- Return those of some uuids that other companies have recorded as theirs: for a submitted document, or as evidence.
+create function uuids_shared(company bigint, uuids text[]) returns table (uuid text)
+  stable security definer set search_path = pg_catalog, public language sql
+  begin atomic
+    select d.uuid from public.submitted_documents d where d.uuid = any (uuids) and d.company_id <> company
+    union
+    select e.uuid
+      from public.portal_evidence e
+     where e.uuid = any (uuids) and e.company_id <> company and e.via in ('submit', 'search');
+  end;
+alter function uuids_shared(bigint, text[]) owner to einvoice_across;
+revoke all on function uuids_shared(bigint, text[]) from public;
+grant execute on function uuids_shared(bigint, text[]) to einvoice_service;
+
+-- Further kinds of findings:
+--   adoptable:           the portal has a document with the number, type and issue time of one that needs a person
+--   cancelled_elsewhere: the portal shows a document of ours as cancelled, and no request of this service cancelled it
+--   shared_uuid:         another company of this database has recorded the uuid of a document of ours as its own
+alter table sweep_findings
+  drop constraint sweep_findings_kind,
+  add constraint sweep_findings_kind check
+    (kind in ('duplicate', 'orphan', 'missing', 'adoptable', 'cancelled_elsewhere', 'shared_uuid')),
+  add column cancelled_at timestamptz,  -- when the portal says that it was cancelled; only of cancelled_elsewhere
+  add column reason       text;         -- what the portal gives as the reason for that
+comment on column sweep_findings.kind is
+  'duplicate and orphan: a document at the portal that should not be there. missing: one of ours that it does not list. '
+  'adoptable: a possible copy of a document that needs a person. cancelled_elsewhere: one of ours that others cancelled. '
+  'shared_uuid: another company has recorded the uuid too.';
+comment on column sweep_findings.cancelled_at is
+  'When the portal says that the document was cancelled; only of cancelled_elsewhere.';
+comment on column sweep_findings.reason is
+  'The reason that the portal gives for the cancellation; only of cancelled_elsewhere.';
+grant insert (cancelled_at, reason) on sweep_findings to einvoice_service;
+
+-- Return the command that adopts everything the portal has of a submission that needs a person; null unless exactly one
+-- listed document was found for each of its open documents.
+create function adoption_command(company bigint, submission bigint) returns text
+  stable security definer set search_path = pg_catalog, public language sql
+  begin atomic
+    select format('python run.py settle-submission %s --company %s --received %s --note …', submission, company,
+                  string_agg(f.uuid, ' ' order by d.id))
+      from public.submitted_documents d
+      left join public.sweep_findings f
+             on f.company_id = d.company_id and f.submitted_document_id = d.id and f.kind = 'adoptable'
+            and f.resolved_at is null
+     where d.company_id = company and d.submission_id = submission and d.status in ('Submitting', 'Submitted', 'Valid')
+    having count(*) = count(f.uuid) and count(*) = count(distinct d.id);
+  end;
+alter function adoption_command(bigint, bigint) owner to einvoice_across;
+revoke all on function adoption_command(bigint, bigint) from public;
+
+-- As in 0020; findings say what to do. Only duplicates and orphans are documents that somebody may want to cancel. Other
+-- companies are named here, which only the operator reads.
+create or replace function attention()
+  returns table (kind text, company_id bigint, id bigint, since timestamptz, facts jsonb)
+  stable security definer set search_path = pg_catalog, public language sql
+  begin atomic
+    select 'submission', s.company_id, s.id, s.updated_at,
+           jsonb_build_object('tin', s.tin, 'promise', s.promise, 'sends', s.sends, 'last_sent_at', s.last_sent_at,
+             'body_sha256', encode(sha256(s.body), 'hex'), 'submission_uid', s.submission_uid, 'last_error', s.last_error,
+             'adopt_with', public.adoption_command(s.company_id, s.id),
+             'documents', (select jsonb_agg(jsonb_build_object('number', d.number, 'document_type', d.document_type,
+                                    'issued_at', d.issued_at, 'status', d.status, 'uuid', d.uuid, 'sha256', d.document_hash,
+                                    'invoice_id', d.invoice_id, 'adjustment_note_id', d.adjustment_note_id,
+                                    'consolidated_invoice_id', d.consolidated_invoice_id) order by d.id)
+                             from public.submitted_documents d
+                            where d.company_id = s.company_id and d.submission_id = s.id),
+             'evidence', (select jsonb_agg(jsonb_build_object('number', e.number, 'uuid', e.uuid, 'via', e.via,
+                                   'seen_at', e.seen_at) order by e.seen_at)
+                            from public.portal_evidence e
+                           where e.company_id = s.company_id and e.submission_id = s.id))
+      from public.submissions s
+     where s.state = 'NeedsPerson'
+    union all
+    select 'finding', f.company_id, f.id, f.found_at,
+           jsonb_build_object('kind', f.kind, 'tin', f.tin, 'number', f.number, 'document_type', f.document_type,
+             'uuid', f.uuid, 'other_uuid', f.other_uuid, 'submitted_document_id', f.submitted_document_id,
+             'received_at', f.received_at)
+           || case f.kind
+                when 'adoptable' then
+                  jsonb_build_object(
+                    'what', 'The portal has a document with the number, type and issue time of one that needs a person. '
+                            'The command adopts it if it is the document that was sent.',
+                    'adopt_with', (select public.adoption_command(d.company_id, d.submission_id)
+                                     from public.submitted_documents d
+                                    where d.company_id = f.company_id and d.id = f.submitted_document_id))
+                when 'cancelled_elsewhere' then
+                  jsonb_build_object(
+                    'what', 'The portal shows the document as cancelled, and no request of this service cancelled it. '
+                            'The company may have done so on the portal''s own pages, for example after a buyer''s '
+                            'rejection. If it did not, somebody else can act in its name.',
+                    'cancelled_at', f.cancelled_at, 'reason', f.reason)
+                when 'shared_uuid' then
+                  jsonb_build_object(
+                    'what', 'Other companies have recorded the uuid of this document as theirs.',
+                    'companies', (select jsonb_agg(o.company_id order by o.company_id)
+                                    from (select d.company_id from public.submitted_documents d where d.uuid = f.uuid
+                                          union
+                                          select e.company_id
+                                            from public.portal_evidence e
+                                           where e.uuid = f.uuid and e.via in ('submit', 'search')) o
+                                   where o.company_id <> f.company_id))
+                when 'missing' then '{}'
+                else jsonb_build_object('cancellable_until', f.received_at + interval '72 hours')
+              end
+      from public.sweep_findings f
+     where f.resolved_at is null
+    union all
+    select 'hold', h.company_id, h.id, h.since, jsonb_build_object('reason', h.reason)
+      from public.sending_holds h
+     where h.released_at is null
+     order by 4;
+  end;

@@ -22,8 +22,8 @@ select case when c.tin_verified_at is not null then nullif(c.tin, '') end as own
 
 -- name: sweep_attempts :many
 -- Every attempt that a listed document may be: those with one of the uuids or one of the numbers, oldest first.
-select d.id, d.submission_id, d.number, d.document_type, d.issued_at, d.status, d.uuid, d.submitted_at, s.tin, s.state,
-       s.created_at, s.doubted
+select d.id, d.submission_id, d.number, d.document_type, d.issued_at, d.status, d.uuid, d.submitted_at, d.cancel_fence,
+       s.tin, s.state, s.created_at, s.doubted
   from submitted_documents d
   join submissions s on s.company_id = d.company_id and s.id = d.submission_id
  where d.company_id = :company_id and s.company_id = :company_id
@@ -40,7 +40,18 @@ select d.id, d.number, d.document_type, d.uuid, d.submitted_at
    and d.uuid is not null and d.submitted_at between :since and :until;
 
 -- name: sweep_elsewhere :many
+-- Those of some uuids that documents of other companies have.
 select uuid from uuids_elsewhere(:company_id, :uuids::text[]);
+
+-- name: sweep_attempted_elsewhere :many
+-- Those of some listed documents that other companies may have sent under the TIN without knowing the outcome yet.
+select uuid
+  from uuids_attempted_elsewhere(:company_id, :tin, :uuids::text[], :numbers::text[], :types::text[],
+                                 :issue_times::timestamptz[]);
+
+-- name: sweep_shared :many
+-- Those of some uuids that other companies have recorded as theirs.
+select uuid from uuids_shared(:company_id, :uuids::text[]);
 
 -- name: sweep_adopt :value
 -- The portal has a submission that we believe not sent: it was sent, by whom we no longer know, and is Uncertain. What
@@ -63,13 +74,15 @@ update submissions
 returning pg_notify('submission_moved', format('%s:%s', company_id, id)) is not null;
 
 -- name: finding_insert :value
--- The id of a new finding. No row where the same one is open, or a person has settled it.
-insert into sweep_findings (company_id, kind, tin, number, document_type, uuid, other_uuid, submitted_document_id, received_at)
-select :company_id::bigint, :kind, :tin, :number, :document_type, :uuid, :other_uuid, :submitted_document_id::bigint, :received_at::timestamptz
+-- The id of a new finding. No row where the same one is open, or a person has settled it. A cancellation is found once.
+insert into sweep_findings (company_id, kind, tin, number, document_type, uuid, other_uuid, submitted_document_id,
+       received_at, cancelled_at, reason)
+select :company_id::bigint, :kind, :tin, :number, :document_type, :uuid, :other_uuid, :submitted_document_id::bigint,
+       :received_at::timestamptz, :cancelled_at::timestamptz, :reason
  where not exists (select
                      from sweep_findings f
                     where f.company_id = :company_id and f.kind = :kind and f.uuid = :uuid
-                      and (f.resolved_at is null or f.resolved_by = 'person'))
+                      and (f.resolved_at is null or f.resolved_by = 'person' or f.kind = 'cancelled_elsewhere'))
     on conflict do nothing
 returning id;
 
@@ -83,9 +96,32 @@ update sweep_findings
    and (other_uuid is null or (uuid = any (:listed::text[]) and other_uuid = any (:listed)))
 returning id;
 
+-- name: findings_expire :many
+-- Settles the cancellations that were found more than :after ago and are recorded here too: they were shown for long enough.
+update sweep_findings f
+   set resolved_at = clock_timestamp(), resolved_by = 'sweep'
+ where f.company_id = :company_id and f.resolved_at is null and f.kind = 'cancelled_elsewhere'
+   and f.found_at < clock_timestamp() - :after::interval
+   and exists (select
+                 from submitted_documents d
+                where d.company_id = :company_id and d.id = f.submitted_document_id and d.status = 'Cancelled')
+returning f.id;
+
+-- name: findings_settle :many
+-- Settles what was proposed for the documents of a submission that a person has settled.
+update sweep_findings f
+   set resolved_at = clock_timestamp(), resolved_by = 'person', note = :note
+ where f.company_id = :company_id and f.resolved_at is null and f.kind = 'adoptable'
+   and f.submitted_document_id in (select d.id
+                                     from submitted_documents d
+                                    where d.company_id = :company_id and d.submission_id = :submission_id)
+returning f.id;
+
 -- name: findings_open :many
+-- Only duplicates and orphans are documents that somebody may want to cancel.
 select id, kind, tin, number, document_type, uuid, other_uuid, submitted_document_id, received_at,
-       received_at + interval '72 hours' as cancellable_until, found_at
+       case when kind in ('duplicate', 'orphan') then received_at + interval '72 hours' end as cancellable_until,
+       cancelled_at, reason, found_at
   from sweep_findings
  where company_id = :company_id and resolved_at is null
  order by id;
@@ -120,7 +156,7 @@ update sending_holds h
    and exists (select from sweeps w where w.company_id = :company_id and w.swept_at >= h.since + :settle::interval)
    and not exists (select
                      from sweep_findings f
-                    where f.company_id = :company_id and f.resolved_at is null and f.kind <> 'missing')
+                    where f.company_id = :company_id and f.resolved_at is null and f.kind in ('duplicate', 'orphan'))
 returning pg_notify('submission_due', '') is not null;
 
 -- name: database_note :value
@@ -134,7 +170,7 @@ select h.since, h.reason, f.id as finding, f.uuid
   from (select) nothing
   left join sending_holds h on h.company_id = :company_id and h.released_at is null
   left join sweep_findings f
-         on f.company_id = :company_id and f.resolved_at is null and f.kind <> 'missing'
+         on f.company_id = :company_id and f.resolved_at is null and f.kind in ('duplicate', 'orphan')
         and f.number = :number and f.document_type = :document_type
         and f.submitted_document_id is distinct from coalesce(:former::bigint, 0)
  limit 1;
