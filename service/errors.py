@@ -2,6 +2,8 @@
 
 import traceback
 
+STILL_RUNNING = "A request with this Idempotency-Key is still running."
+
 
 class ApiError(Exception):
     """A refusal. `message` is for a person; `more` holds further members of the body; `headers` go along."""
@@ -13,6 +15,8 @@ class ApiError(Exception):
         self.message = message
         self.headers = headers or {}
         self.more = more
+        #: The same request may succeed later: the answer is not stored for its Idempotency-Key.
+        self.retryable = bool(more.get("retryable", False))
 
     @property
     def body(self):
@@ -49,6 +53,13 @@ class RequestTimeout(ApiError):
 
 class Conflict(ApiError):
     status = 409
+
+
+class ClaimLost(Conflict):
+    """The request's Idempotency-Key was taken over by a repetition. Raised in a transaction, it undoes the effect."""
+
+    def __init__(self) -> None:
+        super().__init__(STILL_RUNNING)
 
 
 class PreconditionFailed(ApiError):

@@ -96,9 +96,9 @@ DOCUMENT_FILTERS = ("status", "issued_from", "issued_to", "query", "sort")
 
 _REASONS = [{"code": "CF321", "path": "/issueDateTime", "message": "The issue time is more than 72 hours ago."}]
 _TIN_CODE = states.TIN_NOT_VERIFIED["code"]
-_UNVERIFIED = {"message": states.SUBMIT_FAILED, "code": _TIN_CODE, "errors": [states.TIN_NOT_VERIFIED]}
+_UNVERIFIED = {"message": states.SUBMIT_FAILED, "code": _TIN_CODE, "errors": [states.TIN_NOT_VERIFIED], "retryable": True}
 SUBMIT_REFUSALS = (
-    Refusal(400, "Refusal", {"message": states.SUBMIT_FAILED, "errors": _REASONS}),
+    Refusal(400, "Refusal", {"message": states.SUBMIT_FAILED, "errors": _REASONS, "retryable": False}),
     Refusal(400, "Refusal", _UNVERIFIED, "The TIN is not verified"),
 )
 #: kind of a picture, the end of its path -> its media type

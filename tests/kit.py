@@ -102,9 +102,9 @@ async def documents(api, id):
         return await response.json()
 
 
-async def submitted(api, id):
+async def submitted(api, id, place="/api/invoices"):
     """(status, body) of the answer to a submit."""
-    async with api.post(f"/api/invoices/{id}/submit-to-portal", json={}) as response:
+    async with api.post(f"{place}/{id}/submit-to-portal", json={}) as response:
         return response.status, await response.json()
 
 

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 from conftest import make_company, until
-from kit import GENEROUS, created, invoice, note, record
+from kit import GENEROUS, created, invoice, note, record, submitted, valid_invoice
 
 
 async def post(api, key, path="/api/invoices", **body):
@@ -61,6 +61,72 @@ async def test_a_repeated_submit_and_a_repeated_note_get_the_first_answer(api, s
     first = await post(api, "n", f"/api/invoices/{id}/adjustment-note", **body)
     assert first[0] == 201
     assert await post(api, "n", f"/api/invoices/{id}/adjustment-note", **body) == (*first[:2], "true")
+
+
+async def test_a_submit_that_sent_nothing_is_tried_again_with_its_key(api, sandbox):
+    id = await created(api)
+    path = f"/api/invoices/{id}/submit-to-portal"
+    await sandbox.fault("submit", "throttle", retry_after=1)
+    status, body, _ = await post(api, "s", path)
+    assert (status, body["message"], body["retryable"]) == (400, "Failed to submit, please try again", True)
+    assert (await record(api, id))["status"] == "Draft"
+    again = await until(lambda: post(api, "s", path), lambda answer: answer[0] == 200)
+    assert again[2] is None
+    assert await post(api, "s", path) == (*again[:2], "true")
+    assert len(await sandbox.ledger()) == 1
+
+
+async def test_a_submit_while_sending_is_held_is_tried_again_with_its_key(api, owner, company, sandbox):
+    id = await created(api)
+    path = f"/api/invoices/{id}/submit-to-portal"
+    await owner.execute("insert into sending_holds (company_id, reason) values ($1, 'A test.')", company.id)
+    status, body, _ = await post(api, "s", path)
+    assert (status, body["errors"][0]["code"], body["retryable"]) == (400, "SendingHeld", True)
+    await owner.execute("update sending_holds set released_at = now()")
+    assert (await post(api, "s", path))[0::2] == (200, None)
+
+
+async def test_a_submit_that_was_refused_is_replayed_for_its_key(api, sandbox):
+    """By the checks of the service, and by the portal: the refusal is definite, the key's answer final."""
+    old = await created(api, issueDateTime="2024-01-01T00:00:00Z")
+    new = await created(api)
+    await sandbox.fault("submit", "refuse", status=400, code="BadStructure")
+    for id in (old, new):
+        first = await post(api, str(id), f"/api/invoices/{id}/submit-to-portal")
+        assert first[0] == 400 and first[1]["errors"] and first[1]["retryable"] is False
+        assert await post(api, str(id), f"/api/invoices/{id}/submit-to-portal") == (*first[:2], "true")
+    assert not await sandbox.ledger()
+
+
+async def test_a_submit_of_unknown_outcome_joins_its_attempt_with_its_key(api, sandbox):
+    id = await created(api)
+    path = f"/api/invoices/{id}/submit-to-portal"
+    await sandbox.fault("submit", "accept_then_drop")
+    status, body, _ = await post(api, "s", path)
+    assert (status, body["errors"][0]["code"], body["retryable"]) == (400, "OutcomeUnknown", True)
+    again = await until(lambda: post(api, "s", path), lambda answer: answer[0] == 200)
+    assert again[2] is None and len(await sandbox.ledger()) == 1
+
+
+async def test_a_cancel_that_failed_is_tried_again_with_its_key(api, sandbox):
+    id = await valid_invoice(api)
+    path = f"/api/invoices/{id}/cancel-latest-invoice-submitted"
+    await sandbox.fault("state", "drop", times=2)  # aiohttp repeats a PUT once by itself
+    assert (await post(api, "c", path))[:2] == (400, {"message": "Cancellation failed, please try again."})
+    assert (await post(api, "c", path))[0::2] == (200, None)
+    assert (await post(api, "c", path))[0::2] == (200, "true")
+
+
+async def test_a_cancel_that_the_authority_refused_is_replayed_for_its_key(api, sandbox):
+    await sandbox.settings(stuck=True)
+    id = await created(api)
+    await submitted(api, id)
+    path = f"/api/invoices/{id}/cancel-latest-invoice-submitted"
+    first = await post(api, "c", path)
+    assert (first[0], first[1]["code"]) == (400, "IncorrectState")
+    await sandbox.settings(stuck=False)
+    await until(lambda: record(api, id), lambda found: found["status"] == "Valid")
+    assert await post(api, "c", path) == (*first[:2], "true")
 
 
 async def test_an_answer_is_kept_with_its_effect(api, owner):

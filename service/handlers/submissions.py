@@ -4,7 +4,7 @@ from functools import partial
 
 from aiohttp import web
 
-from service import wire
+from service import idempotency, wire
 from service.intake import document_instant, found, path_id, read_body
 from service.statements import sql
 from service.submission import attempt, cancel
@@ -19,7 +19,8 @@ async def submit(subject, request):
     await read_body(request, "submit")
     id = path_id(request, subject.title)
     await request.app[wire.KEEPER].ready()  # or nothing could be sent: better not to begin
-    message = await attempt.submit(request.app[wire.DESK], request[wire.COMPANY], subject, id)
+    guard = partial(idempotency.hold, request)
+    message = await attempt.submit(request.app[wire.DESK], request[wire.COMPANY], subject, id, guard)
     return wire.answer({"success": True, "message": message})
 
 
@@ -35,7 +36,9 @@ async def cancel_latest(subject, request):
     """Cancel the latest submitted document, within 72 hours of its submission. Spec: Errors"""
     body, _ = await read_body(request, "cancel")
     reason = body.get("reason", "Cancelled by the issuer")
-    await cancel.cancel(request.app[wire.DESK], request[wire.COMPANY], subject, path_id(request, subject.title), reason)
+    guard = partial(idempotency.hold, request)
+    order = cancel.CancelOrder(subject, path_id(request, subject.title), reason, guard)
+    await cancel.cancel(request.app[wire.DESK], request[wire.COMPANY], order)
     return wire.answer({"success": True, "message": "The submitted document has been cancelled."})
 
 

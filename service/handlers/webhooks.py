@@ -4,7 +4,7 @@ from aiohttp import web
 
 from service import paging, wire
 from service.errors import Conflict, Invalid, fault
-from service.idempotency import keep_without
+from service.idempotency import keep, keep_without
 from service.intake import found, path_id, read_body, refuse_stale
 from service.secrets_at_rest import NoSecretKey
 from service.statements import sql
@@ -121,7 +121,9 @@ async def redeliver(request):
         found(await sql.webhook_delivery_again(conn, company_id=company, endpoint_id=id, id=delivery), DELIVERY)
         if not endpoint["enabled"]:  # after the 404s; raising undoes the statement
             raise Conflict("The webhook is disabled; enable it first.")
-    return wire.answer({"success": True, "message": "The event will be delivered again."})
+        answer = wire.answer({"success": True, "message": "The event will be delivered again."})
+        await keep(request, conn, answer)
+    return answer
 
 
 def _sealed(request, secret):

@@ -8,11 +8,13 @@ import base64
 import hashlib
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 from typing import Any
+
+import asyncpg
 
 from service import failpoints, states, wire
 from service.beside import beside
@@ -23,12 +25,17 @@ from service.machine import UNKNOWN
 from service.portal import document, parties, preflight, signature
 from service.statements import sql
 from service.submission import holds, judgement
-from service.submission.desk import Claim
+from service.submission.desk import Claim, Desk
 from service.submission.send import send
-from service.submission.subjects import INVOICE, refuse_unready
+from service.submission.subjects import INVOICE, Subject, refuse_unready
 
 RECHECK = timedelta(seconds=1)  # while waiting: news can be missed when a connection is lost
 TOLD = {"Accepted", "Finished", "Refused", "NotReceived", "NeedsPerson"}  # the outcome is known, or a person's
+#: States of a submission in which a document that is not with the portal was refused by it.
+REFUSED_BY_PORTAL = {"Accepted", "Finished", "Refused"}
+
+#: Awaited with the connection of a transaction, which it undoes by raising.
+Guard = Callable[[asyncpg.Connection], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +47,14 @@ class Started:
     errors: list = field(default_factory=list)
 
 
-async def submit(desk, company, subject, id):
-    """Submits an invoice, a note or a consolidated invoice, and returns the message of success.
+async def submit(desk: Desk, company: int, subject: Subject, id: int, guard: Guard) -> str:
+    """Submit an invoice, a note or a consolidated invoice, and return the message of success.
 
-    Raises NotFound, and BadRequest in the specified words when it did not go through or nobody knows yet.
+    `guard` is awaited in the transaction that writes the submission, and undoes it by raising. Raises NotFound, and
+    BadRequest in the specified words when the submission failed or its outcome is unknown. The error is `retryable` if
+    the portal has not refused the document: then a repetition tries again, or joins the attempt that is under way.
     """
-    status, claim = await _begun(desk, company, subject, id)
+    status, claim = await _begun(desk, company, subject, id, guard)
     if status in ("Submitted", "Valid"):
         return states.ALREADY_SUBMITTED.format(noun=subject.noun)
     ids = subject.ids(id)
@@ -53,11 +62,15 @@ async def submit(desk, company, subject, id):
     failpoints.passed("before_reply")
     if outcome["state"] in ("Accepted", "Finished") and outcome["status"] != "Rejected":
         return states.SUBMITTED.format(noun=subject.noun)
-    raise BadRequest(states.SUBMIT_FAILED, errors=_reasons(outcome))
+    raise BadRequest(
+        states.SUBMIT_FAILED, errors=_reasons(outcome), retryable=outcome["state"] not in REFUSED_BY_PORTAL
+    )
 
 
-async def _begun(desk, company, subject, id):
-    """(the subject's status as it was, the Claim of the submission that was written for it, or None).
+async def _begun(
+    desk: Desk, company: int, subject: Subject, id: int, guard: Guard
+) -> tuple[str, Claim | None]:
+    """Write the submission of a record that has none. Return the record's status, and the Claim on the new submission.
 
     An intent whose commit was not confirmed is looked for on another connection, and carried on when it is there.
     """
@@ -67,6 +80,7 @@ async def _begun(desk, company, subject, id):
             row = found(await subject.locked(conn, company, id), subject.title)
             if row["status"] in states.LOCKED:
                 return row["status"], None
+            await guard(conn)
             claim = await freeze(desk, conn, company, subject, row, "failed", desk.config.portal_lease, attempt_key)
             failpoints.passed("before_freeze_commit")
     except PASSING:
@@ -129,7 +143,7 @@ async def freeze(desk, conn, company, subject, row, promise, lease, attempt_key=
     issued_at, frozen, former = await _as_before(desk, conn, company, subject, row, source, issuer)
     await holds.refuse_barred(conn, company, row, source, promise, former)
     if errors := await _own_refusals(desk, conn, company, row, source, issuer, issued_at):
-        raise BadRequest(states.SUBMIT_FAILED, errors=errors)
+        raise BadRequest(states.SUBMIT_FAILED, errors=errors, retryable=False)
     content = frozen or await _content(desk, conn, company, row, source, issuer, issued_at)
     submission = await sql.submission_insert(
         conn,
@@ -162,7 +176,7 @@ def refuse_unverified_tin(issuer: Mapping[str, Any]) -> None:
     """Raise BadRequest while the TIN of the issuing company is not verified."""
     if issuer["tin_verified_at"] is None:
         reason = states.TIN_NOT_VERIFIED
-        raise BadRequest(states.SUBMIT_FAILED, code=reason["code"], errors=[reason])
+        raise BadRequest(states.SUBMIT_FAILED, code=reason["code"], errors=[reason], retryable=True)
 
 
 def issue_time(issue_date, attempts, now):
@@ -204,7 +218,7 @@ async def _content(desk, conn, company, row, source, issuer, issued_at):
     built = await _built(desk, row, source, issuer, issued_at)
     content = await desk.signers.content(conn, company, issuer, built)
     if too_large := judgement.size_refusals(content):
-        raise BadRequest(states.SUBMIT_FAILED, errors=too_large)
+        raise BadRequest(states.SUBMIT_FAILED, errors=too_large, retryable=False)
     return content
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -15,6 +16,8 @@ from service.intake import found
 from service.portal.client import PortalError, Refused
 from service.statements import sql
 from service.submission import record
+from service.submission.desk import Desk
+from service.submission.subjects import Subject
 
 log = logging.getLogger(__name__)
 
@@ -31,26 +34,40 @@ class Cancellation:
     fence: int
 
 
-async def cancel(desk, company, subject, id, reason):
-    """Cancels the latest submitted document of an invoice, a note or a consolidated invoice.
+@dataclass(frozen=True, slots=True)
+class CancelOrder:
+    """A request to cancel the latest submitted document of one record.
 
-    Raises Forbidden by states.CANCEL_REFUSALS, Conflict while the outcome of the submission is unknown, and
-    BadRequest with the authority's `code` when it refuses, with tin_not_verified while the TIN of the document is the
-    company's and not verified, or without a `code` when the portal could not be asked.
+    `guard` is awaited in the transaction that writes the cancellation, and undoes it by raising.
+    """
+
+    subject: Subject
+    id: int
+    reason: str
+    guard: Callable[[Connection], Awaitable[None]]
+
+
+async def cancel(desk: Desk, company: int, order: CancelOrder) -> None:
+    """Cancel the latest submitted document of an invoice, a note or a consolidated invoice.
+
+    Raises Forbidden by states.CANCEL_REFUSALS, Conflict while the outcome of the submission is unknown, and BadRequest:
+    with the authority's `code` when it refuses, with tin_not_verified while the TIN of the document is the company's and not
+    verified, or without a `code` when the portal could not be asked. All but the authority's refusal are `retryable`.
     """
     async with asyncio.timeout(desk.config.submit_wait.total_seconds() + 5):
-        while (begun := await _begin(desk, company, subject, id, reason)) is None:
-            await _other(desk, company, subject.ids(id))
+        while (begun := await _begin(desk, company, order)) is None:
+            await _other(desk, company, order.subject.ids(order.id))
     task = desk.spawn(_carry_out(desk, begun))
     done, _ = await asyncio.wait({task}, timeout=desk.config.submit_wait.total_seconds())
     if not done:
-        raise BadRequest(states.CANCEL_FAILED)
+        raise _failed()
     if refusal := task.result():
         raise refusal
 
 
-async def _begin(desk, company, subject, id, reason):
-    """The Cancellation, written before the portal is asked; None while another one is under way."""
+async def _begin(desk: Desk, company: int, order: CancelOrder) -> Cancellation | None:
+    """Write the Cancellation before the portal is asked. Return None while another one is under way."""
+    subject, id = order.subject, order.id
     async with desk.database.company(company) as conn:
         found(await subject.lock(conn, company_id=company, id=id), subject.title)
         latest = await sql.submitted_document_latest(conn, company_id=company, **subject.ids(id))
@@ -63,8 +80,9 @@ async def _begin(desk, company, subject, id, reason):
         if latest["cancelling_until"] and latest["cancelling_until"] > latest["now"]:
             return None
         await _refuse_unverified_tin(conn, company, latest["id"])
+        await order.guard(conn)
         fence = await sql.cancellation_begin(
-            conn, company_id=company, id=latest["id"], reason=reason, lease=desk.config.portal_lease
+            conn, company_id=company, id=latest["id"], reason=order.reason, lease=desk.config.portal_lease
         )
         return Cancellation(company, latest["id"], fence)
 
@@ -73,7 +91,7 @@ async def _refuse_unverified_tin(conn: Connection, company_id: int, document_id:
     """Raise BadRequest for a document under the company's present TIN while that is not verified."""
     await sql.company_hold(conn, company_id=company_id)
     if await sql.cancellation_lacks_verified_tin(conn, company_id=company_id, id=document_id):
-        raise BadRequest(states.CANCEL_FAILED, code=states.TIN_NOT_VERIFIED["code"])
+        raise _failed(code=states.TIN_NOT_VERIFIED["code"])
 
 
 async def _other(desk, company, ids):
@@ -145,8 +163,15 @@ async def _end(desk, cancellation, doc, command):
 PERFORM = {Put: _put, Read: _read, Note: _note, End: _end}
 
 
-def _by_authority(code):
-    """The specified answer to an authority's code; any other refusal is the general one."""
+def _by_authority(code: str | None) -> BadRequest:
+    """Return the specified error for an authority's code; any other failure is the general error, and retryable."""
     if code in states.CANCEL_CODES:
         return BadRequest(states.CANCEL_CODES[code], code=code)
-    return BadRequest(states.CANCEL_FAILED)
+    return _failed()
+
+
+def _failed(**more: str) -> BadRequest:
+    """Return the general error. A repetition tries again, or waits for the cancellation that is under way."""
+    error = BadRequest(states.CANCEL_FAILED, **more)
+    error.retryable = True  # no member of the specified body
+    return error

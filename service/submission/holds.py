@@ -29,5 +29,7 @@ async def refuse_barred(conn, company, row, source, promise, former=None):
         raise _refused("SendingHeld", HELD.format(**bars))
 
 
-def _refused(code, message):
-    return BadRequest(states.SUBMIT_FAILED, errors=[{"code": code, "path": "", "message": message}])
+def _refused(code: str, message: str) -> BadRequest:
+    """Return the refusal. It is retryable: nothing was sent, and the same document can be sent once this has ended."""
+    errors = [{"code": code, "path": "", "message": message}]
+    return BadRequest(states.SUBMIT_FAILED, errors=errors, retryable=True)

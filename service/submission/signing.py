@@ -126,7 +126,7 @@ class Signers:
 def refuse(errors):
     """Raises the BadRequest of a submission that cannot go for these reasons, if there are any."""
     if errors:
-        raise BadRequest(states.SUBMIT_FAILED, errors=errors)
+        raise BadRequest(states.SUBMIT_FAILED, errors=errors, retryable=False)
 
 
 def configured(config):

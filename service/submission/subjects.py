@@ -84,4 +84,5 @@ def _refuse_stale(row, config):
 
 
 def _refused(code, path, message):
-    return BadRequest(states.SUBMIT_FAILED, errors=[{"code": code, "path": path, "message": message}])
+    errors = [{"code": code, "path": path, "message": message}]
+    return BadRequest(states.SUBMIT_FAILED, errors=errors, retryable=False)

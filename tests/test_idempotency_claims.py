@@ -1,0 +1,233 @@
+"""An Idempotency-Key whose claim was lost during a pause: no effect twice, and both requests get one response."""
+
+import asyncio
+
+import pytest
+from conftest import until
+from kit import (
+    GENEROUS,
+    INTEGRATIONS,
+    a_delivery,
+    answered,
+    buyer,
+    cancelled,
+    created,
+    filled,
+    invoice,
+    line,
+    note,
+    now,
+    one_of_each,
+    open_integrations,
+    posted,
+    reaches,
+    routes,
+    sale,
+    submitted,
+    valid_invoice,
+)
+
+#: Makes the first insert into a table wait for the advisory lock 4711; later ones pass.
+PAUSE_FIRST = """
+    create sequence passes;
+    grant usage on sequence passes to einvoice_service;
+    create function pause_first() returns trigger language plpgsql as $$
+    begin
+      if nextval('passes') = 1 then
+        perform pg_advisory_xact_lock(4711);
+      end if;
+      return new;
+    end $$;
+    create trigger pausing before insert on {table} for each row execute function pause_first();
+"""
+#: Takes each claim over as soon as it is made, as a repetition does once the lease of the first request has expired.
+TAKE_OVER = """
+    create function take_over() returns trigger language plpgsql as $$
+    begin
+      execute format('update %I set claim_token = gen_random_uuid() where key = $1', tg_table_name) using new.key;
+      return null;
+    end $$;
+    create trigger taking_over after insert on idempotency_keys for each row execute function take_over();
+    create trigger taking_over after insert on integration_idempotency_keys
+      for each row execute function take_over();
+"""
+EXPIRE = "update {} set lease_until = clock_timestamp() - interval '1 second'"
+
+KEYS = {"company": "idempotency_keys", "account": "integration_idempotency_keys"}
+#: Name -> whose key it is, the path, the table of the effect, and the body.
+CREATIONS = {
+    "an e-invoice request": (
+        "company",
+        "/api/einvoice-requests",
+        "einvoice_requests",
+        {"invoiceCode": "1", "type": "LOCAL_INDIVIDUAL", "name": "Aminah"},
+    ),
+    "an invoice": ("company", "/api/invoices", "invoices", invoice()),
+    "a webhook": ("company", "/api/webhooks", "webhook_endpoints", {"url": "http://127.0.0.1:9/"}),
+    "a user": (
+        "account",
+        f"{INTEGRATIONS}users",
+        "integration_users",
+        {"name": "Siti", "email": "siti@example.com", "role": "member"},
+    ),
+}
+
+
+@pytest.fixture
+async def everywhere(start, company, environment):
+    """A client with keys of both surfaces."""
+    api = await start(company, **GENEROUS)
+    await open_integrations(api, environment)
+    return api
+
+
+async def keyed(api, path, body=None, key="order-7"):
+    """(status, body, whether it was replayed) of a POST with an Idempotency-Key."""
+    async with api.post(path, json=body or {}, headers={"Idempotency-Key": key}) as response:
+        return response.status, await response.json(), response.headers.get("Idempotent-Replayed") == "true"
+
+
+async def waits_for_the_test(owner):
+    """True while a request waits for the advisory lock."""
+    query = "select count(*) from pg_locks where locktype = 'advisory' and objid = 4711 and not granted"
+    return await until(lambda: owner.fetchval(query))
+
+
+@pytest.mark.parametrize("name", CREATIONS)
+async def test_a_request_that_lost_its_claim_creates_nothing(everywhere, owner, name):
+    kind, path, table, body = CREATIONS[name]
+    await owner.execute(PAUSE_FIRST.format(table=table))
+    await owner.execute("select pg_advisory_lock(4711)")
+    first = asyncio.create_task(keyed(everywhere, path, body))
+    await waits_for_the_test(owner)
+    await owner.execute(EXPIRE.format(KEYS[kind]))
+    second = await keyed(everywhere, path, body)
+    await owner.execute("select pg_advisory_unlock(4711)")
+    late = await first
+    assert await owner.fetchval(f"select count(*) from {table}") == 1
+    assert (second[0], second[2]) == (201, False) and (late[0], late[2]) == (201, True)
+    second[1].get("data", {}).pop("secret", None)  # it is shown once, to the request that has created the webhook
+    assert late[1] == second[1]
+
+
+async def test_a_request_that_lost_its_claim_to_a_running_one_is_a_409(api, owner):
+    body = {"invoiceCode": "1", "type": "LOCAL_INDIVIDUAL", "name": "Aminah"}
+    await owner.execute(TAKE_OVER)
+    status, answer, _ = await keyed(api, "/api/einvoice-requests", body)
+    assert (status, answer) == (409, {"message": "A request with this Idempotency-Key is still running."})
+    assert await owner.fetchval("select count(*) from einvoice_requests") == 0
+
+
+#: POST routes without an effect of their own.
+READING = {"/api/consolidated-invoices/plan"}
+#: Tables that a POST can change.
+CHANGED = (
+    "adjustment_notes",
+    "consolidated_invoices",
+    "einvoice_requests",
+    "integration_users",
+    "invoices",
+    "submissions",
+    "submitted_documents",
+    "webhook_deliveries",
+    "webhook_endpoints",
+    "webhook_secrets",
+)
+
+
+async def test_no_post_has_an_effect_after_its_claim_was_lost(everywhere, start, company, owner):
+    """A new POST route has to be added here: it stores its answer in the transaction of its effect, or holds the claim."""
+    posts = await _posts(everywhere)
+    await everywhere.close()  # nothing moves by itself from now on
+    api = await start(company, background=False, **GENEROUS)
+    api.session.headers["X-Portal-Key"] = everywhere.session.headers["X-Portal-Key"]
+    reading = {path for _, path in routes(api, "POST") if path.endswith("/preflight") or "/validation/" in path}
+    assert posts.keys() | READING | reading == {path for _, path in routes(api, "POST")}
+    await owner.execute(TAKE_OVER)
+    before = await _rows(owner)
+    answers = await asyncio.gather(*[keyed(api, path, body, key=path) for path, body in posts.values()])
+    assert {path: answer[:2] for path, answer in zip(posts, answers, strict=True) if answer[0] != 409} == {}
+    assert await _rows(owner) == before
+
+
+async def _posts(api):
+    """{route: (path, body)} of a POST with an effect, for every route that has one."""
+    ids = await one_of_each(api)
+    valid, draft = await valid_invoice(api), await created(api)
+    path = f"/api/webhooks/{ids['/api/webhooks']}"
+    delivery = await a_delivery(api, ids["/api/webhooks"])
+    lines = [line(classifications=["004"], taxDetails=[{"taxType": "06", "taxRate": {"percentage": 0}}])]
+    family = {"type": "CONSOLIDATED_INVOICE", "issueDateTime": now()}
+    sent = await posted(api, "/api/consolidated-invoices", **family, code=901, invoiceIds=[await sale(api)])
+    assert (await submitted(api, sent["id"], "/api/consolidated-invoices"))[0] == 200
+    credit = await posted(api, f"/api/invoices/{valid}/adjustment-note", **note())
+    assert (await submitted(api, credit["id"], "/api/adjustment-notes"))[0] == 200
+    cancellable = await valid_invoice(api)
+    for place, id in (("/api/consolidated-invoices", sent["id"]), ("/api/adjustment-notes", credit["id"])):
+        await until(lambda: answered(api, "GET", f"{place}/{id}"), lambda answer: answer[1]["status"] == "Valid")
+    one, two, three = "/api/invoices/{id}", "/api/adjustment-notes/{id}", "/api/consolidated-invoices/{id}"
+    person = {"name": "Siti", "email": "siti@example.com", "role": "member"}
+    small = {"lineItems": lines}
+    return {
+        "/api/invoices": ("/api/invoices", invoice()),
+        f"{one}/adjustment-note": (f"/api/invoices/{valid}/adjustment-note", note(type="DEBIT_NOTE")),
+        f"{one}/submit-to-portal": (f"/api/invoices/{draft}/submit-to-portal", {}),
+        f"{one}/cancel-latest-invoice-submitted": (
+            f"/api/invoices/{cancellable}/cancel-latest-invoice-submitted",
+            {},
+        ),
+        f"{two}/submit-to-portal": (filled(f"{two}/submit-to-portal", ids["/api/adjustment-notes"]), {}),
+        f"{two}/cancel-latest-adjustment-note-submitted": (
+            filled(f"{two}/cancel-latest-adjustment-note-submitted", credit["id"]),
+            {},
+        ),
+        "/api/consolidated-invoices": (
+            "/api/consolidated-invoices",
+            {**family, "code": 902, "invoiceIds": [await sale(api)]},
+        ),
+        f"{three}/submit-to-portal": (filled(f"{three}/submit-to-portal", ids["/api/consolidated-invoices"]), {}),
+        f"{three}/cancel-latest-invoice-submitted": (
+            filled(f"{three}/cancel-latest-invoice-submitted", sent["id"]),
+            {},
+        ),
+        f"{three}/adjustment-note": (
+            filled(f"{three}/adjustment-note", sent["id"]),
+            note(targetInvoiceType="CONSOLIDATED_INVOICE", type="DEBIT_NOTE", **small),
+        ),
+        "/api/einvoice-requests": (
+            "/api/einvoice-requests",
+            {"invoiceCode": "1", "type": "LOCAL_INDIVIDUAL", "name": buyer()["name"]},
+        ),
+        "/api/webhooks": ("/api/webhooks", {"url": "http://127.0.0.1:9/"}),
+        "/api/webhooks/{id}/rotate-secret": (f"{path}/rotate-secret", {}),
+        "/api/webhooks/{id}/deliveries/{delivery_id}/redeliver": (f"{path}/deliveries/{delivery}/redeliver", {}),
+        f"{INTEGRATIONS}users": (f"{INTEGRATIONS}users", person),
+    }
+
+
+async def _rows(owner):
+    query = "select to_jsonb(t)::text from {} t order by 1"
+    return {table: [row[0] for row in await owner.fetch(query.format(table))] for table in CHANGED}
+
+
+async def test_two_submits_of_one_key_get_one_response_and_send_once(api, owner, sandbox):
+    """The second one takes the key over while the portal is slow, and joins the submission of the first."""
+    id = await created(api)
+    await sandbox.fault("submit", "slow", seconds=1)
+    path = f"/api/invoices/{id}/submit-to-portal"
+    first = asyncio.create_task(keyed(api, path))
+    await until(sandbox.ledger, len)
+    await owner.execute(EXPIRE.format("idempotency_keys"))
+    second = await keyed(api, path)
+    assert second == (200, second[1], False) and (await first)[:2] == second[:2]
+    assert len(await sandbox.ledger()) == 1
+    assert await keyed(api, path) == (*second[:2], True)
+
+
+async def test_a_submit_that_lost_its_claim_does_not_send_what_was_cancelled(api, owner, sandbox):
+    id = await valid_invoice(api)
+    assert (await cancelled(api, id))[0] == 200
+    await owner.execute(TAKE_OVER)
+    assert (await keyed(api, f"/api/invoices/{id}/submit-to-portal"))[0] == 409
+    assert len(await sandbox.ledger()) == 1
+    await reaches(api, id, "Cancelled")
