@@ -1,11 +1,14 @@
 """What makes a body a draft that can be stored: known codes, computed amounts, days that the calendar has."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date, datetime
 
-from service import codes, money, schema
+from service import codes, money, schema, wire
 from service.errors import Invalid, fault
 
+#: A number with an exponent is written out when it is stored: JSON text grows by less than this factor.
+MOST_GROWTH = 10
 #: The numbers of several customs forms go to the portal as one text of at most so many characters. Portal: 10.2
 MOST_FORM_NUMBERS = 1000
 
@@ -19,10 +22,15 @@ class Draft:
     amounts: dict
 
 
-def checked(body, issue_date):
-    """The Draft of a body that its schema has let through. Raises Invalid with every fault of codes, days and amounts."""
+def checked(body: dict, issue_date: datetime, length: int | None = None) -> Draft:
+    """Return the Draft of a body that its schema has let through.
+
+    `length` is that of the body's JSON text, where it is known. Raises Invalid with every violation of size, codes, days
+    and amounts.
+    """
     sums = _sums(body)
     faults = [
+        *size_faults(body, length),
         *codes.faults(body),
         *period_faults(body.get("billingPeriod") or {}),
         *reference_faults(body.get("references") or ()),
@@ -37,6 +45,20 @@ def checked(body, issue_date):
         "payable_amount": sums.payable,
     }
     return Draft(body, issue_date, amounts)
+
+
+def size_faults(record: dict, length: int | None = None) -> Iterator[dict]:
+    """Yield the violation of a record that is too large to be stored, with the path of its largest member.
+
+    A short JSON text, of which `length` is the length in characters, is not measured.
+    """
+    if length is not None and length * MOST_GROWTH <= wire.MOST_STORED_BYTES:
+        return
+    size = wire.stored_bytes(record)
+    if size > wire.MOST_STORED_BYTES:
+        largest = max(record, key=lambda name: wire.stored_bytes(record[name]))
+        wording = f"The document has {size} bytes as compact JSON (at most {wire.MOST_STORED_BYTES} allowed)."
+        yield fault(f"/{wire.pointer_part(largest)}", "maxBytes", wording)
 
 
 def _sums(body):

@@ -10,22 +10,25 @@ from dataclasses import dataclass
 from http import HTTPStatus
 
 from service.operations import COMPANY, FILTERS, INTEGRATION, OPEN, PATH_PARAMETERS, QUERY, VALIDATION, Refusal
+from service.wire import MOST_STORED_BYTES
 
 VERSION = "1.0.0"
 JSON = "application/json"
 
-INTRODUCTION = """\
+INTRODUCTION = f"""\
 Creates invoices and adjustment notes, submits them to the tax authority's portal, cancels them, and tells how they stand.
 
 **Keys.** A company's key goes into `X-API-Key` and reaches the data of that company only. The integration surface takes a key \
 of its own in `X-Portal-Key`.
 
 **Bodies** are JSON in UTF-8. Numbers are decimals and come back as they were sent. A date and time without an offset is UTC; \
-what is given back is UTC. Unknown members at the top are refused; within parties, addresses and line items they are kept.
+what is given back is UTC. Unknown members at the top are refused; within parties, addresses and line items they are kept. A \
+document, an invoice, a note or an e-invoice request as it is stored, has at most {MOST_STORED_BYTES:,} bytes as compact JSON, after an \
+update as well (422, rule `maxBytes`): the portal takes no more of its own, larger form.
 
 **Refusals** carry a `message` for a person. A 422 lists everything that is wrong at once under `errors`, each with a JSON \
 Pointer into the body or the name of a query parameter. An unknown path is a 404, a method that a path does not have a 405 \
-with `Allow`, both `{"message": …}`; a request that is not HTTP is a 400.
+with `Allow`, both `{{"message": …}}`; a request that is not HTTP is a 400.
 
 **Repeating.** Send an `Idempotency-Key` with a POST and repeat it without fear: the first answer is kept for 72 hours and \
 given again with `Idempotent-Replayed: true`. **Changing what others change too:** send the `ETag` of the record as `If-Match`.

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import re
+from collections.abc import Iterator
 from datetime import datetime, timezone
 from decimal import Decimal
 
@@ -27,6 +28,8 @@ UPLOADS = web.AppKey("uploads", object)
 EXPORTS = web.AppKey("exports", object)
 CLOSING = web.AppKey("closing", object)
 
+#: Of a stored document, as compact JSON. The portal takes 300 kB of a document, and its form of one is always larger.
+MOST_STORED_BYTES = 300_000
 MAX_DEPTH = 32
 MAX_DIGITS = 40  # of a number written out; a longer one is not money
 
@@ -41,6 +44,7 @@ ROOM = web.RequestKey("room", int)  # bytes that are kept for its body
 _INSTANT = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,9})?)?([Zz]|[+-][0-9]{2}:?[0-5][0-9])?"
 )
+_EXPONENT = re.compile(r"[0-9]E[-+]?[0-9]", re.ASCII)
 _TOO_DEEP = f"The body is nested deeper than {MAX_DEPTH} levels."
 
 
@@ -76,6 +80,21 @@ def stored_body(row):
 def dumps(value):
     """JSON text, decimals as plain numbers."""
     return simplejson.dumps(value, use_decimal=True, ensure_ascii=False, separators=(",", ":"))
+
+
+def stored_bytes(value: object) -> int:
+    """Return the size of a value as compact UTF-8 JSON, with numbers written out as PostgreSQL stores them."""
+    text = dumps(value)
+    return len(text.encode()) + (sum(_written_out(value)) if _EXPONENT.search(text) else 0)
+
+
+def _written_out(value: object) -> Iterator[int]:
+    """Yield by how many bytes each number of a value is longer without its exponent."""
+    if isinstance(value, Decimal):
+        yield len(f"{value:f}") - len(str(value))
+    elif isinstance(value, dict | list):
+        for child in _children(value):
+            yield from _written_out(child)
 
 
 def answer(value, status=200, headers=None):

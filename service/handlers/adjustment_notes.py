@@ -1,9 +1,11 @@
 """Adjustment notes: create against an invoice, list, get, update, delete, export. Spec: Adjustment notes."""
 
+import asyncpg
 from aiohttp import web
 
 from service import paging, schema, states, wire
-from service.drafts import checked
+from service.beside import beside
+from service.drafts import Draft, checked
 from service.errors import Forbidden, Invalid, fault
 from service.handlers.streams import export_batches, stream_array
 from service.idempotency import keep
@@ -32,7 +34,7 @@ async def create_adjustment_note(request):
     Invalid for a note that does not fit its invoice.
     """
     body, text = await read_body(request, "adjustment_note_create")
-    draft = checked(body, document_instant(body, "adjustmentNoteIssueDate"))
+    draft = await beside(len(text), checked, body, document_instant(body, "adjustmentNoteIssueDate"), len(text))
     id = path_id(request, "Invoice")
     async with request.app[wire.DATABASE].company(request[wire.COMPANY]) as conn:
         target = found(await sql.invoice_share(conn, company_id=request[wire.COMPANY], id=id), "Invoice")
@@ -84,9 +86,8 @@ async def update_adjustment_note(request):
         await refuse_stale(request, conn, sql.adjustment_note_get, company_id=company, id=id)
         if row["status"] in states.LOCKED:
             raise Forbidden(states.locked_refusal("adjustment note", "updated"))
-        draft = _merged(row, body)
+        draft, text = await beside(len(row["body"]), _merged, row, body)
         _refuse_excess(row["adjustable"], draft)
-        text = wire.dumps(draft.body)
         await sql.adjustment_note_update(
             conn, company_id=company, id=id, body=text, issue_date=draft.issue_date, **draft.amounts
         )
@@ -114,15 +115,19 @@ async def export_adjustment_note(request):
     return wire.passed(row["export"], headers=wire.attachment(f"adjustment-note-{row['full_code']}.json"))
 
 
-def _merged(row, changes):
-    """The Draft of a stored note with changes. Raises Invalid when an amount or code of the whole is wrong."""
+def _merged(row: asyncpg.Record, changes: dict) -> tuple[Draft, str]:
+    """Return the Draft of a stored note with changes, and its JSON text.
+
+    Raises Invalid when an amount or code of the whole is wrong.
+    """
     stored = wire.loads(row["body"].encode())
     kept = {name: stored[name] for name in schema.ALL["adjustment_note_update"]["properties"]}
     body = {**kept, **changes}
     issued = row["issue_date"]
     if "adjustmentNoteIssueDate" in changes:
         issued = document_instant(body, "adjustmentNoteIssueDate")
-    return checked(body, issued)
+    text = wire.dumps(body)
+    return checked(body, issued, len(text)), text
 
 
 def _refuse_misfit(target, draft):

@@ -7,6 +7,7 @@ from datetime import date, datetime
 from aiohttp import web
 
 from service import consolidation, paging, schema, states, wire
+from service.beside import beside
 from service.drafts import checked, code_year
 from service.errors import Forbidden, Invalid, fault
 from service.handlers.adjustment_notes import insert_note
@@ -134,7 +135,7 @@ async def delete_consolidated_invoice(request):
 async def create_adjustment_note(request):
     """As against an invoice; its lines are classified as the consolidated invoice's own."""
     body, text = await read_body(request, "adjustment_note_create")
-    draft = checked(body, document_instant(body, "adjustmentNoteIssueDate"))
+    draft = await beside(len(text), checked, body, document_instant(body, "adjustmentNoteIssueDate"), len(text))
     company, id = request[wire.COMPANY], path_id(request, NOUN)
     async with request.app[wire.DATABASE].company(company) as conn:
         target = found(await sql.consolidated_invoice_share(conn, company_id=company, id=id), NOUN)

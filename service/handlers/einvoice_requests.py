@@ -1,8 +1,11 @@
 """E-invoice requests: a buyer asks for an e-invoice, the company approves or rejects. Spec: E-invoice requests."""
 
+import asyncpg
 from aiohttp import web
 
 from service import codes, paging, schema, states, wire
+from service.beside import beside
+from service.drafts import size_faults
 from service.errors import Conflict, Invalid
 from service.handlers import invoices
 from service.idempotency import keep
@@ -18,6 +21,7 @@ FILTERS = {
     "status": paging.one_of("status", tuple(schema.ALL["einvoice_request_update"]["properties"]["status"]["enum"])),
     "query": paging.words,
 }
+BYTES_OF_A_CHARACTER = 4  # in UTF-8, at most
 SEVERAL = "The invoice code names several invoices that wait to be finalised, please update the one that is meant."
 
 
@@ -26,6 +30,7 @@ async def create_einvoice_request(request):
     """Store a pending request. Raises Invalid for an unknown code of its buyer."""
     body, text = await read_body(request, "einvoice_request_create")
     _refuse_unknown_codes(body)
+    await beside(len(text), _refuse_too_large, body, len(text))
     company = request[wire.COMPANY]
     async with request.app[wire.DATABASE].company(company) as conn:
         id = await sql.einvoice_request_insert(conn, company_id=company, body=text)
@@ -61,6 +66,7 @@ async def update_einvoice_request(request):
         found(await sql.einvoice_request_lock(conn, company_id=company, id=id), NOUN)
         await refuse_stale(request, conn, sql.einvoice_request_get, company_id=company, id=id)
         row = await sql.einvoice_request_update(conn, company_id=company, id=id, body=text)
+        await beside(len(row["buyer"]), _refuse_too_large_merged, row)
         if body.get("status") == "Approve":
             invoice, started = await _finalise(request, conn, row)
     return await _updated(request, id, invoice, started)
@@ -109,3 +115,15 @@ async def _updated(request, id, invoice, started):
 def _refuse_unknown_codes(body):
     if faults := codes.faults(body, codes.PARTY):
         raise Invalid(faults)
+
+
+def _refuse_too_large(record: dict, length: int | None = None) -> None:
+    """Raise Invalid for a request that is too large to be stored; `length` as drafts.size_faults takes it."""
+    if faults := list(size_faults(record, length)):
+        raise Invalid(faults)
+
+
+def _refuse_too_large_merged(row: asyncpg.Record) -> None:
+    """Raise Invalid for a request that is too large once it is updated, which undoes the update."""
+    if len(row["buyer"]) * BYTES_OF_A_CHARACTER > wire.MOST_STORED_BYTES:
+        _refuse_too_large({"invoiceCode": row["invoice_code"], **wire.loads(row["buyer"].encode())})

@@ -1,10 +1,11 @@
 """Invoices: create, list, get, update, delete, export. Spec: Invoices."""
 
+import asyncpg
 from aiohttp import web
 
 from service import paging, schema, states, wire
 from service.beside import beside
-from service.drafts import checked, code_year
+from service.drafts import Draft, checked, code_year
 from service.errors import Conflict, Forbidden, Invalid
 from service.handlers.streams import export_batches, stream_array
 from service.idempotency import keep
@@ -33,7 +34,7 @@ async def create_invoice(request):
     the creation: `message` and `data` say how it went. Spec: Invoices
     """
     body, text = await read_body(request, "invoice_create")
-    draft = await beside(len(text), checked, body, document_instant(body, "issueDateTime"))
+    draft = await beside(len(text), checked, body, document_instant(body, "issueDateTime"), len(text))
     company, desk = request[wire.COMPANY], request.app[wire.DESK]
     async with request.app[wire.DATABASE].company(company) as conn:
         id = await sql.invoice_insert(conn, company_id=company, **_columns(request, draft, text))
@@ -89,8 +90,8 @@ async def rewrite(request, conn, row, changes):
     Raises Conflict for an invoice in a consolidated one, Invalid for changes that do not fit the rest.
     """
     _refuse_consolidated(row)
-    company, id, draft = request[wire.COMPANY], row["id"], await beside(len(row["body"]), _merged, row, changes)
-    text = wire.dumps(draft.body)
+    company, id = request[wire.COMPANY], row["id"]
+    draft, text = await beside(len(row["body"]), _merged, row, changes)
     await sql.invoice_update(conn, company_id=company, id=id, **_columns(request, draft, text))
     return await attempt.start_if_asked(request.app[wire.DESK], conn, company, id, draft.body)
 
@@ -128,11 +129,15 @@ def _columns(request, draft, text):
     return {"body": text, "code_year": year, "issue_date": draft.issue_date, **draft.amounts}
 
 
-def _merged(row, changes):
-    """The Draft of a stored invoice with changes. Raises Invalid when the whole breaks a rule of creation."""
+def _merged(row: asyncpg.Record, changes: dict) -> tuple[Draft, str]:
+    """Return the Draft of a stored invoice with changes, and its JSON text.
+
+    Raises Invalid when the whole breaks a rule of creation.
+    """
     stored = wire.stored_body(row)
     body = {**stored, **changes}
     if faults := schema.faults("invoice_create", body):
         raise Invalid(faults)
     issued = document_instant(body, "issueDateTime") if "issueDateTime" in changes else row["issue_date"]
-    return checked(body, issued)
+    text = wire.dumps(body)
+    return checked(body, issued, len(text)), text
