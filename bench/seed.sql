@@ -26,3 +26,11 @@ with stored as (
 insert into invoice_counts (company_id, slot, live)
 select :company_id::bigint, 0, count(*) from stored
     on conflict (company_id, slot) do update set live = invoice_counts.live + excluded.live;
+
+-- name: invoice_enlarge :exec
+-- Puts a text of 32 times :pieces bytes, which does not compress, into the first line of the :number-th invoice.
+update invoices
+   set line_items = jsonb_set(line_items, '{0,remark}', to_jsonb((
+         select string_agg(md5(random()::text || piece), '') from generate_series(1, :pieces::int) piece)))
+ where company_id = :company_id
+   and id = (select id from invoices where company_id = :company_id order by id limit 1 offset :number::bigint);

@@ -28,6 +28,7 @@ from service.handlers import (
     validations,
     webhooks,
 )
+from service.handlers.lists import Parts
 from service.handlers.streams import Exports
 from service.idempotency import UNSETTLED, idempotent
 from service.intake import Uploads, bounded
@@ -116,6 +117,7 @@ def create_app(config, *, background=True):
     app[wire.CLOSING] = Closing()
     app[wire.WATCHDOG] = Watchdog(config)
     app[wire.EXPORTS] = Exports()
+    app[wire.PARTS] = Parts()
     app[wire.UPLOADS] = Uploads(config.max_body_bytes)
     app.add_routes(_all_routes())
     app.on_response_prepare.extend([name_request, protect_data, show_quota, part])

@@ -86,19 +86,6 @@ def read_page(request, readers, sorts):
     return Page(request.path, number, per_page, sort, filters, kept)
 
 
-async def answer(request, page, plain, search):
-    """The list that a Page asks for: by the statement `plain` where it is plain, else by `search`."""
-    company, database = request[wire.COMPANY], request.app[wire.DATABASE]
-    window = {"company_id": company, "per_page": page.per_page, "offset": page.offset}
-    if page.is_plain:
-        async with database.paging(company) as conn:
-            row = await plain(conn, **window)
-    else:
-        async with database.searching(company) as conn:
-            row = await search(conn, **window, **page.filters, sort=page.sort)
-    return wire.passed(f'{{"meta":{wire.dumps(page.meta(row["total"]))},"data":{row["data"]}}}')
-
-
 def one_of(name, values):
     """A filter that takes one of a few words."""
 

@@ -26,6 +26,7 @@ COUNTS = web.AppKey("counts", dict)  # (method, route, status) -> requests answe
 TINS = web.AppKey("tins", object)
 UPLOADS = web.AppKey("uploads", object)
 EXPORTS = web.AppKey("exports", object)
+PARTS = web.AppKey("parts", object)
 CLOSING = web.AppKey("closing", object)
 
 #: Of a stored document, as compact JSON. The portal takes 300 kB of a document, and its form of one is always larger.

@@ -7,6 +7,7 @@ from service import paging, schema, states, wire
 from service.beside import beside
 from service.drafts import Draft, checked
 from service.errors import Forbidden, Invalid, fault
+from service.handlers.lists import Source, list_page
 from service.handlers.streams import export_batches, stream_array
 from service.idempotency import keep
 from service.intake import document_instant, found, path_id, read_body, refuse_stale
@@ -16,6 +17,7 @@ from service.submission.subjects import COLUMNS, NOTE
 routes = web.RouteTableDef()
 
 NOUN = "Adjustment note"
+LIST = Source(sql.adjustment_note_page, sql.adjustment_note_search, sql.adjustment_note_get)
 SORTS = ("id", "-id", "issue_date", "-issue_date", "code", "-code")
 FILTERS = {
     "status": paging.one_of("status", tuple(states.SUBJECT_MOVES)),
@@ -59,7 +61,7 @@ async def insert_note(conn, company, target_id, target, draft, text):
 @routes.get("/api/adjustment-notes")
 async def list_adjustment_notes(request):
     page = paging.read_page(request, FILTERS, SORTS)
-    return await paging.answer(request, page, sql.adjustment_note_page, sql.adjustment_note_search)
+    return await list_page(request, page, LIST)
 
 
 # Above {id}, which would take it for an id.

@@ -11,6 +11,7 @@ from service.beside import beside
 from service.drafts import checked, code_year
 from service.errors import Forbidden, Invalid, fault
 from service.handlers.adjustment_notes import insert_note
+from service.handlers.lists import Source, list_page
 from service.handlers.streams import export_batches, stream_array
 from service.idempotency import keep
 from service.intake import document_instant, found, path_id, read_body, refuse_stale
@@ -20,6 +21,7 @@ routes = web.RouteTableDef()
 
 NOUN = "Consolidated invoice"
 BATCH = 500  # invoices whose lines are held in memory at once
+LIST = Source(sql.consolidated_invoice_page, sql.consolidated_invoice_search, sql.consolidated_invoice_listed)
 SORTS = ("id", "-id", "issue_date", "-issue_date", "code", "-code")
 FILTERS = {
     "status": paging.one_of("status", tuple(states.SUBJECT_MOVES)),
@@ -99,7 +101,7 @@ async def create_consolidated_invoice(request):
 @routes.get("/api/consolidated-invoices")
 async def list_consolidated_invoices(request):
     page = paging.read_page(request, FILTERS, SORTS)
-    return await paging.answer(request, page, sql.consolidated_invoice_page, sql.consolidated_invoice_search)
+    return await list_page(request, page, LIST)
 
 
 # Above {id}, which would take it for an id.

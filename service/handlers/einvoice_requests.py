@@ -8,6 +8,7 @@ from service.beside import beside
 from service.drafts import size_faults
 from service.errors import Conflict, Invalid
 from service.handlers import invoices
+from service.handlers.lists import Source, list_page
 from service.idempotency import keep
 from service.intake import found, path_id, read_body, refuse_stale
 from service.statements import sql
@@ -16,6 +17,7 @@ from service.submission import attempt
 routes = web.RouteTableDef()
 
 NOUN = "E-invoice request"
+LIST = Source(sql.einvoice_request_page, sql.einvoice_request_search, sql.einvoice_request_get)
 SORTS = ("id", "-id")
 FILTERS = {
     "status": paging.one_of("status", tuple(schema.ALL["einvoice_request_update"]["properties"]["status"]["enum"])),
@@ -42,7 +44,7 @@ async def create_einvoice_request(request):
 @routes.get("/api/einvoice-requests")
 async def list_einvoice_requests(request):
     page = paging.read_page(request, FILTERS, SORTS)
-    return await paging.answer(request, page, sql.einvoice_request_page, sql.einvoice_request_search)
+    return await list_page(request, page, LIST)
 
 
 @routes.get("/api/einvoice-requests/{id}")

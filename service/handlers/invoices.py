@@ -7,6 +7,7 @@ from service import paging, schema, states, wire
 from service.beside import beside
 from service.drafts import Draft, checked, code_year
 from service.errors import Conflict, Forbidden, Invalid
+from service.handlers.lists import Source, list_page
 from service.handlers.streams import export_batches, stream_array
 from service.idempotency import keep
 from service.intake import document_instant, found, path_id, read_body, refuse_stale
@@ -16,6 +17,7 @@ from service.submission import attempt
 routes = web.RouteTableDef()
 
 NOUN = "Invoice"
+LIST = Source(sql.invoice_page, sql.invoice_search, sql.invoice_get)
 SORTS = ("id", "-id", "issue_date", "-issue_date", "code", "-code")
 FILTERS = {
     "status": paging.one_of("status", tuple(states.SUBJECT_MOVES)),
@@ -52,7 +54,7 @@ def _created(id, sentence="", submitted=None):
 @routes.get("/api/invoices")
 async def list_invoices(request):
     page = paging.read_page(request, FILTERS, SORTS)
-    return await paging.answer(request, page, sql.invoice_page, sql.invoice_search)
+    return await list_page(request, page, LIST)
 
 
 # Above {id}, which would take it for an id.

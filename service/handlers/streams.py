@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
+from contextlib import aclosing, contextmanager
 
 from aiohttp import web
 
@@ -54,36 +55,55 @@ async def export_batches(request, statement):
         before = row["last"]
 
 
-async def stream_array(request, filename, pieces):
-    """A JSON array as a file to download, from pieces that each hold some of its entries.
+async def stream_array(
+    request: web.Request, filename: str, pieces: AsyncIterator[str]
+) -> web.StreamResponse:
+    """Stream a JSON array as a file to download, from pieces that each hold some of its entries.
 
-    The head goes out at once. When a piece fails, or the client stands still, the connection is broken: a short array
-    that looks whole would be taken for everything. Raises TooManyRequests and Unavailable, as Exports does.
+    Raises TooManyRequests and Unavailable, as Exports does. After that, see stream_text.
     """
     response = web.StreamResponse(headers=wire.attachment(filename))
     response.content_type = "application/json"
     if request.method == "HEAD":
-        await response.prepare(request)
-        return response
+        return await stream_text(request, response, pieces)
     with request.app[wire.EXPORTS].one(request[wire.COMPANY], request.path):
-        await response.prepare(request)
-        try:
-            await _write_array(response, pieces)
-        except Exception as error:  # also when the client went away, which nobody can tell from a database that did
-            log.error("request_id=%s: an export broke off\n%s", request[wire.REQUEST_ID], traced(error))
-            if request.transport is not None:
-                request.transport.abort()
+        return await stream_text(request, response, _array(pieces))
+
+
+async def stream_text(
+    request: web.Request, response: web.StreamResponse, pieces: AsyncIterator[str]
+) -> web.StreamResponse:
+    """Send the head of a response at once, then the pieces of its body.
+
+    When a piece fails, or the client takes too little, the connection is broken: a short body that looks whole would be
+    taken for everything.
+    """
+    await response.prepare(request)
+    if request.method == "HEAD":
+        return response
+    try:
+        async with aclosing(pieces):
+            async for piece in pieces:
+                await _write(response, piece)
+        await response.write_eof()
+    except Exception as error:  # also when the client went away, which nobody can tell from a database that did
+        log.error("request_id=%s: a streamed response broke off\n%s", request[wire.REQUEST_ID], traced(error))
+        if request.transport is not None:
+            request.transport.abort()
     return response
 
 
-async def _write_array(response, pieces):
-    await response.write(b"[")
-    separator = ""
+async def _array(pieces: AsyncIterator[str]) -> AsyncIterator[str]:
+    """Yield the text of a JSON array from pieces that each hold some of its entries."""
+    start = "["
     async for piece in pieces:
-        for start in range(0, len(piece), PIECE_CHARACTERS):
-            async with asyncio.timeout(PIECE_SECONDS):
-                await response.write((separator + piece[start : start + PIECE_CHARACTERS]).encode())
-            separator = ""
-        separator = ","
-    await response.write(b"]")
-    await response.write_eof()
+        yield start + piece
+        start = ","
+    yield "[]" if start == "[" else "]"
+
+
+async def _write(response: web.StreamResponse, piece: str) -> None:
+    """Write a piece in small parts. Raises TimeoutError if the client does not take one within PIECE_SECONDS."""
+    for start in range(0, len(piece), PIECE_CHARACTERS):
+        async with asyncio.timeout(PIECE_SECONDS):
+            await response.write(piece[start : start + PIECE_CHARACTERS].encode())

@@ -32,7 +32,7 @@ select to_json(r) from adjustment_note_records r where company_id = :company_id 
 select true from adjustment_notes where company_id = :company_id and id = :id and deleted_at is null;
 
 -- name: adjustment_note_page :one
--- total, and data: a JSON array of records, newest first; see invoice_page.
+-- total, and the records, newest first, in `data` or by their `ids`; see invoice_page.
 with counted as materialized (
   select coalesce(sum(live), 0)::bigint as total
     from list_counts
@@ -50,11 +50,29 @@ with counted as materialized (
     order by id
     limit (select greatest(0, least(:per_page::bigint, total - :offset::bigint)) from counted)
    offset (select greatest(0, total - :offset::bigint - :per_page::bigint) from counted))
+), weighed as (
+  select sum(stored.bytes) as bytes
+    from page
+   cross join lateral (select pg_column_size(line_items)
+                              + coalesce(pg_column_size(payment), 0)
+                              + coalesce(pg_column_size(delivery), 0)
+                              + coalesce(pg_column_size(document_references), 0) as bytes
+                         from adjustment_notes
+                        where company_id = :company_id and id = page.id
+                       offset 0) stored
+), written as (
+  select json_agg(r order by r.id desc)::text as text
+    from page
+   cross join lateral (select *
+                         from adjustment_note_records
+                        where company_id = :company_id and id = page.id
+                       offset 0) r
+   where (select bytes <= :budget::bigint / 4 from weighed)
 )
 select (select total from counted) as total,
-       (select coalesce(json_agg(r order by r.id desc), '[]')
-          from page
-         cross join lateral (select * from adjustment_note_records where company_id = :company_id and id = page.id offset 0) r) as data;
+       case when octet_length(text) <= :budget::bigint then text end as data,
+       case when octet_length(text) > :budget::bigint or text is null then (select array_agg(id order by id desc) from page) end as ids
+  from written;
 
 -- name: adjustment_note_search :one
 -- As adjustment_note_page, for what is filtered or sorted otherwise; see invoice_search. The buyer is the target's.
@@ -86,11 +104,29 @@ with found as not materialized (
                     case when :sort in ('issue_date', 'code') then id end,
                     case when :sort in ('-issue_date', '-code') then id end desc
            limit :per_page::bigint offset :offset::bigint) ordered
+), weighed as (
+  select sum(stored.bytes) as bytes
+    from page
+   cross join lateral (select pg_column_size(line_items)
+                              + coalesce(pg_column_size(payment), 0)
+                              + coalesce(pg_column_size(delivery), 0)
+                              + coalesce(pg_column_size(document_references), 0) as bytes
+                         from adjustment_notes
+                        where company_id = :company_id and id = page.id
+                       offset 0) stored
+), written as (
+  select json_agg(r order by page.place)::text as text
+    from page
+   cross join lateral (select *
+                         from adjustment_note_records
+                        where company_id = :company_id and id = page.id
+                       offset 0) r
+   where (select bytes <= :budget::bigint / 4 from weighed)
 )
 select (select count(*) from found) as total,
-       (select coalesce(json_agg(r order by page.place), '[]')
-          from page
-          join adjustment_note_records r on r.company_id = :company_id and r.id = page.id) as data;
+       case when octet_length(text) <= :budget::bigint then text end as data,
+       case when octet_length(text) > :budget::bigint or text is null then (select array_agg(id order by place) from page) end as ids
+  from written;
 
 -- name: adjustment_note_lock_invoice :one
 -- Locks the invoice that a note adjusts, before the note itself: notes against one invoice follow one another.

@@ -67,11 +67,15 @@ select to_json(r)
           join consolidated_invoices k on k.company_id = record.company_id and k.id = record.id
          where record.company_id = :company_id and record.id = :id) r;
 
+-- name: consolidated_invoice_listed :value
+-- The record as JSON text, as a list has it.
+select to_json(r) from consolidated_invoice_records r where company_id = :company_id and id = :id;
+
 -- name: consolidated_invoice_exists :value
 select true from consolidated_invoices where company_id = :company_id and id = :id and deleted_at is null;
 
 -- name: consolidated_invoice_page :one
--- total, and data: a JSON array of records, newest first; see invoice_page.
+-- total, and the records, newest first, in `data` or by their `ids`; see invoice_page.
 with counted as materialized (
   select coalesce(sum(live), 0)::bigint as total
     from list_counts
@@ -89,11 +93,27 @@ with counted as materialized (
     order by id
     limit (select greatest(0, least(:per_page::bigint, total - :offset::bigint)) from counted)
    offset (select greatest(0, total - :offset::bigint - :per_page::bigint) from counted))
+), weighed as (
+  select sum(stored.bytes) as bytes
+    from page
+   cross join lateral (select pg_column_size(line_items)
+                              + coalesce(pg_column_size(invoice_level_allowance_charge), 0) as bytes
+                         from consolidated_invoices
+                        where company_id = :company_id and id = page.id
+                       offset 0) stored
+), written as (
+  select json_agg(r order by r.id desc)::text as text
+    from page
+   cross join lateral (select *
+                         from consolidated_invoice_records
+                        where company_id = :company_id and id = page.id
+                       offset 0) r
+   where (select bytes <= :budget::bigint / 4 from weighed)
 )
 select (select total from counted) as total,
-       (select coalesce(json_agg(r order by r.id desc), '[]')
-          from page
-         cross join lateral (select * from consolidated_invoice_records where company_id = :company_id and id = page.id offset 0) r) as data;
+       case when octet_length(text) <= :budget::bigint then text end as data,
+       case when octet_length(text) > :budget::bigint or text is null then (select array_agg(id order by id desc) from page) end as ids
+  from written;
 
 -- name: consolidated_invoice_search :one
 -- As consolidated_invoice_page, for what is filtered or sorted otherwise; see invoice_search. There is no buyer's name.
@@ -123,11 +143,27 @@ with found as not materialized (
                     case when :sort in ('issue_date', 'code') then id end,
                     case when :sort in ('-issue_date', '-code') then id end desc
            limit :per_page::bigint offset :offset::bigint) ordered
+), weighed as (
+  select sum(stored.bytes) as bytes
+    from page
+   cross join lateral (select pg_column_size(line_items)
+                              + coalesce(pg_column_size(invoice_level_allowance_charge), 0) as bytes
+                         from consolidated_invoices
+                        where company_id = :company_id and id = page.id
+                       offset 0) stored
+), written as (
+  select json_agg(r order by page.place)::text as text
+    from page
+   cross join lateral (select *
+                         from consolidated_invoice_records
+                        where company_id = :company_id and id = page.id
+                       offset 0) r
+   where (select bytes <= :budget::bigint / 4 from weighed)
 )
 select (select count(*) from found) as total,
-       (select coalesce(json_agg(r order by page.place), '[]')
-          from page
-          join consolidated_invoice_records r on r.company_id = :company_id and r.id = page.id) as data;
+       case when octet_length(text) <= :budget::bigint then text end as data,
+       case when octet_length(text) > :budget::bigint or text is null then (select array_agg(id order by place) from page) end as ids
+  from written;
 
 -- name: consolidated_invoice_lock :one
 -- Locks a consolidated invoice for a change; the body is that of its document. Its buyer is the general public, or

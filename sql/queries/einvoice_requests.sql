@@ -21,7 +21,7 @@ select id from stored;
 select to_json(r) from einvoice_request_records r where company_id = :company_id and id = :id;
 
 -- name: einvoice_request_page :one
--- total, and data: a JSON array of records, newest first; see invoice_page.
+-- total, and the records, newest first, in `data` or by their `ids`; see invoice_page.
 with counted as materialized (
   select coalesce(sum(live), 0)::bigint as total
     from list_counts
@@ -39,11 +39,26 @@ with counted as materialized (
     order by id
     limit (select greatest(0, least(:per_page::bigint, total - :offset::bigint)) from counted)
    offset (select greatest(0, total - :offset::bigint - :per_page::bigint) from counted))
+), weighed as (
+  select sum(stored.bytes) as bytes
+    from page
+   cross join lateral (select pg_column_size(buyer) as bytes
+                         from einvoice_requests
+                        where company_id = :company_id and id = page.id
+                       offset 0) stored
+), written as (
+  select json_agg(r order by r.id desc)::text as text
+    from page
+   cross join lateral (select *
+                         from einvoice_request_records
+                        where company_id = :company_id and id = page.id
+                       offset 0) r
+   where (select bytes <= :budget::bigint / 4 from weighed)
 )
 select (select total from counted) as total,
-       (select coalesce(json_agg(r order by r.id desc), '[]')
-          from page
-         cross join lateral (select * from einvoice_request_records where company_id = :company_id and id = page.id offset 0) r) as data;
+       case when octet_length(text) <= :budget::bigint then text end as data,
+       case when octet_length(text) > :budget::bigint or text is null then (select array_agg(id order by id desc) from page) end as ids
+  from written;
 
 -- name: einvoice_request_search :one
 -- As einvoice_request_page, for what is filtered or sorted otherwise; see invoice_search.
@@ -62,11 +77,26 @@ with found as not materialized (
            order by case when :sort = 'id' then id end,
                     case when :sort = '-id' then id end desc
            limit :per_page::bigint offset :offset::bigint) ordered
+), weighed as (
+  select sum(stored.bytes) as bytes
+    from page
+   cross join lateral (select pg_column_size(buyer) as bytes
+                         from einvoice_requests
+                        where company_id = :company_id and id = page.id
+                       offset 0) stored
+), written as (
+  select json_agg(r order by page.place)::text as text
+    from page
+   cross join lateral (select *
+                         from einvoice_request_records
+                        where company_id = :company_id and id = page.id
+                       offset 0) r
+   where (select bytes <= :budget::bigint / 4 from weighed)
 )
 select (select count(*) from found) as total,
-       (select coalesce(json_agg(r order by page.place), '[]')
-          from page
-          join einvoice_request_records r on r.company_id = :company_id and r.id = page.id) as data;
+       case when octet_length(text) <= :budget::bigint then text end as data,
+       case when octet_length(text) > :budget::bigint or text is null then (select array_agg(id order by place) from page) end as ids
+  from written;
 
 -- name: einvoice_request_lock :one
 -- Locks a request for a change, before the invoice that it names.

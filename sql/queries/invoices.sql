@@ -35,8 +35,11 @@ select to_json(r) from invoice_records r where company_id = :company_id and id =
 select true from invoices where company_id = :company_id and id = :id and deleted_at is null;
 
 -- name: invoice_page :one
--- total, and data: a JSON array of records, newest first. The offset is passed over inside the index, from the
--- nearer end. To be planned once for all pages: with a limit at hand PostgreSQL would plan anew at every call.
+-- total, and the records, newest first. `data` is a JSON array of them, or null where it would exceed :budget bytes or
+-- where there is none; then `ids` has those of the page in their order, null where there is none. Documents are compressed
+-- where they are stored: a page whose stored form is a quarter of :budget is not written out at all. The offset is passed
+-- over inside the index, from the nearer end. To be planned once for all pages: with a limit at hand PostgreSQL would
+-- plan it again at every call.
 with counted as materialized (
   select coalesce(sum(live), 0)::bigint as total from invoice_counts where company_id = :company_id
 ), page as (
@@ -52,14 +55,32 @@ with counted as materialized (
     order by id
     limit (select greatest(0, least(:per_page::bigint, total - :offset::bigint)) from counted)
    offset (select greatest(0, total - :offset::bigint - :per_page::bigint) from counted))
+), weighed as (
+  select sum(stored.bytes) as bytes
+    from page
+   cross join lateral (select pg_column_size(line_items)
+                              + coalesce(pg_column_size(buyer), 0)
+                              + coalesce(pg_column_size(supplier), 0)
+                              + coalesce(pg_column_size(invoice_level_allowance_charge), 0)
+                              + coalesce(pg_column_size(payment), 0)
+                              + coalesce(pg_column_size(delivery), 0)
+                              + coalesce(pg_column_size(document_references), 0) as bytes
+                         from invoices
+                        where company_id = :company_id and id = page.id
+                       offset 0) stored
+), written as (
+  select json_agg(r order by r.id desc)::text as text
+    from page
+   cross join lateral (select *
+                         from invoice_records
+                        where company_id = :company_id and id = page.id
+                       offset 0) r
+   where (select bytes <= :budget::bigint / 4 from weighed)
 )
 select (select total from counted) as total,
-       (select coalesce(json_agg(r order by r.id desc), '[]')
-          from page
-         cross join lateral (select *
-                               from invoice_records
-                              where company_id = :company_id and id = page.id
-                             offset 0) r) as data;
+       case when octet_length(text) <= :budget::bigint then text end as data,
+       case when octet_length(text) > :budget::bigint or text is null then (select array_agg(id order by id desc) from page) end as ids
+  from written;
 
 -- name: invoice_search :one
 -- As invoice_page, for what is filtered or sorted otherwise. A filter that is null does not filter; to be planned
@@ -93,11 +114,32 @@ with found as not materialized (
                     case when :sort in ('issue_date', 'code') then id end,
                     case when :sort in ('-issue_date', '-code') then id end desc
            limit :per_page::bigint offset :offset::bigint) ordered
+), weighed as (
+  select sum(stored.bytes) as bytes
+    from page
+   cross join lateral (select pg_column_size(line_items)
+                              + coalesce(pg_column_size(buyer), 0)
+                              + coalesce(pg_column_size(supplier), 0)
+                              + coalesce(pg_column_size(invoice_level_allowance_charge), 0)
+                              + coalesce(pg_column_size(payment), 0)
+                              + coalesce(pg_column_size(delivery), 0)
+                              + coalesce(pg_column_size(document_references), 0) as bytes
+                         from invoices
+                        where company_id = :company_id and id = page.id
+                       offset 0) stored
+), written as (
+  select json_agg(r order by page.place)::text as text
+    from page
+   cross join lateral (select *
+                         from invoice_records
+                        where company_id = :company_id and id = page.id
+                       offset 0) r
+   where (select bytes <= :budget::bigint / 4 from weighed)
 )
 select (select count(*) from found) as total,
-       (select coalesce(json_agg(r order by page.place), '[]')
-          from page
-          join invoice_records r on r.company_id = :company_id and r.id = page.id) as data;
+       case when octet_length(text) <= :budget::bigint then text end as data,
+       case when octet_length(text) > :budget::bigint or text is null then (select array_agg(id order by place) from page) end as ids
+  from written;
 
 -- name: invoice_lock :one
 -- Locks an invoice for a change and gives what the rules need: its fields in the shape of a request body,

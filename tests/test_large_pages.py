@@ -1,0 +1,165 @@
+"""List pages of large records: the same JSON, but no statement and no part holds more than a bounded number of bytes."""
+
+import asyncio
+import json
+
+import aiohttp
+import pytest
+from conftest import until
+from kit import GENEROUS, answered, created, one_of_each
+from test_exports import copies
+
+from service import statements
+from service.handlers.lists import BUDGET_BYTES, PART_CHARACTERS
+
+LIST = "/api/invoices?per_page=100"
+#: Place -> the table of its records, and a member of it that can be large.
+PLACES = {
+    "/api/invoices": ("invoices", "buyer"),
+    "/api/adjustment-notes": ("adjustment_notes", "line_items"),
+    "/api/consolidated-invoices": ("consolidated_invoices", "line_items"),
+    "/api/einvoice-requests": ("einvoice_requests", "buyer"),
+}
+#: SQL of a text of so many bytes: one that hardly takes room where it is stored, and one that does not compress.
+TEXTS = {
+    "compressible": "repeat('x', {})",
+    "incompressible": "(select string_agg(md5(random()::text || n), '') from generate_series(1, {} / 32) n)",
+}
+
+
+async def enlarge(owner, table, member, size, kind="compressible"):
+    """Put a text of `size` bytes into every record of a table, as records from before the limit may have."""
+    place = "{remark}" if member == "buyer" else "{0,remark}"
+    text = TEXTS[kind].format(size)
+    await owner.execute(f"update {table} set {member} = jsonb_set({member}, '{place}', to_jsonb({text}))")
+
+
+@pytest.fixture
+def results(monkeypatch):
+    """(statement's name, length) of every text that a statement returns."""
+    found, call = [], statements.Statement.__call__
+
+    async def measured(statement, conn, **values):
+        result = await call(statement, conn, **values)
+        texts = [result] if isinstance(result, str) else list(result.values()) if hasattr(result, "values") else []
+        found.extend((statement.name, len(text)) for text in texts if isinstance(text, str))
+        return result
+
+    monkeypatch.setattr(statements.Statement, "__call__", measured)
+    return found
+
+
+async def records(api, place, ids):
+    """The records of a list, as they are given one by one."""
+    found = [(await answered(api, "GET", f"{place}/{id}"))[1] for id in ids]
+    return [{name: value for name, value in one.items() if name != "invoice_ids"} for one in found]
+
+
+@pytest.mark.parametrize("kind", TEXTS)
+@pytest.mark.parametrize("query", ["", "&sort=-code", "&query=aminah"])
+async def test_a_large_page_is_whole_and_in_order(api, owner, results, kind, query):
+    await copies(owner, await created(api), 12)
+    await enlarge(owner, "invoices", "buyer", 400_000, kind)
+    async with api.get(LIST + query) as response:
+        assert response.status == 200 and response.headers["Content-Type"] == "application/json; charset=utf-8"
+        page = json.loads(await response.read())
+    ids = [row["id"] for row in await owner.fetch("select id from invoices order by id desc")]
+    assert list(page) == ["meta", "data"] and len(ids) == 12
+    assert page["data"] == await records(api, "/api/invoices", ids)
+    assert max(length for name, length in results if name in ("invoice_page", "invoice_search", "invoice_get")) < 500_000
+
+
+async def test_every_list_streams_a_large_page(start, company, owner, results):
+    api = await start(company, background=True, **GENEROUS)
+    await one_of_each(api)
+    for place, (table, member) in PLACES.items():
+        await enlarge(owner, table, member, 1_900_000)
+        ids = [row["id"] for row in await owner.fetch(f"select id from {table} where deleted_at is null order by id desc")]
+        expected = await records(api, place, ids)
+        for query in ("", "&sort=-id", "&sort=id"):
+            results.clear()
+            status, page = await answered(api, "GET", f"{place}?per_page=100{query}")
+            assert status == 200 and page["data"] == (expected[::-1] if query == "&sort=id" else expected), (place, query)
+            assert max(length for _, length in results) < 2_000_000, place
+            paged = [length for name, length in results if name.endswith(("_page", "_search"))]
+            assert max(paged, default=0) <= BUDGET_BYTES, place
+
+
+async def test_a_page_within_the_budget_takes_one_statement(api, owner, results):
+    await copies(owner, await created(api), 100)
+    for query in ("", "&sort=-code"):
+        results.clear()
+        status, page = await answered(api, "GET", LIST + query)
+        assert status == 200 and len(page["data"]) == 100
+        assert [name for name, _ in results] == ["invoice_search" if query else "invoice_page"]
+
+
+async def test_a_streamed_page_is_the_same_text_as_a_small_one(api, owner, monkeypatch):
+    await copies(owner, await created(api), 30)
+    async with api.get(LIST) as response:
+        small = await response.read()
+    for budget in (1, 10_000, len(small) - 2_000):
+        monkeypatch.setattr("service.handlers.lists.BUDGET_BYTES", budget)
+        async with api.get(LIST) as response:
+            assert await response.read() == small
+
+
+async def test_a_streamed_page_reads_a_part_at_a_time(api, owner, results):
+    """As many records as fill a part are read in one transaction; a larger record is a part of its own."""
+    await copies(owner, await created(api), 20)
+    await enlarge(owner, "invoices", "buyer", PART_CHARACTERS // 2)
+    results.clear()
+    status, page = await answered(api, "GET", LIST)
+    assert status == 200 and len(page["data"]) == 20
+    assert [name for name, _ in results if name == "invoice_get"] == ["invoice_get"] * 20
+
+
+async def test_the_head_of_a_large_page_has_no_body(api, owner):
+    await copies(owner, await created(api), 12)
+    await enlarge(owner, "invoices", "buyer", 400_000)
+    async with api.head(LIST) as response:
+        assert response.status == 200 and await response.read() == b""
+        assert response.headers["Content-Type"] == "application/json; charset=utf-8"
+
+
+async def test_a_record_that_is_deleted_meanwhile_is_left_out(api, owner):
+    first = await created(api)
+    await copies(owner, first, 100)
+    await enlarge(owner, "invoices", "buyer", 300_000)
+    async with api.get(LIST) as response:
+        head = await response.content.readexactly(10_000)
+        assert (await answered(api, "DELETE", f"/api/invoices/{first}"))[0] == 200
+        page = json.loads(head + await response.read())
+    assert len(page["data"]) == 99 and first not in {found["id"] for found in page["data"]}
+    assert page["meta"]["total"] == 1  # the copies were not counted
+
+
+async def test_a_page_that_fails_on_the_way_does_not_look_whole(api, owner):
+    await copies(owner, await created(api), 100)
+    await enlarge(owner, "invoices", "buyer", 300_000)
+    async with api.get(LIST) as response:
+        assert response.status == 200
+        await response.content.readexactly(10_000)
+        await owner.execute("alter view invoice_records rename to elsewhere")
+        with pytest.raises(aiohttp.ClientError):
+            await response.read()
+
+
+async def test_a_slow_reader_of_a_page_holds_no_connection_of_the_database(api, owner):
+    await copies(owner, await created(api), 100)
+    await enlarge(owner, "invoices", "buyer", 300_000)
+    busy = """
+        select count(*) from pg_stat_activity
+         where application_name = 'einvoice' and datname = current_database() and xact_start is not null
+    """
+    async with api.get(LIST) as response:
+        await response.content.readexactly(10_000)
+        await until(lambda: owner.fetchval(busy), lambda count: count == 0)
+        assert (await response.read()).endswith(b"]}")
+
+
+async def test_many_large_pages_at_once_are_all_whole(api, owner):
+    await copies(owner, await created(api), 30)
+    await enlarge(owner, "invoices", "buyer", 300_000)
+    pages = await asyncio.gather(*[answered(api, "GET", LIST) for _ in range(12)])
+    assert [(status, len(page["data"])) for status, page in pages] == [(200, 30)] * 12
