@@ -16,6 +16,8 @@ from kit import cancelled, created, documents, line, now, reaches, record, submi
 
 from service import machine
 from service.calls import Seen, Shown
+from service.commands.companies import share_tin
+from service.commands.serve import DEMO_COMPANY
 from service.config import read_config
 from service.db import MIGRATIONS, Database, connected_pool, migrate
 from service.portal.client import Held, NotSent, Portal, portal_session
@@ -34,9 +36,10 @@ def config(environment):
 
 
 @pytest.fixture
-async def neighbour(environment, company, owner):
-    """Make another company and give it the TIN of `company`, as an operator could."""
+async def neighbour(environment, company, owner, config):
+    """Make another company and give it the TIN of `company`, which the operator shares."""
     other = await make_company(environment, **NEIGHBOUR)
+    await share_tin(config, DEMO_COMPANY["tin_code"], "Two branches")
     await owner.execute("update companies set tin_code = (select tin_code from companies where id = $1)", company.id)
     return other
 
