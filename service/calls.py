@@ -93,6 +93,11 @@ class Replaced:
 
 
 @dataclass(frozen=True, slots=True)
+class Connected:
+    """There is a connection to the portal for it, on which no byte of it is written."""
+
+
+@dataclass(frozen=True, slots=True)
 class Intended:
     """The intent is on disk. `body` are the frozen bytes; `at` when the intent began, by the process's own clock."""
 
@@ -204,6 +209,11 @@ class NotTold:
 @dataclass(frozen=True, slots=True)
 class Admit:
     """Get a token and a place in the quota: Admitted, NotReceived, or Replaced."""
+
+
+@dataclass(frozen=True, slots=True)
+class Connect:
+    """Establish the connection on which it will be sent: Connected or NotReceived."""
 
 
 @dataclass(frozen=True, slots=True)

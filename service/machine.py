@@ -25,6 +25,8 @@ from service.calls import (
     Call,
     Change,
     Claimed,
+    Connect,
+    Connected,
     Find,
     GiveBack,
     Intend,
@@ -170,7 +172,12 @@ def _admit(call, event, times):
     return [Admit()]
 
 
-def _intend(call, event, times):
+def _connect(call: Call, event: Admitted, times: object) -> list[Connect]:
+    """Connect before the intent: it must not grow old while a connection is established."""
+    return [Connect()]
+
+
+def _intend(call: Call, event: Connected, times: object) -> list[Intend]:
     return [Intend()]
 
 
@@ -183,7 +190,7 @@ def _nothing(call, event, times):
 
 
 def _not_tried(call, event, times):
-    """A quota or a login stood before it. What is promised waits for its turn, in nobody's way."""
+    """Handle a quota, a login or a connection that failed before the intent. Promised work waits for its turn."""
     if call.promise == "pending" and event.held is not None:
         return [GiveBack(event.held)]
     return _unsent(call, event, times)
@@ -446,7 +453,8 @@ def _rejected(call, errors):
 #: (state, what happens) -> what is to be done. What is not here cannot happen.
 RULES = {
     ("Queued", Claimed): _admit,
-    ("Queued", Admitted): _intend,
+    ("Queued", Admitted): _connect,
+    ("Queued", Connected): _intend,
     ("Queued", NotReceived): _not_tried,
     ("Queued", Replaced): _nothing,
     ("Sending", Claimed): _abandoned,

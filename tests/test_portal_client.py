@@ -20,6 +20,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import aiohttp
 import pytest
+from conftest import until
+from slow_tls import make_authority
 
 from service.config import read_config
 from service.portal import answers, client
@@ -392,7 +394,7 @@ async def test_waiting_in_vain_for_a_free_connection_sends_nothing(monkeypatch):
 
 @pytest.mark.parametrize("error", [NotSent("The claim is too old."), LookupError("A bug."), OSError("Passing.")])
 async def test_before_bytes_can_stop_the_request(error):
-    def stop():
+    async def stop():
         raise error
 
     expected = NotSent if isinstance(error, OSError) else type(error)
@@ -404,8 +406,80 @@ async def test_before_bytes_can_stop_the_request(error):
 
 async def test_before_bytes_runs_when_nothing_has_arrived_and_again_before_a_second_request():
     seen = []
+
+    async def look():
+        seen.append(len(server.calls))
+
     async with portal_to(accepts_token("token-2", http(202, RECEIPT))) as (portal, server):
-        await portal.submit(TIN, b"{}", before_bytes=lambda: seen.append(len(server.calls)))
+        await portal.submit(TIN, b"{}", before_bytes=look)
+    assert seen == [0, 1]
+
+
+@dataclass
+class TlsPortal:
+    """A portal over TLS that notes each handshake and all bytes that follow it, and answers with `answer`."""
+
+    answer: bytes
+    handshakes: int = 0
+    received: bytes = b""
+
+    async def serve(self, reader, writer):
+        self.handshakes += 1
+        while piece := await reader.read(65536):
+            self.received += piece
+            if self.received.endswith(b"{}"):
+                writer.write(self.answer)
+        writer.close()
+
+
+@asynccontextmanager
+async def opened_over_tls(tmp_path):
+    """(OpenSubmission, TlsPortal): its login went to another server."""
+    authority, server, identity = make_authority(tmp_path), TlsPortal(http(202, RECEIPT)), RawPortal(None)
+    listening = await asyncio.start_server(server.serve, "127.0.0.1", 0, ssl=authority.server)
+    logins = await asyncio.start_server(identity.serve, "127.0.0.1", 0)
+    bases = {
+        "PORTAL_API_BASE": f"https://127.0.0.1:{listening.sockets[0].getsockname()[1]}",
+        "PORTAL_IDENTITY_BASE": f"http://127.0.0.1:{logins.sockets[0].getsockname()[1]}",
+    }
+    config = config_for("http://unused.invalid", **bases)
+    async with listening, logins, portal_session(config, tls=authority.client) as session:
+        portal = Portal(session, config)
+        await portal.ready(TIN)
+        async with portal.open_submission(TIN, b"{}") as opened:
+            await until(lambda: asyncio.sleep(0, server.handshakes))
+            yield opened, server
+
+
+async def test_open_submission_has_finished_its_handshake_and_writes_on_send(tmp_path):
+    checked = []
+    async with opened_over_tls(tmp_path) as (opened, server):
+        receipt = await opened.send(lambda: checked.append(server.received))
+    assert receipt.uid == UID and checked == [b""] and server.received.startswith(b"POST ")
+
+
+async def test_open_submission_that_is_abandoned_writes_nothing(tmp_path):
+    async with opened_over_tls(tmp_path) as (_, server):
+        pass
+    assert server.received == b""
+
+
+async def test_open_submission_whose_check_raises_writes_nothing(tmp_path):
+    def refuse():
+        raise NotSent("The process was held up.")
+
+    async with opened_over_tls(tmp_path) as (opened, server):
+        with pytest.raises(NotSent):
+            await opened.send(refuse)
+    assert server.received == b""
+
+
+async def test_open_submission_checks_again_before_a_second_request():
+    seen = []
+    async with portal_to(accepts_token("token-2", http(202, RECEIPT))) as (portal, server):
+        await portal.ready(TIN)
+        async with portal.open_submission(TIN, b"{}") as opened:
+            await opened.send(lambda: seen.append(len(server.calls)))
     assert seen == [0, 1]
 
 

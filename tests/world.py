@@ -17,6 +17,8 @@ from service.calls import (
     Call,
     Change,
     Claimed,
+    Connect,
+    Connected,
     Doc,
     Intended,
     Listed,
@@ -311,6 +313,11 @@ class World:
             row = self.rows[id]
             row.call, row.fence, row.lease_until = replace(row.call, state="Merged", docs=()), row.fence + 1, None
         return self._add(Call("Queued", "pending", self.now, docs=docs))
+
+    def _connect(self, job: Job, command: Connect) -> Connected | NotReceived:
+        if self.is_hostile and self.choose((False, False, False, True)):
+            return NotReceived(LOST)
+        return Connected()
 
     def _intend(self, job, command):
         row = self.rows[job.id]

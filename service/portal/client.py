@@ -12,16 +12,20 @@ import copy
 import io
 import logging
 import math
+import ssl
 import time
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from urllib.parse import quote
 
 import aiohttp
 from yarl import URL
 
 from service import failpoints, wire
+from service.config import Config
 from service.portal import answers
 from service.portal.answers import (  # noqa: F401  one place to import the portal from
     Crowded,
@@ -57,7 +61,7 @@ log = logging.getLogger(__name__)
 class _Start:
     """What the trace hook knows of one request."""
 
-    before_bytes: object = None
+    before_bytes: Callable[[], Awaitable[None]] | None = None
     begun: bool = False
 
 
@@ -67,14 +71,15 @@ class _Token:
     renew_at: float  # on the clock of the Portal
 
 
-async def _on_headers(session, context, params):
-    """Runs before the first byte is written: aiohttp 3.14 signals "headers sent" ahead of composing them.
+async def _on_headers(session: aiohttp.ClientSession, context: SimpleNamespace, params: object) -> None:
+    """Run `before_bytes` when the connection is established, TLS included, and no byte of the request is written.
 
-    A test holds that; what is raised here keeps the request from going out.
+    aiohttp 3.14 signals "headers sent" ahead of composing them; tests pin that. If `before_bytes` raises, the request
+    is not written and its connection is closed.
     """
     start = context.trace_request_ctx
     if start.before_bytes:
-        start.before_bytes()
+        await start.before_bytes()
     start.begun = True
 
 
@@ -83,16 +88,17 @@ async def _on_body(session, context, params):
         failpoints.passed("bytes_written")
 
 
-def portal_session(config):
-    """The ClientSession that a Portal needs: bounded, without cookies, proxies from outside, or patience without end.
+def portal_session(config: Config, *, tls: ssl.SSLContext | None = None) -> aiohttp.ClientSession:
+    """Return the ClientSession that a Portal needs: with timeouts, without cookies and without proxies of the environment.
 
-    The connect timeout covers the wait for a free connection too. Redirects are refused call by call.
+    The connect timeout covers the wait for a free connection too. Redirects are refused call by call. `tls` replaces
+    the certificate authorities of the system.
     """
     trace = aiohttp.TraceConfig()
     trace.on_request_headers_sent.append(_on_headers)
     trace.on_request_chunk_sent.append(_on_body)
     return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=CONNECTIONS, keepalive_timeout=KEEP_ALIVE),
+        connector=aiohttp.TCPConnector(limit=CONNECTIONS, keepalive_timeout=KEEP_ALIVE, ssl=tls or True),
         timeout=aiohttp.ClientTimeout(
             total=config.portal_timeout.total_seconds(), connect=config.portal_connect_timeout.total_seconds()
         ),
@@ -101,6 +107,39 @@ def portal_session(config):
         trace_configs=[trace],
         trust_env=False,
     )
+
+
+class OpenSubmission:
+    """A submission whose connection to the portal is established, TLS included, and of which no byte is written."""
+
+    def __init__(self) -> None:
+        self._is_connected = asyncio.Event()
+        self._go: asyncio.Future[Callable[[], None]] = asyncio.get_running_loop().create_future()
+        self._request: asyncio.Task[Submission] | None = None
+
+    async def connected(self, request: "asyncio.Task[Submission]") -> None:
+        """Wait until the connection of the request is established. Raises what keeps it from that."""
+        self._request = request
+        waiting = asyncio.create_task(self._is_connected.wait())
+        await asyncio.wait({request, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        waiting.cancel()
+        if request.done():
+            request.result()
+
+    async def before_bytes(self) -> None:
+        """Hold the request until `send`, then run its check."""
+        self._is_connected.set()
+        check = await self._go
+        check()
+
+    async def send(self, check: Callable[[], None]) -> Submission:
+        """Write the request and return the Submission.
+
+        `check()` runs immediately before the first byte, and again before a second request that a 401 makes: that one
+        has connected before its check, too. When it raises NotSent, nothing goes out.
+        """
+        self._go.set_result(check)
+        return await self._request
 
 
 class Portal:
@@ -146,12 +185,36 @@ class Portal:
         await self._token(tin)
         await self._admit("submit", tin)
 
-    async def submit(self, tin, body, *, before_bytes=None, admitted=False):
-        """Send the bytes of a submission, as they are. Returns a Submission. Portal: 4
+    @asynccontextmanager
+    async def open_submission(self, tin: str, body: bytes) -> AsyncIterator["OpenSubmission"]:
+        """Connect for a submission and yield an OpenSubmission, of which no byte is written yet. Call `ready` before.
 
-        `before_bytes()` runs immediately before the first byte is written, again when a 401 makes it a second
-        request; when it raises NotSent (or anything), nothing goes out and that propagates. `admitted`, after ready:
-        the first request has passed the gate.
+        Raises NotSent, and what a login raises, when there is no connection. A request that was not sent when the
+        block ends is abandoned and its connection closed.
+        """
+        opened = OpenSubmission()
+        request = asyncio.create_task(self.submit(tin, body, before_bytes=opened.before_bytes, admitted=True))
+        try:
+            await opened.connected(request)
+            yield opened
+        finally:
+            request.cancel()
+            await asyncio.wait({request})
+            request.cancelled() or request.exception()  # it has been raised, or belongs to a request that was abandoned
+
+    async def submit(
+        self,
+        tin: str,
+        body: bytes,
+        *,
+        before_bytes: Callable[[], Awaitable[None]] | None = None,
+        admitted: bool = False,
+    ) -> Submission:
+        """Send the bytes of a submission, as they are. Portal: 4
+
+        `before_bytes()` is awaited when the connection is established and no byte is written, again when a 401 makes
+        it a second request; when it raises NotSent (or anything), nothing goes out and that propagates. `admitted`,
+        after ready: the first request has passed the gate.
         """
         request = {"body": body, "before_bytes": before_bytes, "admitted": admitted}
         return answers.receipt(await self._call(tin, "submit", "POST", "/documentsubmissions/", 202, **request))

@@ -1,11 +1,16 @@
 """Driving the machine: each command is carried out in its order, and what comes of it is the next event."""
 
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from typing import Any
 
 from service import machine
 from service.calls import NOW, GiveBack, Keep, Write
 from service.portal.client import LoginRefused, PortalError, Throttled
 from service.submission import record
+
+#: Carries out a command: (desk, claim, call, command) -> the next event, or None when there is nothing more to do.
+Ask = Callable[[Any, Any, Any, Any], Awaitable[Any]]
 
 #: command -> what carries it out and brings no news; whoever drives gives what asks the portal.
 WRITING = {Keep: record.keep, Write: record.write, GiveBack: record.give_back}

@@ -1,39 +1,71 @@
 """Sending a queued submission: the intent is on disk before the first byte goes out, and every answer is classed."""
 
 import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
 from functools import partial
 
 from service import failpoints
-from service.calls import Admit, Admitted, Claimed, Intend, Intended, NotReceived, Receipt, Refusal, Replaced, Send, Unknown
-from service.portal.client import Duplicate, Held, LoginRefused, NotSent, PortalError, Refused, Throttled, Unclear
+from service.calls import (
+    Admit,
+    Admitted,
+    Call,
+    Claimed,
+    Connect,
+    Connected,
+    Intend,
+    Intended,
+    NotReceived,
+    Receipt,
+    Refusal,
+    Replaced,
+    Send,
+    Unknown,
+)
+from service.portal.client import (
+    Duplicate,
+    Held,
+    LoginRefused,
+    NotSent,
+    OpenSubmission,
+    PortalError,
+    Refused,
+    Throttled,
+    Unclear,
+)
 from service.statements import sql
 from service.submission import batch, record
-from service.submission.drive import drive, held, wait_of
+from service.submission.desk import Claim, Desk
+from service.submission.drive import Ask, drive, held, wait_of
 
 CLOCKS_APART_SECONDS = 60
 STALE_SECONDS = 2  # between the intent and the first byte; an older intent may be somebody else's by now
+
+Fill = Callable[[Desk, Claim], Awaitable[Claim | None]]
 
 #: Refusals of whoever sends. All documents of a call name the one issuer that it is sent for: no one of them is the cause.
 OF_THE_SENDER = {"IncorrectSubmitter", "Forbidden", "Unauthorized"}
 
 
-async def send(desk, claim, fill=None):
-    """Sends a Queued submission that is claimed, and records what came of it.
+async def send(desk: Desk, claim: Claim, fill: Fill | None = None) -> None:
+    """Send a Queued submission that is claimed, and record the outcome.
 
-    `fill(desk, claim)` gives, at the last moment before the intent, the Claim of the call that goes in its place, or
-    None. While it is being sent, a lock of this process's session keeps every other process away, for as long as this
-    one lives, paused or not.
+    Once the quota admits it, `fill(desk, claim)` returns the Claim on the submission that goes in its place, or None.
+    While it is being sent, a lock of this process's session keeps every other process away, for as long as this one
+    lives, paused or not.
     """
     async with desk.keeper.alone(claim.company_id, claim.id) as alone:
         if not alone:
             return await record.set_aside(desk, claim, desk.config.portal_retry)
         failpoints.passed("lock_taken")
-        last = await drive(desk, claim, Claimed(), {**ASKS, Admit: partial(_admit, fill)})
+        async with _transmission() as asks:
+            last = await drive(desk, claim, Claimed(), {**asks, Admit: partial(_admit, fill)})
     if isinstance(last, Replaced):
         async with desk.keeper.alone(last.claim.company_id, last.claim.id) as alone:
             if alone:  # or the connection was lost this moment; then it waits for its lease
-                await drive(desk, last.claim, Admitted(), ASKS)
+                async with _transmission() as asks:
+                    await drive(desk, last.claim, Admitted(), asks)
 
 
 async def send_filled(desk, claim):
@@ -70,32 +102,66 @@ def _apart(ahead, ours):
     return {"code": "ClocksApart", "path": "", "message": wording}
 
 
-async def _intend(desk, claim, call, command):
-    began = time.monotonic()
-    async with desk.database.company(claim.company_id) as conn:
-        frozen = await sql.submission_send(conn, **claim.key, fence=claim.fence, lease=desk.config.portal_lease)
-        failpoints.passed("before_intent_commit")
-    if frozen is None:
-        return None  # claimed anew meanwhile
-    failpoints.passed("after_intent_commit")
-    return Intended(frozen["body"], began)
+@asynccontextmanager
+async def _transmission() -> AsyncIterator[dict[type, Ask]]:
+    """Yield what carries out Connect, Intend and Send for one submission. At the end a request that was not sent is abandoned."""
+    async with AsyncExitStack() as stack:
+        transmission = _Transmission(stack)
+        yield {Connect: transmission.connect, Intend: transmission.intend, Send: transmission.put}
 
 
-async def _put(desk, claim, call, command):
-    def refuse_stale():
-        if time.monotonic() - command.at > STALE_SECONDS:
-            raise NotSent("The process was held up before it could send.")
+class _Transmission:
+    """One request to the portal: connected first, then the intent is committed, then the bytes are written.
 
-    try:
-        answer = await desk.portal.submit(call.tin, command.body, before_bytes=refuse_stale, admitted=True)
-        event = Receipt(answer.uid, answer.accepted, answer.rejected, answer.received_at)
-    except PortalError as why:
-        event = await _classed(desk, why)
-    failpoints.passed("answer_read")
-    return event
+    A slow connection does not age the intent: what STALE_SECONDS bounds is the time from the intent to the first byte.
+    """
 
+    def __init__(self, stack: AsyncExitStack) -> None:
+        self._stack = stack  # what it opens ends with it
+        self._request: OpenSubmission | None = None
+        self._body = b""
 
-ASKS = {Intend: _intend, Send: _put}
+    async def connect(self, desk: Desk, claim: Claim, call: Call, command: Connect) -> Connected | NotReceived:
+        """Open the request that will carry the frozen bytes. Nothing is written, on disk or to the portal."""
+        async with desk.database.reading(claim.company_id) as conn:
+            self._body = await sql.submission_body(conn, **claim.key)
+        try:
+            self._request = await self._stack.enter_async_context(desk.portal.open_submission(call.tin, self._body))
+        except PortalError as why:
+            return await _classed(desk, why)
+        return Connected()
+
+    async def intend(self, desk: Desk, claim: Claim, call: Call, command: Intend) -> Intended | None:
+        """Commit the intent. None, and nothing is sent, when the claim was lost meanwhile or sending is held."""
+        began = time.monotonic()
+        async with desk.database.company(claim.company_id) as conn:
+            frozen = await sql.submission_send(conn, **claim.key, fence=claim.fence, lease=desk.config.portal_lease)
+            if frozen and (frozen["tin"], frozen["body"]) != (call.tin, self._body):
+                raise RuntimeError(f"Submission {claim.id} is not what its request was opened for.")
+            failpoints.passed("before_intent_commit")
+        if frozen is None:
+            return None
+        failpoints.passed("after_intent_commit")
+        return Intended(self._body, began)
+
+    async def put(self, desk: Desk, claim: Claim, call: Call, command: Send) -> Receipt | Refusal | Unknown | NotReceived:
+        """Write the bytes on the connection that the intent was committed for, and class the answer.
+
+        A 401 was not processed, and makes a second request under the same intent. If its login and connection take
+        longer than STALE_SECONDS, it is not sent.
+        """
+
+        def refuse_stale() -> None:
+            if time.monotonic() - command.at > STALE_SECONDS:
+                raise NotSent("The process was held up before it could send.")
+
+        try:
+            answer = await self._request.send(refuse_stale)
+            event = Receipt(answer.uid, answer.accepted, answer.rejected, answer.received_at)
+        except PortalError as why:
+            event = await _classed(desk, why)
+        failpoints.passed("answer_read")
+        return event
 
 
 async def _classed(desk, why):
