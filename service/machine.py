@@ -72,7 +72,8 @@ UUID_TAKEN = {
     "path": "",
     "message": "The portal named an identifier for this document that cannot be recorded for it.",
 }
-NOT_ASKED = "The portal could not be asked: {} Nothing was sent."
+NOTHING_SENT = "Nothing was sent."
+NOT_ASKED = "The portal could not be asked: {} " + NOTHING_SENT
 
 
 # The steps
@@ -200,7 +201,8 @@ def _unsent(call, event, times):
     """Who was told that it will be done is kept waiting; who is told that it failed is let go."""
     if call.promise == "pending":
         return [Write("Queued", delay=_pause(event, _patience(call, times)), error=event.error)]
-    errors = [{**event.error, "message": NOT_ASKED.format(event.error["message"])}]
+    message = event.error["message"]
+    errors = [{**event.error, "message": message if message.endswith(NOTHING_SENT) else NOT_ASKED.format(message)}]
     return [Write("NotReceived", _rejected(call, errors), error=event.error)]
 
 

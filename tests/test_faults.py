@@ -255,14 +255,6 @@ async def test_the_intent_is_on_disk_before_the_portal_receives_the_bytes(
     assert (await answer)[0] == 200
 
 
-async def test_nothing_is_sent_while_the_portals_clock_and_ours_do_not_agree(api, sandbox):
-    await sandbox.move_clock(90)
-    id = await created(api)
-    status, body = await submitted(api, id)
-    assert status == 400 and body["errors"][0]["code"] == "ClocksApart" and "seconds apart" in body["errors"][0]["message"]
-    assert (await record(api, id))["status"] == "Draft" and not await sandbox.ledger()
-
-
 async def test_an_expired_token_costs_one_login_and_no_second_document(api, sandbox):
     await sandbox.fault("submit", "unauthorized")
     id = await created(api)

@@ -36,6 +36,7 @@ ROWS = (
             "service.quota",
             "service.watchdog",
             "service.portal.client",
+            "service.portal.clock",
             "service.portal.connections",
             "service.portal.logins",
             "service.portal.answers",

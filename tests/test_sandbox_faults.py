@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from contextlib import contextmanager
+from email.utils import parsedate_to_datetime
 
 import aiohttp
 import pytest
@@ -259,3 +260,18 @@ def test_settings_name_every_variable_that_cannot_be_read():
     with pytest.raises(ValueError, match="SANDBOX_PORT.*SANDBOX_RATE_SCALE"):
         Settings.from_env({"SANDBOX_PORT": "x", "SANDBOX_RATE_SCALE": "fast"})
     assert Settings.from_env({"SANDBOX_WEB_BASE": "https://portal.example/"}).public_base == "https://portal.example"
+
+
+async def test_wrong_date_shifts_the_date_of_one_answer(portal):
+    await portal.admin("faults", operation="types", kind="wrong_date", seconds=HOUR)
+    await portal.login()
+    dates = [parsedate_to_datetime((await portal.call("GET", "/documenttypes")).headers["Date"]) for _ in range(2)]
+    assert HOUR - 600 < (dates[0] - dates[1]).total_seconds() <= HOUR
+
+
+async def test_clock_moves_back_by_what_it_was_moved(portal):
+    await portal.admin("clock", seconds=HOUR)
+    await portal.admin("clock", seconds=-HOUR)
+    assert (await portal.admin("clock"))["offset"] == 0
+    async with portal.http.post("/_sandbox/clock", json={"seconds": -1}) as answer:
+        assert answer.status == 400

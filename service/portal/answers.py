@@ -204,10 +204,9 @@ class Answer:
     broken: str = ""
 
     @property
-    def ahead(self):
-        """How far the portal's clock is ahead of ours, by its Date, to about a second; None where it tells none."""
-        date = _http_date(self.headers.get("Date", ""))
-        return date and date - self.at
+    def date(self) -> datetime | None:
+        """Return what the portal's clock showed, to the second; None without a Date."""
+        return _http_date(self.headers.get("Date", ""))
 
     @property
     def correlation_id(self):

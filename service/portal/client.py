@@ -41,6 +41,7 @@ from service.portal.answers import (  # noqa: F401  one place to import the port
     Throttled,
     Unclear,
 )
+from service.portal.clock import ClockReading, PortalClock
 from service.portal.connections import FairConnections, NoConnectionFree
 
 CONNECTIONS = 32  # of one process
@@ -49,6 +50,7 @@ MOST_BYTES = 1024 * 1024  # of one answer, decoded
 PAGE_SIZE = 100  # the most that the portal allows
 MOST_PAGES = 100
 SHORTEST_LISTING = timedelta(seconds=2)  # the portal counts in whole seconds
+CLOCK_SECONDS = 5  # for an answer of which only the Date matters, once there is a connection
 RENEW_AT = 0.8  # of a token's life
 LEAST_TIMEOUT = 0.001  # seconds; aiohttp takes 0 for no limit
 
@@ -164,10 +166,10 @@ class Portal:
         self._logins = {}  # the same key -> the login under way, a task
         self._on_trial = set()  # keys of which a token was refused and a new one has not been used yet
         self._connections = FairConnections(CONNECTIONS)  # shared by the clients that `through` makes
-        self._seen = {"ahead": None}  # how far the portal's clock was ahead of ours, in its latest answer
+        self._portal_clock = PortalClock()  # shared, too
 
     def through(self, gate, refusals=None):
-        """Return the same client, tokens included, whose calls pass another gate. Its logins are its own: they wait there.
+        """Return the same client, tokens and clock included, whose calls pass another gate. Its logins are its own: they wait there.
 
         `refusals` reads refused logins over the gate's connections.
         """
@@ -176,9 +178,35 @@ class Portal:
         return other
 
     @property
-    def ahead(self):
-        """How far the portal's clock is ahead of this process's; None before the first answer."""
-        return self._seen["ahead"]
+    def clocks_apart_since(self) -> datetime | None:
+        """Return since when nothing is sent because the portal's clock and the database's differ; None while they agree."""
+        return self._portal_clock.apart_since
+
+    async def clocks_apart(
+        self, tin: str, database: ClockReading, read_database: Callable[[], Awaitable[ClockReading | None]]
+    ) -> timedelta | None:
+        """Return how far the portal's clock is ahead of the database's when that blocks sending, else None.
+
+        `database` is a recent reading; `read_database()` makes another one where a difference has to be confirmed.
+        """
+
+        async def measure() -> tuple[ClockReading | None, ClockReading | None]:
+            return await self.read_clock(tin), await read_database()
+
+        return await self._portal_clock.blocking_difference(database, measure)
+
+    async def read_clock(self, tin: str) -> ClockReading | None:
+        """Return what the portal's clock shows now, or None when it cannot be read soon.
+
+        Any response has a Date, whatever its status: the base address is asked, without a token, a quota or an effect.
+        """
+        seconds = self._config.portal_connect_timeout.total_seconds() + CLOCK_SECONDS
+        try:
+            async with asyncio.timeout(seconds):
+                answer = await self._exchange(tin, "clock", "GET", f"{self._config.portal_api_base}/")
+        except (PortalError, TimeoutError):
+            return None
+        return answer.date and ClockReading(answer.date, time.monotonic())
 
     async def ready(self, tin):
         """Holds a token for `tin` and a place in the quota, so that the submit that follows waits for neither."""
@@ -357,7 +385,8 @@ class Portal:
         _log(operation, answer, fault, began)
         if fault:
             raise _failure(start, fault) from fault
-        self._seen["ahead"] = answer.ahead or self._seen["ahead"]
+        if answer.date:
+            self._portal_clock.latest = ClockReading(answer.date, time.monotonic())
         return answer
 
     @asynccontextmanager

@@ -71,12 +71,13 @@ async def show_clock(request):
 
 
 @routes.post("/_sandbox/clock")
-async def move_clock(request):
-    """{seconds}: forward from where the clock is."""
+async def move_clock(request: web.Request) -> web.Response:
+    """Move the clock by {seconds} from where it is: forward, or back by at most what it was moved forward."""
+    sandbox = request.app[SANDBOX]
     seconds = required(await read_body(request), "seconds", (int, float))
-    if not 0 <= seconds <= MOST_SECONDS:
-        raise wrong(f"The clock moves forward, by at most {MOST_SECONDS} seconds.")
-    request.app[SANDBOX].move_clock(seconds)
+    if not -sandbox.clock_offset <= seconds <= MOST_SECONDS:
+        raise wrong(f"The clock moves forward, by at most {MOST_SECONDS} seconds, and back by what it was moved.")
+    sandbox.move_clock(seconds)
     return await show_clock(request)
 
 

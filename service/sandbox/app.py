@@ -13,7 +13,7 @@ from aiohttp import web
 from . import admin, document_types, documents, faults, lists, page, quotas, submissions, taxpayers
 from .answers import Refusal, answer, bad_argument, not_found
 from .clock import http_date
-from .controls import CALLER, SANDBOX, Sandbox
+from .controls import CALLER, DATE_SHIFT, SANDBOX, Sandbox
 from .database import sql
 from .login import authenticated, log_in, read_form
 from .validation import validate_due
@@ -127,9 +127,9 @@ def refusal_of(error, request):
 
 
 async def stamp(request, response):
-    """The headers of every answer. `Date` follows the sandbox clock."""
+    """The headers of every answer. `Date` follows the sandbox clock, unless a fault shifts it."""
     response.headers["correlationId"] = request[CORRELATION]
-    response.headers["Date"] = http_date(request.app[SANDBOX].now())
+    response.headers["Date"] = http_date(request.app[SANDBOX].now() + request.get(DATE_SHIFT, 0))
     for name, text in request.get(RATE_HEADERS, {}).items():
         response.headers[name] = text
 

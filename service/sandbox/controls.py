@@ -143,3 +143,4 @@ class Sandbox:
 SANDBOX = web.AppKey("sandbox", Sandbox)
 #: the row of the token a call carries
 CALLER = web.RequestKey("caller", object)
+DATE_SHIFT = web.RequestKey("date_shift", float)  # seconds by which the Date of the answer is wrong

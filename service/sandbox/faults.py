@@ -6,13 +6,13 @@ leaves no trace of the call. Each kind takes the members that the order carried.
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from aiohttp import web
 
 from .answers import Mismatch, Refusal, answer, detail, not_found
-from .controls import CALLER, SANDBOX
+from .controls import CALLER, DATE_SHIFT, SANDBOX
 from .database import sql, transaction
 from .document import read_json
 from .identifiers import new_uuid
@@ -22,7 +22,7 @@ from .validators import Finding
 
 GATEWAY_PAGE = "<!doctype html><html><body><h1>Scheduled maintenance</h1></body></html>"
 OVERSIZE = 1024 * 1024  # bytes
-Process = Callable[[], Awaitable[web.Response]]
+Process = Callable[[], Awaitable[web.StreamResponse]]
 ERROR_CODES = {500: "InternalServerError", 501: "NotImplemented", 503: "ServiceUnavailable"}
 
 
@@ -154,6 +154,12 @@ async def reject(request, process, order):
     return answer(body, status=202)
 
 
+async def wrong_date(request: web.Request, process: Process, order: Mapping[str, Any]) -> web.StreamResponse:
+    """Answer as usual, under a `Date` that is wrong by so many seconds."""
+    request[DATE_SHIFT] = order.get("seconds", 90)
+    return await process()
+
+
 async def process_if(process, order, default):
     if order.get("processed", default):
         await process()
@@ -204,6 +210,7 @@ KINDS = {
     "forget": forget,
     "refuse": refuse,
     "foreign": foreign,
+    "wrong_date": wrong_date,
 }
 
 

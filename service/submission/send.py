@@ -3,7 +3,7 @@
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from datetime import UTC, datetime
+from datetime import timedelta
 from functools import partial
 
 from service import failpoints
@@ -23,6 +23,8 @@ from service.calls import (
     Send,
     Unknown,
 )
+from service.db import PASSING
+from service.machine import NOTHING_SENT
 from service.portal.client import (
     Duplicate,
     Held,
@@ -34,12 +36,12 @@ from service.portal.client import (
     Throttled,
     Unclear,
 )
+from service.portal.clock import MOST_APART, ClockReading
 from service.statements import sql
 from service.submission import batch, record
 from service.submission.desk import Claim, Desk
 from service.submission.drive import Ask, drive, held, wait_of
 
-CLOCKS_APART_SECONDS = 60
 STALE_SECONDS = 2  # between the intent and the first byte; an older intent may be somebody else's by now
 
 Fill = Callable[[Desk, Claim], Awaitable[Claim | None]]
@@ -78,13 +80,13 @@ async def _admit(fill, desk, claim, call, command):
 
     And before the call is filled: what waits, waits together.
     """
-    ours = datetime.now(UTC) - call.now  # how far this process's clock is ahead of the database's
+    database_clock = ClockReading(call.now, time.monotonic())
     try:
         await desk.portal.ready(call.tin)
     except PortalError as why:
         return await _classed(desk, why)
-    if apart := _apart(desk.portal.ahead, ours):
-        return NotReceived(apart)
+    if apart := await desk.portal.clocks_apart(call.tin, database_clock, partial(_read_database_clock, desk)):
+        return NotReceived(_clocks_apart(apart))
     if fill is None or call.promise != "pending" or call.first_sent_at or call.doubted:
         return Admitted()
     filled = await fill(desk, claim)
@@ -93,13 +95,20 @@ async def _admit(fill, desk, claim, call, command):
     return Admitted() if filled == claim else Replaced(filled)
 
 
-def _apart(ahead, ours):
-    """What keeps documents from being sent while issue times and limits would be judged by clocks that do not agree, or None."""
-    seconds = 0 if ahead is None else round((ahead + ours).total_seconds())
-    if abs(seconds) <= CLOCKS_APART_SECONDS:
+async def _read_database_clock(desk: Desk) -> ClockReading | None:
+    try:
+        async with desk.database.across() as conn:
+            shown = await sql.database_now(conn)
+    except PASSING:
         return None
-    wording = f"The portal's clock and the database's are {abs(seconds)} seconds apart, and one of them is wrong."
-    return {"code": "ClocksApart", "path": "", "message": wording}
+    return ClockReading(shown, time.monotonic())
+
+
+def _clocks_apart(ahead: timedelta) -> dict[str, str]:
+    """Return the error of a submission that is not sent while its times would be judged by clocks that differ."""
+    differ = f"differ by {abs(ahead).total_seconds():.0f} seconds (at most {MOST_APART.total_seconds():.0f} allowed)"
+    message = f"The portal clock and the database clock {differ}. {NOTHING_SENT}"
+    return {"code": "ClocksApart", "path": "", "message": message}
 
 
 @asynccontextmanager

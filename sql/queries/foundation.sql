@@ -122,3 +122,7 @@ select pg_advisory_unlock(hashtextextended(format('submission %s %s', :company_i
 
 -- name: ping :value
 select 1;
+
+-- name: database_now :value
+-- Returns what the clock of the database shows, by which the service judges all times.
+select clock_timestamp();

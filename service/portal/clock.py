@@ -1,0 +1,86 @@
+"""The portal's clock compared with the database's: while they differ too much, nothing is sent.
+
+The portal judges issue times and time limits by its clock, and the service by the database's. A single wrong `Date` of
+one response must not stop sending: a difference blocks only after a second measurement confirms it, and it is measured
+again while it blocks, so that sending resumes when the clocks agree.
+"""
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+MOST_APART = timedelta(seconds=60)  # that the clocks may differ
+MEASURE_PAUSE = 3.0  # seconds between two measurements that a difference causes
+LONGEST_MEASUREMENT = 15.0  # seconds; after a longer one, as of a paused process, nobody knows what was read when
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ClockReading:
+    """What a clock showed, and when: `taken_at` is in monotonic seconds of this process."""
+
+    shown: datetime
+    taken_at: float
+
+    def ahead_of(self, other: "ClockReading") -> timedelta:
+        """Return how far this clock is ahead of another one, whose reading may be of another moment."""
+        return (self.shown - other.shown) - timedelta(seconds=self.taken_at - other.taken_at)
+
+
+#: Reads the portal's clock and the database's now; None for one that cannot be read.
+Measure = Callable[[], Awaitable[tuple[ClockReading | None, ClockReading | None]]]
+
+
+class PortalClock:
+    """The latest reading of the portal's clock in this process, and whether its difference keeps documents from being sent.
+
+    `apart_since` is since when sending is blocked, by this process's clock; None while it is not.
+    """
+
+    def __init__(self) -> None:
+        self.latest: ClockReading | None = None
+        self.apart_since: datetime | None = None
+        self._apart: timedelta | None = None  # the difference that was confirmed
+        self._measured_at = -math.inf
+        self._measuring: asyncio.Task[None] | None = None
+
+    async def blocking_difference(self, database: ClockReading, measure: Measure) -> timedelta | None:
+        """Return how far the portal's clock is ahead of the database's when that blocks sending, else None.
+
+        `database` is a recent reading. When the latest reading of the portal's clock differs too much from it, both
+        are measured again, at most once in MEASURE_PAUSE and once for all who ask meanwhile.
+        """
+        if self.latest is None or abs(self.latest.ahead_of(database)) <= MOST_APART:
+            self._judge(None)
+        else:
+            await self._measure_again(measure)
+        return self._apart
+
+    async def _measure_again(self, measure: Measure) -> None:
+        if self._measuring is None:
+            if time.monotonic() - self._measured_at < MEASURE_PAUSE:
+                return
+            self._measuring = asyncio.create_task(self._measure(measure))
+        await asyncio.shield(self._measuring)
+
+    async def _measure(self, measure: Measure) -> None:
+        """Measure and judge. A measurement that fails changes nothing: it neither confirms nor refutes a difference."""
+        began = time.monotonic()
+        try:
+            portal, database = await measure()
+            if portal and database and time.monotonic() - began <= LONGEST_MEASUREMENT:
+                self.latest, ahead = portal, portal.ahead_of(database)
+                self._judge(ahead if abs(ahead) > MOST_APART else None)
+        finally:
+            self._measured_at, self._measuring = time.monotonic(), None
+
+    def _judge(self, apart: timedelta | None) -> None:
+        if (apart is None) != (self._apart is None):
+            log.warning("portal clock %s", "agrees again" if apart is None else f"is {apart.total_seconds():.0f} s ahead")
+        self._apart = apart
+        self.apart_since = None if apart is None else self.apart_since or datetime.now(UTC)
