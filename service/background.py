@@ -17,6 +17,7 @@ log = logging.getLogger(__name__)
 ROOMS = {
     "sends": (4, ("Queued",)),
     "looks": (8, ("Sending", "Uncertain", "Accepted")),
+    "cancellations": (4, ()),
 }
 LONGEST_SLEEP = 5.0  # seconds; news of work can be missed
 SHORTEST_SLEEP = 0.02  # what is due at once may be in somebody else's hands
@@ -73,7 +74,7 @@ class Worker:
             most, states = self._open(room)
             if most > 0 and states:
                 await self._claim_submissions(room, most, states)
-        most, _ = self._open("looks")
+        most, _ = self._open("cancellations")
         if most > 0:
             await self._claim_cancellations(most)
 
@@ -97,7 +98,7 @@ class Worker:
             stuck = await sql.cancellation_claim(conn, lease=self._desk.config.portal_lease, most=most)
         for row in stuck:
             cancellation = cancel.Cancellation(row["company_id"], row["id"], row["cancel_fence"])
-            self._start("looks", cancel.resume, cancellation)
+            self._start("cancellations", cancel.resume, cancellation)
 
     def _start(self, room, flow, claim):
         task = self._desk.spawn(self._work(flow, claim))

@@ -116,6 +116,7 @@ def _cancel_refusals(noun):
         *(Refusal(400, "Refusal", {"message": text, "code": code}) for code, text in states.CANCEL_CODES.items()),
         *_refused(states.CANCEL_FAILED),
         Refusal(400, "Refusal", {"message": states.CANCEL_FAILED, "code": _TIN_CODE}, "The TIN is not verified"),
+        Refusal(400, "Refusal", {"message": states.CANCEL_FAILED, "code": "outcome_unknown"}),
         *_message(403, *states.CANCEL_MESSAGES[noun].values()),
         *_message(409, STILL_SUBMITTING.format(noun=noun)),
     )
@@ -143,7 +144,9 @@ def _submissions(place, tag, noun, cancelling, submit_refusals=()):
             "POST", f"{place}/{{id}}/{cancelling}", tag, "Cancel the latest submitted document", "Success",
             says="The submitted document has been cancelled.", body="cancel",
             refusals=(*unknown, *_cancel_refusals(noun)),
-            more="Allowed for 72 hours after the submission.",
+            more="Allowed for 72 hours after the submission. With the code `outcome_unknown` the portal gave no clear answer: "
+            "the service asks until it is certain, `cancellation_requested_at` shows that it does, and a repeated request "
+            "sends the cancellation again.",
         ),
         Operation(
             "GET", documents, tag, f"List the submitted documents of {article} {noun}", "SubmittedDocuments",

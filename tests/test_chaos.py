@@ -71,6 +71,13 @@ async def test_the_judge_finds_what_was_lost(judged, owner, statement):
     assert await judged() == LOSSES[statement]
 
 
+@pytest.mark.parametrize("detects, found", [(False, {"unknown_to_us"}), (True, set())])
+async def test_the_judge_finds_a_cancellation_that_the_service_does_not_know(judged, sandbox, detects, found):
+    """Where the settling time is too short it may have been processed later."""
+    await sandbox.cancel((await sandbox.ledger())[0]["uuid"], "Late")
+    assert await judged(detects) == found
+
+
 @pytest.mark.parametrize("claim", [{"is_deleted": True}, {"cancels": 1}, {"text": "Tea"}])
 async def test_the_judge_finds_what_was_said_and_not_done(judged, told, claim):
     for name, value in claim.items():

@@ -187,3 +187,17 @@ async def test_the_end_of_a_lost_cancellation_changes_nothing(
         assert await sql.cancellation_end(conn, **key, fence=4) is None
         assert await sql.cancellation_end(conn, **key, fence=5)
     assert await owner.fetchval("select cancelling_until is null from submitted_documents")
+
+
+async def test_the_result_of_a_lost_cancellation_changes_nothing(
+    api: Any, company: Any, owner: asyncpg.Connection
+) -> None:
+    await valid_invoice(api)
+    document_id = await owner.fetchval(
+        "update submitted_documents set cancelling_until = now() + interval '1 hour', cancel_fence = 5 returning id"
+    )
+    look = {"delay": timedelta(0), "sent_by": None, "is_unclear": True}
+    async with api.app[wire.DESK].database.company(company.id) as conn:
+        assert await sql.cancellation_wait(conn, company_id=company.id, id=document_id, fence=4, **look) is None
+        assert await sql.cancellation_wait(conn, company_id=company.id, id=document_id, fence=5, **look)
+    assert await owner.fetchval("select cancel_looks from submitted_documents") == 1

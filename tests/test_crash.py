@@ -8,7 +8,7 @@ import signal
 import aiohttp
 import pytest
 from conftest import until
-from kit import created, documents, invoice, now, record, submitted
+from kit import created, documents, invoice, note, now, record, submitted
 from processes import Service, free_port
 
 #: A service that still waits for the portal when it is killed, however busy the machine is.
@@ -71,6 +71,34 @@ async def test_killed_while_cancelling(service, client, sandbox):
         await answer
     await service.start()
     await until(lambda: record(client, id), lambda found: found["status"] == "Cancelled")
+
+
+async def test_killed_while_a_cancellation_is_processed_late(environment, company, sandbox, tmp_path):
+    """The request is out when the process dies. Another one reads Valid first, and keeps looking."""
+    patient = {**environment, "PORTAL_RECHECK_SECONDS": "3600", "PORTAL_SETTLE_SECONDS": "600", "PORTAL_LEASE_SECONDS": "1"}
+    service = Service(patient, tmp_path / "service.log")
+    await service.start()
+    try:
+        async with aiohttp.ClientSession(service.base, headers={"X-API-Key": company.key}) as client:
+            id = await created(client)
+            await submitted(client, id)
+            await until(lambda: record(client, id), lambda found: found["status"] == "Valid")
+            await sandbox.fault("state", "slow_before", seconds=600)
+            answer = asyncio.create_task(client.post(f"/api/invoices/{id}/cancel-latest-invoice-submitted"))
+            await until(sandbox.calls, lambda calls: calls["calls"].get("state"))
+            await service.kill()
+            with pytest.raises(aiohttp.ClientError):
+                await answer
+            await service.start()
+            await until(sandbox.calls, lambda calls: calls["calls"].get("details", 0) >= 2)
+            (document,) = await documents(client, id)
+            assert document["status"] == "Valid" and document["cancellation_requested_at"]
+            async with client.post(f"/api/invoices/{id}/adjustment-note", json=note()) as response:
+                assert response.status == 403
+            await sandbox.cancel(document["uuid"], "Late")
+            await until(lambda: record(client, id), lambda found: found["status"] == "Cancelled")
+    finally:
+        await service.stop()
 
 
 async def test_two_processes_submit_one_invoice_fifty_times(service, client, environment, company, sandbox, tmp_path):

@@ -41,6 +41,7 @@ ROWS = (
             "service.portal.logins",
             "service.portal.answers",
             "service.portal.quota",
+            "service.webhooks.lookup",
         },
     ),
     (

@@ -494,6 +494,27 @@ async def test_a_submit_on_a_connection_that_was_just_closed_is_not_repeated():
     assert [request.method for request in server.calls] == ["GET", "POST"]
 
 
+@pytest.mark.parametrize("second", [http(429, {}), http(400, refusal("IncorrectState")), http(503, {})])
+async def test_a_cancel_that_the_library_repeated_and_that_failed_is_unclear(second):
+    """The first request may be carried out yet, whatever the second one was answered with."""
+    answers = iter([b"", second])
+    async with portal_to(lambda request: next(answers)) as (portal, server):
+        with pytest.raises(Unclear):
+            await portal.cancel(TIN, UUID, "Wrong buyer")
+    assert [request.method for request in server.calls] == ["PUT", "PUT"]
+
+
+async def test_a_repetition_that_is_stopped_before_its_bytes_leaves_it_unclear():
+    def stop():
+        if server.calls:
+            raise NotSent("The claim has expired.")
+
+    async with portal_to(b"") as (portal, server):
+        with pytest.raises(Unclear):
+            await portal.cancel(TIN, UUID, "Wrong buyer", before_bytes=stop)
+    assert len(server.calls) == 1
+
+
 async def test_a_timeout_is_for_the_whole_call():
     """The body would take hours, a byte at a time."""
     async with asyncio.timeout(60):

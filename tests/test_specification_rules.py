@@ -452,7 +452,7 @@ ERRORS = (
     Refusal("cancel invoice document", 400, STATE, being_validated, code=IN_STATE),
     Refusal("cancel invoice document", 400, REFERENCED, with_a_valid_note, code=ACTIVE),
     Refusal("cancel invoice document", 400, REFERENCED, with_a_note_that_only_the_portal_knows, code=ACTIVE),
-    Refusal("cancel invoice document", 400, "Cancellation failed, please try again.", portal_away),
+    Refusal("cancel invoice document", 400, "Cancellation failed, please try again.", portal_away, code="outcome_unknown"),
     Refusal("create adjustment note", 403, UNSUBMITTED, never_submitted),
     Refusal("create adjustment note", 403, UNVALIDATED, being_validated),
     Refusal("create adjustment note", 403, UNVALIDATED, found_invalid),

@@ -83,6 +83,20 @@ async def test_every_kind_that_is_stuck_is_named(start, company, owner):
     await until(lambda: readiness(idle), lambda body: set(body["overdue"]) == kinds)
 
 
+async def test_a_cancellation_is_overdue_only_once_it_should_have_settled(start, company, sandbox, owner):
+    """It is looked at again and again meanwhile: the claim on it never expires."""
+    api = await start(company, **{**IMPATIENT, "OVERDUE_SECONDS": "30", "PORTAL_SETTLE_SECONDS": "600"})
+    assert (await submitted(api, id := await created(api)))[0] == 200
+    await reaches(api, id, "Valid")
+    await sandbox.fault("state", "drop", times=2)
+    assert (await answered(api, "POST", f"/api/invoices/{id}/cancel-latest-invoice-submitted"))[0] == 400
+    await until(sandbox.calls, lambda calls: calls["calls"]["details"] >= 3)
+    assert (await readiness(api))["overdue"] == {}
+    await sandbox.fault("details", "error_before", status=503, times=1000)
+    await owner.execute("update submitted_documents set cancel_sent_by = now() - interval '11 minutes'")
+    assert (await overdue(api, "Cancellation"))["overdue"] == {"Cancellation": 1}
+
+
 async def test_what_a_person_has_to_look_at_is_counted_and_takes_nothing_away(start, company, owner):
     api = await start(company, background=False, **IMPATIENT)
     assert (await submitted(api, id := await created(api)))[0] == 200

@@ -59,6 +59,8 @@ HASTY = SimpleNamespace(**{**vars(TIMES), "portal_settle": seconds(20), "portal_
 
 #: What the portal may make of a submit that reaches it.
 ANSWERS = ("accept", "accept", "accept", "lose", "late", "damage", "unnamed", "reject", "refuse", "throttle", "fail", "unreachable")
+#: What it may make of a request to cancel that reaches it, or does not.
+CANCEL_ANSWERS = ("done", "lose", "late", "late", "fail", "refuse", "unsent")
 PROMISES = ("pending", "failed")
 WAITS = (0.1, 1, 3, 10, 35, 70, 400)
 OPEN = {"Queued", "Sending", "Uncertain"}
@@ -91,11 +93,22 @@ class Job:
 
 @dataclass(slots=True)
 class Cancelling:
-    """What one process does about the cancellation of one document."""
+    """The work of one process on the cancellation of one document: volatile, and lost with it."""
 
     document_id: int
     fence: int
-    commands: list
+    standing: cancellation.Standing
+    command: object
+    send_until: datetime
+
+
+@dataclass(slots=True)
+class Cancellation:
+    """A cancellation under way, in PostgreSQL."""
+
+    until: datetime
+    sent_by: datetime | None
+    looks: int = 0
 
 
 @dataclass(slots=True)
@@ -115,6 +128,7 @@ class Entry:
     listed: datetime
     status: str = "Submitted"
     first: object = None  # the Entry that it repeats
+    cancel_at: datetime | None = None  # when the portal processes a request to cancel it
 
 
 class World:
@@ -126,7 +140,7 @@ class World:
         self.rows, self.evidence, self.locks = {}, {}, {}
         self.processes = [Process() for _ in range(processes)]
         self.ledger, self.arrived, self.promises = [], {}, {}
-        self.cancelling, self.fences = {}, {}  # document id -> until when it is under way, and the fence of its cancellation
+        self.cancelling, self.fences = {}, {}  # document id -> its Cancellation under way, and the latest fence
         self.is_hostile = True
 
     # What clients and time do
@@ -149,16 +163,27 @@ class World:
             self._add(Call("Queued", promise, self.now, docs=docs, doubted=True))
 
     def cancel(self):
-        """A client cancels a document through a process that has nothing else to do."""
-        open = [doc.id for doc in self._docs() if doc.status in ("Submitted", "Valid") and doc.id not in self.cancelling]
+        """Cancel a document through an idle process. One whose outcome is unclear may be cancelled again."""
+        open = [doc.id for doc in self._docs() if doc.status in ("Submitted", "Valid") and not self._is_being_sent(doc.id)]
         free = [process for process in self.processes if not (process.job or process.is_paused)]
         if open and free:
-            self._cancel(self.choose(free), self.choose(open), cancellation.Begun())
+            process, id = self.choose(free), self.choose(open)
+            former = self.cancelling[id].sent_by if id in self.cancelling else None
+            self.cancelling[id] = Cancellation(self.now, self.now + LEASE)
+            self._cancel(process, id, cancellation.Standing(self.now, former), cancellation.Begun())
 
-    def _cancel(self, process, id, event):
+    def _is_being_sent(self, id):
+        row = self.cancelling.get(id)
+        return row is not None and row.sent_by is not None and row.sent_by > self.now
+
+    def _resume(self, process, id):
+        row = self.cancelling[id]
+        self._cancel(process, id, cancellation.Standing(self.now, row.sent_by, row.looks), cancellation.Resumed())
+
+    def _cancel(self, process, id, standing, event):
         self.fences[id] = self.fences.get(id, 0) + 1
-        self.cancelling[id] = self.now + LEASE
-        process.job = Cancelling(id, self.fences[id], cancellation.step(event))
+        self.cancelling[id].until = self.now + LEASE
+        process.job = Cancelling(id, self.fences[id], *cancellation.step(standing, event, self.times), self.now + LEASE)
 
     def _docs(self):
         return [doc for row in self.rows.values() for doc in row.call.docs]
@@ -168,6 +193,9 @@ class World:
 
     def wait(self, number):
         self.now += seconds(number)
+        for entry in self.ledger:
+            if entry.cancel_at and entry.cancel_at <= self.now and entry.status in ("Submitted", "Valid"):
+                entry.status = "Cancelled"
 
     def crash(self, process):
         """kill -9, and a new process in its place: what it held in memory is gone, and so are its locks."""
@@ -203,25 +231,26 @@ class World:
         """One step of a process, if it is awake: what it has in its hands, or something that is due."""
         if process.is_paused:
             return
-        stuck = [id for id, until in self.cancelling.items() if until < self.now]
+        stuck = [id for id, row in self.cancelling.items() if row.until < self.now]
         if process.job:
             self.act(process)
             self.check()
         elif stuck:
-            self._cancel(process, stuck[0], cancellation.Resumed())
+            self._resume(process, stuck[0])
         elif due := self.due():
             self.claim(process, self.choose(due))
 
     def act(self, process):
         """The next small step of what a process does."""
         job = process.job
+        if isinstance(job, Cancelling):
+            event = getattr(self, f"_cancel_{type(job.command).__name__.lower()}")(job, job.command)
+            if event is None:
+                return self._end(process)
+            job.standing, job.command = cancellation.step(job.standing, event, self.times)
+            return None
         if not job.commands:
             return self._end(process)
-        if isinstance(job, Cancelling):
-            command = job.commands.pop(0)
-            if event := getattr(self, f"_cancel_{type(command).__name__.lower()}")(job, command):
-                job.commands = cancellation.step(event)
-            return None
         command = job.commands[0]
         if isinstance(command, Send) and not job.is_past_check:
             return self._check(job, command)
@@ -332,12 +361,23 @@ class World:
     # A cancellation
 
     def _cancel_put(self, job, command):
+        """The request, which the portal may process late. A claim that has expired does not send it."""
+        if self.now > job.send_until:
+            return cancellation.NotSent()
         entry = self._there(job.document_id)
-        how = self.choose(("done", "lose", "fail")) if self.is_hostile else "done"
-        if how == "fail" or entry.status not in ("Submitted", "Valid"):
-            return cancellation.Failed(None if how == "fail" else "IncorrectState")
-        entry.status = "Cancelled"
-        return cancellation.Failed() if how == "lose" else cancellation.Done()
+        how = self.choose(CANCEL_ANSWERS) if self.is_hostile else "done"
+        if how == "unsent":
+            return cancellation.NotSent()
+        if how == "fail":
+            return cancellation.Unclear()
+        if how == "refuse" or entry.status not in ("Submitted", "Valid"):
+            return cancellation.Refused("IncorrectState")
+        if how == "late":
+            late = self.now + seconds(self.choose((1, 30, 120)))
+            entry.cancel_at = min(entry.cancel_at or late, late)
+            return cancellation.Unclear()
+        entry.status, entry.cancel_at = "Cancelled", self.now
+        return cancellation.Unclear() if how == "lose" else cancellation.Done()
 
     def _cancel_read(self, job, command):
         if self.is_hostile and self.choose((False, True)):
@@ -348,6 +388,13 @@ class World:
         for row in self.rows.values():
             row.call = replace(row.call, docs=tuple(self._cancelled(doc, job.document_id) for doc in row.call.docs))
         self.cancelling.pop(job.document_id, None)
+
+    def _cancel_wait(self, job, command):
+        row = self.cancelling.get(job.document_id)
+        if row and self.fences[job.document_id] == job.fence:
+            row.until = self.now + command.delay
+            row.sent_by = self.now if job.standing.is_unclear else job.standing.sent_by
+            row.looks = job.standing.looks + 1
 
     def _cancelled(self, doc, id):
         may = doc.id == id and "Cancelled" in states.DOCUMENT_MOVES[doc.status]
@@ -458,9 +505,18 @@ class World:
         """What holds at any time."""
         homes = [doc.id for row in self.rows.values() for doc in row.call.docs]
         assert sorted(homes) == sorted(self.promises), "a document is in no call, or in two"
+        if self.times is not HASTY:
+            self._check_cancellations()
         for number in {entry.number for entry in self.ledger}:
             live = [entry for entry in self.ledger if entry.number == number and not entry.first]
             assert len(live) <= 1, f"{number} has {len(live)} legal documents"
+
+    def _check_cancellations(self):
+        """While a request to cancel may be processed, or was, the document is not shown as one that stays Valid."""
+        requested = {entry.uuid for entry in self.ledger if entry.cancel_at and entry.status in ("Valid", "Cancelled")}
+        for doc in self._docs():
+            if doc.uuid in requested and doc.status == "Valid":
+                assert doc.id in self.cancelling, f"{doc.number} is shown Valid, and a request to cancel it may be processed"
 
     def settle(self):
         """The faults stop, whoever is paused wakes up: every call comes to an end, or to a person, and is what the portal says."""
@@ -473,8 +529,8 @@ class World:
             open = [row for row in self.rows.values() if row.call.state in OPEN or self._is_polled(row)]
             if not (open or self.cancelling):
                 break
-            for id in [id for id, until in self.cancelling.items() if until < self.now]:
-                self._cancel(self.processes[0], id, cancellation.Resumed())
+            for id in [id for id, row in self.cancelling.items() if row.until < self.now]:
+                self._resume(self.processes[0], id)
                 while self.processes[0].job:
                     self.act(self.processes[0])
             for id in self.due():

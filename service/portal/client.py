@@ -64,7 +64,7 @@ class _Start:
     """What the trace hook knows of one request."""
 
     before_bytes: Callable[[], Awaitable[None]] | None = None
-    begun: bool = False
+    begun: int = 0  # times: aiohttp may repeat a request by itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ async def _on_headers(session: aiohttp.ClientSession, context: SimpleNamespace, 
     start = context.trace_request_ctx
     if start.before_bytes:
         await start.before_bytes()
-    start.begun = True
+    start.begun += 1
 
 
 async def _on_body(session, context, params):
@@ -282,11 +282,14 @@ class Portal:
         """As search, from the portal's other list. Portal: 5.4"""
         return await self._listing(tin, "recent", since, until)
 
-    async def cancel(self, tin, uuid, reason):
-        """Cancel a document; when this raises anything, the document's state is still to be read. Portal: 6"""
+    async def cancel(self, tin, uuid, reason, *, before_bytes=None):
+        """Cancel a document. When this raises, the document may be cancelled all the same: read its state. Portal: 6
+
+        `before_bytes` as for submit.
+        """
         body = wire.dumps({"status": "cancelled", "reason": reason}).encode()
-        answer = await self._call(tin, "cancel", "PUT", f"/documents/state/{_part(uuid)}/state", body=body)
-        answers.cancelled(answer, uuid)
+        path = f"/documents/state/{_part(uuid)}/state"
+        answers.cancelled(await self._call(tin, "cancel", "PUT", path, body=body, before_bytes=before_bytes), uuid)
 
     async def validate_tin(self, tin, id_type, id_value, *, taxpayer):
         """Nothing, when the TIN belongs with the identifier; else Refused, 404 with the portal's body. Portal: 3.1
@@ -368,7 +371,10 @@ class Portal:
             await self._gate(operation, tin, **({"further": True} if further else {}))
 
     async def _exchange(self, tin, operation, method, url, *, before_bytes=None, **request):
-        """Return the Answer to one request, of any status. Raises NotSent, or Unclear when no status line came."""
+        """Return the Answer to one request. Raises NotSent, or Unclear when no status line came.
+
+        A PUT that aiohttp has repeated, and that failed the second time, is Unclear: the first may be carried out yet.
+        """
         start, began, answer, fault = _Start(before_bytes), time.monotonic(), None, None
         try:
             async with self._connection(tin) as timeout, self._session.request(
@@ -382,11 +388,17 @@ class Portal:
                 answer = await _answer(operation, response)
         except FAULTS as raised:
             fault = raised
+        except NotSent as raised:  # by before_bytes
+            if not start.begun:
+                raise
+            fault = raised
         _log(operation, answer, fault, began)
         if fault:
             raise _failure(start, fault) from fault
         if answer.date:
             self._portal_clock.latest = ClockReading(answer.date, time.monotonic())
+        if method == "PUT" and start.begun > 1 and answer.status != 200:
+            raise Unclear(f"The first of two requests was not answered, the second with status {answer.status}.")
         return answer
 
     @asynccontextmanager

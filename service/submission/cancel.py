@@ -1,19 +1,27 @@
-"""Cancelling a submitted document: the wish is on disk before the portal is asked, and its state is read when it fails."""
+"""Cancelling a submitted document: the intent is committed before the portal is asked, and the portal's state decides.
+
+While the outcome of a request is unclear, the cancellation stays under way and the document is looked at with backoff,
+by any process, until the settling time is over.
+"""
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 from asyncpg import Connection
 
+from service import cancellation as machine
 from service import failpoints, states
 from service.calls import Change
-from service.cancellation import Begun, Done, End, Failed, Note, NotShown, Put, Read, Resumed, Shown, step
-from service.errors import BadRequest, Conflict, Forbidden
+from service.cancellation import Command, End, Event, Note, Put, Read, Standing, Wait, step
+from service.errors import ApiError, BadRequest, Conflict, Forbidden
 from service.intake import found
-from service.portal.client import PortalError, Refused
+from service.portal.client import NotSent, PortalError, Refused, Throttled, Unclear
 from service.statements import sql
 from service.submission import record
 from service.submission.desk import Desk
@@ -22,16 +30,22 @@ from service.submission.subjects import Subject
 log = logging.getLogger(__name__)
 
 STILL_SUBMITTING = "The submission of the {noun} is under way and its outcome not yet known."
+OUTCOME_UNKNOWN = "outcome_unknown"  # code of the response while the outcome is unclear
 RECHECK = timedelta(seconds=1)
+TOO_LATE = "The claim on the cancellation has expired."
 
 
 @dataclass(frozen=True, slots=True)
 class Cancellation:
-    """The right to cancel one document, until somebody takes it over: then the fence has grown."""
+    """The claim on one cancellation. It is lost when another process has claimed it: then the fence has grown.
+
+    `send_until` is the monotonic time after which this process must not send the request.
+    """
 
     company_id: int
     id: int
     fence: int
+    send_until: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,24 +64,30 @@ class CancelOrder:
 async def cancel(desk: Desk, company: int, order: CancelOrder) -> None:
     """Cancel the latest submitted document of an invoice, a note or a consolidated invoice.
 
-    Raises Forbidden by states.CANCEL_REFUSALS, Conflict while the outcome of the submission is unknown, and BadRequest:
-    with the authority's `code` when it refuses, with tin_not_verified while the TIN of the document is the company's and not
-    verified, or without a `code` when the portal could not be asked. All but the authority's refusal are `retryable`.
+    Raises Forbidden by states.CANCEL_REFUSALS, Conflict while the outcome of the submission is unknown, and BadRequest
+    with the authority's `code` when it refuses, with OUTCOME_UNKNOWN while the outcome is unclear, with tin_not_verified
+    while the TIN of the document is the company's and not verified, or without a code when nothing was sent. All but the
+    authority's refusal are `retryable`.
+
+    A cancellation that another request carries out is joined. One whose outcome is unclear is sent again, which does
+    not shorten its settling time.
     """
-    async with asyncio.timeout(desk.config.submit_wait.total_seconds() + 5):
-        while (begun := await _begin(desk, company, order)) is None:
-            await _other(desk, company, order.subject.ids(order.id))
-    task = desk.spawn(_carry_out(desk, begun))
-    done, _ = await asyncio.wait({task}, timeout=desk.config.submit_wait.total_seconds())
+    until = time.monotonic() + desk.config.submit_wait.total_seconds()
+    while (begun := await _begin(desk, company, order)) is None:
+        await _join(desk, company, order.subject.ids(order.id), until)
+    task = desk.spawn(_carry_out(desk, *begun, machine.Begun()))
+    done, _ = await asyncio.wait({task}, timeout=max(0.0, until - time.monotonic()))
     if not done:
-        raise _failed()
+        raise _unknown()
     if refusal := task.result():
         raise refusal
 
 
-async def _begin(desk: Desk, company: int, order: CancelOrder) -> Cancellation | None:
-    """Write the Cancellation before the portal is asked. Return None while another one is under way."""
+async def _begin(desk: Desk, company: int, order: CancelOrder) -> tuple[Cancellation, Standing] | None:
+    """Write the intent, before the portal is asked. Return None while another request may still be sent."""
     subject, id = order.subject, order.id
+    lease = desk.config.portal_lease
+    send_until = time.monotonic() + lease.total_seconds()
     async with desk.database.company(company) as conn:
         found(await subject.lock(conn, company_id=company, id=id), subject.title)
         latest = await sql.submitted_document_latest(conn, company_id=company, **subject.ids(id))
@@ -77,14 +97,12 @@ async def _begin(desk: Desk, company: int, order: CancelOrder) -> Cancellation |
             raise Forbidden(states.CANCEL_MESSAGES[subject.noun][name])
         if await subject.referred_to(conn, company, id):
             raise _by_authority("ActiveReferencingDocuments")
-        if latest["cancelling_until"] and latest["cancelling_until"] > latest["now"]:
+        if _is_being_sent(latest):
             return None
         await _refuse_unverified_tin(conn, company, latest["id"])
         await order.guard(conn)
-        fence = await sql.cancellation_begin(
-            conn, company_id=company, id=latest["id"], reason=order.reason, lease=desk.config.portal_lease
-        )
-        return Cancellation(company, latest["id"], fence)
+        row = await sql.cancellation_begin(conn, company_id=company, id=latest["id"], reason=order.reason, lease=lease)
+        return Cancellation(company, latest["id"], row["cancel_fence"], send_until), Standing(row["now"], row["sent_by"])
 
 
 async def _refuse_unverified_tin(conn: Connection, company_id: int, document_id: int) -> None:
@@ -94,77 +112,127 @@ async def _refuse_unverified_tin(conn: Connection, company_id: int, document_id:
         raise _failed(code=states.TIN_NOT_VERIFIED["code"])
 
 
-async def _other(desk, company, ids):
-    """Waits for a move of a cancellation that somebody else carries out."""
-    async with desk.database.reading(company) as conn:
-        latest = await sql.submitted_document_latest(conn, company_id=company, **ids)
-    with desk.bell.heard(company, latest["submission_id"]) as moved:
-        try:
-            async with asyncio.timeout(RECHECK.total_seconds()):
+def _is_being_sent(latest: Any) -> bool:
+    """Return whether a process may still send a request to cancel a document."""
+    return latest["cancel_sent_by"] is not None and latest["cancel_sent_by"] > latest["now"]
+
+
+async def _join(desk: Desk, company: int, ids: dict[str, int | None], until: float) -> None:
+    """Wait for the result of a request that somebody else sends.
+
+    Raises BadRequest when its outcome is unclear, or when it is not known in time.
+    """
+    while (left := until - time.monotonic()) > 0:
+        async with desk.database.reading(company) as conn:
+            latest = await sql.submitted_document_latest(conn, company_id=company, **ids)
+        if not _is_being_sent(latest):
+            if latest["cancelling_until"]:
+                break
+            return
+        with desk.bell.heard(company, latest["submission_id"]) as moved, suppress(TimeoutError):
+            async with asyncio.timeout(min(left, RECHECK.total_seconds())):
                 await moved.wait()
-        except TimeoutError:
-            pass
+    raise _unknown()
 
 
-async def _carry_out(desk, cancellation, event=Begun()):
-    """Goes from event to event until the outcome is written. Returns None, or the refusal for the caller."""
+async def _carry_out(desk: Desk, cancellation: Cancellation, standing: Standing, event: Event) -> ApiError | None:
+    """Go from event to event until the result is written. Return None, or the refusal for the caller."""
     async with desk.database.reading(cancellation.company_id) as conn:
         doc = await sql.cancellation_get(conn, company_id=cancellation.company_id, id=cancellation.id)
-    while event is not None:
-        last, event = event, None
-        for command in step(last):
-            event = await PERFORM[type(command)](desk, cancellation, doc, command)
-    if last == Done() or isinstance(last, Shown) and last.status == "Cancelled":
-        return None
-    return _by_authority(last.code if isinstance(last, Shown) else None)
+    while True:
+        standing, command = step(standing, event, desk.config)
+        match command:
+            case Put():
+                event = await _put(desk, cancellation, doc)
+            case Read():
+                event = await _read(desk, doc, command)
+            case _:
+                return await _write(desk, cancellation, standing, command)
 
 
-async def resume(desk, cancellation):
-    """A cancellation whose sender gave no result in time: finds out by looking."""
-    await _carry_out(desk, cancellation, Resumed())
+async def resume(desk: Desk, cancellation: Cancellation) -> None:
+    """Look at a cancellation whose outcome is unclear, or whose sender gave no result in time."""
+    async with desk.database.reading(cancellation.company_id) as conn:
+        doc = await sql.cancellation_get(conn, company_id=cancellation.company_id, id=cancellation.id)
+    standing = Standing(doc["now"], doc["cancel_sent_by"], doc["cancel_looks"])
+    await _carry_out(desk, cancellation, standing, machine.Resumed())
 
 
-async def _put(desk, cancellation, doc, command):
+async def _put(desk: Desk, cancellation: Cancellation, doc: Any) -> Event:
+    async def refuse_late() -> None:
+        """Raise NotSent once another process may have taken the cancellation over."""
+        if time.monotonic() > cancellation.send_until:
+            raise NotSent(TOO_LATE)
+
     failpoints.passed("before_cancel_sent")
     try:
-        await desk.portal.cancel(doc["tin"], doc["uuid"], doc["cancel_reason"])
-        event = Done()
+        await desk.portal.cancel(doc["tin"], doc["uuid"], doc["cancel_reason"], before_bytes=refuse_late)
+        event = machine.Done()
     except PortalError as why:
         await desk.heed(why, "cancel")
-        event = Failed(why.code if isinstance(why, Refused) else None)
+        event = _classify(why)
     failpoints.passed("after_cancel_answer")
     return event
 
 
-async def _read(desk, cancellation, doc, command):
+def _classify(why: PortalError) -> Event:
+    """Return what a failure says about the request. A refusal without a code may be a gateway's: it says nothing."""
+    if isinstance(why, Refused) and why.code:
+        return machine.Refused(why.code)
+    return machine.Unclear() if isinstance(why, (Refused, Unclear)) else machine.NotSent()
+
+
+async def _read(desk: Desk, doc: Any, command: Read) -> Event:
     try:
         there = await desk.portal.details(doc["tin"], doc["uuid"])
-    except PortalError:
-        desk.due.set()
-        return NotShown()
-    return Shown(there.status, there.cancelled_at, command.code)
+    except PortalError as why:
+        await desk.heed(why, "details")
+        return machine.NotShown(why.retry_after) if isinstance(why, Throttled) else machine.NotShown()
+    return machine.Shown(there.status, there.cancelled_at, command.code, there.reason)
 
 
-async def _note(desk, cancellation, doc, command):
-    key = {"company_id": cancellation.company_id, "id": cancellation.id}
+async def _write(desk: Desk, cancellation: Cancellation, standing: Standing, command: Command) -> ApiError | None:
+    """Write the result of a request or of a look. Return None, or the refusal for the caller."""
     async with desk.database.company(cancellation.company_id) as conn:
-        doc = await sql.cancellation_get(conn, **key)  # it may be in another submission by now
-        await record.lock_subjects(conn, cancellation.company_id, doc["submission_id"])
-        await record.apply(conn, cancellation.company_id, [Change(cancellation.id, "Cancelled", cancelled_at=command.at)])
-        await sql.submission_moved_notify(conn, company_id=cancellation.company_id, id=doc["submission_id"])
+        match command:
+            case Note():
+                return await _note(conn, cancellation, command)
+            case Wait():
+                await _wait(conn, cancellation, standing, command.delay)
+                return _unknown()
+            case End(code):
+                key = {"company_id": cancellation.company_id, "id": cancellation.id, "fence": cancellation.fence}
+                return _by_authority(code) if await sql.cancellation_end(conn, **key) else _unknown()
 
 
-async def _end(desk, cancellation, doc, command):
-    key = {"company_id": cancellation.company_id, "id": cancellation.id}
-    async with desk.database.company(cancellation.company_id) as conn:
-        await sql.cancellation_end(conn, **key, fence=cancellation.fence)
+async def _note(conn: Any, cancellation: Cancellation, command: Note) -> None:
+    company = cancellation.company_id
+    doc = await sql.cancellation_get(conn, company_id=company, id=cancellation.id)  # its submission may have changed
+    await record.lock_subjects(conn, company, doc["submission_id"])
+    change = Change(cancellation.id, "Cancelled", cancelled_at=command.at, cancel_reason=command.reason)
+    await record.apply(conn, company, [change])
+    await sql.submission_moved_notify(conn, company_id=company, id=doc["submission_id"])
 
 
-PERFORM = {Put: _put, Read: _read, Note: _note, End: _end}
+async def _wait(conn: Any, cancellation: Cancellation, standing: Standing, delay: timedelta) -> None:
+    await sql.cancellation_wait(
+        conn,
+        company_id=cancellation.company_id,
+        id=cancellation.id,
+        fence=cancellation.fence,
+        delay=delay,
+        sent_by=standing.sent_by,
+        is_unclear=standing.is_unclear,
+    )
+
+
+def _unknown() -> BadRequest:
+    """Return the specified response while it is not known whether the document is cancelled."""
+    return _failed(code=OUTCOME_UNKNOWN)
 
 
 def _by_authority(code: str | None) -> BadRequest:
-    """Return the specified error for an authority's code; any other failure is the general error, and retryable."""
+    """Return the specified response to an authority's code; any other failure is the general error, and retryable."""
     if code in states.CANCEL_CODES:
         return BadRequest(states.CANCEL_CODES[code], code=code)
     return _failed()

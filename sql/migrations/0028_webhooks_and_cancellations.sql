@@ -93,3 +93,70 @@ end $$;
 alter function claim_webhook_deliveries(interval, bigint[], boolean[], int, int) owner to einvoice_across;
 revoke all on function claim_webhook_deliveries(interval, bigint[], boolean[], int, int) from public;
 grant execute on function claim_webhook_deliveries(interval, bigint[], boolean[], int, int) to einvoice_service;
+
+-- A cancellation is under way while cancelling_until is not null: the end of the claim on it, or the time of the next
+-- look at the document. A request without a trustworthy answer may be processed late, so the document is looked at
+-- until the settling time after the request is over.
+alter table submitted_documents
+  add column cancellation_requested_at timestamptz,
+  add column cancel_sent_by timestamptz,
+  add column cancel_looks int not null default 0;
+comment on column submitted_documents.cancellation_requested_at is
+  'When the cancellation under way was first requested; null when none is under way.';
+comment on column submitted_documents.cancel_sent_by is
+  'By when the latest request to cancel was sent that may still be processed. In the future while it may still be sent.';
+comment on column submitted_documents.cancel_looks is
+  'How often the document was looked at since the latest request to cancel.';
+comment on column submitted_documents.cancelling_until is
+  'A cancellation is under way: the end of the claim on it, or the time of the next look; null when none is.';
+
+-- Cancellations under way during this migration were sent by the end of their claim at the latest. The owner of the
+-- table may be bound by its forced policy, under which it has no rows.
+alter table submitted_documents no force row level security;
+update submitted_documents
+   set cancellation_requested_at = updated_at, cancel_sent_by = cancelling_until
+ where cancelling_until is not null;
+alter table submitted_documents force row level security;
+
+create or replace view submitted_document_records with (security_invoker = true) as
+select d.id,
+       d.company_id,
+       d.invoice_id,
+       d.adjustment_note_id,
+       d.consolidated_invoice_id,
+       d.status,
+       s.submission_uid,
+       d.uuid,
+       d.long_id,
+       d.document_hash,
+       d.document_version,
+       d.validation_link,
+       d.errors,
+       instant(d.submitted_at) as submitted_at,
+       instant(d.validated_at) as validated_at,
+       instant(d.cancelled_at) as cancelled_at,
+       d.cancel_reason,
+       case when d.status = 'Valid' then instant(d.submitted_at + interval '72 hours') end as cancellable_until,
+       instant(d.rejection_requested_at) as rejection_requested_at,
+       d.rejection_reason,
+       instant(d.created_at) as created_at,
+       instant(d.updated_at) as updated_at,
+       instant(d.cancellation_requested_at) as cancellation_requested_at
+  from submitted_documents d
+  join submissions s on s.company_id = d.company_id and s.id = d.submission_id;
+
+-- Cancellations whose outcome should be known by now, in the form of watch(): the settling time after the latest
+-- request is over for more than `grace`.
+create function unsettled_cancellations(grace interval, settle interval)
+  returns table (subject text, kind text, n bigint, oldest timestamptz)
+  stable security definer set search_path = pg_catalog, public language sql
+  begin atomic
+    select 'overdue', 'Cancellation', count(*), min(coalesce(d.cancel_sent_by, d.cancellation_requested_at))
+      from public.submitted_documents d
+     where d.cancelling_until is not null
+       and coalesce(d.cancel_sent_by, d.cancellation_requested_at) < clock_timestamp() - settle - grace
+    having count(*) > 0;
+  end;
+alter function unsettled_cancellations(interval, interval) owner to einvoice_across;
+revoke all on function unsettled_cancellations(interval, interval) from public;
+grant execute on function unsettled_cancellations(interval, interval) to einvoice_service;

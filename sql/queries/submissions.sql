@@ -283,6 +283,8 @@ with wanted as (
          cancelled_at = coalesce(w.cancelled_at, d.cancelled_at, case when w.next = 'Cancelled' then clock_timestamp() end),
          cancel_reason = coalesce(w.cancel_reason, d.cancel_reason),
          cancelling_until = case when w.next = 'Cancelled' then null else d.cancelling_until end,
+         cancel_sent_by = case when w.next = 'Cancelled' then null else d.cancel_sent_by end,
+         cancellation_requested_at = case when w.next = 'Cancelled' then null else d.cancellation_requested_at end,
          updated_at = clock_timestamp()
     from former
     join wanted w on w.id = former.id
@@ -420,7 +422,7 @@ select to_json(r)
 
 -- name: submitted_document_latest :one
 -- The latest document of a subject that the portal did not refuse outright, and the database's clock.
-select id, submission_id, status, uuid, number, submitted_at, cancel_fence, cancelling_until, clock_timestamp() as now
+select id, submission_id, status, uuid, number, submitted_at, cancelling_until, cancel_sent_by, clock_timestamp() as now
   from submitted_documents
  where company_id = :company_id and status <> 'Rejected'
    and (invoice_id = :invoice_id or adjustment_note_id = :adjustment_note_id
@@ -437,14 +439,27 @@ select true
  where c.id = :company_id and d.company_id = :company_id and s.company_id = :company_id
    and d.id = :id and s.tin = c.tin and c.tin_verified_at is null;
 
--- name: cancellation_begin :value
--- Written before the portal is asked; returns the fence. For a document whose subject is locked.
-with begun as (
-  update submitted_documents
-     set cancel_fence = cancel_fence + 1, cancelling_until = clock_timestamp() + :lease::interval,
-         cancel_reason = :reason, updated_at = clock_timestamp()
+-- name: cancellation_begin :one
+-- Writes the intent to send a request, before the portal is asked, for a document whose subject is locked. The request
+-- is sent before the lease ends, or not at all. Returns the fence, the clock, and `sent_by` of an earlier request that
+-- may still be processed.
+with former as (
+  select id, cancel_sent_by as sent_by
+    from submitted_documents
    where company_id = :company_id and id = :id and status in ('Submitted', 'Valid')
-  returning cancel_fence, invoice_id, adjustment_note_id, consolidated_invoice_id, document_hash
+     for update
+), begun as (
+  update submitted_documents d
+     set cancel_fence = d.cancel_fence + 1,
+         cancelling_until = clock_timestamp() + :lease::interval,
+         cancel_sent_by = clock_timestamp() + :lease,
+         cancellation_requested_at = coalesce(d.cancellation_requested_at, clock_timestamp()),
+         cancel_looks = 0,
+         cancel_reason = :reason,
+         updated_at = clock_timestamp()
+    from former
+   where d.company_id = :company_id and d.id = former.id
+  returning d.cancel_fence, d.invoice_id, d.adjustment_note_id, d.consolidated_invoice_id, d.document_hash, former.sent_by
 ), audited as (
   insert into audit_log (company_id, action, subject, before_sha256)
   select :company_id::bigint, 'cancel',
@@ -453,21 +468,33 @@ with begun as (
          decode(document_hash, 'hex')
     from begun
 )
-select cancel_fence from begun;
+select cancel_fence, sent_by, clock_timestamp() as now from begun;
+
+-- name: cancellation_wait :value
+-- The outcome is still unknown: gives the claim back and looks again after :delay. :sent_by is of an earlier request;
+-- with :is_unclear another one was sent just now. No row when the claim was lost, or the document is cancelled.
+update submitted_documents
+   set cancelling_until = clock_timestamp() + :delay::interval,
+       cancel_sent_by = case when :is_unclear::boolean then clock_timestamp() else :sent_by::timestamptz end,
+       cancel_looks = case when :is_unclear then 1 else cancel_looks + 1 end
+ where company_id = :company_id and id = :id and cancel_fence = :fence and status <> 'Cancelled'
+returning pg_notify('submission_moved', format('%s:%s', company_id, submission_id)) is not null;
 
 -- name: cancellation_end :value
--- The portal did not cancel. No row: somebody else took it over.
+-- The document is not cancelled. No row when the claim was lost, or the document is cancelled.
 update submitted_documents
-   set cancelling_until = null, cancel_reason = null, updated_at = clock_timestamp()
+   set cancelling_until = null, cancel_sent_by = null, cancellation_requested_at = null, cancel_reason = null,
+       updated_at = clock_timestamp()
  where company_id = :company_id and id = :id and cancel_fence = :fence and status <> 'Cancelled'
 returning pg_notify('submission_moved', format('%s:%s', company_id, submission_id)) is not null;
 
 -- name: cancellation_claim :many
--- Cancellations without a result, of any company: company_id, id, cancel_fence.
+-- Claims cancellations of any company whose next look is due, or whose sender gave no result in time.
 select company_id, id, cancel_fence from claim_cancellations(:lease::interval, :most::int);
 
 -- name: cancellation_get :one
-select d.id, d.submission_id, d.uuid, d.status, d.cancelling_until, d.cancel_reason, s.tin
+-- A cancellation, and the clock.
+select d.id, d.submission_id, d.uuid, d.cancel_reason, d.cancel_sent_by, d.cancel_looks, s.tin, clock_timestamp() as now
   from submitted_documents d
   join submissions s on s.company_id = d.company_id and s.id = d.submission_id
  where d.company_id = :company_id and s.company_id = :company_id and d.id = :id;

@@ -3,4 +3,7 @@
 -- name: watch :many
 -- How much there is of each kind, since when the oldest is due or open, and the clock.
 select subject, kind, n, oldest, clock_timestamp() as now
-  from watch(:grace::interval, :settle::interval, :proof_gap::interval, :every::interval);
+  from watch(:grace::interval, :settle::interval, :proof_gap::interval, :every::interval)
+union all
+select subject, kind, n, oldest, clock_timestamp()
+  from unsettled_cancellations(:grace, :settle);

@@ -99,9 +99,16 @@ EXCLUSION = (
     Mutant(
         "cancellation-ended-by-a-lost-claim",
         SUBMISSIONS,
-        "and cancel_fence = :fence and status",
-        "and :fence::bigint > 0 and status",
+        "cancel_reason = null,\n       updated_at = clock_timestamp()\n where company_id = :company_id and id = :id and cancel_fence = :fence",
+        "cancel_reason = null,\n       updated_at = clock_timestamp()\n where company_id = :company_id and id = :id and :fence::bigint > 0",
         ("tests/test_claims.py::test_the_end_of_a_lost_cancellation_changes_nothing",),
+    ),
+    Mutant(
+        "cancellation-postponed-by-a-lost-claim",
+        SUBMISSIONS,
+        "cancel_looks + 1 end\n where company_id = :company_id and id = :id and cancel_fence = :fence",
+        "cancel_looks + 1 end\n where company_id = :company_id and id = :id and :fence::bigint > 0",
+        ("tests/test_claims.py::test_the_result_of_a_lost_cancellation_changes_nothing",),
     ),
     Mutant(
         "documents-changed-by-a-lost-claim",
@@ -277,9 +284,30 @@ KEPT = (
     Mutant(
         "refused-cancellation-believed",
         "service/cancellation.py",
-        "    Failed: lambda event: [Read(event.code)],",
-        "    Failed: lambda event: [End(event.code)],",
-        ("tests/test_cancel.py::test_a_lost_answer_is_made_good_by_reading_the_state",),
+        "            return standing, Read(code)",
+        "            return standing, End(code)",
+        ("tests/test_cancel.py::test_a_refused_cancellation_of_a_cancelled_document_succeeds",),
+    ),
+    Mutant(
+        "unclear-cancellation-ends-at-once",
+        "service/cancellation.py",
+        "        if self.is_unclear:\n            return False\n",
+        "        return True\n",
+        ("tests/test_cancel.py::test_a_document_is_looked_at_until_the_portal_shows_it_cancelled",),
+    ),
+    Mutant(
+        "repeated-cancellation-forgets-the-first",
+        "service/submission/cancel.py",
+        'Standing(row["now"], row["sent_by"])',
+        'Standing(row["now"])',
+        ("tests/test_cancel.py::test_a_repetition_does_not_shorten_the_settling_time",),
+    ),
+    Mutant(
+        "late-process-sends-a-cancellation",
+        "service/submission/cancel.py",
+        "        if time.monotonic() > cancellation.send_until:\n",
+        "        if False:\n",
+        ("tests/test_cancel.py::test_a_process_that_was_held_up_past_its_claim_sends_nothing",),
     ),
     Mutant(
         "note-beside-a-cancellation",
@@ -299,6 +327,36 @@ KEPT = (
 
 #: A company sees and changes nothing of another.
 APART = (
+    Mutant(
+        "webhooks-counted-without-a-lock",
+        "service/handlers/webhooks.py",
+        "        await sql.webhook_limit_lock(conn, company_id=company)\n",
+        "",
+        ("tests/test_webhooks.py::test_the_limit_of_webhooks_holds_for_concurrent_requests",),
+    ),
+    Mutant(
+        "internal-name-told-apart",
+        "service/webhooks/delivery.py",
+        'Outcome(error="connection", cause="internal address")',
+        'Outcome(error="address", cause="internal address")',
+        ("tests/test_webhooks.py::test_an_internal_name_fails_like_an_unknown_or_refusing_one",),
+    ),
+    Mutant(
+        "hanging-receivers-take-all-places",
+        "sql/migrations/0028_webhooks_and_cancellations.sql",
+        """    continue when held >= least(share, free)
+               or candidate.slow and held_slow >= least(share / 2, free_slow);
+""",
+        "",
+        ("tests/test_webhooks.py::test_quick_endpoints_that_hang_at_once_leave_room_for_others",),
+    ),
+    Mutant(
+        "slow-name-servers-block-all-lookups",
+        "service/webhooks/delivery.py",
+        "resolver=Resolver(timeout), ",
+        "",
+        ("tests/test_webhooks.py::test_slow_name_servers_of_one_company_do_not_delay_another",),
+    ),
     Mutant(
         "statement-without-the-company",
         "sql/queries/invoices.sql",
