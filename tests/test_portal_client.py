@@ -903,17 +903,14 @@ async def test_a_type_name_has_a_code(name, code):
 @pytest.mark.parametrize(
     "changes",
     [
-        {"status": "Archived"},
-        {"status": None},
         {"uuid": None},
         {"internalId": None},
         {"internalId": 5},
         {"internalId": "INV\0-1"},
         {"dateTimeIssued": "yesterday"},
         {"dateTimeIssued": "0001-01-01T00:00:00+08:00"},
-        {"longId": "a/../b"},
-        {"validationResults": []},
-        {"validationResults": {"validationSteps": "none"}},
+        {"typeName": 1},
+        {"issuerTin": ["C1"]},
     ],
 )
 async def test_a_document_that_makes_no_sense_is_unclear(changes):
@@ -946,7 +943,7 @@ async def test_the_errors_of_every_invalid_step_are_flattened_to_the_innermost()
 
 def numbered(number, **changes):
     moment = (NOW + timedelta(seconds=number)).isoformat().replace("+00:00", "Z")
-    return document(uuid=f"UUID{number:05}", internalId=f"INV-{number}", dateTimeReceived=moment, **changes)
+    return document(**{"uuid": f"UUID{number:05}", "internalId": f"INV-{number}", "dateTimeReceived": moment, **changes})
 
 
 def listing(rows, pages=1, count=None):
@@ -1035,7 +1032,10 @@ INCOMPLETE = {
     "no metadata": [{"result": HUNDREDS[0]}],
     "no result": [{"metadata": {"totalPages": 1, "totalCount": 0}}],
     "a count that is text": [{"result": [], "metadata": {"totalPages": 1, "totalCount": "0"}}],
-    "a status that is not known": [listing([document(status="Archived")])],
+    "rows were lost": [listing(HUNDREDS[0], 2, 200), listing(HUNDREDS[1][:99], 2, 199)],
+    "more rows came than pages were told": [listing(HUNDREDS[0], 2, 150), listing(HUNDREDS[1], 2, 250)],
+    "it grew, and a page is not full": [listing(HUNDREDS[0][:50], 2, 150), listing(HUNDREDS[1], 2, 151)],
+    "it grew, and rows are missing": [listing(HUNDREDS[0], 2, 150), listing(HUNDREDS[0][60:], 2, 160)],
 }
 
 
@@ -1044,6 +1044,92 @@ async def test_a_listing_that_may_be_incomplete_is_unclear(given):
     async with portal_to(paged(*given)) as (portal, _):
         with pytest.raises(Unclear):
             await portal.search(TIN, NOW, NOW + timedelta(1))
+
+
+GROWN = [row for rows in HUNDREDS for row in rows]
+
+
+@pytest.mark.parametrize(
+    "given, numbers",
+    [
+        # Newest first, and 20 more come before the second page: the last 20 of the first page are shown again.
+        ([listing(GROWN[:100], 2, 150), listing(GROWN[80:170], 2, 170)], range(170)),
+        # A whole page more than at the beginning, and the last page is told by the second.
+        ([listing(GROWN[:100], 2, 150), listing(GROWN[:100], 3, 260), listing(GROWN[90:150], 3, 260)], range(150)),
+        # Oldest first: what comes is at the end.
+        ([listing(GROWN[:100], 2, 150), listing(GROWN[100:200], 3, 230), listing(GROWN[200:230], 3, 230)], range(230)),
+    ],
+)
+async def test_a_listing_that_grew_meanwhile_is_complete(given, numbers):
+    async with portal_to(paged(*given)) as (portal, _):
+        rows = await portal.search(TIN, NOW, NOW + timedelta(1))
+    assert {row.number for row in rows} == {f"INV-{number}" for number in numbers}
+
+
+@pytest.mark.parametrize("status", ["Archived", "", None, 7])
+async def test_an_unknown_status_keeps_no_other_row_from_being_read(status):
+    rows = [numbered(1), numbered(2, status=status), numbered(3)]
+    found = await read("search", listing(rows), NOW, NOW + timedelta(1))
+    assert [(row.number, row.status) for row in found] == [("INV-3", "Submitted"), ("INV-2", "Unknown"), ("INV-1", "Submitted")]
+    assert found.odd == [] and [bool(row.odd) for row in found] == [False, True, False]
+    assert found[1].odd.number == "INV-2" and "status" in found[1].odd.problems[0].lower()
+    told = await read("submission", state(rows), UID)
+    assert [row.status for row in told.documents] == ["Submitted", "Unknown", "Submitted"]
+    assert (await read("details", document(status=status), UUID)).status == "Unknown"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"internalId": None},
+        {"internalId": 5},
+        {"uuid": "a/../b"},
+        {"dateTimeIssued": "yesterday"},
+        {"dateTimeIssued": 7},
+        {"issuerTin": {}},
+        {"typeName": False},
+    ],
+)
+async def test_a_row_that_cannot_be_read_is_skipped_and_told(changes):
+    rows = [numbered(1), numbered(2, **changes)]
+    found = await read("search", listing(rows), NOW, NOW + timedelta(1))
+    (odd,) = found.odd
+    assert [row.number for row in found] == ["INV-1"]
+    assert odd.number in ("INV-2", None) and odd.uuid in ("UUID00002", None) and list(changes)[0] in odd.problems[0]
+    told = await read("submission", state(rows), UID)
+    assert [row.key for row in told.odd] == [odd.key] and len(told.documents) == 1
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"longId": "a/../b"}, {"dateTimeValidated": "soon"}, {"cancelDateTime": 5}, {"documentStatusReason": []}, {"typeName": "Order"}],
+)
+async def test_an_odd_member_that_tells_no_documents_apart_is_left_out(changes):
+    (row,) = await read("search", listing([numbered(1, **changes)]), NOW, NOW + timedelta(1))
+    assert row.number == "INV-1" and row.odd.uuid == row.uuid
+    assert row.long_id is None if "longId" in changes else True
+
+
+async def test_members_that_nobody_knows_are_ignored():
+    (row,) = found = await read("search", listing([numbered(1, colour="red", parts=[{}])]), NOW, NOW + timedelta(1))
+    assert row.odd is None and found.odd == []
+
+
+@pytest.mark.parametrize("row", [None, 5, "INV-1", []])
+async def test_a_row_that_is_no_object_is_skipped(row):
+    found = await read("search", listing([numbered(1), row]), NOW, NOW + timedelta(1))
+    assert len(found) == 1 and found.odd[0].number is None
+
+
+@pytest.mark.parametrize("results", [[], "none", {"validationSteps": "none"}, {"validationSteps": [5]}])
+async def test_reasons_that_cannot_be_read_are_told_as_such(results):
+    found = await read("details", document(status="Invalid", validationResults=results), UUID)
+    assert found.status == "Invalid" and found.errors == [answers.UNREADABLE_REASONS]
+
+
+@pytest.mark.parametrize("overall", [None, 5, "Halted"])
+async def test_a_submission_without_a_known_overall_status_is_read(overall):
+    assert len((await read("submission", state([document()], overallStatus=overall), UID)).documents) == 1
 
 
 async def test_a_failure_on_a_later_page_fails_the_listing():
@@ -1085,7 +1171,6 @@ async def test_a_submission_has_the_documents_of_all_pages():
         [state(HUNDREDS[0], 120), state([], 120)],
         [state(HUNDREDS[0], 120), state(HUNDREDS[0][:20], 120)],
         [state([document()], submissionUid="A" * 26)],
-        [state([document()], overallStatus=None)],
         [state([document()], documentSummary=None, documentCount=None)],
     ],
 )

@@ -3,15 +3,16 @@
 All text from the portal is data: what PostgreSQL cannot store is taken out, and lengths are capped.
 """
 
+import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from email.utils import parsedate_to_datetime
 from functools import wraps
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Any
 
 from service import wire
@@ -23,6 +24,9 @@ PAUSE = timedelta(seconds=60)  # when the portal asks for patience and does not 
 PAUSE_LEAST, PAUSE_MOST = timedelta(seconds=1), timedelta(minutes=15)
 
 STATUSES = {name.lower(): name for name in ("Submitted", "Valid", "Invalid", "Cancelled")}
+UNKNOWN = "Unknown"  # the status of a document whose status is none of these
+UNREADABLE_REASONS = {"code": None, "path": "", "message": "The portal's reasons could not be read."}
+MOST_SHOWN = 2000  # characters that are kept of a row that could not be read
 
 #: name of a type, lower case, letters only -> its code. Portal: 9
 TYPES = {
@@ -152,7 +156,7 @@ class Document:
     type_code: str | None  # '01' ... '14'; None for a name that is not known
     version: str | None
     issuer_tin: str | None
-    status: str  # Submitted, Valid, Invalid, Cancelled
+    status: str  # Submitted, Valid, Invalid, Cancelled, Unknown
     issued_at: datetime | None
     received_at: datetime | None
     validated_at: datetime | None
@@ -169,6 +173,34 @@ class Document:
     excluding_tax: Decimal | None = None
     net: Decimal | None = None
     content: str | None = field(default=None, repr=False)  # the document as it was submitted; only of a raw call
+    status_text: str | None = field(default=None, compare=False)  # the status as the portal wrote it
+    odd: "OddRow | None" = field(default=None, repr=False, compare=False)  # what of it could not be read or is not known
+
+
+@dataclass(frozen=True, slots=True)
+class OddRow:
+    """A document as the portal shows it, of which something could not be read or has a value that is not known.
+
+    The members that tell documents apart are None where they could not be read, or were not there.
+    """
+
+    key: str  # the uuid, or a hash of the row where that cannot be read
+    problems: tuple[str, ...]
+    shown: str  # the row, shortened
+    uuid: str | None = None
+    number: str | None = None
+    type_code: str | None = None
+    issued_at: datetime | None = None
+    issuer_tin: str | None = None
+    submission_uid: str | None = None
+
+
+class Listing(list):
+    """The Documents of a listing, newest first. `odd` has the rows that are none, because they could not be read."""
+
+    def __init__(self, rows: Iterable[Document] = (), odd: Iterable[OddRow] = ()) -> None:
+        super().__init__(rows)
+        self.odd = list(odd)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,9 +208,10 @@ class SubmissionState:
     """How validation stands; `overall` is lower case without blanks: inprogress, valid, ... Portal: 5.1"""
 
     uid: str
-    overall: str
+    overall: str  # '' where it is not told
     documents: list  # of Document
     received_at: datetime | None
+    odd: list[OddRow] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +223,12 @@ class Page:
     last: int | None = None  # number of the last page; not told for a submission
     overall: str | None = None  # of a submission
     received_at: datetime | None = None  # of a submission
+    odd: list[OddRow] = field(default_factory=list)  # rows that could not be read
+
+    @property
+    def keys(self) -> list[str]:
+        """Return what tells its rows apart."""
+        return [row.uuid for row in self.rows] + [row.key for row in self.odd]
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,11 +314,14 @@ def receipt(answer, body):
 def submission_page(answer, body, uid):
     """The Page of a submission. Raises Unclear. Portal: 5.1"""
     _same(body, "submissionUid", uid)
+    rows, odd = _documents(body, "documentSummary")
+    overall = body.get("overallstatus")
     return Page(
-        rows=[_document(row) for row in _rows(body, "documentSummary")],
+        rows,
         count=_count(body, "documentCount"),
-        overall=re.sub("[^a-z]", "", _text(body, "overallStatus", required=True).lower()),
-        received_at=_instant(body, "dateTimeReceived"),
+        overall=re.sub("[^a-z]", "", overall.lower()) if isinstance(overall, str) else "",
+        received_at=_member(body, [], _instant, "dateTimeReceived"),
+        odd=odd,
     )
 
 
@@ -293,19 +335,28 @@ def listing_page(answer, body):
     count, last = _count(counts, "totalCount"), _count(counts, "totalPages")
     if count >= MOST_ROWS:
         raise Crowded(f"The portal lists at most {MOST_ROWS} documents; the time range must be smaller.", **_said(answer))
-    return Page([_document(row) for row in _rows(body, "result")], count, last)
+    rows, odd = _documents(body, "result")
+    return Page(rows, count, last, odd=odd)
 
 
 @reader
 def details(answer, body, uuid):
     """The Document of a details call, with its validation errors. Raises Unclear. Portal: 5.2"""
     _same(body, "uuid", uuid)
-    results = body.get("validationresults")
-    if results is not None and not isinstance(results, dict):
-        raise Unreadable("validationResults is not an object.")
-    steps = _rows(_folded(results or {}), "validationSteps")
-    failed = [step.get("error") for step in steps if str(step.get("status")).lower() == "invalid"]
-    return _document(body, flattened(failed))
+    return _document(body, _reasons(body.get("validationresults")))
+
+
+def _reasons(results: Any) -> list[dict[str, Any]]:
+    """Return the validation errors of a document: one that says so where they cannot be read."""
+    if results is None:
+        return []
+    try:
+        if not isinstance(results, dict):
+            raise Unreadable("validationResults is not an object.")
+        steps = _rows(_folded(results), "validationSteps")
+    except Unreadable:
+        return [UNREADABLE_REASONS]
+    return flattened([step.get("error") for step in steps if str(step.get("status")).lower() == "invalid"])
 
 
 @reader
@@ -355,14 +406,59 @@ def login_refused(answer):
     return LoginRefused("The portal refuses a new token.", **_said(answer, flattened(_json(answer))))
 
 
-def whole(pages):
-    """The rows of all pages, in order. Raises Unclear unless they are complete and stood still while they were read."""
-    rows = [row for page in pages for row in page.rows]
-    if len({page.count for page in pages}) > 1:
-        raise Unclear("The listing changed while it was read.")
-    if not len(rows) == len({row.uuid for row in rows}) == pages[0].count:
-        raise Unclear(f"The listing is not complete: {len(rows)} rows of {pages[0].count}.")
-    return rows
+class Tally:
+    """Counts the pages of a listing while they are read, to tell in the end whether they show all of it.
+
+    A listing may grow meanwhile. The portal adds rows and deletes none, so that a row which is listed when the first page
+    is read can only move towards later pages: it may come twice, and it is not passed over. So a listing that has grown
+    shows everything that was listed when its first page was asked for.
+    """
+
+    def __init__(self) -> None:
+        self.pages = 0
+        self._counts: list[int] = []
+        self._sizes: list[int] = []
+        self._keys: set[str] = set()
+
+    @property
+    def rows(self) -> int:
+        """Return how many rows came so far, those that came twice included."""
+        return sum(self._sizes)
+
+    @property
+    def has_grown(self) -> bool:
+        return self._counts[-1] > self._counts[0]
+
+    def add(self, page: Page) -> None:
+        keys = page.keys
+        self.pages += 1
+        self._counts.append(page.count)
+        self._sizes.append(len(keys))
+        self._keys.update(keys)
+
+    def check(self) -> None:
+        """Raise Unclear unless the pages show all that was listed when the first one was read."""
+        first, last, found = self._counts[0], self._counts[-1], len(self._keys)
+        if any(later < earlier for earlier, later in pairwise(self._counts)):
+            raise Unclear("The listing lost rows while it was read.")
+        if first == last and not self.rows == found == first:
+            raise Unclear(f"The listing is not complete: {self.rows} rows of {first}.")
+        if first < last and not (self._is_full(last) and first <= found <= last):
+            raise Unclear(f"The listing grew from {first} to {last} rows, and {found} were shown.")
+
+
+    def _is_full(self, count: int) -> bool:
+        """Return whether all pages but the last have one size, and that many of them hold `count` rows."""
+        return len(set(self._sizes[:-1])) <= 1 and count <= self._sizes[0] * self.pages
+
+
+def whole(pages: list[Page]) -> list[Document]:
+    """Return the rows of all pages, in order. Raises Unclear unless they are complete."""
+    tally = Tally()
+    for page in pages:
+        tally.add(page)
+    tally.check()
+    return list({row.uuid: row for page in pages for row in page.rows}.values())
 
 
 def flattened(error):
@@ -578,29 +674,84 @@ def _body(answer):
     return _folded(body)
 
 
-def _document(row, errors=()):
-    status = _text(row, "status", required=True)
-    if status.lower() not in STATUSES:
-        raise Unreadable(f"The portal knows a status that we do not: {status[:40]}.")
-    return Document(
-        uuid=_id(row, "uuid", required=True),
-        submission_uid=_id(row, "submissionUid"),
-        long_id=_id(row, "longId"),
-        number=_number(row, "internalId"),
-        type_code=TYPES.get(re.sub("[^a-z]", "", (_text(row, "typeName") or "").lower())),
-        version=_text(row, "typeVersionName"),
-        issuer_tin=_text(row, "issuerTin"),
-        status=STATUSES[status.lower()],
-        issued_at=_instant(row, "dateTimeIssued"),
-        received_at=_instant(row, "dateTimeReceived"),
-        validated_at=_instant(row, "dateTimeValidated"),
-        cancelled_at=_instant(row, "cancelDateTime"),
-        rejection_requested_at=_instant(row, "rejectRequestDateTime"),
-        reason=_text(row, "documentStatusReason"),
+def _document(row: dict[str, Any], errors: Iterable[dict[str, Any]] = ()) -> Document:
+    """Return the Document of folded members. Raises Unreadable where what tells documents apart cannot be read."""
+    found = _document_or_odd(row, errors)
+    if isinstance(found, OddRow):
+        raise Unreadable(found.problems[0])
+    return found
+
+
+def _documents(body: dict[str, Any], name: str) -> tuple[list[Document], list[OddRow]]:
+    """Return the rows of a list, one by one: those that are Documents, and those that could not be read."""
+    values = body.get(name.lower())
+    if values is None:
+        return [], []
+    if not isinstance(values, list):
+        raise Unreadable(f"{name} is not a list.")
+    found = [_document_or_odd(_folded(value)) if isinstance(value, dict) else _no_object(value) for value in values]
+    return [one for one in found if isinstance(one, Document)], [one for one in found if isinstance(one, OddRow)]
+
+
+def _no_object(value: Any) -> OddRow:
+    shown = clean(wire.dumps(value))
+    return OddRow(_row_key(shown), ("The row is not an object.",), shown[:MOST_SHOWN])
+
+
+def _document_or_odd(row: dict[str, Any], errors: Iterable[dict[str, Any]] = ()) -> Document | OddRow:
+    """Read one row. Members that are not known are ignored, and so are unreadable ones that tell no documents apart."""
+    problems: list[str] = []
+    type_name = _member(row, problems, _text, "typeName")
+    identity = {
+        "uuid": _member(row, problems, _id, "uuid", True),
+        "submission_uid": _member(row, problems, _id, "submissionUid"),
+        "number": _member(row, problems, _number, "internalId"),
+        "type_code": TYPES.get(re.sub("[^a-z]", "", (type_name or "").lower())),
+        "issuer_tin": _member(row, problems, _text, "issuerTin"),
+        "issued_at": _member(row, problems, _instant, "dateTimeIssued"),
+    }
+    if problems:
+        return _odd(row, identity, problems)
+    status_text = _member(row, problems, _text, "status", True)
+    status = STATUSES.get((status_text or "").lower(), UNKNOWN)
+    if status_text and status == UNKNOWN:
+        problems.append(f"The status is not known: {status_text[:40]}.")
+    if type_name and identity["type_code"] is None:
+        problems.append(f"The type is not known: {type_name[:40]}.")
+    document = Document(
+        **identity,
+        status=status,
+        status_text=status_text,
+        long_id=_member(row, problems, _id, "longId"),
+        version=_member(row, problems, _text, "typeVersionName"),
+        received_at=_member(row, problems, _instant, "dateTimeReceived"),
+        validated_at=_member(row, problems, _instant, "dateTimeValidated"),
+        cancelled_at=_member(row, problems, _instant, "cancelDateTime"),
+        rejection_requested_at=_member(row, problems, _instant, "rejectRequestDateTime"),
+        reason=_member(row, problems, _text, "documentStatusReason"),
         errors=list(errors),
         **_parties(row),
         **_amounts(row),
     )
+    return replace(document, odd=_odd(row, identity, problems)) if problems else document
+
+
+def _member(row: dict[str, Any], problems: list[str], read: Callable[..., Any], name: str, *more: Any) -> Any:
+    """Return what `read` makes of a member, or None, with a problem more, where it cannot be read."""
+    try:
+        return read(row, name, *more)
+    except Unreadable as fault:
+        problems.append(str(fault))
+        return None
+
+
+def _odd(row: dict[str, Any], identity: dict[str, Any], problems: list[str]) -> OddRow:
+    shown = clean(wire.dumps(row))
+    return OddRow(identity["uuid"] or _row_key(shown), tuple(problems), shown[:MOST_SHOWN], **identity)
+
+
+def _row_key(shown: str) -> str:
+    return "sha256:" + hashlib.sha256(shown.encode()).hexdigest()
 
 
 def _parties(row: dict[str, Any]) -> dict[str, str | None]:

@@ -15,7 +15,7 @@ import math
 import ssl
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
@@ -32,12 +32,16 @@ from service.portal.answers import (  # noqa: F401  one place to import the port
     Document,
     Duplicate,
     Held,
+    Listing,
     LoginRefused,
     NotSent,
+    OddRow,
+    Page,
     PortalError,
     Refused,
     Submission,
     SubmissionState,
+    Tally,
     Throttled,
     Unclear,
 )
@@ -250,8 +254,9 @@ class Portal:
     async def submission(self, tin, uid):
         """The SubmissionState with the documents of all pages. Refused(404) can mean "not yet". Portal: 5.1"""
         path = f"/documentsubmissions/{_part(uid)}"
-        pages = await self._pages(tin, "submission", path, {}, lambda answer: answers.submission_page(answer, uid))
-        return SubmissionState(uid, pages[-1].overall, answers.whole(pages), pages[-1].received_at)
+        pages = [page async for page in self._pages(tin, "submission", path, {}, lambda answer: answers.submission_page(answer, uid))]
+        odd = [row for page in pages for row in page.odd]
+        return SubmissionState(uid, pages[-1].overall, answers.whole(pages), pages[-1].received_at, odd)
 
     async def details(self, tin, uuid):
         """The Document with its validation errors. For the errors of an Invalid one, not for polling. Portal: 5.2"""
@@ -267,16 +272,25 @@ class Portal:
         return answers.raw(answer, uuid)
 
     async def search(self, tin, since, until, *, text=None, further=False):
-        """All documents, sent and received, submitted between two aware times: complete, newest first, or raises.
+        """Return all documents, sent and received, submitted between two aware times, newest first, as a Listing.
 
         With a `text`, those in which the portal finds it: what it does not find so may be there all the same.
 
-        Raises Unclear when the listing changed or has gaps. Where it would have 10,000 documents or more, at which the
+        Raises Unclear when the listing lost rows or has gaps. Where it would have 10,000 documents or more, at which the
         portal may cut, shorter times are asked for, and Unclear is raised for that many in a second. Both directions
         are asked for: a filter that hides one document would prove a false absence. `further`: it belongs to another
         listing, which would be lost. Portal: 5.5, at most 31 days.
         """
         return await self._listing(tin, "search", since, until, further, {"searchQuery": text} if text else {})
+
+    async def pages(self, tin: str, since: datetime, until: datetime, *, further: bool = False) -> AsyncIterator[Page]:
+        """Yield page after page of what `search` returns, each as soon as it is read. Rows may come twice.
+
+        Only when the last page has come without an exception was everything shown that was listed at the beginning.
+        """
+        async with aclosing(self._listed(tin, "search", since, until, further, {})) as pages:
+            async for page in pages:
+                yield page
 
     async def recent(self, tin, since, until):
         """As search, from the portal's other list. Portal: 5.4"""
@@ -302,32 +316,46 @@ class Portal:
 
     async def _listing(self, tin, operation, since, until, further=False, filters=None):
         newest = datetime.max.replace(tzinfo=UTC)
-        rows = await self._listed(tin, operation, since, until, further, filters or {})
-        return sorted(rows.values(), key=lambda row: row.received_at or newest, reverse=True)
+        rows, odd = {}, {}
+        async for page in self._listed(tin, operation, since, until, further, filters or {}):
+            rows.update((row.uuid, row) for row in page.rows)
+            odd.update((row.key, row) for row in page.odd)
+        return Listing(sorted(rows.values(), key=lambda row: row.received_at or newest, reverse=True), odd.values())
 
     async def _listed(self, tin, operation, since, until, further, filters):
-        """{uuid: Document} of a time, in as many listings as it takes; what lies on a border may be in two of them."""
-        params = {"submissionDateFrom": _second(since), "submissionDateTo": _second(until, up=True), **filters}
-        try:
-            pages = await self._pages(tin, operation, f"/documents/{operation}", params, answers.listing_page, further)
-            return {row.uuid: row for row in answers.whole(pages)}
-        except Crowded:
-            if until - since < SHORTEST_LISTING:
-                raise
-        middle = since + (until - since) / 2
-        earlier = await self._listed(tin, operation, since, middle, True, filters)
-        return earlier | await self._listed(tin, operation, middle, until, True, filters)
+        """Yield the pages of a time, in as many listings as it takes; rows on a border may be in two of them.
+
+        A listing that turns out to have too many rows is read again as two of half the time.
+        """
+        spans = [(since, until)]
+        while spans:
+            since, until = spans.pop()
+            params = {"submissionDateFrom": _second(since), "submissionDateTo": _second(until, up=True), **filters}
+            path = f"/documents/{operation}"
+            try:
+                async for page in self._pages(tin, operation, path, params, answers.listing_page, further):
+                    yield page
+            except Crowded:
+                if until - since < SHORTEST_LISTING:
+                    raise
+                middle = since + (until - since) / 2
+                spans += [(middle, until), (since, middle)]
+            further = True
 
     async def _pages(self, tin, operation, path, params, read, further=False):
-        """What `read` makes of page after page: a list of Page, at least one. Raises Unclear for too many."""
-        pages = []
+        """Yield what `read` makes of page after page, at least one Page. Raises Unclear unless they show everything."""
+        tally = Tally()
         for number in range(1, MOST_PAGES + 1):
             place = {"pageNo": str(number), "pageSize": str(PAGE_SIZE)}
             request = {"params": {**params, **place}, "further": further or number > 1}
-            pages.append(read(await self._call(tin, operation, "GET", path, **request)))
-            if _is_last(pages):
-                return pages
-        raise Unclear(f"The listing has more than {MOST_PAGES} pages.")
+            page = read(await self._call(tin, operation, "GET", path, **request))
+            tally.add(page)
+            yield page
+            if _is_last(tally, page):
+                tally.check()
+                return
+        error = Crowded if tally.has_grown else Unclear
+        raise error(f"The listing has more than {MOST_PAGES} pages.")
 
     async def _call(
         self,
@@ -547,12 +575,11 @@ def _headers(token, body):
     return headers if body is None else {**headers, "Content-Type": "application/json"}
 
 
-def _is_last(pages):
-    """Whether these pages are all: by the last one's own word, else when no more rows are to come."""
-    page = pages[-1]
+def _is_last(tally: Tally, page: Page) -> bool:
+    """Return whether a page is the last: by its own word, else when no more rows are to come."""
     if page.last is not None:
-        return len(pages) >= page.last
-    return not page.rows or sum(len(page.rows) for page in pages) >= page.count
+        return tally.pages >= page.last
+    return not page.keys or tally.rows >= page.count
 
 
 def _part(text):
