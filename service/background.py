@@ -21,6 +21,10 @@ ROOMS = {
 }
 LONGEST_SLEEP = 5.0  # seconds; news of work can be missed
 SHORTEST_SLEEP = 0.02  # what is due at once may be in somebody else's hands
+SUSPECT_SLEEP = 0.5  # while a suspect is worked on: others may be due, and wait for it
+#: Submissions whose handling began before and gave no result, of which one process handles so many at a time. When the
+#: process dies, the one in hand is the suspect, and not the others that were in hand at the crash before.
+MOST_SUSPECTS = 1
 STOP_SECONDS = 25  # that what is under way may take when the process stops
 
 #: state of a claimed submission -> its flow
@@ -40,6 +44,7 @@ class Worker:
     def __init__(self, desk):
         self._desk = desk
         self._busy = {room: set() for room in ROOMS}  # room -> tasks
+        self._suspects = set()  # tasks of what was taken up before without a result
         self._stopping = False
         self.beat = time.monotonic()  # of its latest turn: it shows life at least every LONGEST_SLEEP
         self._idle = asyncio.Event()  # set once it claims no more
@@ -64,6 +69,7 @@ class Worker:
     async def stop(self):
         """Claims no more, and lets what is under way finish."""
         self._stopping = True
+        self._desk.stopping.set()
         self._desk.due.set()
         await self._idle.wait()
         await self._desk.finish(STOP_SECONDS)
@@ -89,9 +95,13 @@ class Worker:
     async def _claim_submissions(self, room, most, states):
         lease = self._desk.config.portal_lease
         async with self._desk.database.across() as conn:
-            rows = await sql.submission_claim(conn, lease=lease, most=most, states=states)
+            suspects = MOST_SUSPECTS - len(self._suspects)
+            rows = await sql.submission_claim(conn, lease=lease, most=most, states=states, suspects=suspects)
         for row in rows:
-            self._start(room, FLOWS[row["state"]], Claim(row["company_id"], row["id"], row["fence"]))
+            task = self._start(room, FLOWS[row["state"]], Claim(row["company_id"], row["id"], row["fence"]))
+            if row["claims"] > 1:
+                self._suspects.add(task)
+                task.add_done_callback(self._suspects.discard)
 
     async def _claim_cancellations(self, most):
         async with self._desk.database.across() as conn:
@@ -104,6 +114,7 @@ class Worker:
         task = self._desk.spawn(self._work(flow, claim))
         self._busy[room].add(task)
         task.add_done_callback(self._busy[room].discard)
+        return task
 
     async def _work(self, flow, claim):
         try:
@@ -119,7 +130,8 @@ class Worker:
         states = [state for room in ROOMS for most, open in [self._open(room)] if most > 0 for state in open]
         async with self._desk.database.across() as conn:
             due = await sql.submission_next_due(conn, states=states)
-        seconds = seconds if due is None else min(seconds, max(SHORTEST_SLEEP, due.total_seconds()))
+        shortest = SUSPECT_SLEEP if self._suspects else SHORTEST_SLEEP
+        seconds = seconds if due is None else min(seconds, max(shortest, due.total_seconds()))
         try:
             async with asyncio.timeout(seconds):
                 await self._desk.due.wait()

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 
 from service.config import SILENCE_SECONDS
@@ -132,6 +132,28 @@ class Keeper:
                         await sql.submission_lock_release(conn, company_id=company_id, id=submission_id)
         finally:
             self._held.discard(key)
+
+    @asynccontextmanager
+    async def alone_with(self, company_id: int, submission_ids: list[int]) -> AsyncIterator[set[int]]:
+        """Yield on which of some submissions this process works alone, and keep the others away from those meanwhile."""
+        wanted = [id for id in submission_ids if (company_id, id) not in self._held]
+        if not self.alive or not wanted:
+            yield set()
+            return
+        conn, keys, got = self._conn, {(company_id, id) for id in wanted}, set()
+        self._held |= keys
+        try:
+            async with self._turn:
+                rows = await sql.submission_locks_try(conn, company_id=company_id, ids=wanted)
+            got = {row["id"] for row in rows}
+            try:
+                yield got
+            finally:
+                if got and not conn.is_closed():
+                    async with self._turn:
+                        await sql.submission_locks_release(conn, company_id=company_id, ids=list(got))
+        finally:
+            self._held -= keys
 
     async def close(self):
         if self.alive:

@@ -10,10 +10,12 @@ from urllib.parse import urlsplit, urlunsplit
 class Network:
     """Carries bytes from a port of its own to the server of `url`; `self.url` is the way through it.
 
-    What is `silenced` stays open and carries nothing, like a path whose router has forgotten it.
+    What is `silenced` stays open and carries nothing, like a path whose router has forgotten it. Each piece is carried
+    `delay` seconds after it came.
     """
 
-    def __init__(self, url):
+    def __init__(self, url, delay=0.0):
+        self._delay = delay
         parts = urlsplit(url.replace("sslmode=disable", "sslmode=prefer"))
         self._server = (parts.hostname, parts.port)
         with socket.create_server(("127.0.0.1", 0)) as probe:
@@ -68,9 +70,16 @@ class Network:
         await asyncio.gather(self._carry(reader, back), self._carry(there, writer))
 
     async def _carry(self, reader, writer):
+        loop = asyncio.get_running_loop()
         with suppress(ConnectionError):
             while piece := await reader.read(65536):
-                if writer not in self._silent:
-                    writer.write(piece)
+                if self._delay:
+                    loop.call_later(self._delay, self._write, writer, piece)
+                else:
+                    self._write(writer, piece)
         self._paths.discard(writer)
-        writer.close()
+        loop.call_later(self._delay, writer.close)
+
+    def _write(self, writer, piece):
+        if writer not in self._silent and not writer.is_closing():
+            writer.write(piece)

@@ -68,7 +68,7 @@ async def claimed(desk):
 
     async def claim():
         async with desk.database.across() as conn:
-            return await sql.submission_claim(conn, lease=desk.config.portal_lease, most=9, states=["Queued"])
+            return await sql.submission_claim(conn, lease=desk.config.portal_lease, most=9, states=["Queued"], suspects=1)
 
     (head,) = await until(claim)
     return Claim(head["company_id"], head["id"], head["fence"])
@@ -341,7 +341,7 @@ async def test_what_is_uncertain_of_a_company_is_looked_for_by_one(asleep, owner
 
     async def claims():
         async with desk.database.across() as conn:
-            return await sql.submission_claim(conn, lease=desk.config.portal_lease, most=9, states=["Uncertain"])
+            return await sql.submission_claim(conn, lease=desk.config.portal_lease, most=9, states=["Uncertain"], suspects=1)
 
     assert len(await claims()) == 1 and await claims() == []
 

@@ -24,10 +24,9 @@ OF_QUEUED = {
     "submission_send": {"lease": LEASE},
     "submission_give_back": {"delay": DELAY},
     "submission_set_aside": {"delay": DELAY},
-    "submission_keep": {"lease": LEASE},
 }
 #: Those that change nothing, either, once the claim was given back.
-OF_THE_LEASED = {"submission_give_back", "submission_keep", "submission_move"}
+OF_THE_LEASED = {"submission_give_back", "submission_move"}
 MOVE = {
     "expected": "Queued",
     "next": "NotReceived",
@@ -40,6 +39,17 @@ MOVE = {
     "last_error": None,
 }
 STATEMENTS = {**OF_QUEUED, "submission_move": MOVE}
+#: Statements that act for several claims of one company: what each takes for one claim.
+BATCHES = {
+    "submission_move_batch": lambda claim: {
+        "moves": wire.dumps([{**MOVE, "id": claim.id, "fence": claim.fence, "delay": 1}]),
+    },
+    "submission_release_batch": lambda claim: {
+        "given": wire.dumps([{"id": claim.id, "fence": claim.fence, "delay": 1}]),
+        "counted": 1,
+    },
+    "reconciliation_keep": lambda claim: {"fence": 1, "lease": 2 * LEASE, "ids": [claim.id], "fences": [claim.fence]},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +66,13 @@ class Claimed:
         claim = claim or self.claim
         async with self.desk.database.company(claim.company_id) as conn:
             return await getattr(sql, name)(conn, **claim.key, fence=claim.fence, **STATEMENTS[name], **values)
+
+    async def run_batch(self, name: str) -> None:
+        """Run a statement that acts for several claims, for this one."""
+        company_id = self.claim.company_id
+        async with self.desk.database.company(company_id) as conn:
+            await sql.reconciliation_begin(conn, company_id=company_id, lease=LEASE)
+            await getattr(sql, name)(conn, company_id=company_id, **BATCHES[name](self.claim))
 
     async def rows(self) -> list[str]:
         """The submission, its document and its invoice, as JSON."""
@@ -76,7 +93,7 @@ async def claimed(start: Any, company: Any, owner: asyncpg.Connection) -> Claime
     await owner.execute("update submissions set not_before = now() - interval '1 hour'")
     desk = api.app[wire.DESK]
     async with desk.database.across() as conn:
-        (row,) = await sql.submission_claim(conn, lease=LEASE, most=9, states=["Queued"])
+        (row,) = await sql.submission_claim(conn, lease=LEASE, most=9, states=["Queued"], suspects=1)
     return Claimed(desk, Claim(row["company_id"], row["id"], row["fence"]), invoice_id, owner)
 
 
@@ -101,6 +118,43 @@ async def test_a_statement_for_a_returned_claim_changes_nothing(claimed: Claimed
     before = await claimed.rows()
     assert await claimed.run(name) in (None, "UPDATE 0")
     assert await claimed.rows() == before
+
+
+@pytest.mark.parametrize("name", BATCHES)
+async def test_a_batch_statement_for_a_claim_that_holds_changes_the_row(claimed: Claimed, name: str) -> None:
+    before = await claimed.rows()
+    await claimed.run_batch(name)
+    assert await claimed.rows() != before
+
+
+@pytest.mark.parametrize("change", ["fence = fence + 1", "lease_until = null"])
+@pytest.mark.parametrize("name", BATCHES)
+async def test_a_batch_statement_for_a_lost_claim_changes_nothing(claimed: Claimed, name: str, change: str) -> None:
+    await claimed.owner.execute(f"update submissions set {change}")
+    before = await claimed.rows()
+    await claimed.run_batch(name)
+    assert await claimed.rows() == before
+
+
+async def test_nothing_is_renewed_once_another_process_reconciles(claimed: Claimed) -> None:
+    company_id, before = claimed.claim.company_id, await claimed.rows()
+    async with claimed.desk.database.company(company_id) as conn:
+        await sql.reconciliation_begin(conn, company_id=company_id, lease=-LEASE)
+        assert await sql.reconciliation_begin(conn, company_id=company_id, lease=LEASE) == 2
+        assert await sql.reconciliation_begin(conn, company_id=company_id, lease=LEASE) is None
+        kept = BATCHES["reconciliation_keep"](claimed.claim)
+        assert await sql.reconciliation_keep(conn, company_id=company_id, **kept) is None
+    assert await claimed.rows() == before
+
+
+async def test_a_claim_that_was_lost_to_a_live_process_is_not_counted(claimed: Claimed) -> None:
+    call = await results.load(claimed.desk, claimed.claim)
+    await claimed.owner.execute("update submissions set fence = fence + 1, claims = claims + 1")
+    assert not await results.write(claimed.desk, claimed.claim, call, Write("NotReceived"))
+    assert (await claimed.submission())["claims"] == 1
+    await results.write_batch(claimed.desk, claimed.claim.company_id, [(claimed.claim, call, Write("NotReceived"))])
+    row = await claimed.submission()
+    assert (row["claims"], row["state"]) == (0, "Queued")
 
 
 @pytest.mark.parametrize("state", ["Sending", "Uncertain", "Accepted"])
@@ -138,7 +192,7 @@ async def test_an_intent_that_grew_old_is_not_sent(claimed: Claimed, sandbox: Sa
 async def test_a_result_for_a_lost_claim_leaves_the_documents_alone(claimed: Claimed) -> None:
     call = await results.load(claimed.desk, claimed.claim)
     rejected = Write("NotReceived", tuple(Change(doc.id, "Rejected", errors=[]) for doc in call.docs))
-    await claimed.owner.execute("update submissions set fence = fence + 1")
+    await claimed.owner.execute("update submissions set fence = fence + 1, claims = 0")
     before = await claimed.rows()
     assert not await results.write(claimed.desk, claimed.claim, call, rejected)
     assert await claimed.rows() == before

@@ -43,6 +43,14 @@ async def test_a_submission_lock_excludes_other_tasks_of_its_session(database: s
         assert not again
 
 
+async def test_a_batch_of_locks_leaves_out_those_of_other_sessions(database: str) -> None:
+    async with session(database) as one, session(database) as other:
+        async with one.alone(1, 7), other.alone_with(1, [6, 7, 8]) as alone, one.alone_with(1, [7, 8, 9]) as of_the_rest:
+            assert (alone, of_the_rest) == ({6, 8}, {9})
+        async with one.alone_with(1, [6, 7, 8]) as free_again:
+            assert free_again == {6, 7, 8}
+
+
 async def test_a_session_that_ended_frees_its_submission_locks(database: str, owner: asyncpg.Connection) -> None:
     async with session(database) as one, session(database) as other, one.alone(1, 7):
         await owner.execute(

@@ -29,6 +29,9 @@ class Claim:
     def key(self):
         return {"company_id": self.company_id, "id": self.id}
 
+    def __str__(self) -> str:
+        return f"company={self.company_id} id={self.id}"
+
 
 class Bell:
     """Wakes those in this process who wait for a submission to move; the news comes from PostgreSQL."""
@@ -64,6 +67,7 @@ class Desk:
     signers: Signers
     bell: Bell = field(default_factory=Bell)
     due: asyncio.Event = field(default_factory=asyncio.Event)  # set when a worker should look for work
+    stopping: asyncio.Event = field(default_factory=asyncio.Event)  # set when long work should end at its next pause
     tasks: set = field(default_factory=set)
     held: dict = field(default_factory=dict)  # operation of the portal -> until when trying is of no use, monotonic
 

@@ -1,22 +1,29 @@
-"""Driving the machine: each command is carried out in its order, and what comes of it is the next event."""
+"""Drives the machine: carries out its commands in their order, and feeds what comes of them back as the next event."""
 
-from collections.abc import Awaitable, Callable
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
 from service import machine
-from service.calls import NOW, GiveBack, Keep, Write
+from service.calls import NOW, Call, GiveBack, Keep, Write
+from service.db import PASSING
+from service.errors import kind, traced
 from service.portal.client import LoginRefused, PortalError, Throttled
 from service.submission import record
+from service.submission.desk import Claim, Desk
+
+log = logging.getLogger(__name__)
 
 #: Carries out a command: (desk, claim, call, command) -> the next event, or None when there is nothing more to do.
 Ask = Callable[[Any, Any, Any, Any], Awaitable[Any]]
 
-#: command -> what carries it out and brings no news; whoever drives gives what asks the portal.
+#: command -> the function that carries it out and brings no news; the caller of `drive` gives the ones that ask the portal.
 WRITING = {Keep: record.keep, Write: record.write, GiveBack: record.give_back}
-
-
 LONGEST_LOGIN_WAIT = timedelta(minutes=5)  # work looks again by then whether the credentials were changed
+WRITERS = 3  # transactions of one batch at a time: of the background's connections one is left for everything else
 
 
 def wait_of(why: PortalError) -> timedelta | None:
@@ -35,19 +42,87 @@ def held(why, operation):
     return NOW if why.operation == operation else why.retry_after
 
 
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One command of the machine, with the call as it was before it."""
+
+    case: "Case"
+    before: Call
+    command: Any
+
+
+@dataclass(slots=True)
+class Case:
+    """A claimed submission, with its call as it is on disk once the commands given so far are carried out."""
+
+    claim: Claim
+    call: Call
+    is_open: bool = True  # until a result is written or the claim is given back
+    has_failed: bool = False  # by an error of its own: the claim is left to its lease, and stays counted
+
+    def step(self, event: Any, times: Any) -> list[Step]:
+        """Take an event in and return what follows."""
+        before = self.call
+        self.call, commands = machine.step(before, event, times)
+        if any(isinstance(command, (Write, GiveBack)) for command in commands):
+            self.is_open = False
+        return [Step(self, before, command) for command in commands]
+
+
 async def drive(desk, claim, event, asks=None):
-    """Goes from event to event until nothing more is to be done, or the claim is lost; returns the last event.
+    """Go from event to event until nothing more is to be done, or the claim is lost. Return the last event.
 
     `asks` {command: async (desk, claim, call, command) -> the next event, or None when there is nothing more to do}.
     """
     call, last = await record.load(desk, claim), None
-    while call is not None and event is not None:
+    if call is None:
+        return None
+    case = Case(claim, call)
+    while event is not None:
         last, event = event, None
-        next, commands = machine.step(call, last, desk.config)
-        for command in commands:
-            if type(command) in WRITING:
-                await WRITING[type(command)](desk, claim, call, command)
+        for step in case.step(last, desk.config):
+            if carry_out := WRITING.get(type(step.command)):
+                await carry_out(desk, claim, step.before, step.command)
             else:
-                event = await asks[type(command)](desk, claim, call, command)
-        call = next
+                event = await asks[type(step.command)](desk, claim, step.before, step.command)
     return last
+
+
+async def drive_batch(desk: Desk, company_id: int, steps: list[Step]) -> None:
+    """Carry out the steps of several cases of one company: first all that was seen, then all results.
+
+    Results that change no document are written in one statement; the others in transactions of their own, a few at a
+    time. An error of one case leaves that case to its lease, and the others go on.
+    """
+    seen = [(step.case.claim, step.before, step.command) for step in steps if isinstance(step.command, Keep)]
+    if seen:
+        await record.keep_batch(desk, company_id, seen)
+    writes = [step for step in steps if isinstance(step.command, Write)]
+    plain = [step for step in writes if record.is_plain(step.command)]
+    if plain:
+        await record.write_batch(desk, company_id, [(step.case.claim, step.before, step.command) for step in plain])
+    await _write_each(desk, [step for step in writes if not record.is_plain(step.command)])
+    if given := list(_given_back(steps)):
+        await record.release_batch(desk, company_id, given)
+
+
+async def _write_each(desk: Desk, steps: list[Step]) -> None:
+    waiting = iter(steps)
+
+    async def write() -> None:
+        for step in waiting:
+            try:
+                await record.write(desk, step.case.claim, step.before, step.command)
+            except Exception as error:
+                step.case.has_failed = not isinstance(error, PASSING)
+                step.case.is_open = isinstance(error, PASSING)  # to be given back: nothing is wrong with it
+                what = kind(error) if isinstance(error, PASSING) else traced(error)
+                log.error("submission company=%d id=%d: %s", *step.case.claim.key.values(), what)
+
+    await asyncio.gather(*[write() for _ in range(min(WRITERS, len(steps)))])
+
+
+def _given_back(steps: Iterable[Step]) -> Iterable[tuple[Claim, timedelta]]:
+    for step in steps:
+        if isinstance(step.command, GiveBack):
+            yield step.case.claim, step.command.wait

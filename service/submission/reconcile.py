@@ -1,48 +1,96 @@
-"""Finding out what became of a submission whose answer was lost: by what we saw ourselves, then by the portal's listing.
+"""Finding out what became of submissions whose answer was lost: from our own records, then from the portal's listing.
 
-What the listing shows is adopted. That it shows nothing proves something only twice, and only after the settling
-time: the portal may have had the call in its queue all along.
+What the listing shows is adopted. A listing that does not show a submission proves its absence only twice, and only after
+the settling time: the portal may have had the call in its queue all along.
+
+One process at a time does this for a company. The listing leads: for each of its pages the submissions that it may show are
+claimed, compared and given back, and after the last page those that it did not show. So however many there are, a process
+holds few claims, and each of them for a moment.
 """
 
-import asyncio
 import logging
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass
-from datetime import timedelta
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from asyncpg import Record
 
 from service import machine
-from service.calls import Busy, Call, Claimed, GiveBack, Listed, Look, NotListed, Shown, Write
+from service.calls import Busy, Claimed, Listed, NotListed, Seen, Shown
 from service.db import PASSING
-from service.portal.client import Document, Held, PortalError, Throttled
+from service.errors import traced
+from service.portal.client import Document, Held, OddRow, PortalError, Throttled
 from service.statements import sql
-from service.submission import record
 from service.submission.desk import Claim, Desk
-from service.submission.drive import WRITING, drive, held, wait_of
-from service.submission.matching import find_matches, matches
+from service.submission.drive import Case, drive, drive_batch, held, wait_of
+from service.submission.holding import BATCH, Holding, Lost, holding
+from service.submission.matching import find_matches
+from service.submission.oddities import may_be, note_oddities
 
 log = logging.getLogger(__name__)
 
 CLOCKS_APART = timedelta(minutes=5)  # how far the listing reaches back before the first send, and ahead of now
+MOST_TRACES = 5  # submissions of many documents that are searched for by a number, at each look
+MOST_RECEIPTS = 60  # receipts that are read at each look
+UNREADABLE = {
+    "code": "UnreadableRow",
+    "path": "",
+    "message": "The portal lists a document that cannot be read and may be this one, so that its absence is not proven: {}",
+}
+
+#: What a batch of cases is compared with: gives the event that each submission hears, by id.
+Hearing = Callable[[list[Case]], Awaitable[dict[int, Any]]]
 
 
 @dataclass(slots=True)
-class Case:
-    """An Uncertain submission that is claimed, as it stands after what was heard of it so far."""
+class Look:
+    """One look for the Uncertain submissions of a company under one TIN."""
 
-    claim: Claim
-    call: Call
-    is_open: bool = True
-    is_asked: bool = False  # for its receipt, and the portal has none that names them all
-    undecided: PortalError | None = None  # why a copy could not be compared, so that this look proves no absence
+    desk: Desk
+    holding: Holding
+    tin: str
+    since: datetime  # from when on the listing shows documents
+    over: datetime  # until when what was sent can have been received, unless it waited in the portal's queue
+    listed_at: datetime  # when the listing was asked for, by the database's clock
+    asked: list[int] = field(default_factory=list)  # submissions that were searched for by number
+    uids: set[str] = field(default_factory=set)  # of receipts that may name more documents than the listing did
+    receipts_read: set[str] = field(default_factory=set)
+    receipts_left: int = MOST_RECEIPTS
+    listed: Counter[str] = field(default_factory=Counter)  # number -> pages of the listing that show it
+    compared: Counter[tuple[int, str]] = field(default_factory=Counter)  # (submission, number) -> pages it was compared with
+    undecided: dict[int, PortalError] = field(default_factory=dict)  # submission -> why a copy could not be compared
+    odd: dict[str, OddRow] = field(default_factory=dict)  # rows of the listing that could not be read
 
-    async def hear(self, desk, event):
-        """Takes an event in, and carries out what follows; once the claim is given back the case is closed."""
-        then, commands = machine.step(self.call, event, desk.config)
-        for command in commands:
-            if not isinstance(command, Look):
-                await WRITING[type(command)](desk, self.claim, self.call, command)
-        self.call = then
-        self.is_open = not any(isinstance(command, (Write, GiveBack)) for command in commands)
+    @property
+    def company_id(self) -> int:
+        return self.holding.company_id
+
+    @property
+    def of_taxpayer(self) -> dict[str, Any]:
+        return {"company_id": self.company_id, "tin": self.tin}
+
+    @property
+    def spans(self) -> list[tuple[datetime, datetime]]:
+        """Return the times that are listed one after the other.
+
+        First the time around the sends, whose listing stands still once it is over, however much is sent meanwhile; then
+        the time until now, in case the portal had the submissions in its queue.
+        """
+        until = self.listed_at + CLOCKS_APART
+        return [(self.since, self.over), (self.over, until)] if self.over < self.listed_at else [(self.since, until)]
+
+    def was_compared(self, case: Case) -> bool:
+        """Return whether a submission was compared with each listed row that has a number of its documents."""
+        return all(self.compared[case.claim.id, doc.number] == self.listed[doc.number] for doc in case.call.docs)
+
+    def obstacle(self, case: Case) -> OddRow | None:
+        """Return a row that could not be read and may be a document of a submission which was not seen yet."""
+        unseen = case.call.lacks(case.call.proven())
+        docs = [doc for doc in case.call.docs if doc.id in unseen]
+        return next((row for row in self.odd.values() for doc in docs if may_be(row, case.call, doc)), None)
 
 
 async def presume(desk, claim):
@@ -51,144 +99,235 @@ async def presume(desk, claim):
         await drive(desk, claim, Claimed() if alone else Busy())
 
 
-async def reconcile(desk, claim):
-    """Resolves a claimed Uncertain submission, and whatever else of its company one listing resolves."""
-    async with AsyncExitStack() as locks:
-        cases = []
-        for one in [claim, *await _siblings(desk, claim)]:
-            case = Case(one, await record.load(desk, one))
-            if case.call is None:
-                continue  # claimed anew meanwhile
-            alone = await locks.enter_async_context(desk.keeper.alone(one.company_id, one.id))
-            await case.hear(desk, Claimed() if alone else Busy())
-            cases.append(case)
-        cases = [case for case in cases if case.is_open]
-        if cases:
-            async with _kept(desk, [case.claim for case in cases]):
-                await _look(desk, cases)
+async def reconcile(desk: Desk, claim: Claim) -> None:
+    """Resolve the Uncertain submissions of the company of a claimed one, as far as one look tells."""
+    async with holding(desk, claim) as held_claims:
+        if held_claims is None:
+            return
+        try:
+            await _look(desk, held_claims, claim)
+        except Lost as why:
+            log.info("reconciliation %s", why)
+        log.info("reconciliation company=%d claims=%d at most", claim.company_id, held_claims.most)
 
 
-async def _siblings(desk, claim):
-    async with desk.database.company(claim.company_id) as conn:
-        rows = await sql.submission_claim_uncertain(conn, **claim.key, lease=desk.config.portal_lease)
-    return [Claim(row["company_id"], row["id"], row["fence"]) for row in rows]
-
-
-@asynccontextmanager
-async def _kept(desk, claims):
-    """Keeps claims while the block runs: a long listing is read slowly."""
-
-    async def keep():
-        while True:
-            await asyncio.sleep(desk.config.portal_lease.total_seconds() / 3)
-            for claim in claims:
-                with suppress(*PASSING):
-                    async with desk.database.company(claim.company_id) as conn:
-                        await sql.submission_keep(conn, **claim.key, fence=claim.fence, lease=desk.config.portal_lease)
-
-    keeping = asyncio.create_task(keep())
+async def _look(desk: Desk, held_claims: Holding, claim: Claim) -> None:
+    async with desk.database.reading(claim.company_id) as conn:
+        row = await sql.reconciliation_outlook(conn, **claim.key)
+    if row is None:
+        return
+    since, over = row["first_sent_at"] - CLOCKS_APART, row["last_sent_at"] + CLOCKS_APART
+    look = Look(desk, held_claims, row["tin"], since, over, row["now"])
+    await _settle_known(look)
     try:
-        yield
-    finally:
-        keeping.cancel()
-        await asyncio.gather(keeping, return_exceptions=True)
-
-
-async def _look(desk, cases):
-    """The listing of the company, from before the oldest send that is open; each submission is held against it.
-
-    Calls of many are asked about first. Then comes the time around the sends, whose listing stands still once it is
-    over, however much is sent meanwhile; then the time until now, in case the portal had them in its queue.
-    """
-    calls = [case.call for case in cases]
-    listed_at, tin = calls[0].now, calls[0].tin
-    since = min(call.first_sent_at for call in calls) - CLOCKS_APART
-    over = max(call.last_sent_at for call in calls) + CLOCKS_APART
-    until = listed_at + CLOCKS_APART
-    spans = [(since, over), (over, until)] if over < listed_at else [(since, until)]
-    try:
-        ending = await _show(desk, cases, tin, spans, listed_at)
+        ending = await _show(look)
     except PortalError as why:
         await desk.heed(why, "search")
         ending = _not_listed(why)
-    for case in cases:
-        if case.is_open:
-            await case.hear(desk, _not_listed(case.undecided) if case.undecided else ending)
+    if ending is not None and not desk.stopping.is_set():
+        await _conclude(look, ending)
 
 
-async def _show(desk, cases, tin, spans, listed_at):
-    """Lets each case hear what the portal shows of it, and gives the event that ends the look: Listed."""
-    since, until = spans[0][0], spans[-1][1]
-    further = any(len(case.call.docs) > 1 for case in cases)
-    for case in cases:
-        if len(case.call.docs) > 1:
-            await _trace(desk, case, tin, since, until, further=case is not cases[0])
-    if all(_too_early(desk, case, listed_at) for case in cases if case.is_open):
-        return Listed(listed_at, complete=False)
-    for span in spans:
-        if any(case.is_open for case in cases):
-            listing = await desk.portal.search(tin, *span, further=further)
-            further = True
-            await _compare(desk, cases, listing)
-    for case in cases:
-        await _read_receipts(desk, case, tin)
-    return Listed(listed_at)
+# Batches
 
 
-def _too_early(desk, case, listed_at):
-    """Whether a listing would prove nothing of it yet, and it has been asked for otherwise."""
-    return case.is_asked and case.call.last_sent_at + desk.config.portal_settle > listed_at
+async def _handle(look: Look, rows: Iterable[Record], hear: Hearing) -> None:
+    """Handle submissions in batches. One whose handling began before and gave no result is handled alone.
 
-
-async def _trace(desk, case, tin, since, until, further):
-    """Asks for a call of many by the number of one of its documents, which leads to its receipt, and so to all of it.
-
-    Who sends calls of many may have thousands of documents in a listing, a hundred on a page, and a page every five
-    seconds. Raises Throttled.
+    After a crash in the middle of a batch each of its submissions is handled alone the next time, so that only the one
+    that ends its process is counted again.
     """
-    try:
-        rows = await desk.portal.search(tin, since, until, text=case.call.docs[0].number, further=further)
-        uids = {one.submission_uid for one in await matches(desk, case.claim, case.call, rows)}
-        for uid in uids - {None}:
-            await _compare(desk, [case], (await desk.portal.submission(tin, uid)).documents)
-        case.is_asked = None not in uids
-    except Throttled:
-        raise
-    except PortalError as why:  # it need not be able to; the listing decides
-        log.info("submission company=%d id=%d: %s", *case.claim.key.values(), why)
+    rows = list(rows)
+    fresh = [row["id"] for row in rows if not row["claims"]]
+    batches = [fresh[start : start + BATCH] for start in range(0, len(fresh), BATCH)]
+    for ids in [*batches, *([row["id"]] for row in rows if row["claims"])]:
+        look.holding.check()
+        try:
+            async with look.holding.batch(ids) as (cases, alone):
+                await _handle_batch(look, cases, alone, hear)
+        except (*PASSING, PortalError, Lost):
+            raise
+        except Exception as error:  # the claims stay counted, and each submission is handled alone the next time
+            log.error("reconciliation company=%d submissions=%s: it broke off\n%s", look.company_id, ids, traced(error))
 
 
-async def _read_receipts(desk, case, tin):
-    """The receipts that some documents are on may name all of them: the listing may show the others later."""
-    for uid in {one.submission_uid for one in case.call.proven()} - {None}:
-        if case.is_open:
-            await _compare_receipt(desk, case, tin, uid)
-
-
-async def _compare_receipt(desk, case, tin, uid):
-    """One that cannot be had says nothing, and keeps nothing from the others. Raises Throttled."""
-    try:
-        state = await desk.portal.submission(tin, uid)
-    except Throttled:
-        raise
-    except PortalError as why:
-        log.info("submission company=%d id=%d: %s", *case.claim.key.values(), why)
-    else:
-        await _compare(desk, [case], state.documents)
-
-
-async def _compare(desk: Desk, cases: list[Case], listing: list[Document]) -> None:
-    """Let the open cases hear what a listing shows of them."""
-    calls = {case.claim.id: case.call for case in cases if case.is_open}
-    if not calls:
-        return
-    found = await find_matches(desk, cases[0].claim.company_id, calls, listing)
+async def _handle_batch(look: Look, cases: list[Case], alone: set[int], hear: Hearing) -> None:
+    times = look.desk.config
+    steps = [step for case in cases for step in case.step(Claimed() if case.claim.id in alone else Busy(), times)]
+    news = await hear([case for case in cases if case.is_open])
     for case in cases:
-        case.undecided = found.undecided.get(case.claim.id, case.undecided)
-        if case.is_open and (seen := found.shown(case.claim.id)):
-            await case.hear(desk, Shown(seen))
+        if case.is_open and case.claim.id in news:
+            steps += case.step(news[case.claim.id], times)
+    look.holding.check()
+    await drive_batch(look.desk, look.company_id, steps)
 
 
-def _not_listed(why):
+async def _settle_known(look: Look) -> None:
+    """Decide about submissions that need no listing: a receipt named their uuids, or they give no result again and again."""
+
+    async def hear(cases: list[Case]) -> dict[int, Any]:
+        return {}
+
+    after = 0
+    while rows := await _read(look, sql.reconciliation_known, after=after, most=machine.MOST_CLAIMS, batch=BATCH):
+        await _handle(look, rows, hear)
+        after = rows[-1]["id"]
+
+
+async def _read(look: Look, statement: Any, **values: Any) -> Any:
+    async with look.desk.database.reading(look.company_id) as conn:
+        return await statement(conn, **look.of_taxpayer, **values)
+
+
+async def _left(look: Look) -> Record:
+    """Return how many submissions are Uncertain, and of how many a complete listing could tell more."""
+    settle = look.desk.config.portal_settle
+    return await _read(look, sql.reconciliation_left, asked=look.asked, settle=settle, listed_at=look.listed_at)
+
+
+# What the portal shows
+
+
+async def _show(look: Look) -> Listed | None:
+    """Compare the submissions with what the portal shows. Return the event with which the look ends, None if all is found."""
+    await _trace(look)
+    left = await _left(look)
+    if not left["n"]:
+        return None
+    if not left["open"]:
+        return Listed(look.listed_at, complete=False)
+    further = bool(look.asked)
+    for since, until in look.spans:
+        async with aclosing(look.desk.portal.pages(look.tin, since, until, further=further)) as pages:
+            async for page in pages:
+                look.odd.update((row.key, row) for row in page.odd)
+                await note_oddities(look.desk, look.company_id, look.tin, "search", page.rows, page.odd)
+                await _compare(look, page.rows, is_listing=True)
+                await _read_receipts(look)
+                if not (await _left(look))["n"]:
+                    return None
+                if look.desk.stopping.is_set():
+                    return Listed(look.listed_at, complete=False)
+        further = True
+    look.uids.update(row["submission_uid"] for row in await _read(look, sql.reconciliation_receipts, most=MOST_RECEIPTS))
+    await _read_receipts(look)
+    return Listed(look.listed_at)
+
+
+async def _compare(look: Look, documents: list[Document], is_listing: bool = False) -> None:
+    """Compare Documents with the submissions that have one of their numbers."""
+    numbers = {there.number for there in documents}
+    if is_listing:
+        look.listed.update(numbers)
+
+    async def hear(cases: list[Case]) -> dict[int, Any]:
+        calls = {case.claim.id: case.call for case in cases}
+        found = await find_matches(look.desk, look.company_id, calls, documents)
+        look.undecided.update(found.undecided)
+        news = {}
+        for case in cases:
+            if is_listing:
+                look.compared.update((case.claim.id, doc.number) for doc in case.call.docs if doc.number in numbers)
+            if seen := found.shown(case.claim.id):
+                news[case.claim.id] = Shown(seen)
+                look.uids |= _incomplete(case, found.proven.get(case.claim.id, []))
+        return news
+
+    await _handle(look, await _read(look, sql.reconciliation_numbered, numbers=list(numbers), batch=BATCH), hear)
+
+
+def _incomplete(case: Case, seen: list[Seen]) -> set[str]:
+    """Return the uids of a submission of which only some documents were seen: their receipts may name all of them."""
+    if not case.call.lacks([*case.call.proven(), *seen]):
+        return set()
+    return {one.submission_uid for one in seen if one.submission_uid}
+
+
+async def _trace(look: Look) -> None:
+    """Search for submissions of many documents by a number of theirs, which leads to the receipt, and so to all of them.
+
+    A company that sends many documents at once may have thousands in a listing, a hundred on a page, and a page every five
+    seconds. Only the first MOST_TRACES are searched for; the listing decides about the others. Raises Throttled.
+    """
+    for row in await _read(look, sql.reconciliation_many_documents, most=MOST_TRACES):
+        try:
+            until = look.listed_at + CLOCKS_APART
+            found = await look.desk.portal.search(look.tin, look.since, until, text=row["number"], further=bool(look.asked))
+        except Throttled:
+            raise
+        except PortalError as why:  # searching by a text may not work; the listing decides
+            log.info("submission company=%d id=%d: %s", look.company_id, row["id"], why)
+            continue
+        await note_oddities(look.desk, look.company_id, look.tin, "search", found, found.odd)
+        await _compare(look, found)
+        await _read_receipts(look)
+        if all(there.submission_uid for there in found):
+            look.asked.append(row["id"])
+
+
+async def _read_receipts(look: Look) -> None:
+    """Read the receipts that some documents are on: they may name documents that the listing shows later."""
+    for uid in sorted(look.uids - look.receipts_read):
+        if not look.receipts_left:
+            break
+        look.receipts_left -= 1
+        look.receipts_read.add(uid)
+        try:
+            state = await look.desk.portal.submission(look.tin, uid)
+        except Throttled as why:  # the listing goes on; the other receipts are read at the next look
+            await look.desk.heed(why, "submission")
+            look.receipts_left = 0
+            look.receipts_read.discard(uid)
+        except PortalError as why:
+            log.info("reconciliation company=%d receipt=%s: %s", look.company_id, uid, why)
+        else:
+            await note_oddities(look.desk, look.company_id, look.tin, "submission", state.documents, state.odd)
+            await _compare(look, state.documents)
+    look.uids.clear()
+
+
+# What it does not show
+
+
+async def _conclude(look: Look, ending: Listed | NotListed) -> None:
+    """Tell the submissions that were not found how the look ended: those that are due, or whose absence it proves."""
+    if isinstance(ending, NotListed) and ending.held is not None:
+        look.holding.rest = ending.held  # nobody looks before; the submissions themselves stay as they are
+        return
+    config = look.desk.config
+
+    async def hear(cases: list[Case]) -> dict[int, Any]:
+        return {case.claim.id: _verdict(look, case, ending) for case in cases}
+
+    proof = {
+        "is_complete": isinstance(ending, Listed) and ending.complete,
+        "listed_at": look.listed_at,
+        "settle": config.portal_settle,
+        "proof_gap": config.portal_proof_gap,
+    }
+    after = 0
+    while rows := await _read(look, sql.reconciliation_rest, after=after, batch=BATCH, **proof):
+        await _handle(look, rows, hear)
+        after = rows[-1]["id"]
+
+
+def _verdict(look: Look, case: Case, ending: Listed | NotListed) -> Listed | NotListed:
+    """Return what the end of the look means for one submission.
+
+    Its absence is proven only by a listing that reaches back before its first send, that it was compared with in full, and
+    that has no unreadable row which may be one of its documents; and only after the receipts of its other documents were read.
+    """
+    if case.claim.id in look.undecided:
+        return _not_listed(look.undecided[case.claim.id])
+    if isinstance(ending, NotListed) or not ending.complete:
+        return ending
+    if row := look.obstacle(case):
+        return NotListed({**UNREADABLE, "message": UNREADABLE["message"].format(row.key)})
+    reaches_back = look.since <= case.call.first_sent_at - CLOCKS_APART
+    receipts = {one.submission_uid for one in case.call.proven()} - {None}
+    return replace(ending, complete=reaches_back and look.was_compared(case) and receipts <= look.receipts_read)
+
+
+def _not_listed(why: PortalError) -> NotListed:
     error = {"code": type(why).__name__, "path": "", "message": str(why)}
     return NotListed(error, wait_of(why), held(why, "search") if isinstance(why, Held) else None)

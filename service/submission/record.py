@@ -4,13 +4,16 @@ import asyncio
 import functools
 import logging
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import Any
 
 import asyncpg
+from asyncpg import Record
 
 from service import failpoints, machine, states, wire
-from service.calls import Call, Doc, Seen, Write
+from service.calls import Call, Doc, Keep, Seen, Write
 from service.db import PASSING
 from service.errors import kind
 from service.portal import document
@@ -33,6 +36,34 @@ async def load(desk, claim):
             return None
         docs = await sql.submission_documents(conn, **key)
         shown = await sql.evidence_of(conn, **key) if row["first_sent_at"] else ()
+    return _call(row, docs, shown)
+
+
+async def claim_batch(desk: Desk, company_id: int, ids: list[int]) -> dict[Claim, Call]:
+    """Claim some Uncertain submissions whose handling begins now, and return their Calls as they are on disk.
+
+    Submissions that are no longer Uncertain, or that somebody else holds, are left out.
+    """
+    async with desk.database.company(company_id) as conn:
+        rows = await sql.submission_claim_batch(conn, company_id=company_id, ids=ids, lease=desk.config.portal_lease)
+        key = {"company_id": company_id, "ids": [row["id"] for row in rows]}
+        docs = _by_submission(await sql.submission_batch_documents(conn, **key))
+        shown = _by_submission(await sql.evidence_of_batch(conn, **key))
+    return {
+        Claim(company_id, row["id"], row["fence"]): _call(row, docs.get(row["id"], ()), shown.get(row["id"], ()))
+        for row in rows
+    }
+
+
+def _by_submission(rows: Iterable[Record]) -> dict[int, list[dict[str, Any]]]:
+    """Group rows by their submission_id, which is taken out of them."""
+    groups: dict[int, list[dict[str, Any]]] = {}
+    for row in map(dict, rows):
+        groups.setdefault(row.pop("submission_id"), []).append(row)
+    return groups
+
+
+def _call(row: Record, docs: Iterable[Mapping[str, Any]], shown: Iterable[Mapping[str, Any]]) -> Call:
     return Call(
         docs=tuple(Doc(**doc) for doc in docs),
         seen=tuple(Seen(one["document_id"], one["uuid"], one["submission_uid"], one["via"]) for one in shown),
@@ -59,7 +90,10 @@ def _told_before(last_error):
 
 
 def persistent(write):
-    """Repeats a writing function while PostgreSQL is away: what the portal said is not to be asked for again."""
+    """Repeat a writing function while PostgreSQL is away: the portal should not be asked again for what it said.
+
+    The second argument of the function is a Claim, or the id of a company.
+    """
 
     @functools.wraps(write)
     async def persisting(desk, claim, *args):
@@ -69,7 +103,7 @@ def persistent(write):
             except PASSING as fault:
                 if pause is None:
                     raise
-                log.warning("submission company=%d id=%d: %s", *claim.key.values(), kind(fault))
+                log.warning("submission %s: %s", claim, kind(fault))
                 await asyncio.sleep(pause)
 
     return persisting
@@ -79,8 +113,9 @@ def persistent(write):
 async def write(desk, claim, call, command):
     """Carry out a Write for a call as it was before it. Return False, with nothing written, if the claim was lost.
 
-    The claim is given back with the state, and so nothing is written twice. If a uuid belongs to another document by now,
-    the documents concerned need a person, and the rest is written in a new transaction with the same claim.
+    The claim is given back with the state, and so nothing is written twice. A lost claim is not counted as one that ended a
+    process, since this one lives. If a uuid belongs to another document by now, the documents concerned need a person, and
+    the rest is written in a new transaction with the same claim.
     """
     try:
         return await _written_once(desk, claim, call, command)
@@ -97,6 +132,8 @@ async def _written_once(desk: Desk, claim: Claim, call: Call, command: Write) ->
     async with desk.database.company(claim.company_id) as conn:
         await lock_subjects(conn, claim.company_id, claim.id)
         done = await written(conn, claim, call, command)
+        if not done:
+            await sql.submission_uncount(conn, **claim.key, fence=claim.fence)
         failpoints.passed("before_state_commit")
     failpoints.passed("after_state_commit")
     log.info("submission company=%d id=%d state=%s%s", *claim.key.values(), command.state, "" if done else " (claim lost)")
@@ -125,6 +162,43 @@ async def written(conn, claim, call, command):
         await apply(conn, claim.company_id, command.changes)
         await _part(conn, claim, call, command.parts)
     return bool(done)
+
+
+def is_plain(command: Write) -> bool:
+    """Return whether a Write changes no document, so that it can be written together with others."""
+    return not command.changes and not command.parts
+
+
+@persistent
+async def write_batch(desk: Desk, company_id: int, moves: list[tuple[Claim, Call, Write]]) -> None:
+    """Carry out plain Writes, each for a call as it was before it, in one statement. Lost claims are passed over."""
+    rows = [_move(claim, call, command) for claim, call, command in moves]
+    async with desk.database.company(company_id) as conn:
+        done = await sql.submission_move_batch(conn, company_id=company_id, moves=wire.dumps(rows))
+        lost = {claim.id for claim, _, _ in moves} - {row["id"] for row in done}
+        for claim, _, _ in moves:
+            if claim.id in lost:
+                await sql.submission_uncount(conn, **claim.key, fence=claim.fence)
+        failpoints.passed("before_state_commit")
+    failpoints.passed("after_state_commit")
+    log.info("submissions company=%d written=%d claims_lost=%d", company_id, len(done), len(lost))
+
+
+def _move(claim: Claim, call: Call, command: Write) -> dict[str, Any]:
+    then = machine.after(call, command)
+    return {
+        "id": claim.id,
+        "fence": claim.fence,
+        "expected": call.state,
+        "next": then.state,
+        "looks": then.looks,
+        "proof": command.proof,
+        "still_sent": command.still_sent,
+        "doubted": then.doubted,
+        "delay": command.delay.total_seconds(),
+        "submission_uid": command.uid,
+        "last_error": command.error,
+    }
 
 
 async def _moved(conn, claim, call, command):
@@ -172,6 +246,38 @@ async def keep(desk, claim, call, command):
                 via=via,
             )
     failpoints.passed("evidence_written")
+
+
+@persistent
+async def keep_batch(desk: Desk, company_id: int, shown: list[tuple[Claim, Call, Keep]]) -> None:
+    """Record each uuid that the portal showed for some submissions, whether or not the claims still hold."""
+    rows = [
+        {
+            "submission_id": claim.id,
+            "number": doc.number,
+            "uuid": one.uuid,
+            "submission_uid": one.submission_uid,
+            "via": one.via,
+        }
+        for claim, call, command in shown
+        for one in command.seen
+        for doc in call.docs
+        if doc.id == one.document_id
+    ]
+    async with desk.database.company(company_id) as conn:
+        await sql.evidence_insert_batch(conn, company_id=company_id, shown=wire.dumps(rows))
+    failpoints.passed("evidence_written")
+
+
+@persistent
+async def release_batch(desk: Desk, company_id: int, given: list[tuple[Claim, timedelta | None]]) -> None:
+    """Give claims back whose handling gave no result, each with a delay, or None where it stays due as it was."""
+    rows = [
+        {"id": claim.id, "fence": claim.fence, "delay": None if delay is None else delay.total_seconds()}
+        for claim, delay in given
+    ]
+    async with desk.database.company(company_id) as conn:
+        await sql.submission_release_batch(conn, company_id=company_id, given=wire.dumps(rows), counted=1)
 
 
 async def give_back(desk, claim, call, command):

@@ -120,6 +120,16 @@ select pg_try_advisory_lock(hashtextextended(format('submission %s %s', :company
 -- name: submission_lock_release :value
 select pg_advisory_unlock(hashtextextended(format('submission %s %s', :company_id::bigint, :id::bigint), 0));
 
+-- name: submission_locks_try :many
+-- The ids of submissions on which this session alone works from now on.
+select id
+  from unnest(:ids::bigint[]) as wanted (id)
+ where pg_try_advisory_lock(hashtextextended(format('submission %s %s', :company_id::bigint, id), 0));
+
+-- name: submission_locks_release :many
+select pg_advisory_unlock(hashtextextended(format('submission %s %s', :company_id::bigint, id), 0))
+  from unnest(:ids::bigint[]) as held (id);
+
 -- name: ping :value
 select 1;
 

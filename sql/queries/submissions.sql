@@ -56,9 +56,10 @@ select d.id, s.body, d.issued_at
                        or consolidated_invoice_id = :consolidated_invoice_id));
 
 -- name: submission_claim :many
--- Work that is due in some states, of any company: company_id, id, fence, state, and how often it was claimed without
--- a result.
-select company_id, id, fence, state, claims from claim_submissions(:lease::interval, :most::int, :states::text[]);
+-- Work that is due in some states, of any company: company_id, id, fence, state, and how often its handling began without
+-- a result. At most :suspects of it are ones whose handling began before.
+select company_id, id, fence, state, claims
+  from claim_submissions(:lease::interval, :most::int, :states::text[], :suspects::int);
 
 -- name: submission_next_due :value
 -- In how long the next work in some states falls due, as an interval; null when nothing waits.
@@ -130,12 +131,6 @@ update submissions
    set claims = 0, lease_until = clock_timestamp() + :delay::interval
  where company_id = :company_id and id = :id and fence = :fence and state = 'Queued';
 
--- name: submission_keep :exec
--- Keeps a claim, unless it was given back, for as long as something takes that takes long.
-update submissions
-   set lease_until = clock_timestamp() + :lease::interval
- where company_id = :company_id and id = :id and fence = :fence and lease_until is not null;
-
 -- name: submission_unsent_lock :one
 -- Locks what is claimed and was never sent, with the size of its bytes and the numbers of its documents. No row: it
 -- was sent, or the claim is lost.
@@ -201,18 +196,6 @@ returning id;
 update submitted_documents
    set submission_id = :into, earlier_submissions = earlier_submissions || submission_id, updated_at = clock_timestamp()
  where company_id = :company_id and submission_id = :id and id = any (:document_ids::bigint[]);
-
--- name: submission_claim_uncertain :many
--- Claims what else of a company is uncertain and nobody holds: one listing answers for all.
-update submissions
-   set fence = fence + 1, claims = claims + 1, lease_until = clock_timestamp() + :lease::interval
- where company_id = :company_id
-   and id in (select id
-                from submissions
-               where company_id = :company_id and state = 'Uncertain' and id <> :id
-                 and (lease_until is null or lease_until < clock_timestamp())
-                 for update skip locked)
-returning company_id, id, fence, state;
 
 -- name: submission_documents :many
 select id, number, document_type, issued_at, status, uuid, validated_at

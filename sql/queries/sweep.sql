@@ -178,3 +178,18 @@ select h.since, h.reason, f.id as finding, f.uuid
 -- name: attention_list :many
 -- What waits for a person, of all companies, the longest first.
 select kind, company_id, id, since, facts::text as facts from attention();
+
+-- name: oddity_note :value
+-- Records a row of the portal that could not be read; true for one that was not recorded before. No row: it was seen less
+-- than a minute ago.
+insert into portal_oddities as o (company_id, row_key, operation, tin, number, problems, shown)
+values (:company_id, :row_key, :operation, :tin, :number, :problems, :shown)
+    on conflict (company_id, row_key) do update
+   set operation = excluded.operation, problems = excluded.problems, shown = excluded.shown,
+       last_seen_at = clock_timestamp(), times = o.times + 1
+ where o.last_seen_at < clock_timestamp() - interval '1 minute'
+returning times = 1;
+
+-- name: oddities_list :many
+-- What the portal showed within :span and could not be read, of all companies, the oldest first.
+select company_id, id, since, facts::text as facts from portal_oddities_since(:span::interval);

@@ -25,7 +25,6 @@ SCALED = (
     ("service.portal.answers", "PAUSE", timedelta(seconds=0.5)),  # a 429 that does not say how long
     ("service.portal.answers", "PAUSE_LEAST", timedelta(seconds=0.1)),
     ("service.submission.send", "LOGIN_RETRY", timedelta(seconds=0.5)),
-    ("service.machine", "MOST_CLAIMS", 1000),  # a process dies every second here, whatever it has in its hands
 )
 #: What a process is likely to import sooner or later.
 LOADED = ("service.app", "service.commands.demo", "service.sandbox.app", "chaos.naive")

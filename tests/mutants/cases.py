@@ -18,9 +18,11 @@ class Mutant:
     tests: tuple[str, ...]
 
 
+RECONCILIATIONS = "sql/queries/reconciliations.sql"
 SUBMISSIONS = "sql/queries/submissions.sql"
 LAST_MIGRATION = "sql/migrations/9999_mutant.sql"
 LOST_CLAIM = "tests/test_claims.py::test_a_statement_for_a_lost_claim_changes_nothing"
+LOST_IN_BATCH = "tests/test_claims.py::test_a_batch_statement_for_a_lost_claim_changes_nothing"
 RETURNED_CLAIM = "tests/test_claims.py::test_a_statement_for_a_returned_claim_changes_nothing"
 ABSENCE = "tests/test_machine.py::test_absence_takes_two_proofs_after_the_settling_time"
 
@@ -84,10 +86,24 @@ EXCLUSION = (
     ),
     Mutant(
         "lost-claim-kept",
-        SUBMISSIONS,
-        "   set lease_until = clock_timestamp() + :lease::interval\n where company_id = :company_id and id = :id and fence = :fence",
-        "   set lease_until = clock_timestamp() + :lease::interval\n where company_id = :company_id and id = :id and :fence::bigint > 0",
-        (f"{LOST_CLAIM}[submission_keep]",),
+        RECONCILIATIONS,
+        "s.id = held.id and s.fence = held.fence and s.lease_until",
+        "s.id = held.id and s.lease_until",
+        (f"{LOST_IN_BATCH}[reconciliation_keep-fence = fence + 1]",),
+    ),
+    Mutant(
+        "batch-result-of-a-lost-claim-written",
+        RECONCILIATIONS,
+        "   and s.fence = m.fence and s.lease_until is not null and s.state = m.expected",
+        "   and s.state = m.expected",
+        (f"{LOST_IN_BATCH}[submission_move_batch-fence = fence + 1]",),
+    ),
+    Mutant(
+        "batch-lock-dropped",
+        "sql/queries/foundation.sql",
+        " where pg_try_advisory_lock(hashtextextended(format('submission %s %s', :company_id::bigint, id), 0));",
+        " where :company_id::bigint is not null;",
+        ("tests/test_dedicated_session.py::test_a_batch_of_locks_leaves_out_those_of_other_sessions",),
     ),
     Mutant(
         "lost-claim-given-back",
