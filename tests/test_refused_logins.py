@@ -143,7 +143,7 @@ async def test_automatic_submissions_go_on_once_the_login_is_accepted(start, com
     ids = [await created(api, isReady=True) for _ in range(3)]
     await until(lambda: owner.fetchval("select refusals > 1 from refused_logins"))
     await client(sandbox)
-    assert await reach(owner, ids, "Valid", seconds=40) == {"Valid": 3}
+    assert await reach(owner, ids, "Valid") == {"Valid": 3}
     assert await owner.fetchval("select count(*) from refused_logins") == 0
 
 
