@@ -218,6 +218,9 @@ async def _portal(app):
     gate = Gate(desk.database, desk.config, urgent=True, patience=desk.config.submit_wait / 2)  # the rest is the call's
     async with portal_session(desk.config) as session:
         desk.portal = Portal(session, desk.config, gate=gate, refusals=RefusedLogins(desk.database, desk.config))
+        portal, watchdog = desk.portal, app[wire.WATCHDOG]
+        watchdog.add_condition("PortalUnreachable", lambda: portal.unreachable_since)
+        watchdog.add_condition("ClocksApart", lambda: portal.clocks_apart_since)
         app[wire.TINS] = TinChecks(desk)
         yield
         await app[wire.TINS].close()

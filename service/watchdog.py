@@ -9,14 +9,14 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Callable
 from contextlib import suppress
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
+from service.conditions import Condition, collect, describe, read_rows
 from service.connections import connect
 from service.db import PASSING, SESSION
 from service.errors import kind
-from service.portal.logins import fingerprint
-from service.statements import sql
 
 BLOCKED_SECONDS = 2.0  # after which a readiness probe has given the process up
 STALE_LOOKS = 3  # that may fail before the watchdog itself is overdue
@@ -32,11 +32,36 @@ class Watchdog:
         self._conn = None
         self._seen_at = time.monotonic()
         self._beats = {}  # name -> callable() giving when it last showed life, monotonic
+        self._since: dict[str, Callable[[], datetime | None]] = {}  # kind -> since when it is the case in this process
+        self._logged: set[str] = set()  # kinds of conditions that the log names already
         self.rows = None
 
     def listen(self, name, beat):
         """What shows life in this process from now on, and is overdue when it no longer does."""
         self._beats[name] = beat
+
+    def add_condition(self, kind: str, since: Callable[[], datetime | None]) -> None:
+        """Report a condition of this process; `since` returns since when it is the case, None while it is not."""
+        self._since[kind] = since
+
+    @property
+    def conditions(self) -> list[Condition]:
+        """What an operator should know of, the longest first."""
+        found = {condition.kind: condition for condition in collect(self.rows or ())}
+        for kind, (n, age) in self.overdue.items():
+            found.setdefault(kind, describe(kind, n, datetime.now(UTC) - timedelta(seconds=age)))
+        for kind, ask in self._since.items():
+            if since := ask():
+                found.setdefault(kind, describe(kind, 1, since))
+        return sorted(found.values(), key=lambda condition: (condition.since is None, condition.since))
+
+    def _log_conditions(self) -> None:
+        """Log each condition once while it lasts, in words."""
+        current = self.conditions
+        for condition in current:
+            if condition.kind not in self._logged:
+                log.warning("condition=%s %s %s", condition.kind, condition.what, condition.action)
+        self._logged = {condition.kind for condition in current}
 
     async def run(self):
         """Ends when cancelled."""
@@ -45,6 +70,7 @@ class Watchdog:
                 await self._look()
                 for kind, (n, age) in self.overdue.items():
                     log.warning("watchdog overdue=%s n=%d oldest_seconds=%.1f", kind, n, age)
+                self._log_conditions()
                 await asyncio.sleep(self._config.watchdog.total_seconds())
         finally:
             await self._hang_up()
@@ -55,15 +81,7 @@ class Watchdog:
             if self._conn is None or self._conn.is_closed():
                 bounds = {"timeout": 5, "command_timeout": 10}
                 self._conn = await connect(config.database_url, SESSION, silence=config.database_silence, **bounds)
-            rows = await sql.watch(
-                self._conn,
-                grace=config.overdue,
-                settle=config.portal_settle,
-                proof_gap=config.portal_proof_gap,
-                every=config.sweep,
-            )
-            credentials = {"client_id": config.portal_client_id, "fingerprint": fingerprint(config)}
-            self.rows = [*rows, *await sql.refused_logins_watch(self._conn, **credentials)]
+            self.rows = await read_rows(self._conn, config)
             self._seen_at = time.monotonic()
         except PASSING as fault:
             log.warning("watchdog: %s", kind(fault))
@@ -107,6 +125,7 @@ class Watchdog:
             "held": counts.get("Hold"),
             "credentials_refused": counts.get("CredentialsRefused"),
             "oldest": min(oldest).isoformat(timespec="milliseconds") if oldest else None,
+            "conditions": [condition.as_json() for condition in self.conditions],
         }
 
 

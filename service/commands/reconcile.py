@@ -6,6 +6,7 @@ from datetime import timedelta
 from service import wire
 from service.commands.companies import CommandError
 from service.commands.ground import with_database, with_portal
+from service.conditions import collect, read_rows
 from service.config import Config
 from service.portal.client import Portal, PortalError, portal_session
 from service.portal.logins import RefusedLogins
@@ -99,16 +100,24 @@ async def settle_submission(config, company, id, uuids, note):
 
 
 async def attention(config):
-    """Return {submissions, findings, holds, refused_logins}: what waits for a person, of all companies, the longest first."""
+    """Return {conditions, submissions, findings, holds, refused_logins}, of all companies, the longest first.
+
+    `conditions` say in words what is the case and what to do; the lists have what waits for a person.
+    """
     async with with_database(with_portal(config)) as (config, database):
         async with database.across() as conn:
             rows = await sql.attention_list(conn)
+            conditions = collect(await read_rows(conn, config))
         refused = await RefusedLogins(database, config).listed()
     lists = {"submission": [], "finding": [], "hold": []}
     for row in rows:
         known = {"company_id": row["company_id"], "id": row["id"], "since": row["since"]}
         lists[row["kind"]].append(_readable({**known, **wire.loads(row["facts"].encode())}))
-    return {**{f"{kind}s": found for kind, found in lists.items()}, "refused_logins": [_readable(row) for row in refused]}
+    return {
+        "conditions": [condition.as_json() for condition in conditions],
+        **{f"{kind}s": found for kind, found in lists.items()},
+        "refused_logins": [_readable(row) for row in refused],
+    }
 
 
 async def retry_logins(config: Config, tin: str | None) -> dict[str, int]:

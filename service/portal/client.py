@@ -77,6 +77,18 @@ class _Token:
     renew_at: float  # on the clock of the Portal
 
 
+@dataclass(slots=True)
+class _Contact:
+    """Whether the portal could be reached at the latest attempt."""
+
+    unreachable_since: datetime | None = None
+
+    def note_failure(self, start: _Start, fault: Exception) -> None:
+        """Note a request that failed before a connection was there, unless it was for want of a free one."""
+        if not start.begun and not isinstance(fault, (NoConnectionFree, NotSent)):
+            self.unreachable_since = self.unreachable_since or datetime.now(UTC)
+
+
 async def _on_headers(session: aiohttp.ClientSession, context: SimpleNamespace, params: object) -> None:
     """Run `before_bytes` when the connection is established, TLS included, and no byte of the request is written.
 
@@ -171,6 +183,7 @@ class Portal:
         self._on_trial = set()  # keys of which a token was refused and a new one has not been used yet
         self._connections = FairConnections(CONNECTIONS)  # shared by the clients that `through` makes
         self._portal_clock = PortalClock()  # shared, too
+        self._contact = _Contact()  # shared, too
 
     def through(self, gate, refusals=None):
         """Return the same client, tokens and clock included, whose calls pass another gate. Its logins are its own: they wait there.
@@ -180,6 +193,11 @@ class Portal:
         other = copy.copy(self)
         other._gate, other._refusals, other._logins = gate, refusals or self._refusals, {}
         return other
+
+    @property
+    def unreachable_since(self) -> datetime | None:
+        """Return since when no connection to the portal could be made; None after a response."""
+        return self._contact.unreachable_since
 
     @property
     def clocks_apart_since(self) -> datetime | None:
@@ -422,7 +440,9 @@ class Portal:
             fault = raised
         _log(operation, answer, fault, began)
         if fault:
+            self._contact.note_failure(start, fault)
             raise _failure(start, fault) from fault
+        self._contact.unreachable_since = None
         if answer.date:
             self._portal_clock.latest = ClockReading(answer.date, time.monotonic())
         if method == "PUT" and start.begun > 1 and answer.status != 200:

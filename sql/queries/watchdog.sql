@@ -7,3 +7,7 @@ select subject, kind, n, oldest, clock_timestamp() as now
 union all
 select subject, kind, n, oldest, clock_timestamp()
   from unsettled_cancellations(:grace, :settle);
+
+-- name: conditions_watch :many
+-- Conditions that last longer than :age, of all companies.
+select subject, kind, n, oldest, clock_timestamp() as now from conditions(:age::interval);

@@ -1,0 +1,89 @@
+"""Conditions that an operator should know of: in words, within a look of the watchdog, with what to do."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+from conftest import until
+from kit import answered, created, submitted, valid_invoice
+from processes import ROOT, free_port
+
+from service.conditions import WORDING
+
+IMPATIENT = {"WATCHDOG_SECONDS": "0.1", "OVERDUE_SECONDS": "0.01"}
+HOUR_AGO = "now() - interval '1 hour'"
+
+#: kind -> the statements that bring it about in a submission that was accepted
+STATES = {
+    "UnknownOutcome": [f"update submissions set state = 'Uncertain', last_sent_at = {HOUR_AGO}"],
+    "SenderSilent": [f"update submissions set state = 'Sending', last_sent_at = {HOUR_AGO}, lease_until = {HOUR_AGO}"],
+    "UnclearCancellation": [
+        f"update submitted_documents set cancelling_until = {HOUR_AGO}, cancel_sent_by = {HOUR_AGO}, "
+        f"cancellation_requested_at = {HOUR_AGO}"
+    ],
+    "RepeatedFailure": ["update submissions set claims = 3"],
+    "PortalUnreachable": [
+        """update submissions set state = 'Queued', last_error = '{"code": "PortalUnreachable"}', """
+        f"created_at = {HOUR_AGO}"
+    ],
+    "ClocksApart": [
+        f"""update submissions set state = 'Queued', last_error = '{{"code": "ClocksApart"}}', created_at = {HOUR_AGO}"""
+    ],
+    "NeedsPerson": ["update submissions set state = 'NeedsPerson'"],
+    "Hold": ["insert into sending_holds (company_id, reason) select id, 'A restore.' from companies"],
+}
+
+
+async def conditions(api):
+    status, body = await answered(api, "GET", "/readyz")
+    assert status == 200, body
+    return {condition["kind"]: condition for condition in body["conditions"]}
+
+
+@pytest.mark.parametrize("kind", STATES)
+async def test_watchdog_describes_a_condition_with_what_to_do(start, company, owner, environment, kind):
+    api = await start(company)
+    await valid_invoice(api)
+    await api.close()
+    idle = await start(company, background=False, **IMPATIENT)
+    assert kind not in await conditions(idle)
+    for statement in STATES[kind]:
+        await owner.execute(statement)
+    found = (await until(lambda: conditions(idle), lambda found: kind in found))[kind]
+    what, action = WORDING[kind]
+    assert (found["what"], found["action"], found["n"]) == (what.format(n=1), action, 1)
+    assert found["since"]
+    assert found in attention(environment)["conditions"]
+
+
+def attention(environment):
+    """What the command prints, with the patience of the test."""
+    command = [sys.executable, str(ROOT / "run.py"), "attention"]
+    env = {**os.environ, **environment, **IMPATIENT}
+    return json.loads(subprocess.run(command, env=env, capture_output=True, check=True, text=True).stdout)
+
+
+async def test_watchdog_describes_that_the_portal_cannot_be_reached(start, company, caplog):
+    nowhere = f"http://127.0.0.1:{free_port()}"
+    api = await start(company, **IMPATIENT, PORTAL_API_BASE=nowhere, PORTAL_IDENTITY_BASE=nowhere)
+    assert "PortalUnreachable" not in await conditions(api)
+    assert (await submitted(api, await created(api)))[0] == 400
+    assert "cannot be reached" in (await conditions(api))["PortalUnreachable"]["what"]
+    await until(lambda: logged(caplog, "PortalUnreachable"))
+    assert len(caplog.messages) == len(set(caplog.messages))
+
+
+async def logged(caplog, kind):
+    return [line for line in caplog.messages if line.startswith(f"condition={kind} ")]
+
+
+async def test_every_kind_that_the_watchdog_reports_has_wording(owner):
+    texts = await owner.fetch(
+        "select pg_get_functiondef(oid) from pg_proc where proname in ('watch', 'conditions', 'unsettled_cancellations')"
+    )
+    kinds = {kind for (text,) in texts for kind in re.findall(r"'(?:overdue|attention)'::text(?: AS \w+)?,\s*'(\w+)'::text", text)}
+    assert len(kinds) >= 8
+    assert kinds <= WORDING.keys()
