@@ -220,6 +220,16 @@ async def test_a_uuid_that_another_document_has_is_not_adopted(idle, lost_row, d
     assert not found.proven and not found.unproven
 
 
+async def test_a_uuid_that_another_company_has_is_unproven(lost_row, start, neighbour, desk, owner):
+    """The portal's copy has the very bytes that were sent. Only one of the two can have it."""
+    claim, call, row = lost_row
+    theirs = await start(neighbour, background=False)
+    assert (await submitted(theirs, await created(theirs)))[0] == 200
+    await owner.execute("update submitted_documents set uuid = $1 where company_id = $2", row.uuid, neighbour.id)
+    found = await find_matches(desk, claim.company_id, {claim.id: call}, [row])
+    assert not found.proven and [one.uuid for one in found.unproven[claim.id]] == [row.uuid]
+
+
 async def test_a_document_whose_bytes_differ_is_unproven(lost_row, desk, owner):
     claim, call, row = lost_row
     await rewrite(owner, claim, lambda text: text.replace("Coffee beans", "Cocoa beans"))

@@ -7,8 +7,9 @@ from conftest import administer, make_company, renamed, until, variables
 from kit import cancelled, created, documents, now, reaches, record, submitted, valid_invoice
 
 from service.app import create_app
-from service.commands.companies import CommandError
+from service.commands.companies import CommandError, share_tin
 from service.commands.reconcile import attention, hold_sending, reconcile, resolve_finding, settle_submission
+from service.commands.serve import DEMO_COMPANY
 from service.config import read_config
 from service.portal.client import Portal, portal_session
 
@@ -225,6 +226,7 @@ async def test_a_neighbours_unknown_document_is_no_orphan(start, environment, co
     """Two companies have one TIN. The one's document, whose answer was lost, is nothing that the other may cancel."""
     api = await start(company, background=False)
     other = await make_company(environment, tin_code="C20880050020", name="Teh Tarik Utara Sdn. Bhd.")
+    await share_tin(config, DEMO_COMPANY["tin_code"], "Two branches")
     await owner.execute("update companies set tin_code = (select tin_code from companies where id = $1)", company.id)
     await sandbox.fault("submit", "accept_then_drop")
     assert (await submitted(api, await created(api)))[0] == 400

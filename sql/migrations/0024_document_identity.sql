@@ -75,7 +75,7 @@ revoke all on function tin_is_shared(bigint, text) from public;
 grant execute on function tin_is_shared(bigint, text) to einvoice_service;
 
 -- Return those of some uuids that submitted documents have, with the submission where it is the company's own. It is null
--- for a document of another company, of which nothing else is told.
+-- for a document of another company, of which nothing else is returned.
 create function uuids_recorded(company bigint, uuids text[]) returns table (uuid text, own_submission bigint)
   stable security definer set search_path = pg_catalog, public language sql
   begin atomic
@@ -104,16 +104,25 @@ create function uuids_attempted_elsewhere(
   returns table (uuid text)
   stable security definer set search_path = pg_catalog, public language sql
   begin atomic
+    with recursive senders as (  -- the companies that have sent under the TIN, by one look at the index for each
+      (select t.company_id from public.submissions t where t.tin = own_tin order by t.company_id limit 1)
+      union all
+      select n.company_id
+        from senders p
+       cross join lateral (select t.company_id
+                             from public.submissions t
+                            where t.tin = own_tin and t.company_id > p.company_id
+                            order by t.company_id
+                            limit 1) n
+    )
     select l.uuid
       from unnest(uuids, numbers, types, issue_times) l (uuid, number, document_type, issued_at)
      where exists (select
-                     from (select c.id
-                             from public.companies c
-                            where c.id <> company
-                              and exists (select from public.submissions t where t.tin = own_tin and t.company_id = c.id)) o
-                     join public.submitted_documents d on d.company_id = o.id and d.number = l.number
+                     from senders o
+                     join public.submitted_documents d on d.company_id = o.company_id and d.number = l.number
                      join public.submissions s on s.company_id = d.company_id and s.id = d.submission_id
-                    where s.tin = own_tin
+                    where o.company_id <> company
+                      and s.tin = own_tin
                       and s.state in ('Sending', 'Uncertain', 'NeedsPerson')
                       and (l.document_type is null or d.document_type = l.document_type)
                       and (l.issued_at is null or d.issued_at = l.issued_at));
