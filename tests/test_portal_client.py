@@ -13,6 +13,7 @@ import zlib
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from email.utils import format_datetime
 from hashlib import sha256
 from pathlib import Path
@@ -916,6 +917,20 @@ async def test_a_type_name_has_a_code(name, code):
 async def test_a_document_that_makes_no_sense_is_unclear(changes):
     with pytest.raises(Unclear):
         await read("details", document(**changes), UUID)
+
+
+async def test_a_document_is_read_with_the_text_that_was_submitted():
+    amounts = {"totalPayableAmount": 104.76, "totalExcludingTax": 97, "totalNetAmount": None, "receiverName": "Aminah"}
+    found = await read("raw", document(document='{"Invoice":[{"\u00e9":1}]}', **amounts), UUID)
+    assert found.content == '{"Invoice":[{"\u00e9":1}]}'
+    assert (found.payable, found.excluding_tax, found.net) == (Decimal("104.76"), Decimal(97), None)
+    assert found.receiver_name == "Aminah" and found.buyer_tin is None
+
+
+@pytest.mark.parametrize("changes", [{}, {"document": None}, {"document": ""}, {"document": {}}, {"uuid": "OTHER"}])
+async def test_an_answer_without_the_text_of_the_document_is_unclear(changes):
+    with pytest.raises(Unclear):
+        await read("raw", document(**changes), UUID)
 
 
 async def test_the_errors_of_every_invalid_step_are_flattened_to_the_innermost():

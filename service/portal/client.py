@@ -281,12 +281,13 @@ class Portal:
         answer = await self._call(tin, "details", "GET", f"/documents/{_part(uuid)}/details")
         return answers.details(answer, uuid)
 
-    async def raw(self, tin: str, uuid: str) -> Document:
+    async def raw(self, tin: str, uuid: str, *, further: bool = False) -> Document:
         """Return the Document with its `content`, the text that was submitted. Portal: 5.3
 
-        Raises Refused(404) for an Invalid document, whose text the portal does not give.
+        `further`: it is fetched for a row of a listing, which would be lost. Raises Refused(404) for an Invalid document,
+        whose text the portal does not give.
         """
-        answer = await self._call(tin, "raw", "GET", f"/documents/{_part(uuid)}/raw")
+        answer = await self._call(tin, "raw", "GET", f"/documents/{_part(uuid)}/raw", further=further)
         return answers.raw(answer, uuid)
 
     async def search(self, tin, since, until, *, text=None, further=False):

@@ -99,18 +99,11 @@ async def find_matches(
         candidates = await _without_own(conn, company_id, candidates)
         shared = {tin: await _is_shared(conn, company_id, tin) for tin in {one.call.tin for one in candidates}}
         open_ones = [one for one in candidates if not _decide_again(matches, one)]
-        contents = await _sent_contents(conn, company_id, open_ones)
+        bodies = await _bodies(conn, company_id, open_ones)
+    contents = await _sent_contents(bodies, open_ones)
     by_row = {tin for tin, is_shared in shared.items() if not (is_shared or named)}
-    await _Prover(desk, contents, by_row, matches).prove(open_ones)
+    await _Prover(desk, contents, by_row, matches, waits=not named).prove(open_ones)
     return matches
-
-
-async def matches(desk: Desk, claim: Claim, call: Call, listing: Iterable[Document]) -> list[Seen]:
-    """Return the proven documents of one submission in a listing. Raises PortalError when one is undecided."""
-    found = await find_matches(desk, claim.company_id, {claim.id: call}, listing)
-    if claim.id in found.undecided:
-        raise found.undecided[claim.id]
-    return found.proven.get(claim.id, [])
 
 
 async def first_send(
@@ -206,14 +199,15 @@ async def _is_shared(conn: asyncpg.Connection, company_id: int, tin: str) -> boo
     return await sql.tin_is_shared(conn, company_id=company_id, tin=tin)
 
 
-async def _sent_contents(
-    conn: asyncpg.Connection, company_id: int, candidates: list[_Candidate]
-) -> dict[tuple[int, str], bytes]:
-    """Return {(submission, number): the bytes of the document that was sent}."""
+async def _bodies(conn: asyncpg.Connection, company_id: int, candidates: list[_Candidate]) -> dict[int, bytes]:
+    """Return {submission: the bytes that were sent}."""
     ids = sorted({one.submission_id for one in candidates})
-    if not ids:
-        return {}
-    bodies = {row["id"]: row["body"] for row in await sql.submission_bodies(conn, company_id=company_id, ids=ids)}
+    rows = await sql.submission_bodies(conn, company_id=company_id, ids=ids) if ids else []
+    return {row["id"]: row["body"] for row in rows}
+
+
+async def _sent_contents(bodies: dict[int, bytes], candidates: list[_Candidate]) -> dict[tuple[int, str], bytes]:
+    """Return {(submission, number): the bytes of the document that was sent}."""
     wanted = {(one.submission_id, one.doc.number) for one in candidates}
     entries = {id: await beside(len(body), document.entries, body) for id, body in bodies.items()}
     return {(id, number): base64.b64decode(entries[id][number]["document"]) for id, number in wanted}
@@ -243,15 +237,19 @@ def _add_unproven(matches: Matches, candidate: _Candidate, why: str, level: int 
 
 
 class _Prover:
-    """Proves the candidates of one listing. `by_row` holds the TINs under which a row's facts are a proof."""
+    """Proves the candidates of one listing. `by_row` holds the TINs under which a row's facts are a proof.
+
+    With `waits` it waits for the quota as a further page of a listing does: the listing so far would be lost.
+    """
 
     def __init__(
-        self, desk: Desk, contents: dict[tuple[int, str], bytes], by_row: set[str], matches: Matches
+        self, desk: Desk, contents: dict[tuple[int, str], bytes], by_row: set[str], matches: Matches, *, waits: bool
     ) -> None:
         self._desk = desk
         self._contents = contents
         self._by_row = by_row
         self._matches = matches
+        self._waits = waits
         self._throttled: Throttled | None = None  # once the portal, or our own count, gives no more copies
 
     async def prove(self, candidates: list[_Candidate]) -> None:
@@ -292,7 +290,8 @@ class _Prover:
         if self._throttled:
             raise self._throttled
         try:
-            return (await self._desk.portal.raw(candidate.call.tin, candidate.there.uuid)).content or ""
+            there = await self._desk.portal.raw(candidate.call.tin, candidate.there.uuid, further=self._waits)
+            return there.content or ""
         except Throttled as why:
             await self._desk.heed(why, "raw")
             self._throttled = why
