@@ -79,7 +79,7 @@ class Ground:
     @asynccontextmanager
     async def twin(self):
         """The port of a second process of the service on the same database, while the context is open."""
-        port = _free_port()
+        port = free_port()
         environment = {**self.environment, "PORT": str(port)}
         async with _process("serve", environment, self.home, f"http://127.0.0.1:{port}/readyz"):
             yield port

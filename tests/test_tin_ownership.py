@@ -166,7 +166,7 @@ async def test_direct_sql_cannot_give_one_tin_to_two_companies(environment, owne
         await owner.execute(insert, " ")  # no TIN belongs to no company
 
 
-async def test_nobody_sees_other_companies_by_their_tin(environment, company, stranger):
+async def test_a_tin_reveals_nothing_but_the_ids_of_its_companies(environment, company, stranger):
     """The function gives ids for one exact TIN. The setting that it uses opens nothing to the service's role."""
     async with connected_pool(environment["DATABASE_URL"], 1) as pool, Database(pool).company(company.id) as conn:
         await conn.execute(f"set local app.tin_lookup = '{OTHER}'")
@@ -179,7 +179,7 @@ async def test_nobody_sees_other_companies_by_their_tin(environment, company, st
 # Sharing
 
 
-async def test_a_shared_tin_can_be_had_by_several_companies(api, stranger, company, owner, command):  # noqa: F811
+async def test_several_companies_can_have_a_shared_tin(api, stranger, company, owner, command):  # noqa: F811
     made = await result(command("share-tin", "--tin", OWN.lower(), "--note", "Branches of one taxpayer"))
     assert made == {"tin": OWN, "note": "Branches of one taxpayer", "shared_at": made["shared_at"], "companies": [company.id]}
     assert (await entries(owner, company.id))[-1] == ("command", "share", f"TIN {OWN}")
@@ -325,8 +325,8 @@ async def test_nothing_is_submitted_under_an_unverified_tin(start, company, sand
     for path in paths:
         assert await answered(api, "POST", f"{path}/submit-to-portal", json={}) == (400, UNVERIFIED), path
         assert (await answered(api, "GET", path))[1]["status"] == "Draft"
-        status, told = await answered(api, "POST", f"{path}/preflight", json={})
-        assert status == 200 and told["ready"] is False and TIN_NOT_VERIFIED in told["errors"], path
+        status, verdict = await answered(api, "POST", f"{path}/preflight", json={})
+        assert status == 200 and verdict["ready"] is False and TIN_NOT_VERIFIED in verdict["errors"], path
     assert await sandbox.calls() == before
 
 
@@ -397,7 +397,7 @@ async def test_a_submission_waits_for_a_change_of_the_tin_and_is_refused(api, co
     assert await portal_calls(sandbox) == {}
 
 
-async def test_no_submission_beside_changes_of_the_tin_goes_out_unverified(api, owner, sandbox):
+async def test_no_submission_during_tin_changes_goes_out_unverified(api, owner, sandbox):
     for turn in range(8):
         id, other = await created(api), f"C2088006{turn}990"
         (sent, _), (moved, _) = await asyncio.gather(submitted(api, id), put(api, tin_code=other))

@@ -10,7 +10,7 @@ create function normalised_tin(tin text) returns text
 comment on function normalised_tin(text) is 'A TIN as it is sent to the portal: upper case, without white space and hyphens.';
 
 -- The operator made the companies that exist already, so their TINs count as verified. A default that is computed once
--- fills the column in all rows, whatever row-level security shows to the migrating role.
+-- fills the column in all rows, also those that row-level security hides from the migrating role.
 alter table companies
   add column tin text generated always as (normalised_tin(tin_code)) stored,
   add column tin_verified_at timestamptz default now();
