@@ -11,11 +11,11 @@ from conftest import Sandbox
 from kit import created, valid_invoice
 
 from service import wire
-from service.calls import Change, Keep, NotReceived, Seen, Send, Write
+from service.calls import Change, Connect, Connected, Keep, NotReceived, Seen, Send, Write
 from service.statements import sql
 from service.submission import record as results
 from service.submission.desk import Claim, Desk
-from service.submission.send import ASKS
+from service.submission.send import transmission
 
 AUTOMATIC = """update companies set setting = setting || '{"AUTO_SUBMIT_INVOICE": true}'"""
 LEASE, DELAY = timedelta(seconds=60), timedelta(seconds=1)
@@ -184,7 +184,10 @@ async def test_an_intent_that_grew_old_is_not_sent(claimed: Claimed, sandbox: Sa
     """The process was held up between the intent and the bytes: the claim may be somebody else's by now."""
     call = await results.load(claimed.desk, claimed.claim)
     body = await claimed.owner.fetchval("select body from submissions")
-    event = await ASKS[Send](claimed.desk, claimed.claim, call, Send(body, time.monotonic() - 60))
+    await claimed.desk.portal.ready(call.tin)
+    async with transmission() as asks:
+        assert isinstance(await asks[Connect](claimed.desk, claimed.claim, call, Connect()), Connected)
+        event = await asks[Send](claimed.desk, claimed.claim, call, Send(body, time.monotonic() - 60))
     assert isinstance(event, NotReceived)
     assert not await sandbox.ledger()
 

@@ -61,12 +61,12 @@ async def send(desk: Desk, claim: Claim, fill: Fill | None = None) -> None:
         if not alone:
             return await record.set_aside(desk, claim, desk.config.portal_retry)
         failpoints.passed("lock_taken")
-        async with _transmission() as asks:
+        async with transmission() as asks:
             last = await drive(desk, claim, Claimed(), {**asks, Admit: partial(_admit, fill)})
     if isinstance(last, Replaced):
         async with desk.keeper.alone(last.claim.company_id, last.claim.id) as alone:
             if alone:  # or the connection was lost this moment; then it waits for its lease
-                async with _transmission() as asks:
+                async with transmission() as asks:
                     await drive(desk, last.claim, Admitted(), asks)
 
 
@@ -112,11 +112,11 @@ def _clocks_apart(ahead: timedelta) -> dict[str, str]:
 
 
 @asynccontextmanager
-async def _transmission() -> AsyncIterator[dict[type, Ask]]:
+async def transmission() -> AsyncIterator[dict[type, Ask]]:
     """Yield what carries out Connect, Intend and Send for one submission. At the end a request that was not sent is abandoned."""
     async with AsyncExitStack() as stack:
-        transmission = _Transmission(stack)
-        yield {Connect: transmission.connect, Intend: transmission.intend, Send: transmission.put}
+        request = _Transmission(stack)
+        yield {Connect: request.connect, Intend: request.intend, Send: request.put}
 
 
 class _Transmission:

@@ -147,6 +147,13 @@ EXCLUSION = (
         "            del channel, heard",
         ("tests/test_dedicated_session.py::test_notifications_reach_the_listeners_of_a_session",),
     ),
+    Mutant(
+        "silent-sessions-kept",
+        "service/connections.py",
+        '            "tcp_user_timeout": str(self.user_timeout),\n',
+        "",
+        ("tests/test_silence.py::test_pool_of_a_command_is_bound_on_both_ends",),
+    ),
 )
 
 #: Nothing is sent twice, and nothing that was sent is forgotten.
@@ -164,6 +171,20 @@ ONCE = (
         "        if time.monotonic() - command.at > STALE_SECONDS:",
         "        if False:",
         ("tests/test_claims.py::test_an_intent_that_grew_old_is_not_sent",),
+    ),
+    Mutant(
+        "intent-before-the-connection",
+        "service/portal/client.py",
+        "            await opened.connected(request)\n",
+        "            opened._request = request\n",
+        ("tests/test_slow_connect.py::test_failed_connection_leaves_no_intent",),
+    ),
+    Mutant(
+        "one-wrong-date-stops-sending",
+        "service/portal/clock.py",
+        "            await self._measure_again(measure)\n",
+        "            self._judge(self.latest.ahead_of(database))\n",
+        ("tests/test_portal_clock.py::test_difference_that_cannot_be_confirmed_does_not_block",),
     ),
     Mutant(
         "sending-found-queued-again",
