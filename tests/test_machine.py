@@ -94,7 +94,7 @@ def test_the_world_sees_a_second_document():
 
 
 def test_schedules_reach_every_state():
-    reached = {row.call.state for seed in range(SCHEDULES) for row in schedule(seed, steps=150).rows.values()}
+    reached = {row.call.state for seed in range(SCHEDULES // 7) for row in schedule(seed, steps=150).rows.values()}
     assert set(states.SUBMISSION_MOVES) - reached <= {"Queued", "Sending", "Uncertain", "NeedsPerson"}
 
 
