@@ -75,7 +75,7 @@ async def test_killed_while_cancelling(service, client, sandbox):
 
 async def test_killed_while_a_cancellation_is_processed_late(environment, company, sandbox, tmp_path):
     """The request is out when the process dies. Another one reads Valid first, and keeps looking."""
-    patient = {**environment, "PORTAL_RECHECK_SECONDS": "3600", "PORTAL_SETTLE_SECONDS": "600", "PORTAL_LEASE_SECONDS": "1"}
+    patient = {**environment, "PORTAL_RECHECK_SECONDS": "3600", "PORTAL_SETTLE_SECONDS": "600"}
     service = Service(patient, tmp_path / "service.log")
     await service.start()
     try:
