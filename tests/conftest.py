@@ -123,6 +123,12 @@ class Sandbox:
         """As the issuer would, on the portal's own pages."""
         await self._post(f"documents/{uuid}/cancel", {"reason": reason})
 
+    async def show_oddly(self, number, **members):
+        """Show the documents of a number with other members; without any, as they are."""
+        body = {"number": number, "members": members or None}
+        async with self.client.put("/_sandbox/odd-rows", json=body) as response:
+            assert response.status == 200, await response.text()
+
     async def ledger(self, **filters):
         """Every document that it ever accepted, in order."""
         async with self.client.get("/_sandbox/ledger", params=filters) as response:

@@ -1,7 +1,9 @@
 """The comparison with the portal by hand, and what a person does about what it found."""
 
+from collections.abc import Mapping
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from typing import Any
 
 from service import wire
 from service.commands.companies import CommandError
@@ -16,6 +18,11 @@ from service.submission import settle
 from service.submission.desk import Desk
 from service.submission.sweep import MOST_DAYS, sweep
 
+SHOWN_FOR = timedelta(days=3)  # after the portal showed an oddity last
+WHAT_TO_DO = (
+    "Look the document up on the portal's own pages. It is skipped, and everything else goes on; if it is one of the "
+    "company's, settle its submission by hand (settle-submission), and update the service so that it can read it."
+)
 PATIENCE = timedelta(minutes=2)  # with the portal's quotas, which the service uses too
 
 
@@ -100,13 +107,14 @@ async def settle_submission(config, company, id, uuids, note):
 
 
 async def attention(config):
-    """Return {conditions, submissions, findings, holds, refused_logins}, of all companies, the longest first.
+    """Return {conditions, submissions, findings, holds, oddities, refused_logins}, of all companies, the longest first.
 
     `conditions` say in words what is the case and what to do; the lists have what waits for a person.
     """
     async with with_database(with_portal(config)) as (config, database):
         async with database.across() as conn:
             rows = await sql.attention_list(conn)
+            odd = await sql.oddities_list(conn, span=SHOWN_FOR)
             conditions = collect(await read_rows(conn, config))
         refused = await RefusedLogins(database, config).listed()
     lists = {"submission": [], "finding": [], "hold": []}
@@ -116,8 +124,14 @@ async def attention(config):
     return {
         "conditions": [condition.as_json() for condition in conditions],
         **{f"{kind}s": found for kind, found in lists.items()},
+        "oddities": [_readable(_oddity(row)) for row in odd],
         "refused_logins": [_readable(row) for row in refused],
     }
+
+
+def _oddity(row: Mapping[str, Any]) -> dict[str, Any]:
+    known = {"company_id": row["company_id"], "id": row["id"], "since": row["since"]}
+    return {**known, **wire.loads(row["facts"].encode()), "what_to_do": WHAT_TO_DO}
 
 
 async def retry_logins(config: Config, tin: str | None) -> dict[str, int]:

@@ -184,9 +184,10 @@ class OddRow:
     The members that tell documents apart are None where they could not be read, or were not there.
     """
 
-    key: str  # the uuid, or a hash of the row where that cannot be read
+    key: str  # the uuid, or where that cannot be read a hash of what stays the same of the row
     problems: tuple[str, ...]
     shown: str  # the row, shortened
+    digest: str  # of the whole row
     uuid: str | None = None
     number: str | None = None
     type_code: str | None = None
@@ -228,7 +229,7 @@ class Page:
     @property
     def keys(self) -> list[str]:
         """Return what tells its rows apart."""
-        return [row.uuid for row in self.rows] + [row.key for row in self.odd]
+        return [row.uuid for row in self.rows] + [row.uuid or row.digest for row in self.odd]
 
 
 @dataclass(frozen=True, slots=True)
@@ -694,8 +695,8 @@ def _documents(body: dict[str, Any], name: str) -> tuple[list[Document], list[Od
 
 
 def _no_object(value: Any) -> OddRow:
-    shown = clean(wire.dumps(value))
-    return OddRow(_row_key(shown), ("The row is not an object.",), shown[:MOST_SHOWN])
+    digest = _digest(value)
+    return OddRow(digest, ("The row is not an object.",), clean(wire.dumps(value))[:MOST_SHOWN], digest)
 
 
 def _document_or_odd(row: dict[str, Any], errors: Iterable[dict[str, Any]] = ()) -> Document | OddRow:
@@ -746,12 +747,13 @@ def _member(row: dict[str, Any], problems: list[str], read: Callable[..., Any], 
 
 
 def _odd(row: dict[str, Any], identity: dict[str, Any], problems: list[str]) -> OddRow:
-    shown = clean(wire.dumps(row))
-    return OddRow(identity["uuid"] or _row_key(shown), tuple(problems), shown[:MOST_SHOWN], **identity)
+    lasting = [row.get(name) for name in ("internalid", "typename", "issuertin", "datetimeissued", "submissionuid")]
+    key = identity["uuid"] or _digest(lasting)
+    return OddRow(key, tuple(problems), clean(wire.dumps(row))[:MOST_SHOWN], _digest(row), **identity)
 
 
-def _row_key(shown: str) -> str:
-    return "sha256:" + hashlib.sha256(shown.encode()).hexdigest()
+def _digest(value: Any) -> str:
+    return "sha256:" + hashlib.sha256(wire.dumps(value).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _parties(row: dict[str, Any]) -> dict[str, str | None]:

@@ -235,6 +235,17 @@ async def change_document(request):
     return answer(change_document_state(request.app[SANDBOX], existing(request), wanted, reason))
 
 
+@routes.put("/_sandbox/odd-rows")
+async def put_odd_row(request):
+    """{number, members}: lists, submissions and details show the documents of the number with these members; null ends it."""
+    body = await read_body(request)
+    number, members = required(body, "number"), body.get("members")
+    if members is not None and not isinstance(members, dict):
+        raise wrong("members is an object or null.")
+    request.app[SANDBOX].show_oddly(number, members)
+    return answer({"number": number, "members": members})
+
+
 @routes.post("/_sandbox/reset")
 async def reset(request):
     """Everything as at the first start."""

@@ -80,6 +80,7 @@ class Sandbox:
                 self.furnish()
             self.admit_client()
         self.clock_offset = stored.pop("clock_offset", 0)
+        self.odd_rows = stored.pop("odd_rows", {})
         started = {name: getattr(self.settings, name) for name in ("processing_seconds", "token_seconds", "rate_scale")}
         self.controls = replace(Controls(), **{**started, **stored})
 
@@ -131,6 +132,17 @@ class Sandbox:
 
     def shown(self):
         return asdict(self.controls)
+
+    def show_oddly(self, number, members):
+        """Show the documents of a number with other members from now on, or as they are where there are none."""
+        self.odd_rows = {**self.odd_rows, number: members}
+        if members is None:
+            del self.odd_rows[number]
+        self.remember("odd_rows", self.odd_rows)
+
+    def row_shown(self, number, members):
+        """Return the members of a row as they are shown."""
+        return {**members, **self.odd_rows.get(number, {})}
 
     def reset(self):
         empty(self.db)

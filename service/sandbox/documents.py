@@ -20,7 +20,8 @@ async def get_details(request):
     results, found = row["validation_results"], sql.warning_get(request.app[SANDBOX].db, uuid=row["uuid"])
     warnings = {"warnings": json.loads(found)} if found else {}
     results = results and json.loads(results, parse_float=Decimal)
-    return answer({**head(row), "validationResults": results, **warnings})
+    shown = {**head(row), "validationResults": results, **warnings}
+    return answer(request.app[SANDBOX].row_shown(row["number"], shown))
 
 
 async def get_raw(request):

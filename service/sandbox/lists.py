@@ -49,7 +49,7 @@ def page(request, query, filters, tin_suffix):
     first = rows or sql.document_page(sandbox.db, **values, size=1, skip=0)
     total = min(MAX_ROWS, first[0]["total"] if first else 0)
     return {
-        "result": [listed(row, tin_suffix) for row in rows],
+        "result": [sandbox.row_shown(row["number"], listed(row, tin_suffix)) for row in rows],
         "metadata": {"totalPages": math.ceil(total / size), "totalCount": total},
     }
 

@@ -188,7 +188,7 @@ async def get_submission(request):
             "documentCount": sum(statuses.values()),
             "dateTimeReceived": instant(row["received_at"]),
             "overallStatus": overall(set(statuses)),
-            "documentSummary": [head(each) for each in shown],
+            "documentSummary": [sandbox.row_shown(each["number"], head(each)) for each in shown],
         }
     )
 

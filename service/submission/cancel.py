@@ -21,6 +21,7 @@ from service.calls import Change
 from service.cancellation import Command, End, Event, Note, Put, Read, Standing, Wait, step
 from service.errors import ApiError, BadRequest, Conflict, Forbidden
 from service.intake import found
+from service.portal.answers import UNKNOWN
 from service.portal.client import NotSent, PortalError, Refused, Throttled, Unclear
 from service.statements import sql
 from service.submission import record
@@ -188,6 +189,8 @@ async def _read(desk: Desk, doc: Any, command: Read) -> Event:
     except PortalError as why:
         await desk.heed(why, "details")
         return machine.NotShown(why.retry_after) if isinstance(why, Throttled) else machine.NotShown()
+    if there.status == UNKNOWN:
+        return machine.NotShown()  # it is looked at again until the portal shows a status that is known
     return machine.Shown(there.status, there.cancelled_at, command.code, there.reason)
 
 

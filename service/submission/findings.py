@@ -3,18 +3,18 @@
 A document that no attempt accounts for is a finding only while it is live: an Invalid or a Cancelled one binds nobody.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from service.portal.answers import Document
+from service.portal.answers import Document, OddRow
 
 Row = Mapping[str, Any]  # of sweep_attempts
 
 #: What was received so long before a submission was written is another document. The portal shows whole seconds.
 CLOCKS_APART = timedelta(minutes=1)
-LIVE = {"Submitted", "Valid"}
+LIVE = {"Submitted", "Valid", "Unknown"}  # one whose status is not known may bind
 
 DUPLICATE, ORPHAN, MISSING = "duplicate", "orphan", "missing"
 ADOPTABLE, CANCELLED_ELSEWHERE, SHARED_UUID = "adoptable", "cancelled_elsewhere", "shared_uuid"
@@ -121,9 +121,21 @@ def shared(tin: str, listing: list[Document], attempts: list[Row], uuids: set[st
     return [_finding(SHARED_UUID, tin, there, ours[there.uuid]) for there in listing if there.uuid in ours]
 
 
-def missing(tin, listing, expected):
-    """Findings of documents of ours that a complete listing does not have."""
-    there = {one.uuid for one in listing}
+def unreadable(tin: str, odd: Iterable[OddRow], attempts: Iterable[Mapping[str, Any]]) -> list[Finding]:
+    """Return findings of rows that could not be read and that no attempt accounts for: each may be a document of ours."""
+    owned = {row["uuid"] for row in attempts}
+    return [
+        Finding(ORPHAN, tin, row.number or "", row.type_code, row.key)
+        for row in odd
+        if row.issuer_tin in (None, tin) and row.key not in owned
+    ]
+
+
+def missing(tin, listing, expected, odd=()):
+    """Return findings of documents of ours that a complete listing does not have, and that no `odd` row of it may be."""
+    there = {one.uuid for one in listing} | {row.key for row in odd}
+    numbers = {row.number for row in odd if row.uuid is None}
+    expected = [] if None in numbers else [row for row in expected if row["number"] not in numbers]
     return [
         Finding(MISSING, tin, row["number"], row["document_type"], row["uuid"], None, row["id"], row["submitted_at"])
         for row in expected

@@ -10,6 +10,7 @@ from service.portal.client import Held, PortalError, Refused, Throttled
 from service.statements import sql
 from service.submission.drive import drive, held, wait_of
 from service.submission.matching import first_send, hide_foreign
+from service.submission.oddities import note_oddities
 
 
 CLOCKS_APART = timedelta(minutes=5)
@@ -27,6 +28,7 @@ async def _ask(desk, claim, call, command):
         seen = await desk.portal.submission(call.tin, call.submission_uid)
     except PortalError as why:
         return await _not_told(desk, why, "submission")
+    await note_oddities(desk, claim.company_id, call.tin, "submission", seen.documents, seen.odd)
     told = await _news(desk, claim, call, {there.uuid: there for there in seen.documents})
     await _note(desk, claim, call, seen.documents)
     return told
@@ -39,6 +41,7 @@ async def _find(desk, claim, call, command):
     try:
         for doc in call.docs:
             listing = await desk.portal.search(call.tin, since, until, text=doc.number, further=bool(seen))
+            await note_oddities(desk, claim.company_id, call.tin, "search", listing, listing.odd)
             seen += [there for there in listing if there.uuid in ours]
     except PortalError as why:
         await desk.heed(why, "search")

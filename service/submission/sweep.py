@@ -16,10 +16,11 @@ from service import wire
 from service.db import PASSING
 from service.errors import kind, traced
 from service.portal import parties
-from service.portal.client import Document, PortalError
+from service.portal.client import Document, Listing, PortalError
 from service.statements import sql
 from service.submission import findings
 from service.submission.findings import Row
+from service.submission.oddities import note_oddities
 
 log = logging.getLogger(__name__)
 
@@ -69,6 +70,7 @@ async def _compare(desk, company, tin, ground, span):
     """Counts of what one TIN's listing led to."""
     since, now = ground["now"] - span, ground["now"]
     listing = await _listing(desk, tin, since - CLOCKS_APART, now + CLOCKS_APART)
+    await note_oddities(desk, company, tin, "search", listing, listing.odd)
     settled_at = None if ground["held_since"] else now - desk.config.portal_settle
     async with desk.database.reading(company) as conn:
         attempts = await _attempts(conn, company, listing)
@@ -78,7 +80,10 @@ async def _compare(desk, company, tin, ground, span):
             conn, company_id=company, tin=tin, since=since, until=now - desk.config.portal_settle
         )
     verdict = findings.judged(tin, listing, attempts, elsewhere, settled_at)
-    verdict.findings += findings.missing(tin, listing, expected) + findings.shared(tin, listing, attempts, shared)
+    verdict.findings += findings.missing(tin, listing, expected, listing.odd)
+    verdict.findings += findings.shared(tin, listing, attempts, shared)
+    if ground["held_since"]:  # what cannot be read may be what the rows have lost
+        verdict.findings += findings.unreadable(tin, listing.odd, attempts)
     return {"listed": len(listing), **await _written(desk, company, tin, verdict, [one.uuid for one in listing], since, now)}
 
 
@@ -89,6 +94,8 @@ async def _attempts(conn, company, listing):
         block = listing[start : start + BLOCK]
         facts = {"uuids": [one.uuid for one in block], "numbers": [one.number for one in block]}
         rows |= {row["id"]: row for row in await sql.sweep_attempts(conn, company_id=company, **facts)}
+    if keys := [row.key for row in listing.odd]:
+        rows |= {row["id"]: row for row in await sql.sweep_attempts(conn, company_id=company, uuids=keys, numbers=[])}
     return [rows[id] for id in sorted(rows)]
 
 
@@ -123,13 +130,14 @@ async def _shared(conn: asyncpg.Connection, company: int, listing: list[Document
 
 async def _listing(desk, tin, since, until):
     """All documents of a time, each once, however many listings it takes."""
-    rows = {}
+    rows, odd = {}, {}
     while since < until:
         to = min(until, since + LONGEST_LISTING)
-        for there in await desk.portal.search(tin, since, to, further=bool(rows)):
-            rows[there.uuid] = there
+        found = await desk.portal.search(tin, since, to, further=bool(rows))
+        rows.update((there.uuid, there) for there in found)
+        odd.update((row.key, row) for row in found.odd)
         since = to
-    return list(rows.values())
+    return Listing(rows.values(), odd.values())
 
 
 async def _written(desk, company, tin, verdict, listed, since, now):
