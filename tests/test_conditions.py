@@ -32,6 +32,10 @@ STATES = {
     "ClocksApart": [
         f"""update submissions set state = 'Queued', last_error = '{{"code": "ClocksApart"}}', created_at = {HOUR_AGO}"""
     ],
+    "UnreadableRows": [
+        "insert into portal_oddities (company_id, row_key, operation, tin, problems, shown) "
+        "select id, 'X', 'search', tin, 'status is unknown', '{}' from companies"
+    ],
     "NeedsPerson": ["update submissions set state = 'NeedsPerson'"],
     "Hold": ["insert into sending_holds (company_id, reason) select id, 'A restore.' from companies"],
 }

@@ -29,7 +29,12 @@ create function conditions(age interval) returns table (subject text, kind text,
       from public.submissions s
      where s.state = 'Queued' and s.last_error ->> 'code' in ('PortalUnreachable', 'ClocksApart')
        and s.created_at < clock_timestamp() - age
-     group by s.last_error ->> 'code';
+     group by s.last_error ->> 'code'
+    union all
+    select 'attention', 'UnreadableRows', count(*), min(o.first_seen_at)
+      from public.portal_oddities o
+     where o.last_seen_at > clock_timestamp() - interval '3 days'
+    having count(*) > 0;
   end;
 alter function conditions(interval) owner to einvoice_across;
 revoke all on function conditions(interval) from public;
