@@ -506,7 +506,7 @@ async def test_a_cancel_that_the_library_repeated_and_that_failed_is_unclear(sec
 
 
 async def test_a_repetition_that_is_stopped_before_its_bytes_leaves_it_unclear():
-    def stop():
+    async def stop():
         if server.calls:
             raise NotSent("The claim has expired.")
 
