@@ -43,7 +43,7 @@ class TinChecks:
         async with self._desk.database.reading(company) as conn:
             known = await sql.tin_check_get(conn, **question, keep=config.tin_cache)
         if not known["is_verified"]:
-            raise BadRequest(states.TIN_NOT_VERIFIED["message"], code=states.TIN_NOT_VERIFIED["code"])
+            raise _unverified()
         if known["is_confirmed"]:
             return
         if tuple(question.values()) not in self._flights and (wait := self._limiter.take(key_id)):
@@ -100,6 +100,13 @@ class TinChecks:
         """Return the 503. `wait` is a timedelta, None where it is not known."""
         wait = wait or self._desk.config.portal_retry
         return Unavailable(AWAY, retry_after(math.ceil(wait.total_seconds())))
+
+
+def _unverified() -> BadRequest:
+    """Return the refusal while the company's own TIN is not verified. A repetition is judged again."""
+    error = BadRequest(states.TIN_NOT_VERIFIED["message"], code=states.TIN_NOT_VERIFIED["code"])
+    error.retryable = True
+    return error
 
 
 def problem(body, trace):

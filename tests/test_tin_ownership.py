@@ -29,7 +29,7 @@ TAKEN = {
     "message": "This TIN is already used by another company. Ask the operator of the service if both should have it.",
     "code": "tin_taken",
 }
-UNVERIFIED = {"message": SUBMIT_FAILED, "code": "tin_not_verified", "errors": [TIN_NOT_VERIFIED]}
+UNVERIFIED = {"message": SUBMIT_FAILED, "code": "tin_not_verified", "errors": [TIN_NOT_VERIFIED], "retryable": True}
 AT_ONCE = 20
 MOVE = "update companies set tin_code = $2 where id = $1"
 
@@ -363,6 +363,22 @@ async def test_tins_are_not_checked_in_the_name_of_an_unverified_one(api, sandbo
     refusal = {"success": False, "message": TIN_NOT_VERIFIED["message"], "code": "tin_not_verified"}
     assert await tin(api, **TIN) == (400, refusal)  # though the portal has confirmed it
     assert await sandbox.calls() == before
+
+
+async def test_a_refusal_for_an_unverified_tin_is_not_replayed(api, owner):
+    id = await valid_invoice(api)
+    await owner.execute("update companies set tin_verified_at = null")
+    requests = (
+        (f"/api/invoices/{await created(api)}/submit-to-portal", {}),
+        (f"/api/invoices/{id}/cancel-latest-invoice-submitted", {}),
+        ("/api/validation/tin", TIN),
+    )
+    for statuses in ([400] * 3, [200] * 3):
+        answers = [
+            await answered(api, "POST", path, json=body, headers={"Idempotency-Key": "again"}) for path, body in requests
+        ]
+        assert [status for status, _ in answers] == statuses, answers
+        await owner.execute("update companies set tin_verified_at = now()")
 
 
 async def test_what_was_sent_is_followed_while_the_tin_is_unverified(api, owner, sandbox):

@@ -73,18 +73,6 @@ alter function companies_of_tin(text) owner to einvoice_across;
 revoke all on function companies_of_tin(text) from public;
 grant execute on function companies_of_tin(text) to einvoice_service;
 
--- As in 0024, with the one normalisation of TINs and the policy above in place of one that opens all companies.
-create or replace function tin_is_shared(company bigint, own_tin text) returns boolean
-  stable security definer set search_path = pg_catalog, public language sql
-  begin atomic
-    select company <> any (public.companies_of_tin(own_tin))
-        or exists (select from public.submissions s where s.tin = own_tin and s.company_id < company)
-        or exists (select from public.submissions s where s.tin = own_tin and s.company_id > company);
-  end;
-drop policy tins_across_companies on companies;
-drop index companies_by_comparable_tin;
-drop function comparable_tin(text);
-
 -- The statement after the lock sees what the lock's former holder committed, which is so in read committed only.
 create function refuse_taken_tin() returns trigger
   volatile security definer set search_path = pg_catalog, public language plpgsql as $$
