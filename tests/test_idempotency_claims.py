@@ -34,6 +34,7 @@ PAUSE_FIRST = """
     create function pause_first() returns trigger language plpgsql as $$
     begin
       if nextval('passes') = 1 then
+        perform set_config('lock_timeout', '60s', true);  -- the statement's own limit remains
         perform pg_advisory_xact_lock(4711);
       end if;
       return new;
@@ -63,7 +64,6 @@ CREATIONS = {
         {"invoiceCode": "1", "type": "LOCAL_INDIVIDUAL", "name": "Aminah"},
     ),
     "an invoice": ("company", "/api/invoices", "invoices", invoice()),
-    "a webhook": ("company", "/api/webhooks", "webhook_endpoints", {"url": "http://127.0.0.1:9/"}),
     "a user": (
         "account",
         f"{INTEGRATIONS}users",
@@ -89,7 +89,12 @@ async def keyed(api, path, body=None, key="order-7"):
 
 async def waits_for_the_test(owner):
     """True while a request waits for the advisory lock."""
-    query = "select count(*) from pg_locks where locktype = 'advisory' and objid = 4711 and not granted"
+    query = """
+        select count(*)
+          from pg_locks
+         where locktype = 'advisory' and objid = 4711 and not granted
+           and database = (select oid from pg_database where datname = current_database())
+    """
     return await until(lambda: owner.fetchval(query))
 
 
@@ -106,7 +111,6 @@ async def test_a_request_that_lost_its_claim_creates_nothing(everywhere, owner, 
     late = await first
     assert await owner.fetchval(f"select count(*) from {table}") == 1
     assert (second[0], second[2]) == (201, False) and (late[0], late[2]) == (201, True)
-    second[1].get("data", {}).pop("secret", None)  # it is shown once, to the request that has created the webhook
     assert late[1] == second[1]
 
 
