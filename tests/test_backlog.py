@@ -1,11 +1,14 @@
 """Many unknown outcomes of one company at once: all of them are found, with few claims, and none is given to a person."""
 
 import asyncio
+import base64
+import hashlib
+import json
 from contextlib import AsyncExitStack
 
 import pytest
 from conftest import until
-from kit import created, submitted
+from kit import created, record, submitted
 from network import Network
 from processes import Service
 
@@ -61,3 +64,111 @@ async def test_a_backlog_is_resolved_by_two_processes_with_a_slow_database(
         found = await resolved(owner)
     assert set(found) <= {"Accepted", "Finished"} and sum(found.values()) == MANY
     assert len(await sandbox.ledger()) == MANY
+
+
+async def test_crashes_while_a_listing_is_read_count_against_no_submission(
+    start, company, environment, owner, sandbox, make_backlog, tmp_path
+):
+    """Six processes in a row are killed while they wait for the listing, more often than a submission may end one."""
+    await make_backlog(await start(company, background=False), 5)
+    service = Service({**environment, "PORTAL_LEASE_SECONDS": "1", "PORTAL_TIMEOUT_SECONDS": "900"}, tmp_path / "service.log")
+    await sandbox.fault("search", "slow_before", seconds=600, times=6)
+    for kills in range(1, 7):
+        await service.start()
+        await until(sandbox.calls, lambda told, least=kills: told["calls"].get("search", 0) >= least, seconds=60)
+        await service.kill()
+    assert await owner.fetchval("select max(claims) from submissions") == 0
+    await service.start()
+    try:
+        found = await resolved(owner)
+    finally:
+        await service.stop()
+    assert set(found) <= {"Accepted", "Finished"}
+
+
+async def test_a_crash_in_the_middle_of_a_batch_sends_nobody_to_a_person(
+    start, company, environment, owner, sandbox, make_backlog, tmp_path
+):
+    """Every submission of the batch was in hand. Each is handled alone the next time, and its count ends with its result."""
+    await make_backlog(await start(company, background=False), 8)
+    service = Service({**environment, "PORTAL_LEASE_SECONDS": "1"}, tmp_path / "service.log")
+    await service.start(dies_at="before_state_commit")
+    await service.died()
+    assert await owner.fetchval("select array_agg(distinct claims) from submissions where state = 'Uncertain'") == [1]
+    await service.start()
+    try:
+        found = await resolved(owner)
+    finally:
+        await service.stop()
+    assert set(found) <= {"Accepted", "Finished"} and sum(found.values()) == 8
+
+
+async def test_a_submission_whose_handling_fails_takes_no_other_to_a_person(start, company, owner, sandbox, make_backlog):
+    ids = await make_backlog(await start(company, background=False), 6)
+    await owner.execute(
+        """update submissions set body = 'no longer JSON'
+            where id = (select submission_id from submitted_documents where invoice_id = $1)""",
+        ids[2],
+    )
+    api = await start(company, PORTAL_LEASE_SECONDS="0.5")
+    found = await resolved(owner)
+    assert found.pop("NeedsPerson") == 1 and sum(found.values()) == 5, found
+    assert (await record(api, ids[2]))["status"] == "Submitting"
+
+
+async def test_few_claims_are_held_however_many_outcomes_are_unknown(start, company, owner, make_backlog):
+    idle = await start(company, background=False)
+    await make_backlog(idle, 20)
+    await owner.execute("update submissions set not_before = clock_timestamp() - interval '1 second'")
+    claim = "select id, state, claims from claim_submissions(interval '1 minute', 50)"
+    (head,) = await owner.fetch(claim)
+    assert (head["state"], head["claims"]) == ("Uncertain", 0)
+    assert await owner.fetch(claim) == []
+
+
+# A listing that grows
+
+
+async def token_of(sandbox, tin):
+    form = {"client_id": "sandbox-client", "client_secret": "sandbox-secret", "grant_type": "client_credentials"}
+    async with sandbox.client.post("/connect/token", data=form, headers={"onbehalfof": tin}) as response:
+        return (await response.json())["access_token"]
+
+
+async def put_copies(sandbox, token, body, count, series):
+    """Send documents like the one of a body under numbers of their own, as other software of the company might."""
+    (entry,) = json.loads(body)["documents"]
+    content, entries = base64.b64decode(entry["document"]).decode(), []
+    for at in range(count):
+        number = f"OTHER-{series}-{at}"
+        copy = content.replace(entry["codeNumber"], number).encode()
+        facts = {"document": base64.b64encode(copy).decode(), "documentHash": hashlib.sha256(copy).hexdigest()}
+        entries.append({**entry, **facts, "codeNumber": number})
+    for first in range(0, count, 100):
+        sent = {"documents": entries[first : first + 100]}
+        headers = {"Authorization": f"Bearer {token}"}
+        async with sandbox.client.post("/api/v1.0/documentsubmissions/", json=sent, headers=headers) as response:
+            assert response.status == 202, await response.text()
+
+
+async def test_an_absence_is_proved_while_the_company_keeps_sending(start, company, owner, sandbox):
+    """More than a page of documents comes between two pages of every listing."""
+    idle = await start(company, background=False)
+    template = await created(idle)
+    assert (await submitted(idle, template))[0] == 200
+    row = await owner.fetchrow("select tin, body from submissions")
+    token, rounds = await token_of(sandbox, row["tin"]), 0
+    await put_copies(sandbox, token, row["body"], 350, "first")
+    await sandbox.fault("submit", "drop")
+    absent = await created(idle)
+    assert (await submitted(idle, absent))[0] == 400
+    await sandbox.fault("search", "slow", seconds=0.3, times=10**6)
+    api = await start(company, PORTAL_TIMEOUT_SECONDS="60")
+    while (await record(api, absent))["status"] != "Draft":
+        pages = (await sandbox.calls())["calls"].get("search", 0)
+        if pages >= 3 * rounds + 1:  # every third page, or a listing would hardly end
+            await put_copies(sandbox, token, row["body"], 110, rounds)
+            rounds += 1
+        assert rounds < 30, "the absence is proved only once nothing is sent any more"
+        await asyncio.sleep(0.01)
+    assert rounds >= 2 and await owner.fetchval("select max(absent_proofs) from submissions") == 2
