@@ -369,7 +369,11 @@ async def test_killed_while_a_call_is_composed(asleep, owner, services, sandbox)
     async with owner.transaction():
         await owner.execute("lock table submitted_documents in share mode")
         service = await services()
-        blocked = "select true from pg_locks where not granted and relation = 'submitted_documents'::regclass"
+        blocked = """
+            select true from pg_locks
+             where database = (select oid from pg_database where datname = current_database())
+               and relation = 'submitted_documents'::regclass and not granted
+        """
         await until(lambda: owner.fetchval(blocked))
         await service.kill()
     assert await states(owner) == {"Queued": 30} and not await sandbox.ledger()

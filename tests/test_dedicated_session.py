@@ -54,7 +54,10 @@ async def test_a_batch_of_locks_leaves_out_those_of_other_sessions(database: str
 async def test_a_session_that_ended_frees_its_submission_locks(database: str, owner: asyncpg.Connection) -> None:
     async with session(database) as one, session(database) as other, one.alone(1, 7):
         await owner.execute(
-            "select pg_terminate_backend(pid) from pg_locks where locktype = 'advisory' and pid <> pg_backend_pid()"
+            """
+            select pg_terminate_backend(pid) from pg_locks
+             where locktype = 'advisory' and database = (select oid from pg_database where datname = current_database())
+            """
         )
 
         async def is_free() -> bool:

@@ -293,7 +293,13 @@ async def _taken(api):
 
 
 async def _waits_for_table(owner):
-    return await owner.fetchval("select exists (select from pg_locks where relation = 'invoices'::regclass and not granted)")
+    return await owner.fetchval(
+        """
+        select exists (select from pg_locks
+                        where database = (select oid from pg_database where datname = current_database())
+                          and relation = 'invoices'::regclass and not granted)
+        """
+    )
 
 
 def test_the_limiter_remembers_so_many_keys_and_no_more():

@@ -1,7 +1,9 @@
 """A request that is repeated, and a record that has changed meanwhile: Idempotency-Key, ETag, If-Match."""
 
 import asyncio
+from typing import Any
 
+import asyncpg
 import pytest
 from conftest import make_company, until
 from kit import GENEROUS, created, invoice, note, record, submitted, valid_invoice
@@ -135,6 +137,27 @@ async def test_an_answer_is_kept_with_its_effect(api, owner):
     first = await post(api, "a", **body)
     assert await owner.fetchval("select status from idempotency_keys") == 201
     await owner.execute("update idempotency_keys set lease_until = clock_timestamp() - interval '1 hour'")
+    assert await post(api, "a", **body) == (*first[:2], "true")
+
+
+async def test_an_answer_is_stored_in_the_transaction_of_its_effect(api: Any, owner: asyncpg.Connection) -> None:
+    """Any other transaction that would store it fails."""
+    await owner.execute(
+        """
+        create function refuse() returns trigger language plpgsql as $$
+        begin
+          if not exists (select from invoices where xmin = pg_current_xact_id()::xid) then
+            raise exception 'told to fail' using errcode = '53100';
+          end if;
+          return new;
+        end $$;
+        create trigger refusing before update of status on idempotency_keys for each row execute function refuse();
+        """
+    )
+    body = invoice()
+    first = await post(api, "a", **body)
+    assert first[0] == 201
+    assert await owner.fetchval("select status from idempotency_keys") == 201
     assert await post(api, "a", **body) == (*first[:2], "true")
 
 

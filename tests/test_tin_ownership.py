@@ -125,7 +125,8 @@ async def waiting(owner, statement):
         lambda: owner.fetchval(
             """
             select count(*) from pg_stat_activity
-             where wait_event_type = 'Lock' and position($1 in query) > 0 and pid <> pg_backend_pid()
+             where datname = current_database() and wait_event_type = 'Lock' and position($1 in query) > 0
+               and pid <> pg_backend_pid()
             """,
             statement,
         )
