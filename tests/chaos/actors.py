@@ -27,6 +27,7 @@ def all_of(stage):
         yield vex(stage, stage.naive_portal, {name: schedule.ROWS[name] for name in schedule.SUBMIT_ROWS})
     yield unsettle(stage)
     yield restart(stage)
+    yield distort_rows(stage)
 
 
 async def hunt(stage, service):
@@ -122,6 +123,20 @@ async def unsettle(stage):
         else:
             stage.counters.count("row portal paused")
             await sandbox.pause(random.uniform(*schedule.PORTAL_PAUSE))
+
+
+async def distort_rows(stage):
+    """Have the portal show documents in a form that the service cannot read, one at a time, each for a while."""
+    random = stage.random("odd rows")
+    while not await _over(stage, random.uniform(*schedule.ODD_REST)):
+        ledger = await stage.portal.ledger()
+        if not ledger:
+            continue
+        number = random.choice(ledger[-schedule.ODD_AMONG :])["number"]
+        await stage.portal.distort(number, random.choice(schedule.ODD_MEMBERS))
+        stage.counters.count("odd rows")
+        await _over(stage, random.uniform(*schedule.ODD_SECONDS))
+        await stage.portal.distort(number, None)
 
 
 async def restart(stage):

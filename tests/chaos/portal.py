@@ -27,6 +27,10 @@ class Administration:
     async def clear(self):
         return await self._ask("DELETE", "faults")
 
+    async def distort(self, number, members):
+        """Show the documents of a number with other members, or as they are when `members` is None."""
+        return await self._ask("PUT", "odd-rows", {"number": number, "members": members})
+
     async def ledger(self):
         return (await self._ask("GET", "ledger"))["documents"]
 

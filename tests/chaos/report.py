@@ -15,7 +15,7 @@ WANTED = (
     *[f"kill {name}" for name in failpoints.NAMES],
     *[f"row {name}" for name in ROWS],
     *("pauses", "pauses longer than the settling time", "database restarts"),
-    *("commit answers lost", "connections cut", "connections silent"),
+    *("commit answers lost", "connections cut", "connections silent", "odd rows"),
 )
 #: Further ones of seeds in which every kind of document is submitted.
 WANTED_KINDS = (
@@ -63,6 +63,7 @@ def _figures(counters):
         "commit answers lost",
         "connections cut",
         "connections silent",
+        "odd rows",
         "pauses longer than the settling time",
         "requests",
         "requests without answer",

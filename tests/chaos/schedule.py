@@ -30,6 +30,10 @@ PAST_SETTLING = (0.5, 1.0)  # seconds by which a long pause exceeds the settling
 SILENCE = 5.0  # seconds until PostgreSQL's side of a silent connection is closed
 MOST_PASSES = 3  # of a failpoint before the one that ends a process: later ones it may not live to see
 PORTAL_PAUSE = (0.3, 1.2)
+#: How the portal shows a document that cannot be read: members of its row.
+ODD_MEMBERS = ({"status": "Frozen"}, {"dateTimeIssued": "yesterday"}, {"uuid": "?"}, {"typeName": "Pro forma"})
+ODD_AMONG = 30  # of the latest documents one is shown so
+ODD_REST, ODD_SECONDS = (0.5, 2), (1, 4)  # seconds between two such documents, and for each
 
 
 @dataclass(frozen=True)
@@ -94,6 +98,7 @@ SUBMIT_ROWS = {
     "slow answer": ("slow", {"seconds": LATE}),
     "slow to take": ("slow_before", {"seconds": LATE}),
     "dripping answer": ("drip", {"seconds": LATE}),
+    "wrong date": ("wrong_date", {"seconds": 600}),
 }
 #: What else of the portal fails: row -> (operation, kind, members). A login that fails keeps a submit from being sent.
 OTHER_ROWS = {
