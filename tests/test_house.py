@@ -34,6 +34,7 @@ ROWS = (
             "service.drafts",
             "service.idempotency",
             "service.quota",
+            "service.conditions",
             "service.watchdog",
             "service.portal.client",
             "service.portal.clock",
