@@ -6,11 +6,12 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from world import HASTY, LOST, PROMISES, TIMES, WAITS, World, schedule
+from world import ANSWERS, HASTY, LOST, PROMISES, TIMES, WAITS, World, schedule
 
 from service import machine, states
 from service.calls import Call, Claimed, Doc, Listed, Receipt, Write
 
+MOST_CLAIMS = machine.MOST_CLAIMS
 NOW = World(None).now
 DOCS = (Doc(1, "INV-1", "01", NOW), Doc(2, "INV-2", "01", NOW))
 SCHEDULES = 700
@@ -154,6 +155,43 @@ def test_absence_takes_two_proofs_after_the_settling_time(
     )
     then, _ = machine.step(call, Listed(NOW), TIMES)
     assert (then.state, then.absent_proofs) == (state, proofs)
+
+
+@pytest.mark.parametrize("is_alone, persons", [(True, 1), (False, 6)])
+def test_only_the_submission_that_ends_processes_goes_to_a_person(monkeypatch, is_alone, persons):
+    """Six unknown outcomes make one batch; one of them ends each process that handles it.
+
+    If those that were in hand at a crash were not handled alone afterwards, all of them would be given to a person.
+    """
+    if not is_alone:
+        monkeypatch.setattr(World, "_is_fresh", lambda self, id: self.rows[id].call.state == "Uncertain")
+        monkeypatch.setattr(World, "_write", _without_the_check(World._write))
+    world = World(lambda options: "lose" if options is ANSWERS else options[0])
+    for _ in range(6):
+        world.submit("failed")
+    process = world.processes[0]
+    while not all(row.call.state == "Uncertain" for row in world.rows.values()):
+        world.work(process)
+        world.wait(0.1)
+    world.wait(10)  # until all of them are due
+    for _ in range(500):
+        if process.job and process.job.id == 0 and len(process.job.commands) and world.rows[0].call.claims <= MOST_CLAIMS:
+            world.crash(process)
+            world.wait(70)
+        world.work(process)
+        world.wait(1)
+    ended = [row.call.state for row in world.rows.values()]
+    assert ended.count("NeedsPerson") == persons and ended[0] == "NeedsPerson", ended
+
+
+def _without_the_check(write):
+    """World._write as it was before it looked for whose crashes a submission was given to a person."""
+
+    def writing(self, job, command):
+        self.crashes[job.id] = MOST_CLAIMS
+        return write(self, job, command)
+
+    return writing
 
 
 def test_no_table_no_move():

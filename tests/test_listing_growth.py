@@ -1,0 +1,68 @@
+"""A listing that grows while it is read: what passes the check shows everything that was there at the beginning."""
+
+import math
+import random
+from dataclasses import dataclass, field
+
+import pytest
+
+from service.portal.answers import OddRow, Page, Tally
+from service.portal.client import Unclear
+
+SIZE = 4  # rows of a page
+SCHEDULES = 3000
+
+
+@dataclass
+class Portal:
+    """A listing to which rows are added, at any place, between two pages."""
+
+    rows: list[int] = field(default_factory=list)
+    added: int = 0
+
+    def add(self, place: int) -> None:
+        self.rows.insert(place, self.added)
+        self.added += 1
+
+    def page(self, number: int) -> Page:
+        shown = self.rows[(number - 1) * SIZE : number * SIZE]
+        odd = [OddRow(f"{row}", (), "", f"{row}", uuid=f"{row}") for row in shown]
+        return Page([], len(self.rows), math.ceil(len(self.rows) / SIZE), odd=odd)
+
+
+def read(portal: Portal, rng: random.Random, *, loses: bool = False) -> tuple[set[int], set[int]]:
+    """Return the rows that were there when the first page was read, and those that were shown. Raises Unclear."""
+    tally, before, shown, number = Tally(), set(portal.rows), set(), 0
+    while True:
+        number += 1
+        page = portal.page(number)
+        tally.add(page)
+        shown |= {int(key) for key in page.keys}
+        if number >= page.last:
+            break
+        for _ in range(rng.choice((0, 0, 1, SIZE, SIZE + 1, 2 * SIZE)) if number < 8 else 0):
+            portal.add(rng.choice((0, len(portal.rows), rng.randint(0, len(portal.rows)))))
+        if loses:
+            portal.rows.pop(0)
+    tally.check()
+    return before, shown
+
+
+@pytest.mark.parametrize("count", [0, 1, SIZE, SIZE + 1, 3 * SIZE, 17])
+def test_a_listing_that_only_grows_is_complete_for_its_beginning(count: int) -> None:
+    for seed in range(SCHEDULES // 6):
+        rng, portal = random.Random(seed), Portal()
+        for place in range(count):
+            portal.add(place)
+        before, shown = read(portal, rng)
+        assert before <= shown
+
+
+def test_a_listing_that_loses_rows_from_its_first_page_is_unclear() -> None:
+    """Without rows that come at the same time: rows move to earlier pages then, and are not shown."""
+    for seed in range(100):
+        portal = Portal(list(range(100, 100 + 3 * SIZE)))
+        rng = random.Random(seed)
+        rng.choice = lambda options: options[0]  # nothing is added
+        with pytest.raises(Unclear):
+            read(portal, rng, loses=True)
