@@ -168,12 +168,17 @@ async def company(environment):
     return await make_company(environment)
 
 
+#: Columns of a company that no request and no command sets.
+UNSETTABLE = {"bank_account", "exporter_certified_number"}
+
+
 async def make_company(environment, **facts):
     """Make a company and a key of it. Without a `tin_code` it gets the first of TINS that no company has."""
     config = read_config(environment)
     async with connected_pool(config.database_url, 2) as pool:
         tin = facts["tin_code"] if "tin_code" in facts else await _free_tin(Database(pool))
-        id = await insert_company(Database(pool), {**DEMO_COMPANY, **facts, "tin_code": tin})
+        settable = {name: value for name, value in facts.items() if name not in UNSETTABLE}
+        id = await insert_company(Database(pool), {**DEMO_COMPANY, **settable, "tin_code": tin})
         key = await insert_key(config, Database(pool), id, "test")
     return SimpleNamespace(id=id, key=key["key"], key_id=key["key_id"])
 

@@ -337,9 +337,10 @@ async def test_a_note_of_another_buyer_is_refused_only_where_one_is_put_in(api, 
     assert await refusals(portal, other) == {"DR308"}
 
 
-async def test_a_note_is_issued_by_who_issued_its_target(api, sandbox):
+async def test_a_note_is_issued_by_who_issued_its_target(api, sandbox, owner):
     _, noted = await a_note(api)
     assert (await answered(api, "PUT", "/api/companies", json={"tin_code": "C9999999990"}))[0] == 200
+    await owner.execute("update companies set tin_verified_at = now()")
     told = await judged(api, noted, NOTES)
     assert places(told) == [("OriginalIssuer", "/targetInvoiceType")]
     portal = await Portal(sandbox.client).login(taxpayer="C9999999990")
