@@ -11,7 +11,7 @@ from network import Network
 from test_exports import copies
 
 from service import wire
-from service.db import MOST_WAITING, Database, connected_pool, migrate
+from service.db import MOST_WAITING, Bounds, Database, connected_pool, migrate
 from service.errors import Unavailable
 from service.handlers.streams import MOST_EXPORTS, Exports
 from service.intake import MOST_UNREAD_BYTES
@@ -102,7 +102,7 @@ async def _waiting_for_locks(owner):
 
 async def test_only_so_many_wait_for_a_connection(database):
     async with connected_pool(database, 1) as pool:
-        shared = Database(pool)
+        shared = Database(pool, Bounds(acquire=60))  # so that only the limit refuses
 
         async def use():
             async with shared.across():
