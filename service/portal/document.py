@@ -111,6 +111,11 @@ def entries(body):
         raise ValueError("The bytes are no submission.") from fault
 
 
+def contents(body: bytes) -> dict[str, bytes]:
+    """Return {number: the bytes of the document} of the body of a submission. Raises ValueError for other bytes."""
+    return {number: base64.b64decode(entry["document"]) for number, entry in entries(body).items()}
+
+
 def _plain(number):
     """A Decimal without an exponent; anything else is refused."""
     if not isinstance(number, Decimal):

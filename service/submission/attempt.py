@@ -4,7 +4,6 @@ Who asks for a submission that is already under way waits for its outcome. A doc
 """
 
 import asyncio
-import base64
 import hashlib
 import time
 import uuid
@@ -197,8 +196,7 @@ async def _as_before(desk, conn, company, subject, row, source, issuer):
     has an issue time of its own, and no bytes yet.
     """
     former = row["attempts"] and await sql.submission_let_go(conn, company_id=company, **subject.ids(row["id"]))
-    if former and (entry := document.entries(former["body"]).get(row["number"])):
-        content = base64.b64decode(entry["document"])
+    if former and (content := document.contents(former["body"]).get(row["number"])):
         if _unsigned(wire.loads(content)) == _unsigned(await _built(desk, row, source, issuer, former["issued_at"])):
             return former["issued_at"], content, former["id"]
     return issue_time(row["issue_date"], row["attempts"], issuer["now"]), None, None

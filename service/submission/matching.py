@@ -9,7 +9,6 @@ Number, type, issue time and issuer make a listed document a candidate. A candid
 A uuid that a document of another submission has is never adopted. An unproven candidate is neither adopted nor absent.
 """
 
-import base64
 import logging
 import re
 from collections.abc import Iterable, Mapping
@@ -209,8 +208,8 @@ async def _bodies(conn: asyncpg.Connection, company_id: int, candidates: list[_C
 async def _sent_contents(bodies: dict[int, bytes], candidates: list[_Candidate]) -> dict[tuple[int, str], bytes]:
     """Return {(submission, number): the bytes of the document that was sent}."""
     wanted = {(one.submission_id, one.doc.number) for one in candidates}
-    entries = {id: await beside(len(body), document.entries, body) for id, body in bodies.items()}
-    return {(id, number): base64.b64decode(entries[id][number]["document"]) for id, number in wanted}
+    sent = {id: await beside(len(body), document.contents, body) for id, body in bodies.items()}
+    return {(id, number): sent[id][number] for id, number in wanted}
 
 
 # Proofs

@@ -3,7 +3,6 @@
 The decision goes through the statements of every other outcome, and is written down with the person's note.
 """
 
-import base64
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
@@ -104,7 +103,7 @@ async def _contents(desk: Desk, company: int, submission_id: int) -> dict[str, b
     """Return {number: the bytes of the document that was sent}."""
     async with desk.database.reading(company) as conn:
         body = await sql.submission_body(conn, company_id=company, id=submission_id)
-    return {number: base64.b64decode(entry["document"]) for number, entry in document.entries(body).items()}
+    return document.contents(body)
 
 
 async def _refuse_unproven(desk: Desk, row: Mapping[str, Any], there: Document, content: bytes) -> None:
