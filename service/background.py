@@ -3,11 +3,13 @@
 import asyncio
 import logging
 import time
+from collections.abc import Coroutine
+from typing import Any
 
-from service.db import PASSING
+from service.db import PASSING, is_passing
 from service.errors import kind, traced
 from service.statements import sql
-from service.submission import cancel, poll, reconcile, send
+from service.submission import cancel, poll, reconcile, record, send
 from service.submission.desk import Claim
 
 log = logging.getLogger(__name__)
@@ -98,7 +100,8 @@ class Worker:
             suspects = MOST_SUSPECTS - len(self._suspects)
             rows = await sql.submission_claim(conn, lease=lease, most=most, states=states, suspects=suspects)
         for row in rows:
-            task = self._start(room, FLOWS[row["state"]], Claim(row["company_id"], row["id"], row["fence"]))
+            claim = Claim(row["company_id"], row["id"], row["fence"])
+            task = self._start(room, self._work(row["state"], claim))
             if row["claims"] > 1:
                 self._suspects.add(task)
                 task.add_done_callback(self._suspects.discard)
@@ -108,19 +111,42 @@ class Worker:
             stuck = await sql.cancellation_claim(conn, lease=self._desk.config.portal_lease, most=most)
         for row in stuck:
             cancellation = cancel.Cancellation(row["company_id"], row["id"], row["cancel_fence"])
-            self._start("cancellations", cancel.resume, cancellation)
+            self._start("cancellations", self._cancel(cancellation))
 
-    def _start(self, room, flow, claim):
-        task = self._desk.spawn(self._work(flow, claim))
+    def _start(self, room: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = self._desk.spawn(work)
         self._busy[room].add(task)
         task.add_done_callback(self._busy[room].discard)
         return task
 
-    async def _work(self, flow, claim):
+    async def _work(self, state: str, claim: Claim) -> None:
+        """Handle a claimed submission. After an error of its own the claim stays counted until its lease is over."""
         try:
-            await flow(self._desk, claim)
+            await FLOWS[state](self._desk, claim)
         except Exception as error:
-            log.error("worker: %s of company %d, id %d\n%s", flow.__name__, claim.company_id, claim.id, traced(error))
+            if is_passing(error):
+                log.warning("worker: submission %s, state=%s: %s", claim, state, kind(error))
+                await self._return(state, claim)
+            else:
+                log.error("worker: submission %s, state=%s\n%s", claim, state, traced(error))
+        finally:
+            self._desk.due.set()
+
+    async def _return(self, state: str, claim: Claim) -> None:
+        """Give a claim back that the database interrupted. It is not counted: the submission is not the cause."""
+        try:
+            if state == "Uncertain":  # such a claim was not counted
+                await record.hand_back(self._desk, claim)
+            else:
+                await record.release_batch(self._desk, claim.company_id, [(claim, self._desk.config.portal_retry)])
+        except PASSING as fault:
+            log.warning("worker: submission %s is left to its lease: %s", claim, kind(fault))
+
+    async def _cancel(self, cancellation: cancel.Cancellation) -> None:
+        try:
+            await cancel.resume(self._desk, cancellation)
+        except Exception as error:
+            log.error("worker: cancellation %s\n%s", cancellation, traced(error))
         finally:
             self._desk.due.set()
 

@@ -55,6 +55,8 @@ _BEGIN_SEARCH = _BEGIN_READ + "; set local plan_cache_mode = force_custom_plan"
 #: What passes: PostgreSQL is away, restarting, or has no connection free. Work goes on when it is back.
 #: The library calls a connection that is cut in the middle of an answer an internal error of its own.
 PASSING = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, Unavailable)
+#: SQLSTATE classes and codes of what passes: lost connections, no room, shutting down, cut off, deadlocked, a failing disk.
+PASSING_STATES = ("08", "53", "57", "40", "58", "55P03", "25006")
 
 #: What PostgreSQL broke off for the sake of another transaction, or for a plan that a migration has made void.
 BROKEN_OFF = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError, asyncpg.InvalidCachedStatementError)
@@ -143,6 +145,13 @@ async def _reset(conn):
     """
     if conn.is_in_transaction():
         await conn.execute("rollback")
+
+
+def is_passing(error: BaseException) -> bool:
+    """Return whether an error is the database's own and passes. A value that it refuses is not: it is refused again."""
+    if isinstance(error, asyncpg.PostgresError):
+        return (error.sqlstate or "").startswith(PASSING_STATES)
+    return isinstance(error, PASSING)
 
 
 class Database:

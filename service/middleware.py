@@ -12,7 +12,7 @@ import asyncpg
 from aiohttp import web
 
 from service import wire
-from service.db import AWAY, PASSING, acting, repeat
+from service.db import AWAY, acting, is_passing, repeat
 from service.errors import (
     CONSTRAINTS,
     ApiError,
@@ -45,8 +45,6 @@ INTERNAL = "Internal server error"
 KEY_IN_URL = "A key belongs in a header, never in a URL: others may have seen this one by now, please replace it."
 SLOW_DOWN = "Too many requests, please slow down."
 MOST_BUCKETS = 100_000  # that a limiter remembers at once
-#: SQLSTATE classes and codes of what passes: lost connections, no room, shutting down, cut off, deadlocked, a failing disk.
-PASSING_STATES = ("08", "53", "57", "40", "58", "55P03", "25006")
 _SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
 
 log = logging.getLogger("service.requests")
@@ -248,15 +246,9 @@ def _refusal(error):
         return constraint()
     if isinstance(error, asyncpg.DataError):
         return Invalid([fault("", "value", "A value is not one that can be stored.")])
-    if _passes(error):
+    if is_passing(error):
         return Unavailable(AWAY, retry_after(2))
     return None
-
-
-def _passes(error):
-    if isinstance(error, asyncpg.PostgresError):
-        return (error.sqlstate or "").startswith(PASSING_STATES)
-    return isinstance(error, PASSING)
 
 
 def _rendered_http(error, request):

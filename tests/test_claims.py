@@ -7,10 +7,10 @@ from typing import Any
 
 import asyncpg
 import pytest
-from conftest import Sandbox
-from kit import created, valid_invoice
+from conftest import Sandbox, until
+from kit import created, record, submitted, valid_invoice
 
-from service import wire
+from service import machine, wire
 from service.calls import Change, Connect, Connected, Keep, NotReceived, Seen, Send, Write
 from service.statements import sql
 from service.submission import record as results
@@ -258,3 +258,49 @@ async def test_the_result_of_a_lost_cancellation_changes_nothing(
         assert await sql.cancellation_wait(conn, company_id=company.id, id=document_id, fence=4, **look) is None
         assert await sql.cancellation_wait(conn, company_id=company.id, id=document_id, fence=5, **look)
     assert await owner.fetchval("select cancel_looks from submitted_documents") == 1
+
+
+#: Fails every update of a document to Valid with a SQLSTATE, and counts in a sequence, which no rollback undoes.
+FAIL_RESULTS = """
+create sequence failures;
+create function fail_result() returns trigger language plpgsql as $$
+begin
+  perform nextval('failures');
+  raise exception using errcode = '{state}', message = 'planned';
+end $$;
+grant usage on sequence failures to public;
+create trigger fail_results before update on submitted_documents for each row
+  when (new.status = 'Valid') execute function fail_result();
+"""
+LASTING, PASSING = "22023", "57P01"  # a value that is refused, a shutdown of the server
+
+
+async def make_results_fail(
+    start: Any, company: Any, owner: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch, state: str
+) -> tuple[Any, int]:
+    """Return (a client, an invoice) of a service that cannot write that a document is Valid."""
+    monkeypatch.setattr(results, "REPEATS", ())
+    await owner.execute(FAIL_RESULTS.format(state=state))
+    api = await start(company, PORTAL_RETRY_SECONDS="0.05", PORTAL_LEASE_SECONDS="0.5")
+    invoice_id = await created(api)
+    await submitted(api, invoice_id)
+    return api, invoice_id
+
+
+async def test_failures_of_the_database_count_against_no_submission(
+    start: Any, company: Any, owner: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api, invoice_id = await make_results_fail(start, company, owner, monkeypatch, PASSING)
+    await until(lambda: owner.fetchval("select last_value from failures"), lambda n: n > 2 * machine.MOST_CLAIMS)
+    assert await owner.fetchval("select max(claims) from submissions") <= 1
+    await owner.execute("drop trigger fail_results on submitted_documents")
+    await until(lambda: record(api, invoice_id), lambda found: found["status"] == "Valid")
+
+
+async def test_a_result_that_the_database_refuses_again_and_again_needs_a_person(
+    start: Any, company: Any, owner: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await make_results_fail(start, company, owner, monkeypatch, LASTING)
+    state = "select state from submissions"
+    await until(lambda: owner.fetchval(state), lambda found: found == "NeedsPerson")
+    assert await owner.fetchval("select last_value from failures") == machine.MOST_CLAIMS

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
 from service.calls import NOW
-from service.db import PASSING
+from service.db import PASSING, is_passing
 from service.errors import kind
 from service.portal.client import PortalError
 from service.statements import sql
@@ -27,6 +27,11 @@ log = logging.getLogger(__name__)
 
 class Lost(Exception):
     """Another process reconciles the company by now."""
+
+
+def is_of_the_outside(error: BaseException) -> bool:
+    """Return whether an error has its cause outside the submissions that are handled."""
+    return is_passing(error) or isinstance(error, (PortalError, Lost, asyncio.CancelledError))
 
 
 class Holding:
@@ -62,8 +67,9 @@ class Holding:
         try:
             async with desk.keeper.alone_with(self.company_id, [case.claim.id for case in cases]) as alone:
                 yield cases, alone
-        except (*PASSING, PortalError, Lost, asyncio.CancelledError):
-            await self._release(cases)
+        except BaseException as error:
+            if is_of_the_outside(error):
+                await self._release(cases)
             raise
         else:
             await self._release([case for case in cases if case.is_open and not case.has_failed])

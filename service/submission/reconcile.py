@@ -20,13 +20,12 @@ from asyncpg import Record
 
 from service import machine
 from service.calls import Busy, Claimed, Listed, NotListed, Seen, Shown
-from service.db import PASSING
 from service.errors import traced
 from service.portal.client import Document, Held, OddRow, PortalError, Throttled
 from service.statements import sql
 from service.submission.desk import Claim, Desk
 from service.submission.drive import Case, drive, drive_batch, held, wait_of
-from service.submission.holding import BATCH, Holding, Lost, holding
+from service.submission.holding import BATCH, Holding, Lost, holding, is_of_the_outside
 from service.submission.matching import find_matches
 from service.submission.oddities import may_be, note_oddities
 
@@ -145,9 +144,9 @@ async def _handle(look: Look, rows: Iterable[Record], hear: Hearing) -> None:
         try:
             async with look.holding.batch(ids) as (cases, alone):
                 await _handle_batch(look, cases, alone, hear)
-        except (*PASSING, PortalError, Lost):
-            raise
         except Exception as error:  # the claims stay counted, and each submission is handled alone the next time
+            if is_of_the_outside(error):
+                raise
             log.error("reconciliation company=%d submissions=%s: it broke off\n%s", look.company_id, ids, traced(error))
 
 

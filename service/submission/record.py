@@ -14,7 +14,7 @@ from asyncpg import Record
 
 from service import failpoints, machine, states, wire
 from service.calls import Call, Doc, Keep, Seen, Write
-from service.db import PASSING
+from service.db import PASSING, is_passing
 from service.errors import kind
 from service.portal import document
 from service.statements import sql
@@ -101,7 +101,7 @@ def persistent(write):
             try:
                 return await write(desk, claim, *args)
             except PASSING as fault:
-                if pause is None:
+                if pause is None or not is_passing(fault):
                     raise
                 log.warning("submission %s: %s", claim, kind(fault))
                 await asyncio.sleep(pause)
@@ -278,6 +278,13 @@ async def release_batch(desk: Desk, company_id: int, given: list[tuple[Claim, ti
     ]
     async with desk.database.company(company_id) as conn:
         await sql.submission_release_batch(conn, company_id=company_id, given=wire.dumps(rows), counted=1)
+
+
+@persistent
+async def hand_back(desk: Desk, claim: Claim) -> None:
+    """Give back the uncounted claim on an Uncertain submission."""
+    async with desk.database.company(claim.company_id) as conn:
+        await sql.submission_hand_back(conn, **claim.key, fence=claim.fence)
 
 
 async def give_back(desk, claim, call, command):

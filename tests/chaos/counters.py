@@ -47,5 +47,10 @@ def killed(path, pid):
     return any(line.startswith("kill ") and line.endswith(f" {pid}") for line in _lines(path))
 
 
+def count_passes(path, pid):
+    """Return how often a process has passed failpoints."""
+    return sum(line.startswith("pass ") and line.endswith(f" {pid}") for line in _lines(path))
+
+
 def _lines(path):
     return path.read_text().splitlines() if path.exists() else ()

@@ -47,6 +47,20 @@ async def submit_automatically(url, company):
         await conn.close()
 
 
+async def most_claims(url: str) -> int:
+    """Return the most claims without a result that a submission has now; 0 while PostgreSQL is away."""
+    try:
+        conn = await asyncpg.connect(url)
+    except (OSError, asyncpg.PostgresError):
+        return 0
+    try:
+        return await sql.most_claims(conn)
+    except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+        return 0
+    finally:
+        conn.terminate()
+
+
 async def settled(url, seconds):
     """Waits until nothing is under way any more. Returns the seconds it took, None when it took too long."""
     conn, began = await asyncpg.connect(url), time.monotonic()

@@ -44,6 +44,10 @@ select s.company_id, s.id, s.state, s.claims, s.looks, s.sends, s.absent_proofs,
                 where d.company_id = s.company_id and d.submission_id = s.id
                   and (d.status = 'Submitted' or d.cancelling_until is not null and d.status = 'Valid'));
 
+-- name: most_claims :value
+-- The most claims without a result that a submission has now.
+select coalesce(max(claims), 0) from submissions;
+
 -- name: persons_all :many
 select company_id, id, claims, sends, last_error::text as last_error
   from submissions

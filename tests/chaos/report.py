@@ -6,6 +6,7 @@ from . import schedule
 
 ROWS = (*schedule.ROWS, *schedule.OWN_ROWS, schedule.KNOWN_AGAIN)
 PEAK = "peak kB of a service"  # the counter
+CLAIMS = "claims without a result, most"  # the counter
 MEMORY = 300_000  # kB that a process of the service may have at most
 NAIVE_SHARE = 15  # of so many documents, the naive worker has to send one twice
 
@@ -84,7 +85,8 @@ def _figures(counters):
         "seconds",
     )
     figures |= {name: counts[name] for name in names}
-    return figures | {"seconds to settle, most": highest["seconds to settle"], "peak MB": highest[PEAK] // 1000}
+    figures |= {name: highest[name] for name in ("seconds to settle", CLAIMS)}
+    return figures | {"peak MB": highest[PEAK] // 1000}
 
 
 def missing(counters, least):

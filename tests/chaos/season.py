@@ -133,6 +133,7 @@ class Season:
         """Add what processes, sandbox and clients have recorded so far."""
         stage = self._stage
         marked, memory = marks(stage.launcher.marks)
+        counters.reach(report.CLAIMS, await judge.most_claims(stage.postgres.url))
         counters.reach(report.PEAK, memory)
         for (what, name), number in marked.items():
             counters.count(f"{what} {name}", number)
