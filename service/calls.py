@@ -58,6 +58,11 @@ class Call:
     unknown_since: datetime | None = None  # since when the portal does not know what it had accepted
     searched_at: datetime | None = None  # when its documents were last looked for by number
 
+    @property
+    def has_outcome(self) -> bool:
+        """Whether it is Accepted, and the outcome of each of its documents is known."""
+        return self.state == "Accepted" and all(doc.status != "Submitted" for doc in self.docs)
+
     def proven(self, *ways):
         """What was seen in one of these ways, or in any that proves something."""
         return [one for one in self.seen if one.via in (ways or PROOFS)]

@@ -34,6 +34,7 @@ MOVE = {
     "proof": False,
     "still_sent": False,
     "doubted": False,
+    "has_outcome": False,
     "delay": DELAY,
     "submission_uid": None,
     "last_error": None,

@@ -163,3 +163,20 @@ async def test_many_large_pages_at_once_are_all_whole(api, owner):
     await enlarge(owner, "invoices", "buyer", 300_000)
     pages = await asyncio.gather(*[answered(api, "GET", LIST) for _ in range(12)])
     assert [(status, len(page["data"])) for status, page in pages] == [(200, 30)] * 12
+
+
+@pytest.mark.parametrize("kind, most", [("incompressible", 1_000_000), ("compressible", 25_000_000)])
+async def test_a_batch_of_an_export_is_bounded_in_bytes(api, owner, results, kind, most):
+    """Small records let a batch grow to many; the large ones behind them make it small again."""
+    await copies(owner, await created(api), 640)
+    small = "create temporary table small as select id from invoices order by id desc limit 520"
+    await owner.execute(f"{small}; create index on small (id)")
+    text = TEXTS[kind].format(300_000)
+    await owner.execute(
+        f"""update invoices set line_items = jsonb_set(line_items, '{{0,description}}', to_jsonb({text}))
+             where id not in (select id from small)"""
+    )
+    results.clear()
+    status, exports = await answered(api, "GET", "/api/invoices/export-all")
+    assert status == 200 and len({export["invoiceCode"] for export in exports}) == 640
+    assert max(length for name, length in results if name == "invoice_export_batch") < most

@@ -48,7 +48,7 @@ async def export_batches(request, statement):
     company, before, most = request[wire.COMPANY], LAST_ID, FIRST_BATCH
     while before is not None:
         async with request.app[wire.DATABASE].reading(company) as conn:
-            row = await statement(conn, company_id=company, before=before, most=most)
+            row = await statement(conn, company_id=company, before=before, most=most, budget=BATCH_CHARACTERS)
         if row["text"]:
             yield row["text"]
             most = max(1, min(LARGEST_BATCH, most * BATCH_CHARACTERS // len(row["text"])))

@@ -4,7 +4,7 @@ How the portal measures its minute is not known. Here a token comes back a whole
 minute, wherever it begins, sees more calls than a bucket has tokens; SLACK is for what passes between the taking of a
 token and the arrival of its call. A bucket that refills drop by drop would have to be kept half empty for that.
 
-Background work leaves a tenth of each bucket to people who wait, never takes the promise of a token before them, and
+Background work leaves a tenth of each bucket, at least one token, to people who wait, never takes the promise of a token before them, and
 spreads its calls evenly: a late request waits for the next call of somebody else, and not for a minute to pass.
 
 Fair shares: while other taxpayers wait for a bucket, or were refused a token a moment ago, one taxpayer gets at most a
@@ -39,7 +39,8 @@ class Quota:
     """So many calls in so many seconds of a client id, or of each taxpayer that it calls for.
 
     `alone` is how many of them one taxpayer may make while no other waits. None: two thirds of few calls, four fifths
-    of more, all but a twentieth of a hundred and more.
+    of more, all but a twentieth of a hundred and more. A taxpayer may make all searches: they are background work, of
+    which a long listing needs many, and spread by the quota of each taxpayer.
     """
 
     calls: int
@@ -65,7 +66,7 @@ QUOTAS: dict[str, tuple[Quota, ...]] = {
     "details": (Quota(125),),
     "raw": (Quota(60),),
     "recent": (Quota(12),),
-    "search": (Quota(1, 5, of_taxpayer=True), Quota(12, alone=10)),
+    "search": (Quota(1, 5, of_taxpayer=True), Quota(12, alone=12)),
 }
 
 
@@ -93,7 +94,7 @@ def limits(quota: Quota, scale: Decimal, urgent: bool) -> Limits:
     alone = max(1, math.floor(quota.most_alone * scale))
     if urgent:
         return Limits(size, span, size, span, size, alone)
-    most = max(1, size - math.ceil(size / RESERVED))
+    most = max(1, size - max(1, size // RESERVED))
     pace_most = most // PARTS or most  # a few are not worth spreading
     alone = max(1, min(most, alone - 1))  # so that the taxpayer's own urgent work finds a token too
     return Limits(most, span, pace_most, span * pace_most / most, size, alone)

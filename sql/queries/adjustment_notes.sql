@@ -224,12 +224,22 @@ select export::text as export, export ->> 'invoiceCodeWithPrefixAndDigits' as fu
 
 -- name: adjustment_note_export_batch :one
 -- As invoice_export_batch.
-select string_agg(export::text, ',' order by id desc) as text, min(id) as last
-  from (select id, export
-          from adjustment_note_exports
-         where company_id = :company_id and id < :before
-         order by id desc
-         limit :most::bigint) batch;
+with weighed as (
+  select id, sum(bytes) over (order by id desc) - bytes as bytes_before
+    from (select id,
+                 pg_column_size(line_items)
+                       + coalesce(pg_column_size(payment), 0)
+                       + coalesce(pg_column_size(delivery), 0)
+                       + coalesce(pg_column_size(document_references), 0) as bytes
+            from adjustment_notes
+           where company_id = :company_id and deleted_at is null and id < :before
+           order by id desc
+           limit :most::bigint) next
+)
+select string_agg(e.export::text, ',' order by e.id desc) as text, min(e.id) as last
+  from weighed w
+  join adjustment_note_exports e on e.company_id = :company_id and e.id = w.id
+ where w.bytes_before <= :budget::bigint / 4;
 
 -- name: adjustment_note_live :value
 -- True when a note that the portal has, or may have, refers to the target that is not null.

@@ -224,11 +224,25 @@ select export::text as export, export ->> 'invoiceCodeWithPrefixAndDigits' as fu
  where company_id = :company_id and id = :id;
 
 -- name: invoice_export_batch :one
--- The export objects of the next :most invoices below :before, newest first: `text` is JSON, parted by commas,
--- null when there are none; `last` the id to go on below.
-select string_agg(export::text, ',' order by id desc) as text, min(id) as last
-  from (select id, export
-          from invoice_exports
-         where company_id = :company_id and id < :before
-         order by id desc
-         limit :most::bigint) batch;
+-- The export objects of the next invoices below :before, newest first: `text` is JSON, separated by commas, null where there
+-- are none; `last` is the id to go on below. At most :most invoices, and as many as are stored in a quarter of :budget bytes,
+-- at least one: documents are compressed where they are stored.
+with weighed as (
+  select id, sum(bytes) over (order by id desc) - bytes as bytes_before
+    from (select id,
+                 pg_column_size(line_items)
+                       + coalesce(pg_column_size(buyer), 0)
+                       + coalesce(pg_column_size(supplier), 0)
+                       + coalesce(pg_column_size(invoice_level_allowance_charge), 0)
+                       + coalesce(pg_column_size(payment), 0)
+                       + coalesce(pg_column_size(delivery), 0)
+                       + coalesce(pg_column_size(document_references), 0) as bytes
+            from invoices
+           where company_id = :company_id and deleted_at is null and id < :before
+           order by id desc
+           limit :most::bigint) next
+)
+select string_agg(e.export::text, ',' order by e.id desc) as text, min(e.id) as last
+  from weighed w
+  join invoice_exports e on e.company_id = :company_id and e.id = w.id
+ where w.bytes_before <= :budget::bigint / 4;

@@ -166,7 +166,8 @@ select :company_id::bigint, submission_id, uuid, number, submission_uid, via
 
 -- name: submission_move_batch :many
 -- As submission_move, for some submissions whose documents do not change: an array of {id, fence, expected, next, looks,
--- proof, still_sent, doubted, delay, submission_uid, last_error}, the delay in seconds. Gives the ids of those whose claim held.
+-- proof, still_sent, doubted, has_outcome, delay, submission_uid, last_error}, the delay in seconds. Gives the ids of those
+-- whose claim held.
 update submissions s
    set state = m.next,
        looks = m.looks,
@@ -175,6 +176,7 @@ update submissions s
        absent_at = case when m.still_sent then null when m.proof then clock_timestamp() else s.absent_at end,
        last_sent_at = case when m.still_sent then clock_timestamp() else s.last_sent_at end,
        doubted = m.doubted,
+       has_outcome = m.has_outcome,
        lease_until = null,
        not_before = clock_timestamp() + make_interval(secs => m.delay),
        submission_uid = coalesce(m.submission_uid, s.submission_uid),
@@ -183,7 +185,7 @@ update submissions s
   from (select c.id as row_id, w.*
           from jsonb_to_recordset(:moves::jsonb) as w (
                  id bigint, fence bigint, expected text, next text, looks int, proof boolean, still_sent boolean,
-                 doubted boolean, delay double precision, submission_uid text, last_error jsonb)
+                 doubted boolean, has_outcome boolean, delay double precision, submission_uid text, last_error jsonb)
           join submissions c on c.company_id = :company_id and c.id = w.id
          order by c.id
            for update of c) m

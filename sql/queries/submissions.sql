@@ -110,6 +110,7 @@ update submissions
        absent_at = case when :still_sent then null when :proof then clock_timestamp() else absent_at end,
        last_sent_at = case when :still_sent then clock_timestamp() else last_sent_at end,
        doubted = :doubted,
+       has_outcome = :has_outcome,
        lease_until = null,
        not_before = clock_timestamp() + :delay::interval,
        submission_uid = coalesce(:submission_uid, submission_uid),

@@ -89,6 +89,7 @@ class Season:
         seen, size = Counters(), self._size
         seen.add(self._counters)
         await self._observe(seen)
+        self._counters.reach(report.CLAIMS, seen.highest[report.CLAIMS])
         missing = {
             "documents": size.documents - self._clients.count_created(),
             "kills": size.kills - seen.counts["kills"],

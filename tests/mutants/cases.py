@@ -154,6 +154,34 @@ EXCLUSION = (
         "",
         ("tests/test_silence.py::test_pool_of_a_command_is_bound_on_both_ends",),
     ),
+    Mutant(
+        "interrupted-claim-counted",
+        "service/background.py",
+        "if is_passing(error):",
+        "if False:",
+        ("tests/test_claims.py::test_failures_of_the_database_count_against_no_submission",),
+    ),
+    Mutant(
+        "own-failure-not-counted",
+        "service/background.py",
+        "if is_passing(error):",
+        "if True:",
+        ("tests/test_claims.py::test_a_result_that_the_database_refuses_again_and_again_needs_a_person",),
+    ),
+    Mutant(
+        "polls-of-one-company-first",
+        "sql/migrations/0032_polls.sql",
+        "order by next.place, random()",
+        "order by s.not_before",
+        ("tests/test_poll_order.py::test_each_company_is_polled_before_one_is_polled_twice",),
+    ),
+    Mutant(
+        "export-batch-of-any-size",
+        "service/handlers/streams.py",
+        "budget=BATCH_CHARACTERS",
+        "budget=1000 * BATCH_CHARACTERS",
+        ("tests/test_large_pages.py::test_a_batch_of_an_export_is_bounded_in_bytes",),
+    ),
 )
 
 #: Nothing is sent twice, and nothing that was sent is forgotten.
