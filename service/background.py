@@ -6,7 +6,7 @@ import time
 from collections.abc import Coroutine
 from typing import Any
 
-from service.db import PASSING, is_passing
+from service.db import PASSING, is_interruption
 from service.errors import kind, traced
 from service.statements import sql
 from service.submission import cancel, poll, reconcile, record, send
@@ -124,7 +124,7 @@ class Worker:
         try:
             await FLOWS[state](self._desk, claim)
         except Exception as error:
-            if is_passing(error):
+            if is_interruption(error):
                 log.warning("worker: submission %s, state=%s: %s", claim, state, kind(error))
                 await self._return(state, claim)
             else:

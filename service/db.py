@@ -154,6 +154,14 @@ def is_passing(error: BaseException) -> bool:
     return isinstance(error, PASSING)
 
 
+def is_interruption(error: BaseException) -> bool:
+    """Return whether the database interrupted work that is not the cause of that.
+
+    A statement that was cancelled because it ran too long may be the work's own fault.
+    """
+    return is_passing(error) and not isinstance(error, asyncpg.QueryCanceledError)
+
+
 class Database:
     """How handlers and flows reach PostgreSQL."""
 

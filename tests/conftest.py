@@ -3,8 +3,11 @@
 import asyncio
 import os
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable
+import shutil
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
@@ -48,37 +51,72 @@ SCALED = {
 }
 
 
+#: Where the embedded cluster is kept if there is room: a test's database is some hundred files, written and deleted again.
+MEMORY = Path("/dev/shm")
+MEMORY_NEEDED = 3 * 2**30  # bytes, for the clusters of all workers
+
+
 @pytest.fixture(scope="session")
-def cluster(tmp_path_factory):
+def scratch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A directory for the embedded cluster, in memory where that is possible."""
+    if not os.access(MEMORY, os.W_OK) or shutil.disk_usage(MEMORY).free < MEMORY_NEEDED:
+        yield tmp_path_factory.mktemp("postgres")
+        return
+    for left in MEMORY.glob("einvoice-tests-*"):  # by runs that were killed
+        if not Path(f"/proc/{left.name.rpartition('-')[2]}").exists():
+            shutil.rmtree(left, ignore_errors=True)
+    home = MEMORY / f"einvoice-tests-{os.getpid()}"
+    home.mkdir()
+    yield home
+    shutil.rmtree(home, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def cluster(scratch: Path) -> Iterator[str]:
     """The address of a PostgreSQL on which databases can be made: DATABASE_URL's, or an embedded one."""
     if url := os.environ.get("DATABASE_URL"):
         yield url
         return
     with asyncio.Runner() as runner:
-        server = postgres(tmp_path_factory.mktemp("postgres"))
+        server = postgres(scratch)
         url = runner.run(server.__aenter__())
         # No test of this cluster cuts its power, and most of the time would go into waiting for the disk.
-        runner.run(administer(url, "alter system set fsync = off"))
+        for setting in ("fsync = off", "full_page_writes = off", "max_wal_size = '256MB'"):
+            runner.run(administer(url, f"alter system set {setting}"))
         runner.run(administer(url, "select pg_reload_conf()"))
         yield url
         runner.run(server.__aexit__(None, None, None))
 
 
+@dataclass(frozen=True, slots=True)
+class Templates:
+    """The names of the databases that each test's own is copied from, and the company that the second one has."""
+
+    empty: str
+    with_company: str
+    company: Any
+
+
 @pytest.fixture(scope="session")
-def template(cluster):
-    """The name of a migrated database, from which each test's own is copied."""
-    name = f"template_{secrets.token_hex(6)}"
+def templates(cluster: str) -> Iterator[Templates]:
+    """A migrated database, and one with a complete company and a key of it."""
+    empty = f"template_{secrets.token_hex(6)}"
+    with_company = f"{empty}_company"
     with asyncio.Runner() as runner:
-        runner.run(administer(cluster, f"create database {name}"))
-        runner.run(migrate(renamed(cluster, name)))
-        yield name
-        runner.run(administer(cluster, f"drop database {name} with (force)"))
+        runner.run(administer(cluster, f"create database {empty}"))
+        runner.run(migrate(renamed(cluster, empty)))
+        runner.run(administer(cluster, f"create database {with_company} template {empty} strategy file_copy"))
+        company = runner.run(make_company(variables(renamed(cluster, with_company), "http://127.0.0.1:1")))
+        yield Templates(empty, with_company, company)
+        for name in (empty, with_company):
+            runner.run(administer(cluster, f"drop database {name} with (force)"))
 
 
 @pytest.fixture
-async def database(cluster, template):
-    """The address of a migrated database with nothing in it."""
+async def database(cluster: str, templates: Templates, request: pytest.FixtureRequest) -> AsyncIterator[str]:
+    """The address of a migrated database of the test's own, with nothing in it but its `company`, if it asks for that."""
     name = f"test_{secrets.token_hex(6)}"
+    template = templates.with_company if "company" in request.fixturenames else templates.empty
     await administer(cluster, f"create database {name} template {template} strategy file_copy")
     yield renamed(cluster, name)
     await administer(cluster, f"drop database {name} with (force)")
@@ -163,9 +201,9 @@ def variables(database, portal):
 
 
 @pytest.fixture
-async def company(environment):
+def company(database: str, templates: Templates) -> Any:
     """A complete company and a key of it: id, key, key_id."""
-    return await make_company(environment)
+    return templates.company
 
 
 #: Columns of a company that no request and no command sets.

@@ -254,12 +254,13 @@ async def test_what_never_arrived_goes_again_as_the_same_bytes(asleep, owner, st
     assert await states(owner) == {"Merged": 7, "Accepted": 1}
 
 
-async def test_what_the_portal_has_in_part_is_taken_over_in_part(asleep, owner, start, company, sandbox):
-    """Four were taken and one was rejected; the answer that said so was lost."""
+@pytest.mark.parametrize("fault", ["accept_then_drop", "truncate"])
+async def test_what_the_portal_has_in_part_is_taken_over_in_part(asleep, owner, start, company, sandbox, fault):
+    """Four were taken and one was rejected; the answer that said so was lost, or its end was."""
     ids = await ready(asleep, 4)
     late = await created(asleep, isReady=True, issueDateTime=now(hours=2))
     await sandbox.settings(age_window_seconds=3600)
-    await sandbox.fault("submit", "accept_then_drop")
+    await sandbox.fault("submit", fault)
     service = await start(company)
     assert await reach(owner, [late], "Draft") == {"Draft": 1}
     assert await reach(owner, ids, "Valid") == {"Valid": 4}

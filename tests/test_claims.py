@@ -273,7 +273,8 @@ grant usage on sequence failures to public;
 create trigger fail_results before update on submitted_documents for each row
   when (new.status = 'Valid') execute function fail_result();
 """
-LASTING, PASSING = "22023", "57P01"  # a value that is refused, a shutdown of the server
+LASTING = ("22023", "57014")  # a value that is refused, a statement that ran too long
+PASSING = "57P01"  # a shutdown of the server
 
 
 async def make_results_fail(
@@ -298,10 +299,11 @@ async def test_failures_of_the_database_count_against_no_submission(
     await until(lambda: record(api, invoice_id), lambda found: found["status"] == "Valid")
 
 
+@pytest.mark.parametrize("sqlstate", LASTING)
 async def test_a_result_that_the_database_refuses_again_and_again_needs_a_person(
-    start: Any, company: Any, owner: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+    start: Any, company: Any, owner: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch, sqlstate: str
 ) -> None:
-    await make_results_fail(start, company, owner, monkeypatch, LASTING)
+    await make_results_fail(start, company, owner, monkeypatch, sqlstate)
     state = "select state from submissions"
     await until(lambda: owner.fetchval(state), lambda found: found == "NeedsPerson")
     assert await owner.fetchval("select last_value from failures") == machine.MOST_CLAIMS

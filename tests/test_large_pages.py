@@ -165,7 +165,7 @@ async def test_many_large_pages_at_once_are_all_whole(api, owner):
     assert [(status, len(page["data"])) for status, page in pages] == [(200, 30)] * 12
 
 
-@pytest.mark.parametrize("kind, most", [("incompressible", 1_000_000), ("compressible", 25_000_000)])
+@pytest.mark.parametrize("kind, most", [("incompressible", 1_500_000), ("compressible", 12_000_000)])
 async def test_a_batch_of_an_export_is_bounded_in_bytes(api, owner, results, kind, most):
     """Small records let a batch grow to many; the large ones behind them make it small again."""
     await copies(owner, await created(api), 640)

@@ -6,7 +6,7 @@ from typing import Any
 
 import asyncpg
 import pytest
-from conftest import Sandbox, administer, make_company, renamed, until, variables
+from conftest import Sandbox, Templates, administer, make_company, renamed, until, variables
 from kit import cancelled, created, documents, now, reaches, record, submitted, valid_invoice
 
 from service.app import create_app
@@ -16,10 +16,10 @@ SETTLED = {"NotReceived", "Accepted", "Finished", "Refused", "NeedsPerson"}
 
 
 @pytest.fixture
-async def elsewhere(cluster: str, template: str, sandbox: Sandbox, aiohttp_client: Any) -> AsyncIterator[Any]:
+async def elsewhere(cluster: str, templates: Templates, sandbox: Sandbox, aiohttp_client: Any) -> AsyncIterator[Any]:
     """A client of another installation for the same taxpayer."""
     name = f"test_{secrets.token_hex(6)}"
-    await administer(cluster, f"create database {name} template {template} strategy file_copy")
+    await administer(cluster, f"create database {name} template {templates.empty} strategy file_copy")
     environment = variables(renamed(cluster, name), sandbox.base)
     app = create_app(read_config(environment))
     client = await aiohttp_client(app, headers={"X-API-Key": (await make_company(environment)).key})

@@ -167,7 +167,7 @@ def harmless(name, value):
 
 
 @pytest.fixture(scope="module")
-def service(cluster, template, tmp_path_factory):
+def service(cluster, templates, tmp_path_factory):
     """The service in a thread, with a few records: base, keys, ids."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
@@ -176,7 +176,7 @@ def service(cluster, template, tmp_path_factory):
     def run(work):
         return asyncio.run_coroutine_threadsafe(work, loop).result(60)
 
-    running = _running(cluster, template, tmp_path_factory.mktemp("schemathesis"))
+    running = _running(cluster, templates.empty, tmp_path_factory.mktemp("schemathesis"))
     try:
         yield run(running.__aenter__())
         run(running.__aexit__(None, None, None))

@@ -328,7 +328,7 @@ class World:
     def _keep(self, job, command):
         for one in command.seen:
             known = self.evidence.setdefault(one.document_id, [])
-            if one not in known:
+            if (one.uuid, one.via) not in {(kept.uuid, kept.via) for kept in known}:  # the table's key
                 known.append(one)
         job.call = machine.after(job.call, command)
 

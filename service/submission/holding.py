@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
 from service.calls import NOW
-from service.db import PASSING, is_passing
+from service.db import PASSING, is_interruption
 from service.errors import kind
 from service.portal.client import PortalError
 from service.statements import sql
@@ -31,7 +31,7 @@ class Lost(Exception):
 
 def is_of_the_outside(error: BaseException) -> bool:
     """Return whether an error has its cause outside the submissions that are handled."""
-    return is_passing(error) or isinstance(error, (PortalError, Lost, asyncio.CancelledError))
+    return is_interruption(error) or isinstance(error, (PortalError, Lost, asyncio.CancelledError))
 
 
 class Holding:
@@ -119,6 +119,9 @@ async def holding(desk: Desk, claim: Claim) -> AsyncIterator[Holding | None]:
     renewing = asyncio.create_task(held.renew_forever())
     try:
         yield held
+    except Exception:
+        held.rest = max(held.rest, desk.config.portal_retry)
+        raise
     finally:
         renewing.cancel()
         await asyncio.gather(renewing, return_exceptions=True)

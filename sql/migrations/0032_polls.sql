@@ -52,7 +52,8 @@ comment on function poll_heads() is 'Of each company the time at which its next 
 -- Of Uncertain submissions one a company, and none while the company is being reconciled: one listing answers for all of
 -- them. That claim is not counted, since the submission itself is not handled yet.
 -- Of submissions that were never sent one a company, that of the company whose last call is the longest ago first.
--- Of polls for an outcome the first of each company before the second of any; polls for later changes come last.
+-- Of polls for an outcome the first of each company before the second of any, with companies drawn where many have some;
+-- polls for later changes come last.
 -- A submission whose handling began before and gave no result may be what ends processes: at most `suspects` of those are
 -- claimed, so that a process has one of them at a time and the next crash tells them apart.
 create or replace function claim_submissions(lease interval, most int, states text[] default null, suspects int default 1)
@@ -103,7 +104,11 @@ create or replace function claim_submissions(lease interval, most int, states te
        limit most
     ), polls as (
       select s.company_id, s.id, s.claims > 0 as is_suspect, next.place
-        from public.poll_heads() h
+        from (select d.company_id
+                from public.poll_heads() d
+               where d.due_at <= clock_timestamp()
+               order by random()
+               limit 4 * most) h
        cross join lateral (
                select p.id, row_number() over (order by p.not_before) as place
                  from public.submissions p
@@ -115,7 +120,6 @@ create or replace function claim_submissions(lease interval, most int, states te
                 limit most) next
         join public.submissions s on s.company_id = h.company_id and s.id = next.id
        where (states is null or 'Accepted' = any (states))
-         and h.due_at <= clock_timestamp()
          and s.state = 'Accepted' and not s.has_outcome
          and s.not_before <= clock_timestamp()
          and (s.lease_until is null or s.lease_until < clock_timestamp())

@@ -227,7 +227,7 @@ select export::text as export, export ->> 'invoiceCodeWithPrefixAndDigits' as fu
 with weighed as (
   select id, sum(bytes) over (order by id desc) - bytes as bytes_before
     from (select id,
-                 pg_column_size(line_items)
+                 pg_column_size(line_items) * case when pg_column_compression(line_items) is null then 1 else 8 end
                        + coalesce(pg_column_size(payment), 0)
                        + coalesce(pg_column_size(delivery), 0)
                        + coalesce(pg_column_size(document_references), 0) as bytes
@@ -239,7 +239,7 @@ with weighed as (
 select string_agg(e.export::text, ',' order by e.id desc) as text, min(e.id) as last
   from weighed w
   join adjustment_note_exports e on e.company_id = :company_id and e.id = w.id
- where w.bytes_before <= :budget::bigint / 4;
+ where w.bytes_before <= :budget::bigint;
 
 -- name: adjustment_note_live :value
 -- True when a note that the portal has, or may have, refers to the target that is not null.

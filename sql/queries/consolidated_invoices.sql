@@ -230,7 +230,7 @@ select export::text as export, export ->> 'invoiceCodeWithPrefixAndDigits' as fu
 with weighed as (
   select id, sum(bytes) over (order by id desc) - bytes as bytes_before
     from (select id,
-                 pg_column_size(line_items)
+                 pg_column_size(line_items) * case when pg_column_compression(line_items) is null then 1 else 8 end
                        + coalesce(pg_column_size(invoice_level_allowance_charge), 0) as bytes
             from consolidated_invoices
            where company_id = :company_id and deleted_at is null and id < :before
@@ -240,4 +240,4 @@ with weighed as (
 select string_agg(e.export::text, ',' order by e.id desc) as text, min(e.id) as last
   from weighed w
   join consolidated_invoice_exports e on e.company_id = :company_id and e.id = w.id
- where w.bytes_before <= :budget::bigint / 4;
+ where w.bytes_before <= :budget::bigint;

@@ -225,12 +225,12 @@ select export::text as export, export ->> 'invoiceCodeWithPrefixAndDigits' as fu
 
 -- name: invoice_export_batch :one
 -- The export objects of the next invoices below :before, newest first: `text` is JSON, separated by commas, null where there
--- are none; `last` is the id to go on below. At most :most invoices, and as many as are stored in a quarter of :budget bytes,
--- at least one: documents are compressed where they are stored.
+-- are none; `last` is the id to go on below. At most :most invoices, and about as many as fill :budget bytes, at least one:
+-- line items that are compressed where they are stored count eightfold.
 with weighed as (
   select id, sum(bytes) over (order by id desc) - bytes as bytes_before
     from (select id,
-                 pg_column_size(line_items)
+                 pg_column_size(line_items) * case when pg_column_compression(line_items) is null then 1 else 8 end
                        + coalesce(pg_column_size(buyer), 0)
                        + coalesce(pg_column_size(supplier), 0)
                        + coalesce(pg_column_size(invoice_level_allowance_charge), 0)
@@ -245,4 +245,4 @@ with weighed as (
 select string_agg(e.export::text, ',' order by e.id desc) as text, min(e.id) as last
   from weighed w
   join invoice_exports e on e.company_id = :company_id and e.id = w.id
- where w.bytes_before <= :budget::bigint / 4;
+ where w.bytes_before <= :budget::bigint;
