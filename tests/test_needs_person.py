@@ -2,15 +2,16 @@
 
 import base64
 import json
+from typing import Any
 
 import pytest
-from conftest import make_company
+from conftest import Sandbox, make_company
 from kit import created, documents, reaches, record, submitted
 from test_submission import STRANGER
 
 from service.commands.companies import CommandError
 from service.commands.reconcile import attention, settle_submission
-from service.config import read_config
+from service.config import Config, read_config
 
 STUCK = """update submissions
               set state = 'NeedsPerson', last_error = '{"code": "Unclear", "message": "A day without an answer."}'
@@ -138,3 +139,41 @@ async def test_an_invalid_document_is_adopted_if_all_that_is_shown_agrees(stuck,
     await settle_submission(config, company.id, submission, [entry["uuid"]], "Seen on the portal's page.")
     await start(company)
     await reaches(api, id, "Invalid")
+
+
+@pytest.mark.parametrize("members", [{"internalId": 7}, {"typeName": "e-Invoice"}, {"dateTimeIssued": "soon"}])
+async def test_not_received_is_refused_for_an_odd_row(
+    stuck: Any, config: Config, company: Any, sandbox: Sandbox, members: dict[str, Any]
+) -> None:
+    """The portal has the document, and shows it with a member that cannot be read or is not known."""
+    api, invoice_id, submission = await stuck("accept_then_drop")
+    (entry,) = await sandbox.ledger()
+    await sandbox.show_oddly(entry["number"], **members)
+    with pytest.raises(CommandError, match=entry["uuid"]):
+        await settle_submission(config, company.id, submission, None, "I think it is not there.")
+    assert (await record(api, invoice_id))["status"] == "Submitting"
+    assert (await attention(config))["oddities"]
+
+
+async def test_not_received_ignores_the_odd_row_of_another_document(
+    stuck: Any, config: Config, company: Any, sandbox: Sandbox
+) -> None:
+    """The portal never had the document. The odd row has the uuid of another submission of the company."""
+    api, invoice_id, submission = await stuck("drop")
+    assert (await submitted(api, await created(api)))[0] == 200
+    (other,) = await sandbox.ledger()
+    await sandbox.show_oddly(other["number"], internalId=7, dateTimeIssued=None)
+    await settle_submission(config, company.id, submission, None, "Asked their help desk.")
+    assert (await record(api, invoice_id))["status"] == "Draft"
+
+
+async def test_received_adopts_a_document_of_an_unknown_type(
+    stuck: Any, start: Any, config: Config, company: Any, sandbox: Sandbox
+) -> None:
+    api, invoice_id, submission = await stuck("accept_then_drop")
+    (entry,) = await sandbox.ledger()
+    await sandbox.show_oddly(entry["number"], typeName="e-Invoice")
+    await settle_submission(config, company.id, submission, [entry["uuid"]], "Seen on the portal's page.")
+    await start(company)
+    await reaches(api, invoice_id, "Valid")
+    assert (await documents(api, invoice_id))[0]["uuid"] == entry["uuid"]

@@ -165,12 +165,12 @@ def _candidates(calls: Mapping[int, Call], listing: Iterable[Document]) -> list[
         for submission_id, call in calls.items()
         for doc in call.docs
         for there in by_number.get(doc.number, ())
-        if _same(call, doc, there)
+        if is_candidate(call, doc, there)
     ]
 
 
-def _same(call: Call, doc: Doc, there: Document) -> bool:
-    """Compare what tells documents apart. A member that a listing leaves out does not tell them apart."""
+def is_candidate(call: Call, doc: Doc, there: Document) -> bool:
+    """Return whether number, type, issue time and issuer agree. A member that the portal does not show agrees."""
     return (
         there.number == doc.number
         and there.type_code in (None, doc.document_type)

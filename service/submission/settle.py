@@ -3,24 +3,27 @@
 The decision goes through the statements of every other outcome, and is written down with the person's note.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import Any
 
 import asyncpg
 
 from service import states
-from service.calls import Call, Change, Write
+from service.calls import Call, Change, Doc, Write
 from service.portal import document
 from service.portal.client import Document, Refused
 from service.statements import sql
 from service.submission import proof, record
 from service.submission.desk import Claim, Desk
+from service.submission.matching import is_candidate
+from service.submission.oddities import may_be, note_oddities
 from service.submission.sweep import CLOCKS_APART, LONGEST_LISTING
 
 LONGEST_DELAY = timedelta(days=1)  # between a send and its arrival
 NOT_RECEIVED = "A person has found out that the portal never had the document: {}"
 TAKEN = "{} is recorded for another document."
+UNREADABLE = "The portal lists {}, which may be one of the documents and cannot be read: {}"
 #: status of a document that the portal does not have -> what it becomes
 LET_GO = {"Submitting": "Rejected", "Submitted": "Invalid"}
 
@@ -29,16 +32,17 @@ class Unsettled(Exception):
     """Why the decision is not taken, for the person."""
 
 
-async def received(desk, company, id, uuids, note):
+async def received(desk: Desk, company: int, id: int, uuids: list[str], note: str) -> dict[str, Any]:
     """Adopt the documents that the portal has under these uuids. Each has to be the one that was sent.
 
     Raises Unsettled and PortalError.
     """
     row, docs = await _case(desk, company, id)
     seen = [await _details(desk, row, uuid) for uuid in uuids]
-    pairs = [(doc, _match(doc, seen)) for doc in docs]
-    calls = {there.submission_uid for _, there in pairs}
-    if len(pairs) != len(uuids) or len(calls) != 1:
+    call = _call(row, docs)
+    pairs = [(doc, _match(call, Doc(**doc), seen)) for doc in docs]
+    uids = {there.submission_uid for _, there in pairs}
+    if len(pairs) != len(uuids) or len(uids) != 1:
         raise Unsettled(f"Submission {id} has {len(docs)} documents: name a uuid of each, all of one call.")
     await _refuse_taken(desk, company, id, uuids)
     contents = await _contents(desk, company, id)
@@ -46,7 +50,7 @@ async def received(desk, company, id, uuids, note):
         await _refuse_unproven(desk, row, there, contents[doc["number"]])
     changes = [Change(doc["id"], "Submitted", uuid=there.uuid, submitted_at=there.received_at) for doc, there in pairs]
     numbers = [doc["number"] for doc, _ in pairs]
-    more = {"submission_uid": calls.pop(), "numbers": numbers, "uuids": [there.uuid for _, there in pairs]}
+    more = {"submission_uid": uids.pop(), "numbers": numbers, "uuids": [there.uuid for _, there in pairs]}
     return await _written(desk, company, id, "received", "Accepted", changes, note, **more)
 
 
@@ -79,16 +83,22 @@ async def _details(desk, row, uuid):
         raise Unsettled(f"The portal does not show {uuid}: {why}") from None
 
 
-def _match(doc, seen):
-    """The one of the portal's documents that is this one. Raises Unsettled, naming what does not agree."""
+def _call(row: Mapping[str, Any], docs: Iterable[Mapping[str, Any]]) -> Call:
+    """Return the submission with its open documents, to compare them with documents of the portal."""
+    return Call(row["state"], row["promise"], row["now"], tin=row["tin"], docs=tuple(Doc(**doc) for doc in docs))
+
+
+def _match(call: Call, doc: Doc, seen: Iterable[Document]) -> Document:
+    """Return the one of the portal's documents that is this one. Raise Unsettled, naming the members that differ."""
     for there in seen:
-        if there.number == doc["number"]:
-            if (there.type_code, there.issued_at) != (doc["document_type"], doc["issued_at"]):
-                raise Unsettled(f"{there.uuid} has the number {there.number}, and another type or issue time.")
-            if doc["uuid"] not in (None, there.uuid):
-                raise Unsettled(f"{there.number} has the uuid {doc['uuid']}, not {there.uuid}.")
+        if there.number == doc.number:
+            if not is_candidate(call, doc, there):
+                differing = "another type or issue time, or issuer"
+                raise Unsettled(f"{there.uuid} has the number {there.number}, and {differing}.")
+            if doc.uuid not in (None, there.uuid):
+                raise Unsettled(f"{there.number} has the uuid {doc.uuid}, not {there.uuid}.")
             return there
-    raise Unsettled(f"None of the uuids is of {doc['number']}.")
+    raise Unsettled(f"None of the uuids is of {doc.number}.")
 
 
 async def _refuse_taken(desk: Desk, company: int, submission_id: int, uuids: list[str]) -> None:
@@ -128,25 +138,32 @@ async def _copy(desk: Desk, row: Mapping[str, Any], there: Document) -> str:
 
 
 async def _refuse_listed(desk: Desk, company: int, row: Mapping[str, Any], docs: list[Mapping[str, Any]]) -> None:
-    """Raise Unsettled if the portal lists one of the documents after all, within a day after the last send.
+    """Raise Unsettled if the portal may list one of the documents after all, within a day after the last send.
 
-    A listed document with the same number, type and issue time does not count if another document has its uuid, or if its
-    text is not the one that was sent. Raises PortalError.
+    A candidate does not count if another document has its uuid, or if its text is not the one that was sent. A row that
+    could not be read counts unless it shows that it is another document, or another document has its uuid. Raises
+    PortalError.
     """
     until = min(row["last_sent_at"] + LONGEST_DELAY, row["now"]) + CLOCKS_APART
     since = max(row["first_sent_at"] - CLOCKS_APART, until - LONGEST_LISTING)
-    identities = {(doc["number"], doc["document_type"], doc["issued_at"]) for doc in docs}
     listing = await desk.portal.search(row["tin"], since, until)
-    same = [there for there in listing if (there.number, there.type_code, there.issued_at) in identities]
-    if not same:
+    await note_oddities(desk, company, row["tin"], "search", listing, listing.odd)
+    call = _call(row, docs)
+    candidates = [there for there in listing if any(is_candidate(call, doc, there) for doc in call.docs)]
+    unreadable = [one for one in listing.odd if any(may_be(one, call, doc) for doc in call.docs)]
+    if not candidates and not unreadable:
         return
     contents = await _contents(desk, company, row["id"])
     async with desk.database.reading(company) as conn:
-        rows = await sql.uuids_recorded(conn, company_id=company, uuids=[there.uuid for there in same])
+        uuids = [one.uuid for one in (*candidates, *unreadable) if one.uuid]
+        rows = await sql.uuids_recorded(conn, company_id=company, uuids=uuids)
     recorded = {one["uuid"] for one in rows if one["own_submission"] != row["id"]}
-    for there in same:
+    for there in candidates:
         if there.uuid not in recorded and await _may_be(desk, row, there, contents[there.number]):
             raise Unsettled(f"The portal has {there.number}: --received {there.uuid}")
+    for one in unreadable:
+        if one.uuid not in recorded:
+            raise Unsettled(UNREADABLE.format(one.key, " ".join(one.problems)))
 
 
 async def _may_be(desk: Desk, row: Mapping[str, Any], there: Document, content: bytes) -> bool:
