@@ -4,6 +4,7 @@ import base64
 import json
 from typing import Any
 
+import asyncpg
 import pytest
 from conftest import Sandbox, make_company
 from kit import created, documents, reaches, record, submitted
@@ -177,3 +178,14 @@ async def test_received_adopts_a_document_of_an_unknown_type(
     await start(company)
     await reaches(api, invoice_id, "Valid")
     assert (await documents(api, invoice_id))[0]["uuid"] == entry["uuid"]
+
+
+async def test_an_adopted_submission_is_polled_for_its_outcome(
+    stuck: Any, config: Config, company: Any, sandbox: Sandbox, owner: asyncpg.Connection
+) -> None:
+    """Polls for an outcome come before polls for later changes."""
+    _, _, submission = await stuck("accept_then_drop")
+    (entry,) = await sandbox.ledger()
+    await settle_submission(config, company.id, submission, [entry["uuid"]], "Seen on the portal's page.")
+    row = await owner.fetchrow("select state, has_outcome from submissions where id = $1", submission)
+    assert tuple(row) == ("Accepted", False)

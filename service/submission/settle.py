@@ -174,8 +174,20 @@ async def _may_be(desk: Desk, row: Mapping[str, Any], there: Document, content: 
         return True
 
 
-async def _written(desk, company, id, outcome, state, changes, note, *, submission_uid=None, numbers=(), uuids=()):
-    """Everything in one transaction; what it came to."""
+async def _written(
+    desk: Desk,
+    company: int,
+    id: int,
+    outcome: str,
+    state: str,
+    changes: list[Change],
+    note: str,
+    *,
+    submission_uid: str | None = None,
+    numbers: Iterable[str] = (),
+    uuids: Iterable[str] = (),
+) -> dict[str, Any]:
+    """Write the decision with all that follows from it in one transaction. Raises Unsettled."""
     async with desk.database.company(company) as conn:
         await record.lock_subjects(conn, company, id)
         taken = await sql.submission_take_over(conn, company_id=company, id=id)
@@ -183,9 +195,11 @@ async def _written(desk, company, id, outcome, state, changes, note, *, submissi
             raise Unsettled(f"Submission {id} was settled meanwhile.")
         evidence = {"numbers": numbers, "uuids": uuids, "submission_uid": submission_uid, "via": "details"}
         await sql.evidence_insert(conn, company_id=company, submission_id=id, **evidence)
-        call = Call("NeedsPerson", "failed", taken["now"])
+        rows = await sql.submission_documents(conn, company_id=company, submission_id=id)
+        call = Call("NeedsPerson", "failed", taken["now"], docs=tuple(Doc(**row) for row in rows))
+        write = Write(state, tuple(changes), uid=submission_uid)
         try:
-            await record.written(conn, Claim(company, id, taken["fence"]), call, Write(state, tuple(changes), uid=submission_uid))
+            await record.written(conn, Claim(company, id, taken["fence"]), call, write)
         except asyncpg.UniqueViolationError as error:  # adopted by another submission since it was looked for
             if error.constraint_name != record.UUID_ONCE:
                 raise
