@@ -38,6 +38,11 @@ class Standing:
     looks: int = 0
     is_unclear: bool = False
 
+    @property
+    def may_have_arrived(self) -> bool:
+        """Return whether a request was sent that had no trustworthy answer, however long ago."""
+        return self.is_unclear or self.sent_by is not None
+
     def is_settled(self, times: Times) -> bool:
         """Return whether no request can be processed any more, so that the state read now is final."""
         if self.is_unclear:

@@ -242,8 +242,8 @@ async def test_the_end_of_a_lost_cancellation_changes_nothing(
     )
     key = {"company_id": company.id, "id": document_id}
     async with api.app[wire.DESK].database.company(company.id) as conn:
-        assert await sql.cancellation_end(conn, **key, fence=4) is None
-        assert await sql.cancellation_end(conn, **key, fence=5)
+        assert await sql.cancellation_end(conn, **key, fence=4, is_unclear=False) is None
+        assert await sql.cancellation_end(conn, **key, fence=5, is_unclear=False)
     assert await owner.fetchval("select cancelling_until is null from submitted_documents")
 
 

@@ -204,8 +204,7 @@ async def _write(desk: Desk, cancellation: Cancellation, standing: Standing, com
                 await _wait(conn, cancellation, standing, command.delay)
                 return _unknown()
             case End(code):
-                key = {"company_id": cancellation.company_id, "id": cancellation.id, "fence": cancellation.fence}
-                return _by_authority(code) if await sql.cancellation_end(conn, **key) else _unknown()
+                return _by_authority(code) if await _end(conn, cancellation, standing) else _unknown()
 
 
 async def _note(conn: Any, cancellation: Cancellation, command: Note) -> None:
@@ -215,6 +214,18 @@ async def _note(conn: Any, cancellation: Cancellation, command: Note) -> None:
     change = Change(cancellation.id, "Cancelled", cancelled_at=command.at, cancel_reason=command.reason)
     await record.apply(conn, company, [change])
     await sql.submission_moved_notify(conn, company_id=company, id=doc["submission_id"])
+
+
+async def _end(conn: Connection, cancellation: Cancellation, standing: Standing) -> bool:
+    """Write that the document is not cancelled. Return false if the claim was lost, or the document is cancelled."""
+    ended = await sql.cancellation_end(
+        conn,
+        company_id=cancellation.company_id,
+        id=cancellation.id,
+        fence=cancellation.fence,
+        is_unclear=standing.may_have_arrived,
+    )
+    return bool(ended)
 
 
 async def _wait(conn: Any, cancellation: Cancellation, standing: Standing, delay: timedelta) -> None:

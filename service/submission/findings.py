@@ -102,8 +102,8 @@ def _finding(kind, tin, there, row, other_uuid=None):
 
 
 def _cancelled_elsewhere(tin: str, listing: list[Document], attempts: list[Row]) -> list[Finding]:
-    """Return findings of our documents that the portal shows as cancelled, though no request of ours cancelled them."""
-    ours = {row["uuid"]: row for row in attempts if row["uuid"] and row["cancel_fence"] == 0}
+    """Return findings of documents that the portal shows as cancelled, and that no request of this service cancelled."""
+    ours = {row["uuid"]: row for row in attempts if row["uuid"] and row["is_foreign_if_cancelled"]}
     cancelled = [there for there in listing if there.status == "Cancelled" and there.uuid in ours]
     return [
         replace(

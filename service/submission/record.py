@@ -13,7 +13,7 @@ import asyncpg
 from asyncpg import Record
 
 from service import failpoints, machine, states, wire
-from service.calls import Call, Doc, Keep, Seen, Write
+from service.calls import Call, Change, Doc, Keep, Seen, Write
 from service.db import PASSING, is_passing
 from service.errors import kind
 from service.portal import document
@@ -307,15 +307,19 @@ async def lock_subjects(conn, company_id, submission_id):
         await lock(conn, company_id=company_id, submission_id=submission_id)
 
 
-async def apply(conn, company_id, changes):
-    """Writes the Changes of documents, of each that stands where its change can come from."""
-    if changes:
-        text = wire.dumps([_values(change) for change in changes])
-        await sql.submitted_documents_move(conn, company_id=company_id, changes=text)
+async def apply(conn: asyncpg.Connection, company_id: int, changes: Iterable[Change]) -> None:
+    """Write the Changes of documents whose state allows them. Record a finding of each that others have cancelled."""
+    if not changes:
+        return
+    text = wire.dumps([_values(change) for change in changes])
+    moved = await sql.submitted_documents_move(conn, company_id=company_id, changes=text)
+    if foreign := [row["id"] for row in moved if row["is_foreign"]]:
+        for row in await sql.findings_insert_cancelled(conn, company_id=company_id, ids=foreign):
+            log.warning("company=%d kind=cancelled_elsewhere number=%s uuid=%s", company_id, row["number"], row["uuid"])
 
 
-def _values(change):
-    """A Change as the statement takes it."""
+def _values(change: Change) -> dict[str, Any]:
+    """Return a Change as the statement takes it."""
     values = {
         name: value.isoformat() if isinstance(value, datetime) else value for name, value in asdict(change).items()
     }

@@ -147,7 +147,8 @@ async def _written(desk, company, tin, verdict, listed, since, now):
         stopped = [id for id, there in verdict.stop.items() if await _stop(conn, company, id, there)]
         for id, there in verdict.evidence:
             await _evidence(conn, company, id, there)
-        new = [one for one in verdict.findings if await sql.finding_insert(conn, company_id=company, **asdict(one))]
+        ordered = sorted(verdict.findings, key=lambda finding: finding.key)  # as findings_insert_cancelled
+        new = [one for one in ordered if await sql.finding_insert(conn, company_id=company, **asdict(one))]
         still = [one.key for one in verdict.findings]
         cleared = await sql.findings_clear(
             conn, company_id=company, tin=tin, since=since, until=now + CLOCKS_APART, still=still, listed=listed

@@ -243,13 +243,14 @@ select id
 -- row for one that stands where this cannot be. Their subjects follow; a note that becomes Valid adjusts its invoice,
 -- and one that was Valid and is cancelled no longer does; the invoices of a cancelled consolidated invoice are free again.
 -- No row is changed twice: an invoice was Valid before a note on it was sent, and so is in an earlier call.
+-- Returns the documents that moved; `is_foreign` for one that was cancelled by no request of this service.
 with wanted as (
   select *
     from jsonb_to_recordset(:changes::jsonb) as (
            id bigint, expected text[], next text, subject_status text, uuid text, long_id text, validation_link text,
            errors jsonb, submitted_at timestamptz, validated_at timestamptz, cancelled_at timestamptz, cancel_reason text)
 ), former as (
-  select d.id, d.status
+  select d.id, d.status, d.cancellation_requested_at is null and not d.cancel_unclear as is_unrequested
     from submitted_documents d
     join wanted w on w.id = d.id
    where d.company_id = :company_id and d.status = any (w.expected)
@@ -274,7 +275,7 @@ with wanted as (
     join wanted w on w.id = former.id
    where d.company_id = :company_id and d.id = former.id
   returning d.id, d.invoice_id, d.adjustment_note_id, d.consolidated_invoice_id, d.status, w.subject_status,
-            former.status as before
+            former.status as before, former.is_unrequested
 ), invoice as (
   update invoices i
      set status = moved.subject_status, updated_at = clock_timestamp()
@@ -328,7 +329,7 @@ with wanted as (
     from moved
    order by id
 )
-select id from moved;
+select id, status = 'Cancelled' and is_unrequested as is_foreign from moved;
 
 -- name: submitted_document_note :exec
 -- What the portal says of a document whose state stays: its own times, and a buyer's wish to reject it.
@@ -465,9 +466,11 @@ update submitted_documents
 returning pg_notify('submission_moved', format('%s:%s', company_id, submission_id)) is not null;
 
 -- name: cancellation_end :value
--- The document is not cancelled. No row when the claim was lost, or the document is cancelled.
+-- The document is not cancelled. With :is_unclear a request was sent that had no trustworthy answer. No row when the claim
+-- was lost, or the document is cancelled.
 update submitted_documents
-   set cancelling_until = null, cancel_sent_by = null, cancellation_requested_at = null, cancel_reason = null,
+   set cancelling_until = null, cancel_sent_by = null, cancellation_requested_at = null,
+       cancel_unclear = cancel_unclear or :is_unclear::boolean, cancel_reason = null,
        updated_at = clock_timestamp()
  where company_id = :company_id and id = :id and cancel_fence = :fence and status <> 'Cancelled'
 returning pg_notify('submission_moved', format('%s:%s', company_id, submission_id)) is not null;

@@ -22,7 +22,15 @@ select case when c.tin_verified_at is not null then nullif(c.tin, '') end as own
 
 -- name: sweep_attempts :many
 -- Every attempt that a listed document may be: those with one of the uuids or one of the numbers, oldest first.
-select d.id, d.submission_id, d.number, d.document_type, d.issued_at, d.status, d.uuid, d.submitted_at, d.cancel_fence,
+-- `is_foreign_if_cancelled`: if the portal shows it as cancelled, no request of this service did that. That is decided when
+-- the document is moved to Cancelled; until then it is decided as for such a move.
+select d.id, d.submission_id, d.number, d.document_type, d.issued_at, d.status, d.uuid, d.submitted_at,
+       case when d.cancel_fence = 0 then true
+            when d.status <> 'Cancelled' then d.cancellation_requested_at is null and not d.cancel_unclear
+            else exists (select
+                           from sweep_findings f
+                          where f.company_id = :company_id and f.kind = 'cancelled_elsewhere' and f.uuid = d.uuid)
+       end as is_foreign_if_cancelled,
        s.tin, s.state, s.created_at, s.doubted
   from submitted_documents d
   join submissions s on s.company_id = d.company_id and s.id = d.submission_id
@@ -85,6 +93,23 @@ select :company_id::bigint, :kind, :tin, :number, :document_type, :uuid, :other_
                       and (f.resolved_at is null or f.resolved_by = 'person' or f.kind = 'cancelled_elsewhere'))
     on conflict do nothing
 returning id;
+
+-- name: findings_insert_cancelled :many
+-- Inserts findings of documents that others cancelled. No row where one was inserted before: a cancellation is found once.
+-- Ordered as a sweep inserts them, so that the two do not deadlock.
+insert into sweep_findings (company_id, kind, tin, number, document_type, uuid, submitted_document_id, received_at,
+       cancelled_at, reason)
+select d.company_id, 'cancelled_elsewhere', s.tin, d.number, d.document_type, d.uuid, d.id, d.submitted_at,
+       d.cancelled_at, d.cancel_reason
+  from submitted_documents d
+  join submissions s on s.company_id = d.company_id and s.id = d.submission_id
+ where d.company_id = :company_id and s.company_id = :company_id and d.id = any (:ids::bigint[])
+   and not exists (select
+                     from sweep_findings f
+                    where f.company_id = :company_id and f.kind = 'cancelled_elsewhere' and f.uuid = d.uuid)
+ order by d.uuid collate "C"
+    on conflict do nothing
+returning number, uuid;
 
 -- name: findings_clear :many
 -- Settles what a complete comparison of a TIN since :since found no more; of a duplicate both documents have to be in it.

@@ -1,0 +1,170 @@
+"""Cancellations at the portal that no request of this service made are reported, by polls as by sweeps, and once."""
+
+from typing import Any
+
+import asyncpg
+import pytest
+from conftest import Sandbox, until
+from kit import cancelled, documents, record, valid_invoice
+
+from service.commands.reconcile import attention, reconcile
+from service.config import Config, read_config
+
+ELSEWHERE = "On the portal's page"
+#: Polls find every change soon, and an unclear cancellation is looked at again only by them.
+POLLS = {"PORTAL_RECHECK_SECONDS": "0.3", "PORTAL_RETRY_SECONDS": "60", "PORTAL_SETTLE_SECONDS": "600"}
+#: Polls find no change within the time of a test.
+NO_POLLS = {**POLLS, "PORTAL_RECHECK_SECONDS": "3600"}
+
+
+@pytest.fixture
+def config(environment: dict[str, str]) -> Config:
+    return read_config(environment)
+
+
+async def cancel_elsewhere(api: Any, sandbox: Sandbox, invoice_id: int) -> str:
+    """Cancel the document of an invoice at the portal, and return its uuid."""
+    (document,) = await documents(api, invoice_id)
+    await sandbox.cancel(document["uuid"], ELSEWHERE)
+    return document["uuid"]
+
+
+async def becomes_cancelled(api: Any, invoice_id: int) -> None:
+    await until(lambda: record(api, invoice_id), lambda found: found["status"] == "Cancelled")
+
+
+async def open_findings(config: Config) -> list[tuple[str, str, str]]:
+    """Return (kind, uuid, reason) of the open findings, without a sweep."""
+    return [(one["kind"], one["uuid"], one["reason"]) for one in (await attention(config))["findings"]]
+
+
+async def end_without_effect(api: Any, sandbox: Sandbox, invoice_id: int, kind: str, members: dict[str, Any]) -> None:
+    """Request a cancellation that the portal certainly does not carry out."""
+    await sandbox.fault("state", kind, **members)
+    assert (await cancelled(api, invoice_id))[0] == 400
+    (document,) = await documents(api, invoice_id)
+    assert (document["status"], document["cancellation_requested_at"]) == ("Valid", None)
+
+
+#: Faults with which a cancellation certainly has no effect: it is refused, or not sent.
+WITHOUT_EFFECT = [("refuse", {"code": "OperationPeriodOver"}), ("throttle", {"retry_after": 1})]
+
+
+async def test_a_poll_reports_a_foreign_cancellation_30_hours_after_submission(
+    start: Any, company: Any, config: Config, sandbox: Sandbox, owner: asyncpg.Connection
+) -> None:
+    """Sweeps list the documents of the last day only."""
+    api = await start(company, **POLLS)
+    invoice_id = await valid_invoice(api)
+    await owner.execute(
+        """update submitted_documents
+              set submitted_at = submitted_at - interval '30 hours', validated_at = validated_at - interval '30 hours'"""
+    )
+    uuid = await cancel_elsewhere(api, sandbox, invoice_id)
+    await becomes_cancelled(api, invoice_id)
+    assert await open_findings(config) == [("cancelled_elsewhere", uuid, ELSEWHERE)]
+    row = await owner.fetchrow(
+        """select f.tin = s.tin, f.number = d.number, f.document_type = d.document_type, f.submitted_document_id = d.id,
+                  f.received_at = d.submitted_at, f.cancelled_at = d.cancelled_at
+             from sweep_findings f, submitted_documents d, submissions s"""
+    )
+    assert all(row), row
+
+
+@pytest.mark.parametrize("kind, members", WITHOUT_EFFECT)
+async def test_a_poll_reports_a_foreign_cancellation_after_a_failed_one(
+    start: Any, company: Any, config: Config, sandbox: Sandbox, kind: str, members: dict[str, Any]
+) -> None:
+    api = await start(company, **POLLS)
+    invoice_id = await valid_invoice(api)
+    await end_without_effect(api, sandbox, invoice_id, kind, members)
+    uuid = await cancel_elsewhere(api, sandbox, invoice_id)
+    await becomes_cancelled(api, invoice_id)
+    assert await open_findings(config) == [("cancelled_elsewhere", uuid, ELSEWHERE)]
+
+
+@pytest.mark.parametrize("kind, members", WITHOUT_EFFECT)
+async def test_a_sweep_reports_a_foreign_cancellation_after_a_failed_one(
+    start: Any, company: Any, config: Config, sandbox: Sandbox, kind: str, members: dict[str, Any]
+) -> None:
+    api = await start(company, **NO_POLLS)
+    invoice_id = await valid_invoice(api)
+    await end_without_effect(api, sandbox, invoice_id, kind, members)
+    uuid = await cancel_elsewhere(api, sandbox, invoice_id)
+    await reconcile(config)
+    assert await open_findings(config) == [("cancelled_elsewhere", uuid, ELSEWHERE)]
+
+
+async def test_a_foreign_cancellation_is_reported_once_by_polls_and_sweeps(
+    start: Any, company: Any, config: Config, sandbox: Sandbox, owner: asyncpg.Connection
+) -> None:
+    """A sweep neither repeats nor settles what a poll has found, and the other way round."""
+    idle = await start(company, **NO_POLLS)
+    swept, polled = await valid_invoice(idle), await valid_invoice(idle)
+    for invoice_id in (swept, polled):
+        await end_without_effect(idle, sandbox, invoice_id, *WITHOUT_EFFECT[0])
+    first = await cancel_elsewhere(idle, sandbox, swept)
+    await reconcile(config)
+    second = await cancel_elsewhere(idle, sandbox, polled)
+    await owner.execute("update submissions set not_before = now()")
+    api = await start(company, **POLLS)
+    for invoice_id in (swept, polled):
+        await becomes_cancelled(api, invoice_id)
+    for _ in range(2):
+        await reconcile(config)
+        assert {uuid for _, uuid, _ in await open_findings(config)} == {first, second}
+    assert await owner.fetchval("select count(*) from sweep_findings") == 2
+
+
+async def assert_not_reported(config: Config, owner: asyncpg.Connection) -> None:
+    """Check that polls have reported nothing, and that sweeps do not either."""
+    assert await owner.fetchval("select count(*) from sweep_findings") == 0
+    (company,) = (await reconcile(config))["companies"]
+    assert company["listed"] == 1 and company["findings"] == []
+
+
+@pytest.mark.parametrize("kind", [None, "accept_then_drop"])
+async def test_an_own_cancellation_is_not_reported(
+    start: Any, company: Any, config: Config, sandbox: Sandbox, owner: asyncpg.Connection, kind: str | None
+) -> None:
+    api = await start(company, **POLLS)
+    invoice_id = await valid_invoice(api)
+    if kind:
+        await sandbox.fault("state", kind)
+    assert (await cancelled(api, invoice_id))[0] == 200
+    await assert_not_reported(config, owner)
+
+
+@pytest.mark.parametrize("finder", ["poll", "sweep"])
+async def test_an_unclear_own_cancellation_is_not_reported(
+    start: Any, company: Any, config: Config, sandbox: Sandbox, owner: asyncpg.Connection, finder: str
+) -> None:
+    """The portal processes the request late; a poll or a sweep is the first to see that."""
+    api = await start(company, **NO_POLLS)
+    invoice_id = await valid_invoice(api)
+    await sandbox.fault("state", "drop", times=2)  # aiohttp repeats a PUT once
+    assert (await cancelled(api, invoice_id))[1]["code"] == "outcome_unknown"
+    await cancel_elsewhere(api, sandbox, invoice_id)
+    if finder == "poll":
+        await owner.execute("update submissions set not_before = now()")
+        await start(company, **POLLS)
+        await becomes_cancelled(api, invoice_id)
+    await assert_not_reported(config, owner)
+
+
+@pytest.mark.parametrize("finder", ["poll", "sweep"])
+async def test_an_own_cancellation_after_the_settling_time_is_not_reported(
+    start: Any, company: Any, config: Config, sandbox: Sandbox, owner: asyncpg.Connection, finder: str
+) -> None:
+    """The portal processes the request after the service has stopped waiting for it."""
+    api = await start(company, PORTAL_RECHECK_SECONDS="3600", PORTAL_SETTLE_SECONDS="3")
+    invoice_id = await valid_invoice(api)
+    await sandbox.fault("state", "drop", times=2)
+    assert (await cancelled(api, invoice_id))[1]["code"] == "outcome_unknown"
+    await until(lambda: documents(api, invoice_id), lambda found: found[0]["cancellation_requested_at"] is None)
+    await cancel_elsewhere(api, sandbox, invoice_id)
+    if finder == "poll":
+        await owner.execute("update submissions set not_before = now()")
+        await start(company, **POLLS)
+        await becomes_cancelled(api, invoice_id)
+    await assert_not_reported(config, owner)
