@@ -1,9 +1,11 @@
 """What the portal has is held against what we know: nothing there twice, nothing unaccounted for, nothing missing."""
 
 import secrets
+from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
-from conftest import administer, make_company, renamed, until, variables
+from conftest import Sandbox, Templates, administer, make_company, renamed, until, variables
 from kit import cancelled, created, documents, now, reaches, record, submitted, valid_invoice
 
 from service.app import create_app
@@ -15,10 +17,10 @@ from service.portal.client import Portal, portal_session
 
 
 @pytest.fixture
-async def elsewhere(cluster, template, sandbox, aiohttp_client):
+async def elsewhere(cluster: str, templates: Templates, sandbox: Sandbox, aiohttp_client: Any) -> AsyncIterator[Any]:
     """Makes a client of a service of the same taxpayer on a database of its own, as other software would be."""
     name = f"test_{secrets.token_hex(6)}"
-    await administer(cluster, f"create database {name} template {template} strategy file_copy")
+    await administer(cluster, f"create database {name} template {templates.empty} strategy file_copy")
     environment = variables(renamed(cluster, name), sandbox.base)
     app = create_app(read_config(environment))
     client = await aiohttp_client(app, headers={"X-API-Key": (await make_company(environment)).key})
