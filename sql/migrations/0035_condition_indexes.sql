@@ -1,9 +1,10 @@
--- conditions() is called every half minute by every process. It finds its rows by partial indexes, in which a row is only
--- while something is wrong with it, and reads no table as a whole.
+-- conditions() is called every half minute by every process. It finds its rows by partial indexes, in which a row is
+-- only while something is wrong with it, and reads no table as a whole.
 
--- An index whose predicate names `claims` would make each claim write into all indexes of the table: PostgreSQL leaves the
--- indexes alone (a HOT update) only where no column changes that one of them names. So that index names a column of its own,
--- which changes in the exceptional case alone. It is no generated column because adding one rewrites the table with all bodies.
+-- An index whose predicate names `claims` would make each claim write into all indexes of the table: PostgreSQL leaves
+-- the indexes alone (a HOT update) only where no column changes that one of them names. So the index names a column of
+-- its own, which changes in the exceptional case alone. It is not a generated column, because adding one rewrites the
+-- table.
 alter table submissions add column has_repeated_claims boolean not null default false;
 comment on column submissions.has_repeated_claims is
   'Whether claims > 1: its handling began at least twice and gave no result. Kept by a trigger.';
@@ -21,7 +22,7 @@ create index submissions_repeated_claims on submissions (company_id)
   where has_repeated_claims and state in ('Queued', 'Sending', 'Uncertain', 'Accepted');
 comment on index submissions_repeated_claims is 'Submissions whose handling began again and again and gave no result.';
 
--- `last_error` changes together with `state` or `not_before`, which other indexes name: this one makes no update dearer.
+-- `last_error` changes together with `state` or `not_before`, which other indexes name: this one costs nothing more.
 create index submissions_kept_waiting on submissions (created_at)
   where state = 'Queued' and last_error ->> 'code' in ('PortalUnreachable', 'ClocksApart');
 comment on index submissions_kept_waiting is
