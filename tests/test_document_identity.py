@@ -20,10 +20,10 @@ from service.commands.companies import share_tin
 from service.commands.serve import DEMO_COMPANY
 from service.config import read_config
 from service.db import MIGRATIONS, Database, connected_pool, migrate
-from service.portal.client import Held, NotSent, Portal, portal_session
+from service.portal.client import Held, NotSent, Portal, Refused, Unclear, portal_session
 from service.submission import record as records
 from service.submission.desk import Claim, Desk
-from service.submission.matching import MOST_COPIES, find_matches
+from service.submission.matching import MOST_COPIES, find_matches, first_send
 
 NEIGHBOUR = {"tin_code": "C20880050020", "name": "Teh Tarik Utara Sdn. Bhd."}
 UNKNOWN_OUTCOME = "update submissions set lease_until = null, not_before = now()"
@@ -278,6 +278,95 @@ async def test_a_row_that_differs_or_lacks_a_fact_proves_nothing(lost_row, desk,
     assert [one.uuid for one in found.proven[claim.id]] == [row.uuid]
     found = await find_matches(desk, claim.company_id, {claim.id: call}, [replace(row, **changes)])
     assert not found.proven and len(found.unproven[claim.id]) == 1
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        {"kind": "html", "status": 403},
+        {"kind": "html", "status": 404},
+        {"kind": "refuse", "status": 403, "code": "Forbidden"},
+        {"kind": "refuse", "status": 400, "code": "BadArgument"},
+    ],
+    ids=lambda fault: f"{fault['kind']}-{fault['status']}",
+)
+async def test_refusal_of_a_copy_that_is_no_answer_postpones(lost_row, desk, sandbox, fault):
+    claim, call, row = lost_row
+    row = replace(row, payable=None)
+    await sandbox.fault("raw", **fault)
+    found = await find_matches(desk, claim.company_id, {claim.id: call}, [row])
+    assert found.undecided and not found.proven and not found.unproven
+    found = await find_matches(desk, claim.company_id, {claim.id: call}, [row])
+    assert found.proven and not found.undecided
+
+
+async def test_missing_copy_is_believed_at_the_second_look(lost_row, desk, sandbox):
+    claim, call, row = lost_row
+    row = replace(row, payable=None)
+    await sandbox.fault("raw", "forget", times=2)
+    found = await find_matches(desk, claim.company_id, {claim.id: call}, [row])
+    assert found.unproven and found.undecided and not found.proven
+    call = replace(call, seen=found.shown(claim.id))
+    found = await find_matches(desk, claim.company_id, {claim.id: call}, [row])
+    assert found.unproven and not found.undecided and not found.proven
+    found = await find_matches(desk, claim.company_id, {claim.id: call}, [row])
+    assert found.proven and not found.undecided and not found.unproven
+
+
+@pytest.mark.parametrize(
+    "body, is_missing",
+    [
+        ({"error": {"code": "NotFound", "message": "It was not found.", "target": "uuid", "details": None}}, True),
+        ({"error": {"errorCode": "NotFound", "error": "It was not found.", "innerError": None}}, True),
+        ({"type": "about:blank", "title": "Not Found", "status": 404, "traceId": "00-5b-8a-00"}, True),
+        ({"code": 404, "message": "Resource not found"}, False),
+        ({"status": 404, "error": "Not Found", "path": "/"}, False),
+        ({"error": {"code": "BadArgument", "message": "It is not valid."}}, False),
+        (["NotFound"], False),
+        (None, False),
+    ],
+)
+def test_only_the_portals_own_404_says_that_something_is_missing(body, is_missing):
+    assert Refused("It refuses.", status=404, body=body).is_missing == is_missing
+    assert not Refused("It refuses.", status=403, body=body).is_missing
+
+
+async def test_first_send_is_not_ruled_out_by_a_gateways_refusal(lost_row, desk, sandbox):
+    claim, call, row = lost_row
+    errors = [{"code": "DV302", "path": "", "message": f"It equals document {row.uuid}."}]
+    for operation in ("details", "raw"):
+        await sandbox.fault(operation, "html", status=403)
+        with pytest.raises(Unclear):
+            await first_send(desk, claim, call, call.docs[0], errors)
+    there, seen = await first_send(desk, claim, call, call.docs[0], errors)
+    assert there.uuid == seen.uuid == row.uuid
+
+
+@pytest.fixture
+async def lost_and_valid(start, company, neighbour, sandbox):
+    """The id of an invoice whose answer was lost, once the portal has found it Valid. Its TIN is shared."""
+    idle = await start(company, background=False)
+    await sandbox.fault("submit", "accept_then_drop")
+    id = await created(idle)
+    assert (await submitted(idle, id))[0] == 400
+    await until(sandbox.ledger, lambda entries: [entry["status"] for entry in entries] == ["Valid"])
+    return id
+
+
+@pytest.mark.parametrize("fault", [{"kind": "html", "status": 403}, {"kind": "forget"}], ids=lambda fault: fault["kind"])
+async def test_one_refusal_of_a_copy_needs_no_manual_review(start, company, lost_and_valid, sandbox, fault):
+    await sandbox.fault("raw", **fault)
+    api = await start(company, **QUICK)
+    await reaches(api, lost_and_valid, "Valid")
+    assert len(await sandbox.ledger()) == 1 and await raw_calls(sandbox) > 1
+
+
+async def test_copy_that_stays_missing_needs_manual_review(start, company, lost_and_valid, sandbox, owner):
+    await sandbox.fault("raw", "forget", times=1000)
+    await start(company, **QUICK)
+    error = "select last_error ->> 'code' from submissions where state = 'NeedsPerson'"
+    assert await until(lambda: owner.fetchval(error)) == "NotProven"
+    assert await raw_calls(sandbox) > 1 and len(await sandbox.ledger()) == 1
 
 
 @pytest.mark.parametrize("error", [NotSent("It is away."), Held("Later.", retry_after=timedelta(seconds=1), operation="raw")])

@@ -1,6 +1,8 @@
 """The portal takes seconds to connect to: the intent is committed once there is a connection, and the bytes follow at once."""
 
 import asyncio
+import signal
+import sys
 from pathlib import Path
 
 import aiohttp
@@ -16,6 +18,12 @@ CONNECTING = STALE_SECONDS + 1  # seconds
 PATIENT = {"PORTAL_CONNECT_TIMEOUT_SECONDS": "20", "PORTAL_TIMEOUT_SECONDS": "30", "PORTAL_LEASE_SECONDS": "60", "SUBMIT_WAIT_SECONDS": "60"}
 AUTOMATIC = """update companies set setting = setting || '{"AUTO_SUBMIT_INVOICE": true}'"""
 SENDS = "select state, sends, first_sent_at from submissions where state <> 'Merged'"
+REQUEST_SECONDS = 4  # less than PostgreSQL lets a transaction of the service be idle
+IDLE_SECONDS = """
+select max(extract(epoch from clock_timestamp() - state_change))
+  from pg_stat_activity
+ where datname = current_database() and state = 'idle in transaction'
+"""
 
 
 @pytest.fixture
@@ -66,6 +74,27 @@ async def test_claim_lost_while_connecting_sends_nothing(client, path, owner, sa
     await owner.execute("update submissions set lease_until = clock_timestamp()")  # its new owner gives it up
     await until(lambda: record(client, id), lambda found: found["status"] == "Valid", seconds=60)
     assert (await owner.fetchrow(SENDS))["sends"] == 1 and len(await sandbox.ledger()) == 1
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the state of a process is read from /proc")
+async def test_request_that_ends_before_it_is_sent_was_not_sent(environment, company, owner, sandbox, tmp_path):
+    """The process is held up between connecting and the commit of the intent, until the request's time is over."""
+    bounds = {"PORTAL_TIMEOUT_SECONDS": str(REQUEST_SECONDS), "PORTAL_LEASE_SECONDS": "600"}
+    service = Service({**environment, **PATIENT, **bounds}, tmp_path / "service.log")
+    await service.start(stops_at="before_intent_commit")
+    try:
+        async with aiohttp.ClientSession(service.base, headers={"X-API-Key": company.key}) as client:
+            id = await created(client)
+            answer = asyncio.create_task(submitted(client, id))
+            await service.paused()
+            await until(lambda: owner.fetchval(IDLE_SECONDS), lambda seconds: seconds > REQUEST_SECONDS)
+            service.process.send_signal(signal.SIGCONT)
+            status, body = await answer
+            assert status == 400 and body["errors"][0]["code"] == "PortalUnreachable"
+            assert (await owner.fetchrow(SENDS))["state"] == "NotReceived" and not await sandbox.ledger()
+            await reaches(client, id, "Draft")
+    finally:
+        await service.kill()
 
 
 async def test_failed_connection_leaves_no_intent(start, company, owner, sandbox):

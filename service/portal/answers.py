@@ -57,6 +57,9 @@ DECISIVE = {
 #: The live portal says IncorrectSubmitter in these words, under a general code. Portal: 4.3
 WRONG_SUBMITTER = "authenticated tin and documents tin"
 
+#: Members of the framework's own answer, lower case. Portal: 8.3
+PROBLEM_DETAILS = {"type", "title", "status", "traceid"}
+
 _ID = re.compile(r"[0-9A-Za-z_-]{1,255}")
 _CORRELATION = re.compile(r"[0-9A-Za-z:._-]{1,64}")
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
@@ -122,6 +125,14 @@ class Refused(PortalError):
         self.status = status
         self.code = code
         self.body = body
+
+    @property
+    def is_missing(self) -> bool:
+        """Return whether the portal itself says that it does not have what was asked for: a 404 in a form of its own.
+
+        A 404 in another form may be a gateway's. Portal: 8.1, 8.2, 8.3
+        """
+        return self.status == 404 and _is_not_found(self.body)
 
 
 class LoginRefused(PortalError):
@@ -533,6 +544,17 @@ def _refused(answer, body):
 def _unclear(answer, reason):
     pairs = evidence(answer.raw) if answer.operation == "submit" and 200 <= answer.status < 300 else ()
     return Unclear(reason, evidence=pairs, **_said(answer))
+
+
+def _is_not_found(body: Any) -> bool:
+    """Return whether a body is a "not found" in one of the portal's three forms."""
+    if not isinstance(body, dict):
+        return False
+    error = _folded(body).get("error")
+    if "notfound" in {code.lower() for code in _codes(error)}:
+        return True
+    depths = [_folded(each) for each in (body, error) if isinstance(each, dict)]
+    return any(PROBLEM_DETAILS <= each.keys() and each["status"] == 404 for each in depths)
 
 
 def _patience(error, answer, reason):

@@ -154,9 +154,11 @@ class OpenSubmission:
         """Write the request and return the Submission.
 
         `check()` runs immediately before the first byte, and again before a second request that a 401 makes: that one
-        has connected before its check, too. When it raises NotSent, nothing goes out.
+        has connected before its check, too. When it raises NotSent, nothing goes out. A request that has ended since it
+        connected, by its timeout for example, raises why.
         """
-        self._go.set_result(check)
+        if not self._go.done():
+            self._go.set_result(check)
         return await self._request
 
 

@@ -6,7 +6,11 @@ Number, type, issue time and issuer make a listed document a candidate. A candid
 - buyer and totals of the listed row agree, and no other company has the TIN. This is used where fetching every copy
   would cost too much of the portal's quota, and where the portal gives no copy.
 
-A uuid that a document of another submission has is never adopted. An unproven candidate is neither adopted nor absent.
+A uuid that a document of another submission has is never adopted. An unproven candidate is neither adopted nor absent:
+it is compared again at each look, and a person decides if it is still unproven at the second proof of absence.
+
+That there is no copy is believed only after a 404 in the portal's own form at two looks: the first one is recorded as
+unproven and leaves its look undecided, the second one decides. Any other refusal only leaves its look undecided.
 """
 
 import logging
@@ -19,7 +23,7 @@ import asyncpg
 from service.beside import beside
 from service.calls import Call, Doc, Seen
 from service.portal import document
-from service.portal.client import Document, PortalError, Refused, Throttled
+from service.portal.client import Document, PortalError, Refused, Throttled, Unclear
 from service.statements import sql
 from service.submission import proof
 from service.submission.desk import Claim, Desk
@@ -97,11 +101,11 @@ async def find_matches(
     async with desk.database.reading(company_id) as conn:
         candidates = await _without_own(conn, company_id, candidates)
         shared = {tin: await _is_shared(conn, company_id, tin) for tin in {one.call.tin for one in candidates}}
-        open_ones = [one for one in candidates if not _decide_again(matches, one)]
+        open_ones = [one for one in candidates if not _is_known(matches, one)]
         bodies = await _bodies(conn, company_id, open_ones)
     contents = await _sent_contents(bodies, open_ones)
     by_row = {tin for tin, is_shared in shared.items() if not (is_shared or named)}
-    await _Prover(desk, contents, by_row, matches, waits=not named).prove(open_ones)
+    await _Prover(desk, contents, by_row, matches, named=named).prove(open_ones)
     return matches
 
 
@@ -117,8 +121,10 @@ async def first_send(
         if uuid != doc.uuid:
             try:
                 there = await desk.portal.details(call.tin, uuid)
-            except Refused:
-                continue  # not a uuid, or not a document of this issuer
+            except Refused as why:
+                if why.code or why.is_missing:
+                    continue  # not a uuid, or not a document of this issuer
+                raise _no_answer(why) from why
             found = await find_matches(desk, claim.company_id, {claim.id: call}, [there], named=True)
             if claim.id in found.undecided:
                 raise found.undecided[claim.id]
@@ -215,14 +221,11 @@ async def _sent_contents(bodies: dict[int, bytes], candidates: list[_Candidate])
 # Proofs
 
 
-def _decide_again(matches: Matches, candidate: _Candidate) -> bool:
-    """Decide as before, without asking the portal again; false if nothing was decided before."""
-    if not candidate.is_elsewhere and candidate.was_seen("submit", "search"):
-        _add_proven(matches, candidate)
-    elif candidate.was_seen("unproven"):
-        _add_unproven(matches, candidate, "It could not be proven before.", level=logging.DEBUG)
-    else:
+def _is_known(matches: Matches, candidate: _Candidate) -> bool:
+    """Return whether a candidate was proven before, and add it to the proven ones then. The portal is not asked again."""
+    if candidate.is_elsewhere or not candidate.was_seen("submit", "search"):
         return False
+    _add_proven(matches, candidate)
     return True
 
 
@@ -230,25 +233,32 @@ def _add_proven(matches: Matches, candidate: _Candidate) -> None:
     matches.proven.setdefault(candidate.submission_id, []).append(candidate.seen("search"))
 
 
-def _add_unproven(matches: Matches, candidate: _Candidate, why: str, level: int = logging.WARNING) -> None:
+def _add_unproven(matches: Matches, candidate: _Candidate, why: str) -> None:
+    level = logging.DEBUG if candidate.was_seen("unproven") else logging.WARNING
     log.log(level, "submission id=%d uuid=%s is not adopted: %s", candidate.submission_id, candidate.there.uuid, why)
     matches.unproven.setdefault(candidate.submission_id, []).append(Unproven(candidate.seen("unproven"), why))
+
+
+def _no_answer(why: Refused) -> Unclear:
+    """Return what a refusal means that does not answer the question: a gateway's, for example."""
+    return Unclear(str(why), errors=why.errors, correlation_id=why.correlation_id)
 
 
 class _Prover:
     """Proves the candidates of one listing. `by_row` holds the TINs under which a row's facts are a proof.
 
-    With `waits` it waits for the quota as a further page of a listing does: the listing so far would be lost.
+    It waits for the quota as a further page of a listing does, since the listing so far would be lost; but not for a
+    `named` document, on which no listing depends. About a named one a single look decides.
     """
 
     def __init__(
-        self, desk: Desk, contents: dict[tuple[int, str], bytes], by_row: set[str], matches: Matches, *, waits: bool
+        self, desk: Desk, contents: dict[tuple[int, str], bytes], by_row: set[str], matches: Matches, *, named: bool
     ) -> None:
         self._desk = desk
         self._contents = contents
         self._by_row = by_row
         self._matches = matches
-        self._waits = waits
+        self._named = named
         self._throttled: Throttled | None = None  # once the portal, or our own count, gives no more copies
 
     async def prove(self, candidates: list[_Candidate]) -> None:
@@ -289,7 +299,7 @@ class _Prover:
         if self._throttled:
             raise self._throttled
         try:
-            there = await self._desk.portal.raw(candidate.call.tin, candidate.there.uuid, further=self._waits)
+            there = await self._desk.portal.raw(candidate.call.tin, candidate.there.uuid, further=not self._named)
             return there.content or ""
         except Throttled as why:
             await self._desk.heed(why, "raw")
@@ -305,12 +315,16 @@ class _Prover:
             _add_unproven(self._matches, candidate, "The portal's copy is not the document that was sent.")
 
     async def _decide_without_copy(self, candidate: _Candidate, why: Refused) -> None:
+        """Let the row decide, if it is a proof. Else the portal must say at two looks that it has no copy."""
         if await self._is_proven_by_row(candidate):
             _add_proven(self._matches, candidate)
-        elif candidate.there.status == "Submitted":  # the portal may give a copy once it has validated it
-            self._matches.undecided[candidate.submission_id] = why
-        else:
+            return
+        # Of a Submitted document the portal may give a copy once it has validated it.
+        is_missing = why.is_missing and candidate.there.status != "Submitted"
+        if is_missing:
             _add_unproven(self._matches, candidate, f"The portal gives no copy of it: {why}")
+        if not (is_missing and (self._named or candidate.was_seen("unproven"))):
+            self._matches.undecided[candidate.submission_id] = _no_answer(why)
 
     async def _is_proven_by_row(self, candidate: _Candidate) -> bool:
         there, content = candidate.there, self._content(candidate)

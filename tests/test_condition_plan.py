@@ -1,0 +1,86 @@
+"""What the watchdog's look for conditions costs where there are many submissions."""
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import asyncpg
+import pytest
+
+FEW = 1000  # rows of an index, here
+
+#: 60,000 submissions of three companies: most of them ended, many wait for later changes, a few are in other states.
+MANY = """
+insert into companies (name, tin_code) select 'C' || n, 'C2088005' || n || '0' from generate_series(201, 203) n;
+insert into submissions (company_id, attempt_key, tin, body, promise, state, has_outcome, created_at, first_sent_at,
+       last_sent_at, not_before)
+select c.id, gen_random_uuid(), c.tin_code, '{}', 'pending', r.state, r.state = 'Accepted', r.at, sent.at, sent.at, r.at
+  from companies c
+ cross join lateral (
+         select now() - n * interval '1 second' as at,
+                case when n % 1000 = 0 then 'Uncertain'
+                     when n % 1000 = 1 then 'Sending'
+                     when n % 100 = 2 then 'Queued'
+                     when n % 10 < 3 then 'Accepted'
+                     else 'Finished'
+                end as state
+           from generate_series(1, 20000) n) r
+ cross join lateral (select case when r.state <> 'Queued' then r.at end as at) sent;
+analyze submissions;
+"""
+
+
+@pytest.fixture
+async def submissions(owner: asyncpg.Connection) -> None:
+    await owner.execute(MANY)
+
+
+async def plan(owner: asyncpg.Connection) -> dict[str, Any]:
+    """Return the plan of the statement that conditions() runs, for the role that runs it."""
+    text = await owner.fetchval("select pg_get_functiondef('conditions(interval)'::regprocedure)")
+    statement = re.search(r"BEGIN ATOMIC(.*);\s*END", text, re.DOTALL)[1]
+    statement = re.sub(r"(conditions\.)?\bage\b", "interval '1 minute'", statement)
+    async with owner.transaction():
+        await owner.execute("set local role einvoice_across")
+        return json.loads(await owner.fetchval(f"explain (format json) {statement}"))[0]["Plan"]
+
+
+def nodes(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield node
+    for child in node.get("Plans", ()):
+        yield from nodes(child)
+
+
+async def test_conditions_read_submissions_by_small_indexes_only(owner: asyncpg.Connection, submissions: None) -> None:
+    found = list(nodes(await plan(owner)))
+    assert "submissions" not in {node["Relation Name"] for node in found if node["Node Type"] == "Seq Scan"}
+    rows = dict(await owner.fetch("select relname, reltuples from pg_class where relname like 'submissions_%'"))
+    used = {name: rows[name] for node in found if (name := node.get("Index Name")) in rows}
+    assert used.keys() >= {"submissions_repeated_claims", "submissions_kept_waiting"}
+    assert max(used.values()) < FEW < rows["submissions_waiting"], used
+
+
+async def test_claims_of_submissions_leave_the_indexes_alone(owner: asyncpg.Connection, company: Any) -> None:
+    """The first claim of each is an ordinary event; the second one without a result is what the index is for."""
+    await owner.execute(
+        "insert into submissions (company_id, attempt_key, tin, body, promise) "
+        "select $1, gen_random_uuid(), 'C', '', 'pending' from generate_series(1, 5)",
+        company.id,
+    )
+    claim = "update submissions set fence = fence + 1, claims = claims + 1, lease_until = now()"
+    assert await hot_updates(owner, claim) == 5
+    assert await owner.fetchval("select count(*) from submissions where has_repeated_claims") == 0
+    assert await hot_updates(owner, claim) == 0
+    assert await owner.fetchval("select count(*) from submissions where has_repeated_claims") == 5
+    await owner.execute("update submissions set claims = 0")
+    assert await owner.fetchval("select count(*) from submissions where has_repeated_claims") == 0
+
+
+async def hot_updates(owner: asyncpg.Connection, statement: str) -> int:
+    """Return how many of the statement's updates wrote into no index."""
+    async with owner.transaction():
+        count = "select pg_stat_get_xact_tuples_hot_updated('submissions'::regclass)"
+        before = await owner.fetchval(count)
+        await owner.execute(statement)
+        return await owner.fetchval(count) - before
