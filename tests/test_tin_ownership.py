@@ -210,7 +210,7 @@ async def test_sharing_needs_a_tin_and_a_note(config, owner):
 
 
 @pytest.fixture
-async def former(cluster, template, tmp_path):
+async def former(cluster, templates, tmp_path):
     """The address of a database before this migration, as a role that owns it and is not a superuser. The template made the roles."""
     name, role = f"test_{tmp_path.name[-20:]}_former".replace("-", "_"), "einvoice_plain_owner"
     folder = tmp_path / "migrations"
