@@ -7,9 +7,9 @@ from contextlib import suppress
 from . import report, schedule
 from .counters import count_passes, killed, marks
 
-LIVES = (0.4, 2)  # seconds that a process lives, on a machine that is not busy
-LEAST_PASSES = 15  # of failpoints in a life; on a busy machine the process lives longer
-LONGEST_LIFE = 6  # seconds, whether or not it came so far
+LIVES = (0.4, 4)  # seconds that a process lives, on a machine that is not busy
+LEAST_PASSES = 40  # of failpoints in a life; on a busy machine the process lives longer
+LONGEST_LIFE = 8  # seconds, whether or not it came so far
 LONG_PAUSES = 0.25  # of the pauses: longer than the settling time
 PLANNED = 5  # seconds that one is given to come to its failpoint
 ENDS = (("kill", 0.6), ("stop", 0.2))  # a plan of a new process ends or stops it at a failpoint; else it has none

@@ -13,6 +13,7 @@ import asyncpg
 
 from service.commands.reconcile import reconcile
 from service.config import read_config
+from service.db import PASSING
 from service.statements import Statements
 
 sql = Statements(Path(__file__).resolve().parent)
@@ -51,11 +52,11 @@ async def most_claims(url: str) -> int:
     """Return the most claims without a result that a submission has now; 0 while PostgreSQL is away."""
     try:
         conn = await asyncpg.connect(url)
-    except (OSError, asyncpg.PostgresError):
+    except PASSING:
         return 0
     try:
         return await sql.most_claims(conn)
-    except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+    except PASSING:
         return 0
     finally:
         conn.terminate()

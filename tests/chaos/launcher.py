@@ -24,6 +24,7 @@ PR_SET_PDEATHSIG = 1
 SCALED = (
     ("service.portal.answers", "PAUSE", timedelta(seconds=0.5)),  # a 429 that does not say how long
     ("service.portal.answers", "PAUSE_LEAST", timedelta(seconds=0.1)),
+    ("service.portal.quota", "TAXPAYER_SLACK", 0.1),  # or a listing takes so long that nothing seems absent for long
 )
 #: What a process is likely to import sooner or later.
 LOADED = ("service.app", "service.commands.demo", "service.sandbox.app", "chaos.naive")

@@ -1,8 +1,11 @@
 """What a run says at its end, and what it finds missing in itself."""
 
+from collections.abc import Iterator, Mapping
+
 from service import failpoints
 
 from . import schedule
+from .counters import Counters
 
 ROWS = (*schedule.ROWS, *schedule.OWN_ROWS, schedule.KNOWN_AGAIN)
 PEAK = "peak kB of a service"  # the counter
@@ -93,10 +96,11 @@ def _figures(counters):
     return figures | {"peak MB": highest[PEAK] // 1000}
 
 
-def missing(counters, least):
-    """Why a run has not shown what it was to show: lines."""
-    for name, number in counters.seldom(wanted(counters), least).items():
-        yield f"too seldom: {name}, {number} times instead of {least}"
+def missing(counters: Counters, wanted: Mapping[str, int]) -> Iterator[str]:
+    """Yield lines that say what a run has not shown. `wanted` is {event: how often it has to happen}."""
+    for name, least in wanted.items():
+        if counters.counts[name] < least:
+            yield f"too seldom: {name}, {counters.counts[name]} times instead of {least}"
     naive, documents = counters.counts["naive duplicates"], counters.counts["naive documents"]
     if documents and naive * NAIVE_SHARE <= documents:
         yield f"the schedule does not bite: {naive} duplicates in {documents} documents of the naive worker"
