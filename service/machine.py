@@ -49,7 +49,9 @@ from service.calls import (
     Write,
 )
 
-MOST_CLAIMS = 5  # without a result: what then still ends no claim may be what ends the process, and goes to a person
+#: Claims without a result, after which a submission is taken for the cause of crashes and needs a person. A process that is
+#: killed for another reason has some submission in hand, too, and perhaps one that was in hand at the crash before.
+MOST_CLAIMS = 10
 MOST_PATIENCE = timedelta(minutes=5)  # with a passing failure
 LONGEST_LOOK = timedelta(seconds=60)  # between looks for what is Uncertain
 GIVE_UP = timedelta(hours=24)  # of listings that cannot be had

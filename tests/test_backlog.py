@@ -71,7 +71,7 @@ async def test_a_backlog_is_resolved_by_two_processes_with_a_slow_database(
 async def test_crashes_while_a_listing_is_read_count_against_no_submission(
     start, company, environment, owner, sandbox, make_backlog, tmp_path
 ):
-    """Six processes in a row are killed while they wait for the listing, more often than a submission may end one."""
+    """Six processes in a row are killed while they wait for the listing. No submission was in hand."""
     await make_backlog(await start(company, background=False), 5)
     service = Service({**environment, "PORTAL_LEASE_SECONDS": "1", "PORTAL_TIMEOUT_SECONDS": "900"}, tmp_path / "service.log")
     await sandbox.fault("search", "slow_before", seconds=600, times=6)

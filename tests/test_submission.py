@@ -9,6 +9,8 @@ import pytest
 from conftest import make_company, until
 from kit import buyer, created, documents, invoice, line, now, reaches, record, submitted, valid_invoice
 
+from service import machine
+
 FAILED = "Failed to submit, please try again"
 DONE = {"success": True, "message": "The invoice has been submitted to the portal."}
 AGAIN = {"success": True, "message": "The invoice has already been submitted to the portal."}
@@ -230,7 +232,8 @@ async def test_what_ends_every_process_that_takes_it_up_goes_to_a_person_and_hol
     await sandbox.fault("submit", "accept_then_drop")
     id = await created(api)
     await submitted(api, id)
-    await owner.execute("update submissions set claims = 9, state = 'Uncertain', lease_until = null, not_before = now()")
+    uncertain = "state = 'Uncertain', lease_until = null, not_before = now()"
+    await owner.execute(f"update submissions set claims = {machine.MOST_CLAIMS}, {uncertain}")
     await until(lambda: owner.fetchval("select state = 'NeedsPerson' from submissions"))
     assert (await record(api, id))["status"] == "Submitting"
     assert (await submitted(api, await created(api)))[0] == 200
