@@ -101,7 +101,7 @@ class Worker:
             rows = await sql.submission_claim(conn, lease=lease, most=most, states=states, suspects=suspects)
         for row in rows:
             claim = Claim(row["company_id"], row["id"], row["fence"])
-            task = self._start(room, self._work(row["state"], claim))
+            task = self._start(room, f"submission {claim} state={row['state']}", self._handle(row["state"], claim))
             if row["claims"] > 1:
                 self._suspects.add(task)
                 task.add_done_callback(self._suspects.discard)
@@ -111,44 +111,40 @@ class Worker:
             stuck = await sql.cancellation_claim(conn, lease=self._desk.config.portal_lease, most=most)
         for row in stuck:
             cancellation = cancel.Cancellation(row["company_id"], row["id"], row["cancel_fence"])
-            self._start("cancellations", self._cancel(cancellation))
+            self._start("cancellations", str(cancellation), cancel.resume(self._desk, cancellation))
 
-    def _start(self, room: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = self._desk.spawn(work)
+    def _start(self, room: str, subject: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = self._desk.spawn(self._guard(subject, work))
         self._busy[room].add(task)
         task.add_done_callback(self._busy[room].discard)
         return task
 
-    async def _work(self, state: str, claim: Claim) -> None:
-        """Handle a claimed submission. After an error of its own the claim stays counted until its lease is over."""
+    async def _guard(self, subject: str, work: Coroutine[Any, Any, None]) -> None:
+        """Log the error of a piece of work, which is left to its lease, and look for more work after it."""
+        try:
+            await work
+        except Exception as error:
+            log.error("worker: %s\n%s", subject, traced(error))
+        finally:
+            self._desk.due.set()
+
+    async def _handle(self, state: str, claim: Claim) -> None:
+        """Handle a claimed submission. A claim that the database interrupted is given back, and is not counted."""
         try:
             await FLOWS[state](self._desk, claim)
         except Exception as error:
-            if is_interruption(error):
-                log.warning("worker: submission %s, state=%s: %s", claim, state, kind(error))
-                await self._return(state, claim)
-            else:
-                log.error("worker: submission %s, state=%s\n%s", claim, state, traced(error))
-        finally:
-            self._desk.due.set()
+            if not is_interruption(error):
+                raise
+            log.warning("worker: submission %s state=%s: %s", claim, state, kind(error))
+            await self._return(state, claim)
 
     async def _return(self, state: str, claim: Claim) -> None:
-        """Give a claim back that the database interrupted. It is not counted: the submission is not the cause."""
+        counted = state != "Uncertain"  # of those the claim was for the company: it stays due
+        given = [(claim, self._desk.config.portal_retry if counted else None)]
         try:
-            if state == "Uncertain":  # such a claim was not counted
-                await record.hand_back(self._desk, claim)
-            else:
-                await record.release_batch(self._desk, claim.company_id, [(claim, self._desk.config.portal_retry)])
+            await record.release_batch(self._desk, claim.company_id, given, counted)
         except PASSING as fault:
             log.warning("worker: submission %s is left to its lease: %s", claim, kind(fault))
-
-    async def _cancel(self, cancellation: cancel.Cancellation) -> None:
-        try:
-            await cancel.resume(self._desk, cancellation)
-        except Exception as error:
-            log.error("worker: cancellation %s\n%s", cancellation, traced(error))
-        finally:
-            self._desk.due.set()
 
     async def _sleep(self):
         """Until news, or until the next work falls due that there is room for, or is no longer held back."""

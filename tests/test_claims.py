@@ -261,7 +261,7 @@ async def test_the_result_of_a_lost_cancellation_changes_nothing(
     assert await owner.fetchval("select cancel_looks from submitted_documents") == 1
 
 
-#: Fails every update of a document to Valid with a SQLSTATE, and counts in a sequence, which no rollback undoes.
+#: Fails every update of a document to a status with a SQLSTATE, and counts in a sequence, which no rollback undoes.
 FAIL_RESULTS = """
 create sequence failures;
 create function fail_result() returns trigger language plpgsql as $$
@@ -271,18 +271,18 @@ begin
 end $$;
 grant usage on sequence failures to public;
 create trigger fail_results before update on submitted_documents for each row
-  when (new.status = 'Valid') execute function fail_result();
+  when (new.status = '{status}') execute function fail_result();
 """
 LASTING = ("22023", "57014")  # a value that is refused, a statement that ran too long
 PASSING = "57P01"  # a shutdown of the server
 
 
 async def make_results_fail(
-    start: Any, company: Any, owner: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch, state: str
+    start: Any, company: Any, owner: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch, state: str, status: str = "Valid"
 ) -> tuple[Any, int]:
-    """Return (a client, an invoice) of a service that cannot write that a document is Valid."""
+    """Return (a client, an invoice) of a service that cannot write that a document has a status."""
     monkeypatch.setattr(results, "REPEATS", ())
-    await owner.execute(FAIL_RESULTS.format(state=state))
+    await owner.execute(FAIL_RESULTS.format(state=state, status=status))
     api = await start(company, PORTAL_RETRY_SECONDS="0.05", PORTAL_LEASE_SECONDS="0.5")
     invoice_id = await created(api)
     await submitted(api, invoice_id)
@@ -307,3 +307,18 @@ async def test_a_result_that_the_database_refuses_again_and_again_needs_a_person
     state = "select state from submissions"
     await until(lambda: owner.fetchval(state), lambda found: found == "NeedsPerson")
     assert await owner.fetchval("select last_value from failures") == machine.MOST_CLAIMS
+
+
+@pytest.mark.parametrize("sqlstate", LASTING)
+async def test_an_adoption_that_the_database_refuses_again_and_again_needs_a_person(
+    start: Any,
+    company: Any,
+    owner: asyncpg.Connection,
+    sandbox: Sandbox,
+    monkeypatch: pytest.MonkeyPatch,
+    sqlstate: str,
+) -> None:
+    """The portal has the document, its answer was lost, and the listing shows it."""
+    await sandbox.fault("submit", "accept_then_drop")
+    await make_results_fail(start, company, owner, monkeypatch, sqlstate, status="Submitted")
+    await until(lambda: owner.fetchval("select state from submissions"), lambda found: found == "NeedsPerson")

@@ -71,27 +71,31 @@ async def test_a_poll_reports_a_foreign_cancellation_30_hours_after_submission(
     assert all(row), row
 
 
-@pytest.mark.parametrize("kind, members", WITHOUT_EFFECT)
-async def test_a_poll_reports_a_foreign_cancellation_after_a_failed_one(
-    start: Any, company: Any, config: Config, sandbox: Sandbox, kind: str, members: dict[str, Any]
-) -> None:
-    api = await start(company, **POLLS)
-    invoice_id = await valid_invoice(api)
-    await end_without_effect(api, sandbox, invoice_id, kind, members)
-    uuid = await cancel_elsewhere(api, sandbox, invoice_id)
-    await becomes_cancelled(api, invoice_id)
-    assert await open_findings(config) == [("cancelled_elsewhere", uuid, ELSEWHERE)]
+@pytest.fixture
+def find(start: Any, company: Any, config: Config, owner: asyncpg.Connection) -> Any:
+    """Have a poll or a sweep be the first to see that the document of an invoice is cancelled."""
+
+    async def find(finder: str, api: Any, invoice_id: int) -> None:
+        if finder == "sweep":
+            await reconcile(config)
+            return
+        await owner.execute("update submissions set not_before = now()")
+        await start(company, **POLLS)
+        await becomes_cancelled(api, invoice_id)
+
+    return find
 
 
+@pytest.mark.parametrize("finder", ["poll", "sweep"])
 @pytest.mark.parametrize("kind, members", WITHOUT_EFFECT)
-async def test_a_sweep_reports_a_foreign_cancellation_after_a_failed_one(
-    start: Any, company: Any, config: Config, sandbox: Sandbox, kind: str, members: dict[str, Any]
+async def test_a_foreign_cancellation_after_a_failed_one_is_reported(
+    start: Any, company: Any, config: Config, sandbox: Sandbox, find: Any, kind: str, members: dict[str, Any], finder: str
 ) -> None:
     api = await start(company, **NO_POLLS)
     invoice_id = await valid_invoice(api)
     await end_without_effect(api, sandbox, invoice_id, kind, members)
     uuid = await cancel_elsewhere(api, sandbox, invoice_id)
-    await reconcile(config)
+    await find(finder, api, invoice_id)
     assert await open_findings(config) == [("cancelled_elsewhere", uuid, ELSEWHERE)]
 
 
@@ -137,7 +141,7 @@ async def test_an_own_cancellation_is_not_reported(
 
 @pytest.mark.parametrize("finder", ["poll", "sweep"])
 async def test_an_unclear_own_cancellation_is_not_reported(
-    start: Any, company: Any, config: Config, sandbox: Sandbox, owner: asyncpg.Connection, finder: str
+    start: Any, company: Any, config: Config, sandbox: Sandbox, owner: asyncpg.Connection, find: Any, finder: str
 ) -> None:
     """The portal processes the request late; a poll or a sweep is the first to see that."""
     api = await start(company, **NO_POLLS)
@@ -145,16 +149,13 @@ async def test_an_unclear_own_cancellation_is_not_reported(
     await sandbox.fault("state", "drop", times=2)  # aiohttp repeats a PUT once
     assert (await cancelled(api, invoice_id))[1]["code"] == "outcome_unknown"
     await cancel_elsewhere(api, sandbox, invoice_id)
-    if finder == "poll":
-        await owner.execute("update submissions set not_before = now()")
-        await start(company, **POLLS)
-        await becomes_cancelled(api, invoice_id)
+    await find(finder, api, invoice_id)
     await assert_not_reported(config, owner)
 
 
 @pytest.mark.parametrize("finder", ["poll", "sweep"])
 async def test_an_own_cancellation_after_the_settling_time_is_not_reported(
-    start: Any, company: Any, config: Config, sandbox: Sandbox, owner: asyncpg.Connection, finder: str
+    start: Any, company: Any, config: Config, sandbox: Sandbox, owner: asyncpg.Connection, find: Any, finder: str
 ) -> None:
     """The portal processes the request after the service has stopped waiting for it."""
     api = await start(company, PORTAL_RECHECK_SECONDS="3600", PORTAL_SETTLE_SECONDS="3")
@@ -163,8 +164,5 @@ async def test_an_own_cancellation_after_the_settling_time_is_not_reported(
     assert (await cancelled(api, invoice_id))[1]["code"] == "outcome_unknown"
     await until(lambda: documents(api, invoice_id), lambda found: found[0]["cancellation_requested_at"] is None)
     await cancel_elsewhere(api, sandbox, invoice_id)
-    if finder == "poll":
-        await owner.execute("update submissions set not_before = now()")
-        await start(company, **POLLS)
-        await becomes_cancelled(api, invoice_id)
+    await find(finder, api, invoice_id)
     await assert_not_reported(config, owner)

@@ -48,6 +48,10 @@ class Cancellation:
     fence: int
     send_until: float = 0.0
 
+    @property
+    def key(self) -> dict[str, int]:
+        return {"company_id": self.company_id, "id": self.id}
+
 
 @dataclass(frozen=True, slots=True)
 class CancelOrder:
@@ -139,7 +143,7 @@ async def _join(desk: Desk, company: int, ids: dict[str, int | None], until: flo
 async def _carry_out(desk: Desk, cancellation: Cancellation, standing: Standing, event: Event) -> ApiError | None:
     """Go from event to event until the result is written. Return None, or the refusal for the caller."""
     async with desk.database.reading(cancellation.company_id) as conn:
-        doc = await sql.cancellation_get(conn, company_id=cancellation.company_id, id=cancellation.id)
+        doc = await sql.cancellation_get(conn, **cancellation.key)
     while True:
         standing, command = step(standing, event, desk.config)
         match command:
@@ -154,7 +158,7 @@ async def _carry_out(desk: Desk, cancellation: Cancellation, standing: Standing,
 async def resume(desk: Desk, cancellation: Cancellation) -> None:
     """Look at a cancellation whose outcome is unclear, or whose sender gave no result in time."""
     async with desk.database.reading(cancellation.company_id) as conn:
-        doc = await sql.cancellation_get(conn, company_id=cancellation.company_id, id=cancellation.id)
+        doc = await sql.cancellation_get(conn, **cancellation.key)
     standing = Standing(doc["now"], doc["cancel_sent_by"], doc["cancel_looks"])
     await _carry_out(desk, cancellation, standing, machine.Resumed())
 
@@ -204,7 +208,9 @@ async def _write(desk: Desk, cancellation: Cancellation, standing: Standing, com
                 await _wait(conn, cancellation, standing, command.delay)
                 return _unknown()
             case End(code):
-                return _by_authority(code) if await _end(conn, cancellation, standing) else _unknown()
+                held = {**cancellation.key, "fence": cancellation.fence}
+                ended = await sql.cancellation_end(conn, **held, is_unclear=standing.may_have_arrived)
+                return _by_authority(code) if ended else _unknown()
 
 
 async def _note(conn: Any, cancellation: Cancellation, command: Note) -> None:
@@ -216,23 +222,10 @@ async def _note(conn: Any, cancellation: Cancellation, command: Note) -> None:
     await sql.submission_moved_notify(conn, company_id=company, id=doc["submission_id"])
 
 
-async def _end(conn: Connection, cancellation: Cancellation, standing: Standing) -> bool:
-    """Write that the document is not cancelled. Return false if the claim was lost, or the document is cancelled."""
-    ended = await sql.cancellation_end(
-        conn,
-        company_id=cancellation.company_id,
-        id=cancellation.id,
-        fence=cancellation.fence,
-        is_unclear=standing.may_have_arrived,
-    )
-    return bool(ended)
-
-
 async def _wait(conn: Any, cancellation: Cancellation, standing: Standing, delay: timedelta) -> None:
     await sql.cancellation_wait(
         conn,
-        company_id=cancellation.company_id,
-        id=cancellation.id,
+        **cancellation.key,
         fence=cancellation.fence,
         delay=delay,
         sent_by=standing.sent_by,

@@ -9,7 +9,7 @@ from typing import Any
 
 from service import machine
 from service.calls import NOW, Call, GiveBack, Keep, Write
-from service.db import is_passing
+from service.db import is_interruption
 from service.errors import kind, traced
 from service.portal.client import LoginRefused, PortalError, Throttled
 from service.submission import record
@@ -114,7 +114,7 @@ async def _write_each(desk: Desk, steps: list[Step]) -> None:
             try:
                 await record.write(desk, step.case.claim, step.before, step.command)
             except Exception as error:
-                step.case.is_open = is_passing(error)  # to be given back: nothing is wrong with it
+                step.case.is_open = is_interruption(error)  # to be given back: nothing is wrong with it
                 step.case.has_failed = not step.case.is_open
                 what = kind(error) if step.case.is_open else traced(error)
                 log.error("submission company=%d id=%d: %s", *step.case.claim.key.values(), what)

@@ -185,6 +185,12 @@ async def write_batch(desk: Desk, company_id: int, moves: list[tuple[Claim, Call
 
 
 def _move(claim: Claim, call: Call, command: Write) -> dict[str, Any]:
+    """Return a Write as submission_move_batch takes it."""
+    return {**_result(claim, call, command), "delay": command.delay.total_seconds(), "last_error": command.error}
+
+
+def _result(claim: Claim, call: Call, command: Write) -> dict[str, Any]:
+    """Return what both statements that write a result take in the same form."""
     then = machine.after(call, command)
     return {
         "id": claim.id,
@@ -196,27 +202,17 @@ def _move(claim: Claim, call: Call, command: Write) -> dict[str, Any]:
         "still_sent": command.still_sent,
         "doubted": then.doubted,
         "has_outcome": then.has_outcome,
-        "delay": command.delay.total_seconds(),
         "submission_uid": command.uid,
-        "last_error": command.error,
     }
 
 
-async def _moved(conn, claim, call, command):
-    then = machine.after(call, command)
+async def _moved(conn: asyncpg.Connection, claim: Claim, call: Call, command: Write) -> bool | None:
+    """Write the state of a submission. Return None if the claim was lost."""
     return await sql.submission_move(
         conn,
-        **claim.key,
-        fence=claim.fence,
-        expected=call.state,
-        next=then.state,
-        looks=then.looks,
-        proof=command.proof,
-        still_sent=command.still_sent,
-        doubted=then.doubted,
-        has_outcome=then.has_outcome,
+        company_id=claim.company_id,
+        **_result(claim, call, command),
         delay=command.delay,
-        submission_uid=command.uid,
         last_error=wire.dumps(command.error) if command.error else None,
     )
 
@@ -272,21 +268,19 @@ async def keep_batch(desk: Desk, company_id: int, shown: list[tuple[Claim, Call,
 
 
 @persistent
-async def release_batch(desk: Desk, company_id: int, given: list[tuple[Claim, timedelta | None]]) -> None:
-    """Give claims back whose handling gave no result, each with a delay, or None where it stays due as it was."""
+async def release_batch(
+    desk: Desk, company_id: int, given: list[tuple[Claim, timedelta | None]], counted: bool = True
+) -> None:
+    """Give claims back whose handling gave no result, each with a delay, or None where it stays due as it was.
+
+    `counted` says whether the claims were counted, which is undone.
+    """
     rows = [
         {"id": claim.id, "fence": claim.fence, "delay": None if delay is None else delay.total_seconds()}
         for claim, delay in given
     ]
     async with desk.database.company(company_id) as conn:
-        await sql.submission_release_batch(conn, company_id=company_id, given=wire.dumps(rows), counted=1)
-
-
-@persistent
-async def hand_back(desk: Desk, claim: Claim) -> None:
-    """Give back the uncounted claim on an Uncertain submission."""
-    async with desk.database.company(claim.company_id) as conn:
-        await sql.submission_hand_back(conn, **claim.key, fence=claim.fence)
+        await sql.submission_release_batch(conn, company_id=company_id, given=wire.dumps(rows), counted=int(counted))
 
 
 async def give_back(desk, claim, call, command):

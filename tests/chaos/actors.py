@@ -5,7 +5,7 @@ from collections import Counter
 from contextlib import suppress
 
 from . import report, schedule
-from .counters import count_passes, killed, marks
+from .counters import count_passes, killed, marks, size_of
 
 LIVES = (0.4, 4)  # seconds that a process lives, on a machine that is not busy
 LEAST_PASSES = 40  # of failpoints in a life; on a busy machine the process lives longer
@@ -39,6 +39,7 @@ async def hunt(stage, service):
         await service.kill()
         plan = _plan(stage, random)
         stage.counters.count("starts")
+        since = size_of(stage.launcher.marks)
         if not await service.start(plan) and not killed(stage.launcher.marks, service.pid):
             stage.counters.count("starts without a database")
             await asyncio.sleep(0.1)
@@ -47,10 +48,10 @@ async def hunt(stage, service):
         if not plan and random.random() < RANDOM_PAUSES:
             await asyncio.sleep(random.uniform(0, LIVES[0]))
             await _pause(stage, service, random)
-        await _end(stage, service, random, end)
+        await _end(stage, service, random, end, since)
 
 
-async def _end(stage, service, random, end):
+async def _end(stage, service, random, end, since):
     """Wait for what was planned, or until `end`, and kill the process. One that stopped itself goes on after a while.
 
     A process that did little by then lives longer: a submission that is in hand when MOST_CLAIMS processes die, one after
@@ -60,7 +61,7 @@ async def _end(stage, service, random, end):
     longest = end + LONGEST_LIFE
     while not service.gone and not stage.over.is_set():
         now = clock()
-        if now >= longest or (now >= end and count_passes(stage.launcher.marks, service.pid) >= LEAST_PASSES):
+        if now >= longest or (now >= end and count_passes(stage.launcher.marks, service.pid, since) >= LEAST_PASSES):
             break
         stage.counters.reach(report.PEAK, service.peak())
         if service.stopped:

@@ -1,6 +1,7 @@
 """What happened in a run, by name; and that of each thing that was to happen, enough did."""
 
 from collections import Counter
+from pathlib import Path
 
 
 class Counters:
@@ -47,9 +48,18 @@ def killed(path, pid):
     return any(line.startswith("kill ") and line.endswith(f" {pid}") for line in _lines(path))
 
 
-def count_passes(path, pid):
-    """Return how often a process has passed failpoints."""
-    return sum(line.startswith("pass ") and line.endswith(f" {pid}") for line in _lines(path))
+def count_passes(path: Path, pid: int, since: int) -> int:
+    """Return how often a process has passed failpoints. `since` is a size that the file had before the process started."""
+    if not path.exists():
+        return 0
+    with path.open() as file:
+        file.seek(since)
+        return sum(line.startswith("pass ") and line.endswith(f" {pid}\n") for line in file)
+
+
+def size_of(path: Path) -> int:
+    """Return the size of the file of marks, 0 before the first mark."""
+    return path.stat().st_size if path.exists() else 0
 
 
 def _lines(path):

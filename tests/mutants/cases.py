@@ -157,15 +157,15 @@ EXCLUSION = (
     Mutant(
         "interrupted-claim-counted",
         "service/background.py",
-        "if is_interruption(error):",
-        "if False:",
+        "if not is_interruption(error):",
+        "if True:",
         ("tests/test_claims.py::test_failures_of_the_database_count_against_no_submission",),
     ),
     Mutant(
         "own-failure-not-counted",
         "service/background.py",
-        "if is_interruption(error):",
-        "if True:",
+        "if not is_interruption(error):",
+        "if False:",
         ("tests/test_claims.py::test_a_result_that_the_database_refuses_again_and_again_needs_a_person",),
     ),
     Mutant(
