@@ -25,7 +25,13 @@ from service.statements import sql
 KNOWN = (ConfigError, EmbeddedError, ServeError, companies.CommandError, ApiError, OSError)
 #: What PostgreSQL refuses about a value; the database itself can be used.
 REFUSED = (asyncpg.IntegrityConstraintViolationError, asyncpg.DataError)
-DATABASE = (asyncpg.PostgresError, asyncpg.InterfaceError, ConnectionError, socket.gaierror, TimeoutError)
+DATABASE = (
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    ConnectionError,
+    socket.gaierror,
+    TimeoutError,
+)
 
 
 def main(arguments: list[str]) -> None:
@@ -54,7 +60,11 @@ def _refuse_bad_text(options: argparse.Namespace) -> None:
 def _describe_refusal(fault: asyncpg.PostgresError) -> str:
     """Return what a refused value or a violated constraint means, in words."""
     refusal = CONSTRAINTS.get(getattr(fault, "constraint_name", None))
-    return refusal().message if refusal else f"The database does not accept a value: {_first_line(fault)}."
+    return (
+        refusal().message
+        if refusal
+        else f"The database does not accept a value: {_first_line(fault)}."
+    )
 
 
 def _first_line(fault):
@@ -95,7 +105,9 @@ def _end_with_stdin():
 def _migrate(options):
     async def applied():
         async with with_postgres(read_config()) as config:
-            return await migrate(config.database_owner_url or config.database_url, silence=config.database_silence)
+            return await migrate(
+                config.database_owner_url or config.database_url, silence=config.database_silence
+            )
 
     for name in run(applied()) or ["nothing to apply"]:
         print(name)
@@ -109,7 +121,9 @@ def _demo(options):
 
 def _add_company(options):
     details = {name: getattr(options, name) for name in companies.DETAILS}
-    result = companies.add_company(read_config(), name=options.name, tin_code=options.tin, **details)
+    result = companies.add_company(
+        read_config(), name=options.name, tin_code=options.tin, **details
+    )
     print(companies.printed(run(result)))
 
 
@@ -126,11 +140,17 @@ def _unshare_tin(options: argparse.Namespace) -> None:
 
 
 def _add_key(options):
-    print(companies.printed(run(companies.add_key(read_config(), options.company, options.name, options.expires))))
+    print(
+        companies.printed(
+            run(companies.add_key(read_config(), options.company, options.name, options.expires))
+        )
+    )
 
 
 def _add_integration_key(options):
-    made = integrations.add_integration_key(read_config(), options.account, options.name, options.expires)
+    made = integrations.add_integration_key(
+        read_config(), options.account, options.name, options.expires
+    )
     print(companies.printed(run(made)))
 
 
@@ -140,7 +160,9 @@ def _add_user(options):
 
 
 def _add_organization(options):
-    made = integrations.add_organization(read_config(), options.account, options.name, options.company)
+    made = integrations.add_organization(
+        read_config(), options.account, options.name, options.company
+    )
     print(companies.printed(run(made)))
 
 
@@ -171,7 +193,9 @@ def _reseal(options):
 
 def _sql(options):
     if options.statement not in sql.by_name:
-        sys.exit(f"There is no statement {options.statement}. There are: {', '.join(sorted(sql.by_name))}")
+        sys.exit(
+            f"There is no statement {options.statement}. There are: {', '.join(sorted(sql.by_name))}"
+        )
     print(sql.by_name[options.statement].text)
 
 
@@ -190,11 +214,15 @@ def _hold_sending(options):
 
 
 def _resolve_finding(options):
-    print(companies.printed(run(reconcile.resolve_finding(read_config(), options.ids, options.note))))
+    print(
+        companies.printed(run(reconcile.resolve_finding(read_config(), options.ids, options.note)))
+    )
 
 
 def _settle_submission(options):
-    made = reconcile.settle_submission(read_config(), options.company, options.id, options.received, options.note)
+    made = reconcile.settle_submission(
+        read_config(), options.company, options.id, options.received, options.note
+    )
     print(companies.printed(run(made)))
 
 
@@ -222,7 +250,9 @@ def _parser():
     made.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     command("worker", "the background work only", _work)
     made = command("sandbox", "the portal's stand-in, on its own", _sandbox)
-    made.add_argument("--until-stdin-closes", action="store_true", help="end with the process that started it")
+    made.add_argument(
+        "--until-stdin-closes", action="store_true", help="end with the process that started it"
+    )
     command("migrate", "bring the database up to date, and say what was done", _migrate)
     made = command("demo", "walk the main job against the running service", _demo)
     made.add_argument("--company", type=int, help="another than the demo company")
@@ -233,7 +263,9 @@ def _parser():
         made.add_argument(f"--{name.replace('_', '-')}", dest=name)
     made = command("verify-tin", "confirm that a company's TIN is its own", _verify_tin)
     made.add_argument("--company", type=int, required=True, help="the company's id")
-    made.add_argument("--tin", help="the TIN that was confirmed; an error if the company has another one by now")
+    made.add_argument(
+        "--tin", help="the TIN that was confirmed; an error if the company has another one by now"
+    )
     made = command("share-tin", "allow several companies to have a TIN", _share_tin)
     made.add_argument("--tin", required=True)
     made.add_argument("--note", required=True, help="why it is shared")
@@ -243,50 +275,101 @@ def _parser():
     made.add_argument("--company", type=int, required=True, help="the company's id")
     made.add_argument("--name", default="", help="what the key is for")
     made.add_argument("--expires", metavar="ISO", help="the instant from which it no longer works")
-    made = command("add-integration-key", "make a key of the integration surface; prints it, once", _add_integration_key)
-    made.add_argument("--account", required=True, help="the account's name; a new name makes an account")
+    made = command(
+        "add-integration-key",
+        "make a key of the integration surface; prints it, once",
+        _add_integration_key,
+    )
+    made.add_argument(
+        "--account", required=True, help="the account's name; a new name makes an account"
+    )
     made.add_argument("--name", default="", help="what the key is for")
     made.add_argument("--expires", metavar="ISO", help="the instant from which it no longer works")
     made = command("add-user", "make a user of an account; prints its id", _add_user)
     for name in ("account", "name", "email", "role"):
         made.add_argument(f"--{name}", required=True)
-    made = command("add-organization", "make an organization of an account; prints its id", _add_organization)
+    made = command(
+        "add-organization", "make an organization of an account; prints its id", _add_organization
+    )
     for name in ("account", "name"):
         made.add_argument(f"--{name}", required=True)
-    made.add_argument("--company", type=int, action="extend", nargs="+", default=[], help="ids of the companies it has")
-    command("revoke-key", "stop a key from working, of a company or of an account", _revoke_key).add_argument("key_id")
-    made = command("set-certificate", "store what a company's documents are signed with", _set_certificate)
+    made.add_argument(
+        "--company",
+        type=int,
+        action="extend",
+        nargs="+",
+        default=[],
+        help="ids of the companies it has",
+    )
+    command(
+        "revoke-key", "stop a key from working, of a company or of an account", _revoke_key
+    ).add_argument("key_id")
+    made = command(
+        "set-certificate", "store what a company's documents are signed with", _set_certificate
+    )
     made.add_argument("--company", type=int, required=True, help="the company's id")
-    made.add_argument("--certificate", type=Path, required=True, metavar="FILE", help="an X.509 certificate in PEM")
-    made.add_argument("--key", type=Path, required=True, metavar="FILE", help="its RSA private key in PEM")
-    made.add_argument("--password-file", type=Path, metavar="FILE", help="holds the password of an encrypted key")
-    made.add_argument("--issuer-form", choices=ISSUER_FORMS, help="how signatures write the name of the issuer")
-    made = command("remove-certificate", "remove a company's certificate and its key", _remove_certificate)
+    made.add_argument(
+        "--certificate",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help="an X.509 certificate in PEM",
+    )
+    made.add_argument(
+        "--key", type=Path, required=True, metavar="FILE", help="its RSA private key in PEM"
+    )
+    made.add_argument(
+        "--password-file", type=Path, metavar="FILE", help="holds the password of an encrypted key"
+    )
+    made.add_argument(
+        "--issuer-form", choices=ISSUER_FORMS, help="how signatures write the name of the issuer"
+    )
+    made = command(
+        "remove-certificate", "remove a company's certificate and its key", _remove_certificate
+    )
     made.add_argument("--company", type=int, required=True, help="the company's id")
     made = command("audit", "print who did what for a company, a JSON object a line", _audit)
     made.add_argument("--company", type=int, required=True, help="the company's id")
-    made.add_argument("--last", type=int, default=100, metavar="N", help="that many entries, 100 where it is not given")
+    made.add_argument(
+        "--last",
+        type=int,
+        default=100,
+        metavar="N",
+        help="that many entries, 100 where it is not given",
+    )
     command("reseal", "seal all that is kept sealed with the present SECRET_KEY", _reseal)
     command("sql", "print a named statement, for psql", _sql).add_argument("statement")
     made = command("import-codes", "load code lists as the authority publishes them", _import_codes)
     made.add_argument("files", nargs="+", metavar="FILE")
-    made = command("reconcile", "compare with the portal; exits with 1 if anything is found", _reconcile)
+    made = command(
+        "reconcile", "compare with the portal; exits with 1 if anything is found", _reconcile
+    )
     made.add_argument("--company", type=int, help="one company; else all")
     made.add_argument("--days", type=int, default=1, help="how far back, at most 31")
-    made = command("hold-sending", "send nothing until each company was compared with the portal", _hold_sending)
+    made = command(
+        "hold-sending",
+        "send nothing until each company was compared with the portal",
+        _hold_sending,
+    )
     made.add_argument("--reason", default="By hand.", help="shown to whoever submits meanwhile")
     made = command("resolve-finding", "settle what a comparison found", _resolve_finding)
     made.add_argument("ids", type=int, nargs="+", metavar="ID")
     made.add_argument("--note", required=True, help="what it was, and what was done about it")
-    made = command("settle-submission", "settle a submission that needs a person", _settle_submission)
+    made = command(
+        "settle-submission", "settle a submission that needs a person", _settle_submission
+    )
     made.add_argument("id", type=int, metavar="ID")
     made.add_argument("--company", type=int, required=True, help="the company's id")
     outcome = made.add_mutually_exclusive_group(required=True)
-    outcome.add_argument("--received", nargs="+", metavar="UUID", help="the portal has its documents under these")
+    outcome.add_argument(
+        "--received", nargs="+", metavar="UUID", help="the portal has its documents under these"
+    )
     outcome.add_argument("--not-received", action="store_true", help="the portal never had it")
     made.add_argument("--note", required=True, help="how that was found out")
     command("attention", "list what waits for a person", _attention)
-    made = command("retry-logins", "log in again at once where the portal refused it", _retry_logins)
+    made = command(
+        "retry-logins", "log in again at once where the portal refused it", _retry_logins
+    )
     made.add_argument("--tin", help="of one taxpayer only")
     return parser
 

@@ -16,7 +16,6 @@ import uuid
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
-from pathlib import Path
 
 import aiohttp
 import asyncpg
@@ -25,9 +24,9 @@ from ground import ROOT, Ground, ground, memory, run, table
 
 sys.path.insert(0, str(ROOT / "tests"))
 
-from network import Network  # noqa: E402
+from network import Network
 
-from service.portal import document  # noqa: E402
+from service.portal import document
 
 PATIENCE = 3600  # seconds
 SENT = "select count(*) from submitted_documents where uuid is not null"
@@ -52,12 +51,17 @@ update submitted_documents d
 
 async def main(options: argparse.Namespace) -> None:
     async with AsyncExitStack() as stack:
-        service = await stack.enter_async_context(ground(sandbox=True, background=False, SANDBOX_PROCESSING_SECONDS="0"))
+        service = await stack.enter_async_context(
+            ground(sandbox=True, background=False, SANDBOX_PROCESSING_SECONDS="0")
+        )
         owner = await asyncpg.connect(service.url)
         stack.push_async_callback(owner.close)
         await _send(service, owner, options.documents)
         await _lose(owner)
-        print(f"{options.documents:,} answers are lost; starting {options.processes} processes", flush=True)
+        print(
+            f"{options.documents:,} answers are lost; starting {options.processes} processes",
+            flush=True,
+        )
         await _count_calls(service, options.scale)
         before = await _calls(service)
         began, pids = time.perf_counter(), []
@@ -95,11 +99,15 @@ async def _lose(owner: asyncpg.Connection) -> None:
     for call in await owner.fetch(CALLS):
         for number, entry in document.entries(call["body"]).items():
             body = document.enclosed([entry])
-            await owner.execute(LOSE, call["company_id"], uuid.uuid4(), call["tin"], body, call["id"], number)
+            await owner.execute(
+                LOSE, call["company_id"], uuid.uuid4(), call["tin"], body, call["id"], number
+            )
     await owner.execute("update invoices set status = 'Submitting' where status <> 'Draft'")
     await owner.execute("update submissions set state = 'Finished' where state = 'Accepted'")
     await owner.execute("delete from portal_evidence")
-    await owner.execute("update submissions set lease_until = null, not_before = now() where state = 'Uncertain'")
+    await owner.execute(
+        "update submissions set lease_until = null, not_before = now() where state = 'Uncertain'"
+    )
 
 
 @asynccontextmanager
@@ -127,7 +135,10 @@ async def _count_calls(service: Ground, scale: float) -> None:
 
 
 async def _calls(service: Ground) -> dict[str, int]:
-    async with aiohttp.ClientSession(service.config.portal_api_base) as http, http.get("/_sandbox/calls") as response:
+    async with (
+        aiohttp.ClientSession(service.config.portal_api_base) as http,
+        http.get("/_sandbox/calls") as response,
+    ):
         told = await response.json()
     refused = sum(answers.get("429", 0) for answers in told["answers"].values())
     return {**told["calls"], "answered 429": refused}
@@ -154,7 +165,14 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--documents", type=int, default=10_000)
     parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--delay-ms", type=float, default=5, help="of everything to and from the database")
+    parser.add_argument(
+        "--delay-ms", type=float, default=5, help="of everything to and from the database"
+    )
     parser.add_argument("--lease", type=float, default=60, help="PORTAL_LEASE_SECONDS")
-    parser.add_argument("--scale", type=float, default=1, help="of the portal's rates; 20 is a minute of three seconds")
+    parser.add_argument(
+        "--scale",
+        type=float,
+        default=1,
+        help="of the portal's rates; 20 is a minute of three seconds",
+    )
     run(main(parser.parse_args()))

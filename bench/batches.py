@@ -23,11 +23,19 @@ PATIENCE = 1800  # seconds
 
 async def main(options):
     rate = f"{options.scale:g}"
-    variables = {"SANDBOX_RATE_SCALE": rate, "PORTAL_RATE_SCALE": rate, "SANDBOX_PROCESSING_SECONDS": "0.5"}
+    variables = {
+        "SANDBOX_RATE_SCALE": rate,
+        "PORTAL_RATE_SCALE": rate,
+        "SANDBOX_PROCESSING_SECONDS": "0.5",
+    }
     async with AsyncExitStack() as stack:
-        service = await stack.enter_async_context(ground(sandbox=True, background=False, **variables))
+        service = await stack.enter_async_context(
+            ground(sandbox=True, background=False, **variables)
+        )
         company = await service.company()
-        http = await stack.enter_async_context(aiohttp.ClientSession(headers={"X-API-Key": company.key}))
+        http = await stack.enter_async_context(
+            aiohttp.ClientSession(headers={"X-API-Key": company.key})
+        )
         print(f"Making {options.invoices:,} invoices ready …", flush=True)
         await _ready(http, service, options.invoices)
         began = time.perf_counter()
@@ -57,9 +65,14 @@ async def _ready(http, service, invoices):
     base = f"http://127.0.0.1:{service.port}/api"
     async with http.get(f"{base}/companies") as response:
         setting = (await response.json())["data"]["setting"]
-    async with http.put(f"{base}/companies", json={"setting": {**setting, "AUTO_SUBMIT_INVOICE": True}}) as response:
+    async with http.put(
+        f"{base}/companies", json={"setting": {**setting, "AUTO_SUBMIT_INVOICE": True}}
+    ) as response:
         assert response.status == 200, await response.text()
-    bodies = (json.loads(body) | {"isReady": True} for (_, _, body), _ in zip(creates(), range(invoices)))
+    bodies = (
+        json.loads(body) | {"isReady": True}
+        for (_, _, body), _ in zip(creates(), range(invoices), strict=False)
+    )
 
     async def one():
         for body in bodies:
@@ -85,5 +98,10 @@ async def _settled(http, service, invoices, began):
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--invoices", type=int, default=10_000)
-    parser.add_argument("--scale", type=float, default=1, help="of the portal's rates; 20 is a minute of three seconds")
+    parser.add_argument(
+        "--scale",
+        type=float,
+        default=1,
+        help="of the portal's rates; 20 is a minute of three seconds",
+    )
     run(main(parser.parse_args()))

@@ -45,7 +45,11 @@ async def main(directory):
         await server.stop()
         shutil.rmtree(home)
     table("A full disk", ("", ""), list(found.items()))
-    bad = {name: value for name, value in found.items() if name in EXPECTED and value not in EXPECTED[name]}
+    bad = {
+        name: value
+        for name, value in found.items()
+        if name in EXPECTED and value not in EXPECTED[name]
+    }
     if bad:
         sys.exit(f"Not as promised: {bad}")
 
@@ -64,11 +68,15 @@ EXPECTED = {
 async def _filled(service, filler):
     company = await service.company()
     acknowledged, bodies = [], creates()
-    async with aiohttp.ClientSession(f"http://127.0.0.1:{service.port}", headers={"X-API-Key": company.key}) as http:
+    async with aiohttp.ClientSession(
+        f"http://127.0.0.1:{service.port}", headers={"X-API-Key": company.key}
+    ) as http:
 
         async def write():
             _, path, text = next(bodies)
-            async with http.post(path, data=text, headers={"Content-Type": "application/json"}) as response:
+            async with http.post(
+                path, data=text, headers={"Content-Type": "application/json"}
+            ) as response:
                 if response.status == 201:
                     acknowledged.append((await response.json())["data"]["id"])
                 return response.status
@@ -82,7 +90,9 @@ async def _filled(service, filler):
                 full.update(await asyncio.gather(*[write() for _ in range(AT_ONCE)]))
             async with http.get("/api/invoices") as response:
                 read = response.status
-            async with http.post(f"/api/invoices/{acknowledged[0]}/submit-to-portal", json={}) as response:
+            async with http.post(
+                f"/api/invoices/{acknowledged[0]}/submit-to-portal", json={}
+            ) as response:
                 submit = response.status
             sent = await _ledger(service)
         finally:
@@ -102,13 +112,18 @@ async def _filled(service, filler):
 
 
 async def _ledger(service):
-    async with aiohttp.ClientSession() as http, http.get(f"{service.config.portal_api_base}/_sandbox/ledger") as response:
+    async with (
+        aiohttp.ClientSession() as http,
+        http.get(f"{service.config.portal_api_base}/_sandbox/ledger") as response,
+    ):
         return len((await response.json())["documents"])
 
 
 async def _lost(service, acknowledged):
     conn = await asyncpg.connect(service.url)
-    stored = await conn.fetchval("select count(*) from invoices where id = any ($1::bigint[])", acknowledged)
+    stored = await conn.fetchval(
+        "select count(*) from invoices where id = any ($1::bigint[])", acknowledged
+    )
     await conn.close()
     return len(acknowledged) - stored
 

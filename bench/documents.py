@@ -11,7 +11,7 @@ import gc
 import hashlib
 import statistics
 import time
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from decimal import Decimal
 
 from ground import table
@@ -36,7 +36,13 @@ SOURCE = {
         "name": "Aminah binti Salleh",
         "registration": {"type": "NRIC", "number": "900101105566"},
         "contactNumber": "012-345 6789",
-        "address": {"line1": "5 Jalan Dahlia", "city": "Shah Alam", "state": "10", "zipCode": "40150", "country": "MYS"},
+        "address": {
+            "line1": "5 Jalan Dahlia",
+            "city": "Shah Alam",
+            "state": "10",
+            "zipCode": "40150",
+            "country": "MYS",
+        },
     },
 }
 
@@ -45,9 +51,20 @@ def main(options):
     gc.freeze()  # as the service does when it starts
     rows = []
     for size, aim in SIZES.items():
-        source = {**SOURCE, "lineItems": [{**LINE, "id": str(number)} for number in range(1, size + 1)]}
+        source = {
+            **SOURCE,
+            "lineItems": [{**LINE, "id": str(number)} for number in range(1, size + 1)],
+        }
         times = sorted(_timed(source) for _ in range(options.rounds))
-        rows.append((f"{size:,} lines", statistics.median(times), times[0], aim, len(_content(source)) // 1000))
+        rows.append(
+            (
+                f"{size:,} lines",
+                statistics.median(times),
+                times[0],
+                aim,
+                len(_content(source)) // 1000,
+            )
+        )
     table(f"Build, encode and hash, {options.rounds} rounds", COLUMNS, rows)
 
 
@@ -58,8 +75,10 @@ def _timed(source):
 
 
 def _content(source):
-    issued_at = datetime(2026, 9, 14, 3, 25, 10, tzinfo=timezone.utc)
-    return document.encode(document.build(source, DEMO_COMPANY, number="INV-00001", issued_at=issued_at))
+    issued_at = datetime(2026, 9, 14, 3, 25, 10, tzinfo=UTC)
+    return document.encode(
+        document.build(source, DEMO_COMPANY, number="INV-00001", issued_at=issued_at)
+    )
 
 
 if __name__ == "__main__":

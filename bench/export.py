@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """How long export-all of 100,000 invoices takes over HTTP, and how much memory the service takes for it.
 
-    .venv/bin/python bench/export.py [--invoices N] [--rounds N]
+.venv/bin/python bench/export.py [--invoices N] [--rounds N]
 """
 
 import argparse
@@ -23,10 +23,23 @@ async def main(invoices, rounds):
         for number in range(1, rounds + 1):
             rows.append((number, *await exported(service, company)))
         after, highest = memory(service.pid)
-    columns = ("round", "head s", "first byte s", "first invoice s", "all s", "MB", "invoices", "status")
+    columns = (
+        "round",
+        "head s",
+        "first byte s",
+        "first invoice s",
+        "all s",
+        "MB",
+        "invoices",
+        "status",
+    )
     table(f"GET {PATH}", columns, rows)
     columns = ("", "before", "after", "highest")
-    table("Memory of the service process, MB", columns, [("resident", before, after, highest or "unknown")])
+    table(
+        "Memory of the service process, MB",
+        columns,
+        [("resident", before, after, highest or "unknown")],
+    )
 
 
 async def exported(service, company):
@@ -50,7 +63,15 @@ async def exported(service, company):
     writer.close()
     status = answer.split()[1].decode()
     whole = time.perf_counter() - began
-    return times["head"], times["byte"], times.get("invoice", whole), whole, size / 1e6, found, status
+    return (
+        times["head"],
+        times["byte"],
+        times.get("invoice", whole),
+        whole,
+        size / 1e6,
+        found,
+        status,
+    )
 
 
 if __name__ == "__main__":

@@ -26,10 +26,10 @@ from wire import Answer, Connection, NoAnswer
 
 sys.path.insert(0, str(ROOT / "tests"))
 
-from no_json import NOT_A_BODY, NOT_JSON  # noqa: E402
+from no_json import NOT_A_BODY, NOT_JSON
 
-from service.commands.integrations import insert_integration_key  # noqa: E402
-from service.operations import OPERATIONS  # noqa: E402
+from service.commands.integrations import insert_integration_key
+from service.operations import OPERATIONS
 
 RECORDS = 20  # of each kind, to begin with; a company has no more webhooks
 LATE = 2.0  # seconds
@@ -69,7 +69,9 @@ class Tally:
 async def main(options):
     async with ground(sandbox=True, **VARIABLES) as service:
         companies = [await service.company(), await service.company()]
-        account = await insert_integration_key(service.config, service.database, "Penang Trading Group")
+        account = await insert_integration_key(
+            service.config, service.database, "Penang Trading Group"
+        )
         keys = [*[company.key for company in companies], account["key"]]
         if options.repeat:
             return await _repeated(service, keys, options.repeat)
@@ -80,6 +82,7 @@ async def main(options):
         _keep(tally.failed, keys, Path(options.keep), options.seed)
     if wrong or tally.failed or tally.late or tally.shapeless:
         sys.exit(1)
+    return None
 
 
 async def _must_be_refused(service, keys):
@@ -95,13 +98,21 @@ async def _must_be_refused(service, keys):
                 wrong += 1
                 print(f"  {operation.method} {operation.path} took {name}: {answer.status}")
     count = len(NOT_JSON) + len(NOT_A_BODY)
-    print(f"{count} bodies that are none, at each of {len(asked)} routes: {dict(statuses)}, {wrong} not refused", flush=True)
+    print(
+        f"{count} bodies that are none, at each of {len(asked)} routes: {dict(statuses)}, {wrong} not refused",
+        flush=True,
+    )
     return wrong
 
 
 def _keyed(method, path, keys, body):
     """The bytes of a request with the keys of both surfaces."""
-    lines = [f"{method} {path} HTTP/1.1", "Host: x", f"X-API-Key: {keys[0]}", f"X-Portal-Key: {keys[-1]}"]
+    lines = [
+        f"{method} {path} HTTP/1.1",
+        "Host: x",
+        f"X-API-Key: {keys[0]}",
+        f"X-Portal-Key: {keys[-1]}",
+    ]
     lines += ["Content-Type: application/json", f"Content-Length: {len(body)}"]
     return "\r\n".join([*lines, "", ""]).encode() + body
 
@@ -114,12 +125,21 @@ async def _records(service, keys):
             for code in range(1, RECORDS + 1):
                 body = harmless(json.loads(BODIES[operation.body][0]))
                 body.update({"code": code} if "code" in body else {})
-                body.update({"email": f"{secrets.token_hex(4)}@example.com"} if "email" in body and "role" in body else {})
-                answer = await connection.ask(_keyed("POST", operation.path, keys, json.dumps(body).encode()))
+                body.update(
+                    {"email": f"{secrets.token_hex(4)}@example.com"}
+                    if "email" in body and "role" in body
+                    else {}
+                )
+                answer = await connection.ask(
+                    _keyed("POST", operation.path, keys, json.dumps(body).encode())
+                )
                 if answer.status == 201:
                     told = answer.json()
                     ids[operation.path].append(told.get("data", told)["id"])
-    print("records: " + ", ".join(f"{len(found)} at {place}" for place, found in ids.items()), flush=True)
+    print(
+        "records: " + ", ".join(f"{len(found)} at {place}" for place, found in ids.items()),
+        flush=True,
+    )
     return ids
 
 
@@ -127,7 +147,10 @@ async def _fuzzed(service, keys, ids, options):
     tally, began, left = Tally(), time.perf_counter(), iter(range(options.requests))
 
     async def one(number):
-        inventor, connection = Inventor(f"{options.seed}/{number}", keys, ids), Connection(service.port)
+        inventor, connection = (
+            Inventor(f"{options.seed}/{number}", keys, ids),
+            Connection(service.port),
+        )
         for turn in left:
             await _asked(service.port, connection, inventor.request(), tally, ids)
             if turn and turn % 10_000 == 0:
@@ -203,9 +226,18 @@ def _print(tally, spent, peak, options):
         ("peak memory of the service, MB", peak),
     ]
     table("Requests that nobody would send", ("", ""), rows)
-    print("  statuses: " + ", ".join(f"{status}: {count:,}" for status, count in sorted(tally.statuses.items())))
-    for name, counts in (("closed without an answer", tally.breaks), ("answered with 503", tally.away)):
-        print(f"  {name}: " + (", ".join(f"{what}: {count}" for what, count in counts.items()) or "none"))
+    print(
+        "  statuses: "
+        + ", ".join(f"{status}: {count:,}" for status, count in sorted(tally.statuses.items()))
+    )
+    for name, counts in (
+        ("closed without an answer", tally.breaks),
+        ("answered with 503", tally.away),
+    ):
+        print(
+            f"  {name}: "
+            + (", ".join(f"{what}: {count}" for what, count in counts.items()) or "none")
+        )
     for each in [*tally.late[:20], *tally.shapeless[:20]]:
         print(f"  {each}")
 
@@ -223,7 +255,7 @@ def _keep(failed, keys, folder, seed):
 
 async def _repeated(service, keys, path):
     raw = Path(path).read_bytes()
-    for placeholder, key in zip(PLACEHOLDERS, (keys[0], keys[-1])):
+    for placeholder, key in zip(PLACEHOLDERS, (keys[0], keys[-1]), strict=False):
         raw = raw.replace(placeholder, key.encode())
     answer = await Connection(service.port).ask(raw, raw.split()[0].decode())
     print(answer.head.decode(), answer.body.decode(errors="replace"), sep="")

@@ -23,13 +23,13 @@ import asyncpg
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from service.commands.companies import insert_company, insert_key  # noqa: E402
-from service.commands.ground import run as run_loop  # noqa: E402
-from service.commands.serve import DEMO_COMPANY  # noqa: E402
-from service.config import read_config  # noqa: E402
-from service.db import Database, connected_pool, migrate  # noqa: E402
-from service.embedded import postgres  # noqa: E402
-from service.statements import Statements  # noqa: E402
+from service.commands.companies import insert_company, insert_key
+from service.commands.ground import run as run_loop
+from service.commands.serve import DEMO_COMPANY
+from service.config import read_config
+from service.db import Database, connected_pool, migrate
+from service.embedded import postgres
+from service.statements import Statements
 
 START_SECONDS = 30
 STOP_SECONDS = 15
@@ -119,7 +119,9 @@ async def ground(sandbox=False, background=True, server=None, **variables):
             await stack.enter_async_context(_process("sandbox", environment, home, portal_url))
         ready = f"http://127.0.0.1:{port}/readyz"
         arguments = () if background else ("--no-background",)
-        pid = await stack.enter_async_context(_process("serve", environment, home, ready, *arguments))
+        pid = await stack.enter_async_context(
+            _process("serve", environment, home, ready, *arguments)
+        )
         pool = await stack.enter_async_context(connected_pool(url, 2))
         yield Ground(port, pid, url, read_config(environment), Database(pool), home, environment)
 
@@ -130,7 +132,9 @@ def memory(pid):
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except FileNotFoundError:
         return int(os.popen(f"ps -o rss= -p {pid}").read()) / 1000, None
-    sizes = {line.split(":")[0]: line.split()[1] for line in lines if line.startswith(("VmRSS", "VmHWM"))}
+    sizes = {
+        line.split(":")[0]: line.split()[1] for line in lines if line.startswith(("VmRSS", "VmHWM"))
+    }
     return int(sizes["VmRSS"]) / 1000, int(sizes["VmHWM"]) / 1000
 
 
@@ -141,12 +145,18 @@ def table(title, columns, rows):
     print(f"\n{title}")
     for row in cells:
         first, *rest = row
-        numbers = [cell.rjust(width) for cell, width in zip(rest, widths[1:])]
+        numbers = [cell.rjust(width) for cell, width in zip(rest, widths[1:], strict=False)]
         print("  ".join([f"  {first.ljust(widths[0])}", *numbers]), flush=True)
 
 
 def _shown(value):
-    return f"{value:,.2f}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
+    return (
+        f"{value:,.2f}"
+        if isinstance(value, float)
+        else f"{value:,}"
+        if isinstance(value, int)
+        else str(value)
+    )
 
 
 def _environment(home, url, port, portal):
@@ -176,7 +186,11 @@ def _environment(home, url, port, portal):
 async def _database(home, server):
     """The address of an empty database, which is dropped afterwards."""
     async with AsyncExitStack() as stack:
-        server = server or os.environ.get("DATABASE_URL") or await stack.enter_async_context(postgres(home / "postgres"))
+        server = (
+            server
+            or os.environ.get("DATABASE_URL")
+            or await stack.enter_async_context(postgres(home / "postgres"))
+        )
         name = f"bench_{secrets.token_hex(6)}"
         await _administer(server, f"create database {name}")
         try:

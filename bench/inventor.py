@@ -14,7 +14,9 @@ BODIES = {}
 for _path in sorted((ROOT / "tests" / "bodies").glob("*/good/*.json")):
     BODIES.setdefault(_path.parent.parent.name, []).append(_path.read_text())
 #: The path of a creation -> where the record is then.
-CREATED = {each.path: each.path for each in OPERATIONS if each.method == "POST" and each.status == 201}
+CREATED = {
+    each.path: each.path for each in OPERATIONS if each.method == "POST" and each.status == 201
+}
 CREATED |= {path: "/api/adjustment-notes" for path in CREATED if path.endswith("/adjustment-note")}
 CREATIONS = [each for each in OPERATIONS if each.method == "POST" and each.path in CREATED]
 
@@ -27,11 +29,26 @@ TEXTS = (
 NUMBERS = (
     0, -1, 1, 7, 0.1, 1e-9, 48.505, 10**12, 10**12 - 1, 2**31, 2**53 + 1, 2**63 - 1, 2**63, 10**30, 10**39, -0.0, 100.005,
 )  # fmt: skip
-ODD = (*TEXTS, *NUMBERS, None, True, False, [], {}, [None], [[]], [{}], {"a": 1}, {"amount": 1}, {"percentage": 8})
+ODD = (
+    *TEXTS,
+    *NUMBERS,
+    None,
+    True,
+    False,
+    [],
+    {},
+    [None],
+    [[]],
+    [{}],
+    {"a": 1},
+    {"amount": 1},
+    {"percentage": 8},
+)
 TOKENS = (
     b"\x00", b"\xff", b"\xed\xa0\x80", b"{", b"}", b"[", b'"', b",", b":", b"\\u0000", b"\\ud800", b"1e400", b"NaN", b"//", b"\n",
 )  # fmt: skip
-LONGEST_LIST = 10  # that is made longer: a body that takes this program long would make all others seem late
+# That is made longer: a body that takes this program long would make all others seem late
+LONGEST_LIST = 10
 #: What fills a body: depth, members twice, digits.
 FILLINGS = (b"[", b'{"a":', b" ", b'"a":1,', b"9")
 SEGMENTS = (
@@ -43,7 +60,21 @@ SEGMENTS = (
 VALUES = (
     *SEGMENTS, "100", "101", "10", "2", "-id", "id", "Valid", "Draft", "INVOICE", "2026-01-01T00:00:00Z", "a,b", "%25", "x" * 301,
 )  # fmt: skip
-METHODS = ("GET", "POST", "PUT", "DELETE", "HEAD", "PATCH", "OPTIONS", "TRACE", "CONNECT", "get", "PROPFIND", "X", "QUERY")
+METHODS = (
+    "GET",
+    "POST",
+    "PUT",
+    "DELETE",
+    "HEAD",
+    "PATCH",
+    "OPTIONS",
+    "TRACE",
+    "CONNECT",
+    "get",
+    "PROPFIND",
+    "X",
+    "QUERY",
+)
 FIELDS = (
     "Content-Type: text/plain", "Content-Type: application/json; charset=nonsense", "Content-Type: \x80\x81", "Content-Type:",
     "Content-Encoding: gzip", "Content-Encoding: identity, br", "Transfer-Encoding: gzip", "Expect: foo", "Expect: 100-continue",
@@ -84,9 +115,15 @@ class Inventor:
         if share < 0.74:
             return self._of(operation, self._bytes(self._body(operation)), fields=())
         if share < 0.84:
-            return self._of(operation, self._body(operation), fields=self.chance.choices(FIELDS, k=self.chance.randint(1, 2)))
+            return self._of(
+                operation,
+                self._body(operation),
+                fields=self.chance.choices(FIELDS, k=self.chance.randint(1, 2)),
+            )
         if share < 0.90:
-            return self._of(operation, self._body(operation), method=self.chance.choice(METHODS), fields=())
+            return self._of(
+                operation, self._body(operation), method=self.chance.choice(METHODS), fields=()
+            )
         if share < 0.95:
             return self._lost()
         return self._broken(self._of(operation, self._body(operation), fields=()))
@@ -99,13 +136,17 @@ class Inventor:
         head += fields
         if body is not None:
             typed = any(each.startswith("Content-Type") for each in fields)
-            head += [*([] if typed else ["Content-Type: application/json"]), f"Content-Length: {len(body)}"]
+            head += [
+                *([] if typed else ["Content-Type: application/json"]),
+                f"Content-Length: {len(body)}",
+            ]
         raw = "\r\n".join([*head, "", ""]).encode("latin-1", "replace") + (body or b"")
         strange = any(each.startswith(("Content-Length", "Transfer-Encoding")) for each in fields)
         return Sent(f"{method} {operation.path}", method, raw, not strange)
 
     def _company(self):
-        return self._keys[self.chance.random() < 0.1]  # the second one's own are the fewest, so that it finds nothing
+        # The second one's own are the fewest, so that it finds nothing
+        return self._keys[self.chance.random() < 0.1]
 
     def _path(self, path):
         place = path.partition("/{")[0]
@@ -133,7 +174,9 @@ class Inventor:
         for _ in range(self.chance.choice((0, 0, 1, 1, 2, 4))):
             self._change(body)
         self._freshen(body)
-        return json.dumps(harmless(body), ensure_ascii=self.chance.random() < 0.9).encode("utf-8", "surrogatepass")
+        return json.dumps(harmless(body), ensure_ascii=self.chance.random() < 0.9).encode(
+            "utf-8", "surrogatepass"
+        )
 
     def _change(self, body):
         holder, key = self.chance.choice(list(_places(body)) or [(body, "type")])
@@ -158,7 +201,10 @@ class Inventor:
         if "invoiceIds" in body and self.chance.random() < 0.5:
             body["invoiceIds"] = self.chance.choices(self._ids["/api/invoices"], k=2)
         if "members" in body and isinstance(body["members"], list) and self.chance.random() < 0.5:
-            body["members"] = [{"userId": id} for id in self.chance.choices(self._ids["/api/integrations/users"], k=2)]
+            body["members"] = [
+                {"userId": id}
+                for id in self.chance.choices(self._ids["/api/integrations/users"], k=2)
+            ]
 
     def _bytes(self, body):
         """Bytes with one to four places changed, doubled, cut or filled."""
@@ -166,23 +212,37 @@ class Inventor:
             return body
         for _ in range(self.chance.randint(1, 4)):
             at, to = sorted(self.chance.randrange(len(body) + 1) for _ in range(2))
-            body = self.chance.choice(
-                (
-                    lambda: body[:at] + self.chance.choice(TOKENS) + body[at:],
-                    lambda: body[:at] + body[at + 1 :],
-                    lambda: body[:at],
-                    lambda: body[:at] + body[at:to] * 3 + body[to:],
-                    lambda: body[:at] + self.chance.randbytes(3) + body[at:],
-                    lambda: body[:at] + self.chance.choice(FILLINGS) * self.chance.choice((3, 3, 40, 40, 60_000)) + body[at:],
-                )
-            )() or b" "
+            body = (
+                self.chance.choice(
+                    (
+                        lambda: body[:at] + self.chance.choice(TOKENS) + body[at:],
+                        lambda: body[:at] + body[at + 1 :],
+                        lambda: body[:at],
+                        lambda: body[:at] + body[at:to] * 3 + body[to:],
+                        lambda: body[:at] + self.chance.randbytes(3) + body[at:],
+                        lambda: (
+                            body[:at]
+                            + self.chance.choice(FILLINGS)
+                            * self.chance.choice((3, 3, 40, 40, 60_000))
+                            + body[at:]
+                        ),
+                    )
+                )()
+                or b" "
+            )
         return body
 
     def _lost(self):
-        path = "/".join(["", *self.chance.choices(("api", "invoices", *SEGMENTS), k=self.chance.randint(1, 5))])
+        path = "/".join(
+            ["", *self.chance.choices(("api", "invoices", *SEGMENTS), k=self.chance.randint(1, 5))]
+        )
         method = self.chance.choice(METHODS)
-        head = f"{method} {path} HTTP/{self.chance.choice(('1.1', '1.1', '1.0', '2.0', '0.9', '3'))}"
-        raw = f"{head}\r\nHost: x\r\nX-API-Key: {self._company()}\r\n\r\n".encode("latin-1", "replace")
+        head = (
+            f"{method} {path} HTTP/{self.chance.choice(('1.1', '1.1', '1.0', '2.0', '0.9', '3'))}"
+        )
+        raw = f"{head}\r\nHost: x\r\nX-API-Key: {self._company()}\r\n\r\n".encode(
+            "latin-1", "replace"
+        )
         return Sent("nowhere", method, raw)
 
     def _broken(self, sent):
@@ -197,7 +257,13 @@ class Inventor:
 
 def _places(value):
     """(holder, key) of every member and entry at any depth."""
-    members = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    members = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
     for key, member in list(members):
         yield value, key
         yield from _places(member)
@@ -209,4 +275,8 @@ def harmless(value):
         return {name: harmless(member) for name, member in value.items()}
     if isinstance(value, list):
         return [harmless(entry) for entry in value]
-    return "http://127.0.0.1:9/" if isinstance(value, str) and value.lower().startswith("http") else value
+    return (
+        "http://127.0.0.1:9/"
+        if isinstance(value, str) and value.lower().startswith("http")
+        else value
+    )

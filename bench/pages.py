@@ -24,17 +24,35 @@ async def main(records, size, clients, rounds):
         company = await service.company(records)
         for number in range(records):
             async with service.database.company(company.id) as conn:
-                await sql.invoice_enlarge(conn, company_id=company.id, number=number, pieces=size // 32)
+                await sql.invoice_enlarge(
+                    conn, company_id=company.id, number=number, pieces=size // 32
+                )
         before, _ = memory(service.pid)
         rows = []
-        async with aiohttp.ClientSession(f"http://127.0.0.1:{service.port}", headers={"X-API-Key": company.key}) as http:
+        async with aiohttp.ClientSession(
+            f"http://127.0.0.1:{service.port}", headers={"X-API-Key": company.key}
+        ) as http:
             for number in range(1, rounds + 1):
                 began = time.perf_counter()
                 pages = await asyncio.gather(*[fetch(http) for _ in range(clients)])
-                rows.append((number, clients, pages[0][0] / 1e6, min(count for _, count in pages), time.perf_counter() - began))
+                rows.append(
+                    (
+                        number,
+                        clients,
+                        pages[0][0] / 1e6,
+                        min(count for _, count in pages),
+                        time.perf_counter() - began,
+                    )
+                )
         after, highest = memory(service.pid)
-    table("GET /api/invoices?per_page=100", ("round", "clients", "MB each", "records", "all s"), rows)
-    table("Memory of the service process, MB", ("", "before", "after", "highest"), [("resident", before, after, highest or "unknown")])
+    table(
+        "GET /api/invoices?per_page=100", ("round", "clients", "MB each", "records", "all s"), rows
+    )
+    table(
+        "Memory of the service process, MB",
+        ("", "before", "after", "highest"),
+        [("resident", before, after, highest or "unknown")],
+    )
     if (highest or after) >= MOST_MB or any(row[3] != min(records, 100) for row in rows):
         sys.exit("Too much memory, or a page was not whole.")
 

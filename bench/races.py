@@ -18,7 +18,7 @@ import sys
 import time
 from collections import Counter
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 
 import aiohttp
 from ground import ground, run, table
@@ -57,7 +57,9 @@ class Track:
     """Two processes, a connection for each request of a race, and the sandbox's ledger."""
 
     def __init__(self, ports, key, ways, portal, http, chance):
-        self.connections = [Connection(port) for port in itertools.islice(itertools.cycle(ports), ways)]
+        self.connections = [
+            Connection(port) for port in itertools.islice(itertools.cycle(ports), ways)
+        ]
         self.key, self._portal, self._http, self._chance = key, portal, http, chance
         self.codes = itertools.count(1)
 
@@ -68,13 +70,21 @@ class Track:
         """
         asked = list(itertools.islice(itertools.cycle(kinds), len(self.connections)))
         self._chance.shuffle(asked)
-        late, seconds = self._chance.choice(kinds)[0], self._chance.choice(STARTS) * (len(kinds) > 1)
+        late, seconds = (
+            self._chance.choice(kinds)[0],
+            self._chance.choice(STARTS) * (len(kinds) > 1),
+        )
 
         async def ask(connection, kind, method, path, body):
             await asyncio.sleep(seconds if kind == late else 0)
             return kind, await connection.ask(request(method, path, self.key, body))
 
-        return await asyncio.gather(*[ask(connection, *each) for connection, each in zip(self.connections, asked)])
+        return await asyncio.gather(
+            *[
+                ask(connection, *each)
+                for connection, each in zip(self.connections, asked, strict=False)
+            ]
+        )
 
     async def one(self, method, path, body=None, expected=(200, 201)):
         answer = await self.connections[0].ask(request(method, path, self.key, body))
@@ -104,7 +114,9 @@ class Track:
 
     async def ledger(self, number):
         """What the portal has under a number."""
-        async with self._http.get(f"{self._portal}/_sandbox/ledger", params={"number": number}) as response:
+        async with self._http.get(
+            f"{self._portal}/_sandbox/ledger", params={"number": number}
+        ) as response:
             return (await response.json())["documents"]
 
     async def calls(self, operation):
@@ -115,7 +127,13 @@ class Track:
 
 def invoice(code):
     lines = [{"id": "1", **LINE}]
-    body = {"type": "INVOICE", "code": code, "issueDateTime": _now(), "buyer": BUYER, "lineItems": lines}
+    body = {
+        "type": "INVOICE",
+        "code": code,
+        "issueDateTime": _now(),
+        "buyer": BUYER,
+        "lineItems": lines,
+    }
     return json.dumps(body)
 
 
@@ -126,7 +144,7 @@ def note(code):
 
 
 def _now():
-    return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 async def create(track, race):
@@ -148,7 +166,9 @@ async def create(track, race):
 async def submit(track, race):
     """One invoice: one document at the portal, and the same answer to all."""
     id, number = await track.draft()
-    answers = await track.all_at_once(("submit", "POST", f"/api/invoices/{id}/submit-to-portal", "{}"))
+    answers = await track.all_at_once(
+        ("submit", "POST", f"/api/invoices/{id}/submit-to-portal", "{}")
+    )
     await track.settled(f"/api/invoices/{id}", "Valid")
     documents = await track.ledger(number)
     told = {answer.status for _, answer in answers}
@@ -192,14 +212,19 @@ async def note_against_cancel(track, race):
     invoiced = await track.settled(f"/api/invoices/{id}", "Valid", "Cancelled")
     notes, (document,) = await track.ledger(f"CN-{code:05}"), await track.ledger(number)
     cancelled = document["status"] == "Cancelled"
-    told = {kind: {answer.status for each, answer in answers if each == kind} for kind in ("note", "cancel")}
+    told = {
+        kind: {answer.status for each, answer in answers if each == kind}
+        for kind in ("note", "cancel")
+    }
     race.ended(
         "the note" if notes else "the cancellation" if cancelled else "neither",
         answers,
         notes and cancelled and "a cancelled invoice has a note at the portal",
         len(notes) > 1 and f"the portal has {len(notes)} notes",
-        bool(notes) != (noted == "Valid") and f"the note is {noted}, and the portal has {len(notes)}",
-        cancelled != (invoiced == "Cancelled") and f"the invoice is {invoiced}, and at the portal {document['status']}",
+        bool(notes) != (noted == "Valid")
+        and f"the note is {noted}, and the portal has {len(notes)}",
+        cancelled != (invoiced == "Cancelled")
+        and f"the invoice is {invoiced}, and at the portal {document['status']}",
         notes and told["cancel"] - {400, 403, 409} and f"cancellations answered {told['cancel']}",
         not notes and 200 in told["note"] and "a note was said to be submitted",
         max(told["note"] | told["cancel"]) >= 500 and f"answers {told}",
@@ -217,7 +242,10 @@ async def delete_against_submit(track, race):
     if not deleted:
         await track.settled(f"/api/invoices/{id}", "Valid", "Draft")
     documents = await track.ledger(number)
-    told = {kind: Counter(answer.status for each, answer in answers if each == kind) for kind in ("submit", "delete")}
+    told = {
+        kind: Counter(answer.status for each, answer in answers if each == kind)
+        for kind in ("submit", "delete")
+    }
     race.ended(
         "the deletion" if deleted else "the submission",
         answers,
@@ -225,8 +253,12 @@ async def delete_against_submit(track, race):
         not deleted and len(documents) != 1 and f"the portal has {len(documents)} documents",
         deleted and told["delete"][200] != 1 and f"{told['delete'][200]} deletions",
         deleted and set(told["submit"]) - {404} and f"submissions answered {dict(told['submit'])}",
-        not deleted and set(told["delete"]) - {403} and f"deletions answered {dict(told['delete'])}",
-        not deleted and set(told["submit"]) - {200} and f"submissions answered {dict(told['submit'])}",
+        not deleted
+        and set(told["delete"]) - {403}
+        and f"deletions answered {dict(told['delete'])}",
+        not deleted
+        and set(told["submit"]) - {200}
+        and f"submissions answered {dict(told['submit'])}",
     )
 
 
@@ -250,16 +282,27 @@ def _fault(answer):
 
 async def main(options):
     raced, began = {}, time.perf_counter()
-    async with ground(sandbox=True, **VARIABLES) as service, service.twin() as second, aiohttp.ClientSession() as http:
+    async with (
+        ground(sandbox=True, **VARIABLES) as service,
+        service.twin() as second,
+        aiohttp.ClientSession() as http,
+    ):
         company = await service.company()
-        chance, ports, portal = random.Random(options.seed), (service.port, second), service.config.portal_api_base
+        chance, ports, portal = (
+            random.Random(options.seed),
+            (service.port, second),
+            service.config.portal_api_base,
+        )
         track = Track(ports, company.key, options.ways, portal, http, chance)
         for name, run_round in RACES.items():
             if options.only in name:
                 race = raced[name] = Race()
                 for _ in range(options.rounds):
                     await run_round(track, race)
-                print(f"{name}: {race.rounds} rounds, {time.perf_counter() - began:.0f} s so far", flush=True)
+                print(
+                    f"{name}: {race.rounds} rounds, {time.perf_counter() - began:.0f} s so far",
+                    flush=True,
+                )
     _print(raced, options)
     if any(race.violations for race in raced.values()):
         sys.exit(1)
@@ -285,6 +328,11 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=50, help="of each race")
     parser.add_argument("--ways", type=int, default=50, help="requests at once")
-    parser.add_argument("--seed", type=int, default=secrets.randbelow(10**6), help="of the order in which they are sent")
+    parser.add_argument(
+        "--seed",
+        type=int,
+        default=secrets.randbelow(10**6),
+        help="of the order in which they are sent",
+    )
     parser.add_argument("--only", default="", help="races whose name has this in it")
     run(main(parser.parse_args()))

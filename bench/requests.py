@@ -13,7 +13,7 @@ import json
 import random
 import time
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 
 from ground import ground, run, table
 
@@ -23,7 +23,13 @@ BUYER = {
     "name": "Aminah binti Salleh",
     "registration": {"type": "NRIC", "number": "900101105566"},
     "contactNumber": "+60123456789",
-    "address": {"line1": "5 Jalan Dahlia", "city": "Shah Alam", "state": "10", "zipCode": "40150", "country": "MYS"},
+    "address": {
+        "line1": "5 Jalan Dahlia",
+        "city": "Shah Alam",
+        "state": "10",
+        "zipCode": "40150",
+        "country": "MYS",
+    },
 }
 LINE = {
     "description": "Coffee beans, 1 kg",
@@ -92,7 +98,11 @@ async def main(options):
         await load.run("list, page 1", company, itertools.repeat(("GET", "/api/invoices", None)))
         submits = (("POST", f"/api/invoices/{id}/submit-to-portal", "{}") for id in ids)
         await load.run("submit, with the sandbox", company, submits)
-        table(f"One process, {load.connections} connections, {load.seconds:g} s each", COLUMNS, load.rows)
+        table(
+            f"One process, {load.connections} connections, {load.seconds:g} s each",
+            COLUMNS,
+            load.rows,
+        )
         await _lists(service, load, sorted({*SIZES, options.largest} - {0}))
 
 
@@ -106,17 +116,28 @@ async def _lists(service, load, sizes):
             ("page 1", "/api/invoices"),
             ("the last page", f"/api/invoices?page={size // 10}"),
             ("page 1 of a rare status", "/api/invoices?status=Invalid"),
-            ("page 1 of one day", "/api/invoices?issued_from=2026-03-01T00:00:00Z&issued_to=2026-03-02T00:00:00Z"),
+            (
+                "page 1 of one day",
+                "/api/invoices?issued_from=2026-03-01T00:00:00Z&issued_to=2026-03-02T00:00:00Z",
+            ),
             ("page 1 of nearly all, by status", "/api/invoices?status=Draft"),
         ):
-            await load.run(f"{size:,} invoices, {name}", company, itertools.repeat(("GET", path, None)))
+            await load.run(
+                f"{size:,} invoices, {name}", company, itertools.repeat(("GET", path, None))
+            )
     table("Lists of a company", COLUMNS, load.rows)
 
 
 def creates(first=1):
-    issued = (datetime.now(timezone.utc) - timedelta(minutes=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    issued = (datetime.now(UTC) - timedelta(minutes=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
     lines = [{"id": str(number), **LINE} for number in range(1, 6)]
-    body = {"type": "INVOICE", "code": 0, "issueDateTime": issued, "buyer": BUYER, "lineItems": lines}
+    body = {
+        "type": "INVOICE",
+        "code": 0,
+        "issueDateTime": issued,
+        "buyer": BUYER,
+        "lineItems": lines,
+    }
     text = json.dumps(body)
     for code in itertools.count(first):
         yield "POST", "/api/invoices", text.replace('"code": 0', f'"code": {code}', 1)
@@ -131,5 +152,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=5, help="of each kind of request")
     parser.add_argument("--connections", type=int, default=16)
-    parser.add_argument("--largest", type=int, default=0, help="one more company with so many invoices")
+    parser.add_argument(
+        "--largest", type=int, default=0, help="one more company with so many invoices"
+    )
     run(main(parser.parse_args()))

@@ -60,7 +60,9 @@ class Server:
         self._account = reaching(self._account, self._programs, self._home)
         await make_cluster(self._home / "cluster", self._programs, self._account)
         password = (self._home / "cluster" / "superuser_password").read_text()
-        self.url = f"postgresql://postgres:{password}@127.0.0.1:{self._port}/postgres?sslmode=disable"
+        self.url = (
+            f"postgresql://postgres:{password}@127.0.0.1:{self._port}/postgres?sslmode=disable"
+        )
 
     async def start(self):
         """Until it takes a connection."""
@@ -85,7 +87,8 @@ class Load:
 
     http: aiohttp.ClientSession
     chance: random.Random
-    answers: list = field(default_factory=list)  # (began, ended, what was asked, status or the kind of failure)
+    # (began, ended, what was asked, status or the kind of failure)
+    answers: list = field(default_factory=list)
     acknowledged: dict = field(default_factory=dict)  # id -> code
     stop: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -107,7 +110,11 @@ class Load:
     async def read(self):
         while not self.stop.is_set():
             ids = list(self.acknowledged)[-500:]
-            path = f"/api/invoices/{self.chance.choice(ids)}" if ids and self.chance.random() < 0.7 else "/api/invoices"
+            path = (
+                f"/api/invoices/{self.chance.choice(ids)}"
+                if ids and self.chance.random() < 0.7
+                else "/api/invoices"
+            )
             await self._ask("read", "GET", path)
 
     async def _ask(self, name, method, path, **more):
@@ -149,7 +156,9 @@ async def _restarted(server, service, options):
     )
     async with session as http:
         load, bodies = Load(http, chance), creates()
-        clients = [load.write(bodies, number % 2) for number in range(WRITERS)] + [load.read() for _ in range(READERS)]
+        clients = [load.write(bodies, number % 2) for number in range(WRITERS)] + [
+            load.read() for _ in range(READERS)
+        ]
         tasks = [asyncio.create_task(client) for client in clients]
         rows = [await _restart(server, load, number) for number in range(1, options.restarts + 1)]
         load.stop.set()
@@ -168,7 +177,11 @@ async def _restart(server, load, number):
     back = time.monotonic()
     await asyncio.sleep(BETWEEN_SECONDS)
     since = [answer for answer in load.answers if answer[1] >= began]
-    good = [ended - back for _, ended, name, status in since if name == "create" and status == 201 and ended >= back]
+    good = [
+        ended - back
+        for _, ended, name, status in since
+        if name == "create" and status == 201 and ended >= back
+    ]
     bad = [ended - back for _, ended, _, status in since if status not in (200, 201)]
     longest = max(ended - started for started, ended, _, _ in since)
     refused = sum(status == 503 for *_, status in since)
@@ -177,9 +190,17 @@ async def _restart(server, load, number):
 
 async def _report(service, company, load, rows, options):
     columns = ("", "kind", "away s", "first success s", "all succeed s", "503", "longest request s")
-    table(f"{options.restarts} restarts of PostgreSQL under load, seed {options.seed}; seconds since it was back", columns, rows)
+    table(
+        f"{options.restarts} restarts of PostgreSQL under load, seed {options.seed}; seconds since it was back",
+        columns,
+        rows,
+    )
     statuses = Counter((name, status) for *_, name, status in load.answers)
-    table("Answers", ("", "status", "count"), [(*kind, count) for kind, count in sorted(statuses.items(), key=str)])
+    table(
+        "Answers",
+        ("", "status", "count"),
+        [(*kind, count) for kind, count in sorted(statuses.items(), key=str)],
+    )
     stored, promised, open_ones, ledger = await _truth(service, company)
     lost = [id for id, code in load.acknowledged.items() if stored.get(id) != code]
     numbers = Counter(entry["number"] for entry in ledger)
@@ -200,16 +221,32 @@ async def _report(service, company, load, rows, options):
     }
     table("In all", ("", ""), list(totals.items()))
     return [
-        *(f"{name}: {totals[name]}" for name in ("of them lost", "done twice", "of them twice", "of them not Valid") if totals[name]),
-        *(f"answers {status} to {name}" for name, status in statuses if status not in (200, 201, 503)),
-        *(f"restart {row[0]}: all succeed only after {row[4]:.1f} s" for row in rows if max(row[3], row[4]) > HEALED_SECONDS),
+        *(
+            f"{name}: {totals[name]}"
+            for name in ("of them lost", "done twice", "of them twice", "of them not Valid")
+            if totals[name]
+        ),
+        *(
+            f"answers {status} to {name}"
+            for name, status in statuses
+            if status not in (200, 201, 503)
+        ),
+        *(
+            f"restart {row[0]}: all succeed only after {row[4]:.1f} s"
+            for row in rows
+            if max(row[3], row[4]) > HEALED_SECONDS
+        ),
         *([f"{highest:.0f} MB"] if (highest or 0) >= MOST_MEGABYTES else []),
     ]
 
 
 def _show_errors(service):
     """The first of what the service logged as its own failure."""
-    said = (service.home / f"serve-{service.port}.log").read_text().partition(" level=ERROR logger=service.requests ")[2]
+    said = (
+        (service.home / f"serve-{service.port}.log")
+        .read_text()
+        .partition(" level=ERROR logger=service.requests ")[2]
+    )
     if said:
         print(f"\nThe service says:\n{said[:4000]}")
 
@@ -225,7 +262,10 @@ async def _truth(service, company):
     promised = await conn.fetchval("select count(*) from invoices where status <> 'Draft'")
     stored = {row["id"]: row["code"] for row in await conn.fetch("select id, code from invoices")}
     await conn.close()
-    async with aiohttp.ClientSession() as http, http.get(f"{service.config.portal_api_base}/_sandbox/ledger") as response:
+    async with (
+        aiohttp.ClientSession() as http,
+        http.get(f"{service.config.portal_api_base}/_sandbox/ledger") as response,
+    ):
         return stored, promised, left, (await response.json())["documents"]
 
 

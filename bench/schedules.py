@@ -18,7 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
-from world import HASTY, TIMES, schedule  # noqa: E402
+from world import HASTY, TIMES, schedule
 
 PART = 500
 
@@ -31,7 +31,9 @@ def run(first):
             try:
                 ends.update(row.call.state for row in schedule(seed, times, detects).rows.values())
             except Exception as fault:
-                faults.append(f"seed {seed}, {'hasty' if detects else 'settled'}: {type(fault).__name__}: {fault}")
+                faults.append(
+                    f"seed {seed}, {'hasty' if detects else 'settled'}: {type(fault).__name__}: {fault}"
+                )
     return ends, faults
 
 

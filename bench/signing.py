@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 """How long a document takes to build, to encode and to sign, with a key of 2,048 bits. Needs no service.
 
-    .venv/bin/python bench/signing.py [--seconds N]
+.venv/bin/python bench/signing.py [--seconds N]
 """
 
 import argparse
 import statistics
 import time
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from functools import partial
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
@@ -21,7 +22,7 @@ from service.commands.serve import DEMO_COMPANY
 from service.portal import certificate, document, signature
 
 LINES = (5, 380, 1000)  # 380 are about what fits into the 300 kB that the portal takes
-NOW = datetime.now(timezone.utc)
+NOW = datetime.now(UTC)
 
 
 def main(seconds):
@@ -30,15 +31,21 @@ def main(seconds):
     for lines in LINES:
         built = document_of(lines)
         steps = {
-            "build": lambda: document_of(lines),
-            "encode": lambda: document.encode(built),
-            "encode and sign": lambda: signature.sign(built, signer, NOW),
+            "build": partial(document_of, lines),
+            "encode": partial(document.encode, built),
+            "encode and sign": partial(signature.sign, built, signer, NOW),
         }
         size = len(signature.sign(built, signer, NOW)) / 1000
         for name, step in steps.items():
             times = timed(step, seconds)
-            rows.append((f"{lines:,}", name, statistics.median(times), percentile(times, 99), f"{size:.0f}"))
-    table("One document, milliseconds of one processor", ("lines", "step", "p50", "p99", "signed kB"), rows)
+            rows.append(
+                (f"{lines:,}", name, statistics.median(times), percentile(times, 99), f"{size:.0f}")
+            )
+    table(
+        "One document, milliseconds of one processor",
+        ("lines", "step", "p50", "p99", "signed kB"),
+        rows,
+    )
 
 
 def timed(step, seconds):
@@ -58,7 +65,9 @@ def percentile(times, part):
 def document_of(lines):
     price = {"code": "KGM", "price": Decimal("48.50"), "count": 2}
     tax = [{"taxType": "02", "taxRate": {"percentage": 8}}]
-    items = [{**LINE, "id": f"{number}", "unit": price, "taxDetails": tax} for number in range(lines)]
+    items = [
+        {**LINE, "id": f"{number}", "unit": price, "taxDetails": tax} for number in range(lines)
+    ]
     source = {"type": "INVOICE", "buyer": BUYER, "lineItems": items}
     return document.build(source, DEMO_COMPANY, number="INV-00001", issued_at=NOW, version="1.1")
 
@@ -66,8 +75,12 @@ def document_of(lines):
 def own_signer():
     """A signer with a certificate of its own making."""
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-    name = x509.Name.from_rfc4514_string("CN=Kopi Tiga Sdn. Bhd.,2.5.4.5=202001234567,2.5.4.97=C20880050010,C=MY")
-    builder = x509.CertificateBuilder(name, name, key.public_key(), 4711, NOW - timedelta(days=1), NOW + timedelta(days=1))
+    name = x509.Name.from_rfc4514_string(
+        "CN=Kopi Tiga Sdn. Bhd.,2.5.4.5=202001234567,2.5.4.97=C20880050010,C=MY"
+    )
+    builder = x509.CertificateBuilder(
+        name, name, key.public_key(), 4711, NOW - timedelta(days=1), NOW + timedelta(days=1)
+    )
     pem = builder.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM).decode()
     text = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
     return certificate.read_pair(pem, text)

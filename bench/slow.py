@@ -42,7 +42,9 @@ class Slow:
 
     async def client(self, kind):
         """One that comes again for as long as it is let."""
-        work = {"head": self._head, "body": self._body, "reader": self._reader, "idle": self._idle}[kind]
+        work = {"head": self._head, "body": self._body, "reader": self._reader, "idle": self._idle}[
+            kind
+        ]
         while True:
             await asyncio.sleep(random.random() * BEAT)
             try:
@@ -60,7 +62,9 @@ class Slow:
                 writer.transport.abort()
 
     async def _head(self, reader, writer):
-        return await self._dribbled(reader, writer, b"GET /api/invoices HTTP/1.1\r\nHost: x\r\nX-Padding: " + b"x" * 1000)
+        return await self._dribbled(
+            reader, writer, b"GET /api/invoices HTTP/1.1\r\nHost: x\r\nX-Padding: " + b"x" * 1000
+        )
 
     async def _body(self, reader, writer):
         head = request("POST", "/api/invoices", self.keys[0], " " * 1000)
@@ -160,7 +164,10 @@ async def main(options):
     rows = [("without slow clients", *without), (f"beside {held:,} slow ones", *beside)]
     table(f"{options.ordinary} clients that create and read, {options.seconds:g} s", COLUMNS, rows)
     print(f"  peak memory of the service: {before:.0f} MB before, {peak:.0f} MB with them")
-    print("  what became of slow connections: " + ", ".join(f"{end}: {count:,}" for end, count in sorted(slow.ends.items())))
+    print(
+        "  what became of slow connections: "
+        + ", ".join(f"{end}: {count:,}" for end, count in sorted(slow.ends.items()))
+    )
     if beside[2] >= P99_MS or peak >= MEMORY_MB:
         sys.exit(1)
 

@@ -75,7 +75,8 @@ class Round:
 
     port: int
     told: float = float("inf")
-    answers: list = field(default_factory=list)  # (what, began, status or Gone, says that it is the last)
+    # (what, began, status or Gone, says that it is the last)
+    answers: list = field(default_factory=list)
     acknowledged: list = field(default_factory=list)
     idle_closed: list = field(default_factory=list)  # seconds after the signal
 
@@ -124,7 +125,10 @@ async def main(options):
     async with ground(sandbox=True, background=False, LOG_LEVEL="WARNING") as service:
         companies = [await service.company(EXPORTED) for _ in range(EXPORTERS)]
         await service.tidy()
-        bodies, drafts = creates(first=10**6), await _drafts(service, companies[0], options.stops * 10 + 50)
+        bodies, drafts = (
+            creates(first=10**6),
+            await _drafts(service, companies[0], options.stops * 10 + 50),
+        )
         acknowledged, total = [], Counter()
         for number in range(1, options.stops + 1):
             round, row, why = await _stopped(service, companies, bodies, drafts, chance)
@@ -146,7 +150,12 @@ async def _stopped(service, companies, bodies, drafts, chance):
     environment = {**service.environment, "PORT": str(round.port), "PORTAL_POLL_SECONDS": "60"}
     with open(service.home / f"stops-{round.port}.log", "wb") as log:
         process = await asyncio.create_subprocess_exec(
-            sys.executable, str(ROOT / "run.py"), env=environment, stdout=log, stderr=log, start_new_session=True
+            sys.executable,
+            str(ROOT / "run.py"),
+            env=environment,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
         )
     await _ready(round.port)
     await _slow_portal(service)
@@ -165,8 +174,20 @@ async def _stopped(service, companies, bodies, drafts, chance):
     await asyncio.gather(*clients)
     later = sum(isinstance(each, Gone) and not each.begun for _, _, each, _ in round.answers)
     said_last = sum(last for *_, last in round.answers)
-    flying = sum(began < round.told and not isinstance(each, Gone) and last for _, began, each, last in round.answers)
-    row = (seconds, code, len(round.answers), flying, said_last, later, max(round.idle_closed, default=0.0), highest or 0.0)
+    flying = sum(
+        began < round.told and not isinstance(each, Gone) and last
+        for _, began, each, last in round.answers
+    )
+    row = (
+        seconds,
+        code,
+        len(round.answers),
+        flying,
+        said_last,
+        later,
+        max(round.idle_closed, default=0.0),
+        highest or 0.0,
+    )
     why = [f"exit code {code}"] if code else []
     why += [f"took {seconds:.0f} s"] if seconds >= LONGEST_STOP_SECONDS else []
     why += [f"{highest:.0f} MB"] if (highest or 0) >= MOST_MEGABYTES else []
@@ -181,7 +202,9 @@ def _clients(round, companies, bodies, drafts):
         else:
             yield round.repeat("get", key, iter(lambda: ("GET", "/api/invoices"), None))
     for company in companies:
-        yield round.repeat("export", company.key, iter(lambda: ("GET", "/api/invoices/export-all"), None))
+        yield round.repeat(
+            "export", company.key, iter(lambda: ("GET", "/api/invoices/export-all"), None)
+        )
     for _ in range(SUBMITTERS):
         yield round.repeat("submit", key, drafts)
     for _ in range(IDLE):
@@ -190,20 +213,31 @@ def _clients(round, companies, bodies, drafts):
 
 async def _drafts(service, company, count):
     """Requests that submit invoices made for it."""
-    async with aiohttp.ClientSession(f"http://127.0.0.1:{service.port}", headers={"X-API-Key": company.key}) as http:
+    async with aiohttp.ClientSession(
+        f"http://127.0.0.1:{service.port}", headers={"X-API-Key": company.key}
+    ) as http:
         ids = []
-        for (_, path, text), _ in zip(creates(first=10**8), range(count)):
-            async with http.post(path, data=text, headers={"Content-Type": "application/json"}) as response:
+        for (_, path, text), _ in zip(creates(first=10**8), range(count), strict=False):
+            async with http.post(
+                path, data=text, headers={"Content-Type": "application/json"}
+            ) as response:
                 ids.append((await response.json())["data"]["id"])
     return iter([("POST", f"/api/invoices/{id}/submit-to-portal", "{}") for id in ids])
 
 
 async def _slow_portal(service):
     """The next submits take their second."""
-    order = {"operation": "submit", "kind": "slow_before", "seconds": PORTAL_SECONDS, "times": 2 * SUBMITTERS}
-    async with aiohttp.ClientSession() as http:
-        async with http.post(f"{service.config.portal_api_base}/_sandbox/faults", json=order) as response:
-            assert response.status < 300, await response.text()
+    order = {
+        "operation": "submit",
+        "kind": "slow_before",
+        "seconds": PORTAL_SECONDS,
+        "times": 2 * SUBMITTERS,
+    }
+    async with (
+        aiohttp.ClientSession() as http,
+        http.post(f"{service.config.portal_api_base}/_sandbox/faults", json=order) as response,
+    ):
+        assert response.status < 300, await response.text()
 
 
 async def _ready(port):
@@ -220,15 +254,31 @@ async def _ready(port):
 
 async def _lost(service, acknowledged):
     conn = await asyncpg.connect(service.url)
-    stored = await conn.fetchval("select count(*) from invoices where id = any ($1::bigint[])", acknowledged)
+    stored = await conn.fetchval(
+        "select count(*) from invoices where id = any ($1::bigint[])", acknowledged
+    )
     await conn.close()
     return len(acknowledged) - stored
 
 
 def _report(options, rows, total, acknowledged, lost):
-    columns = ("", "stop s", "exit", "requests", "in flight", "said last", "found it gone", "idle closed s", "MB")
+    columns = (
+        "",
+        "stop s",
+        "exit",
+        "requests",
+        "in flight",
+        "said last",
+        "found it gone",
+        "idle closed s",
+        "MB",
+    )
     table(f"{options.stops} times SIGTERM under load, seed {options.seed}", columns, rows)
-    table("What came of requests", ("", "", "count"), [(*kind, count) for kind, count in sorted(total.items())])
+    table(
+        "What came of requests",
+        ("", "", "count"),
+        [(*kind, count) for kind, count in sorted(total.items())],
+    )
     totals = [
         ("longest stop, s", max(row[1] for row in rows)),
         ("creations acknowledged", len(acknowledged)),

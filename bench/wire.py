@@ -42,7 +42,9 @@ class Connection:
         """The Answer to the bytes of one request. Raises NoAnswer."""
         try:
             if self._writer is None:
-                self._reader, self._writer = await asyncio.open_connection("127.0.0.1", self._port, limit=HIGHEST_LINE)
+                self._reader, self._writer = await asyncio.open_connection(
+                    "127.0.0.1", self._port, limit=HIGHEST_LINE
+                )
             self._writer.write(sent)
             answer = await read_answer(self._reader, method)
         except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as fault:

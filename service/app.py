@@ -11,7 +11,13 @@ from aiohttp import web
 
 from service import codes, wire
 from service.background import Worker
-from service.db import BACKGROUND_CONNECTIONS, Database, bounds_of, connected_pool, refuse_without_wall
+from service.db import (
+    BACKGROUND_CONNECTIONS,
+    Database,
+    bounds_of,
+    connected_pool,
+    refuse_without_wall,
+)
 from service.handlers import (
     adjustment_notes,
     companies,
@@ -34,7 +40,16 @@ from service.idempotency import UNSETTLED, idempotent
 from service.intake import Uploads, bounded
 from service.keeper import Keeper
 from service.keys import INTEGRATION, KeyRing
-from service.middleware import Limiter, answering, key_guard, name_request, part, protect_data, repeated, show_quota
+from service.middleware import (
+    Limiter,
+    answering,
+    key_guard,
+    name_request,
+    part,
+    protect_data,
+    repeated,
+    show_quota,
+)
 from service.portal.client import Portal, portal_session
 from service.portal.logins import RefusedLogins
 from service.portal.quota import Gate
@@ -108,7 +123,10 @@ class Closing:
 
 def create_app(config, *, background=True):
     """The application on a migrated database. Without `background` it serves requests only."""
-    app = web.Application(middlewares=[answering, key_guard, bounded, idempotent, repeated], client_max_size=config.max_body_bytes)
+    app = web.Application(
+        middlewares=[answering, key_guard, bounded, idempotent, repeated],
+        client_max_size=config.max_body_bytes,
+    )
     app[wire.CONFIG] = config
     app[wire.LIMITER] = Limiter(config.requests_per_minute)
     app[wire.WRONG_KEYS] = Limiter(config.wrong_keys_per_minute)
@@ -136,14 +154,22 @@ def _all_routes():
     words = sorted(route.path for route in table if "{" not in route.path)
     for route in table:
         place = route.path.removesuffix("{id}")
-        taken = "|".join(re.escape(path.removeprefix(place)) for path in words if path.startswith(place))
-        path = f"{place}{{id:(?!(?:{taken})$)[^{{}}/]+}}" if taken and place != route.path else route.path
+        taken = "|".join(
+            re.escape(path.removeprefix(place)) for path in words if path.startswith(place)
+        )
+        path = (
+            f"{place}{{id:(?!(?:{taken})$)[^{{}}/]+}}"
+            if taken and place != route.path
+            else route.path
+        )
         yield web.RouteDef(route.method, path, route.handler, route.kwargs)
 
 
 async def _database(app):
     config = app[wire.CONFIG]
-    async with connected_pool(config.database_url, config.pool_size, config.database_silence) as pool:
+    async with connected_pool(
+        config.database_url, config.pool_size, config.database_silence
+    ) as pool:
         await refuse_without_wall(pool)
         app[wire.DATABASE] = Database(pool, bounds_of(config))
         await note_database(app[wire.DATABASE])
@@ -197,8 +223,14 @@ async def _keeper(app):
     rings = (app[wire.KEY_RING], app[wire.INTEGRATION_KEY_RING])
     keeper.on_reconnect += [*(ring.forget_all for ring in rings), due.set]
     app[wire.KEEPER] = keeper
-    app[wire.DESK] = Desk(config, app[wire.DATABASE], keeper, portal=None, signers=Signers(config), bell=bell, due=due)
-    async with _running(keeper.run()), _running(rings[0].keep_noting()), _running(rings[1].keep_noting()):
+    app[wire.DESK] = Desk(
+        config, app[wire.DATABASE], keeper, portal=None, signers=Signers(config), bell=bell, due=due
+    )
+    async with (
+        _running(keeper.run()),
+        _running(rings[0].keep_noting()),
+        _running(rings[1].keep_noting()),
+    ):
         await keeper.connected()
         yield
         for ring in rings:
@@ -215,9 +247,12 @@ async def _secrets(app):
 async def _portal(app):
     """The client, and the requests' own submissions, which a stop lets finish."""
     desk = app[wire.DESK]
-    gate = Gate(desk.database, desk.config, urgent=True, patience=desk.config.submit_wait / 2)  # the rest is the call's
+    # The rest is the call's
+    gate = Gate(desk.database, desk.config, urgent=True, patience=desk.config.submit_wait / 2)
     async with portal_session(desk.config) as session:
-        desk.portal = Portal(session, desk.config, gate=gate, refusals=RefusedLogins(desk.database, desk.config))
+        desk.portal = Portal(
+            session, desk.config, gate=gate, refusals=RefusedLogins(desk.database, desk.config)
+        )
         portal, watchdog = desk.portal, app[wire.WATCHDOG]
         watchdog.add_condition("PortalUnreachable", lambda: portal.unreachable_since)
         watchdog.add_condition("ClocksApart", lambda: portal.clocks_apart_since)
@@ -231,7 +266,9 @@ async def _portal(app):
 async def _background(app):
     """The work behind the requests, on connections of its own: neither side can use up those of the other."""
     config = app[wire.CONFIG]
-    async with connected_pool(config.database_url, BACKGROUND_CONNECTIONS, config.database_silence) as pool:
+    async with connected_pool(
+        config.database_url, BACKGROUND_CONNECTIONS, config.database_silence
+    ) as pool:
         database = Database(pool, bounds_of(config))
         async with _worker(app, database), _webhooks(app, database), _sweeper(app, database):
             yield

@@ -24,8 +24,10 @@ ROOMS = {
 LONGEST_SLEEP = 5.0  # seconds; news of work can be missed
 SHORTEST_SLEEP = 0.02  # what is due at once may be in somebody else's hands
 SUSPECT_SLEEP = 0.5  # while a suspect is worked on: others may be due, and wait for it
-#: Submissions whose handling began before and gave no result, of which one process handles so many at a time. When the
-#: process dies, the one in hand is the suspect, and not the others that were in hand at the crash before.
+#: Submissions whose handling began before and gave no result, of which one process handles so many
+#: at a time. When the
+#: process dies, the one in hand is the suspect, and not the others that were in hand at the crash
+#: before.
 MOST_SUSPECTS = 1
 STOP_SECONDS = 25  # that what is under way may take when the process stops
 
@@ -48,7 +50,8 @@ class Worker:
         self._busy = {room: set() for room in ROOMS}  # room -> tasks
         self._suspects = set()  # tasks of what was taken up before without a result
         self._stopping = False
-        self.beat = time.monotonic()  # of its latest turn: it shows life at least every LONGEST_SLEEP
+        # Of its latest turn: it shows life at least every LONGEST_SLEEP
+        self.beat = time.monotonic()
         self._idle = asyncio.Event()  # set once it claims no more
 
     async def run(self):
@@ -91,29 +94,38 @@ class Worker:
         most, states = ROOMS[room]
         left = most - len(self._busy[room])
         if "Queued" in states and self._desk.is_scarce("submit"):
-            left = min(left, 1)  # or those who are claimed together race for a token, whoever's turn it is
+            # Or those who are claimed together race for a token, whoever's turn it is
+            left = min(left, 1)
         return left, [state for state in states if not self._desk.is_held(NEEDS.get(state))]
 
     async def _claim_submissions(self, room, most, states):
         lease = self._desk.config.portal_lease
         async with self._desk.database.across() as conn:
             suspects = MOST_SUSPECTS - len(self._suspects)
-            rows = await sql.submission_claim(conn, lease=lease, most=most, states=states, suspects=suspects)
+            rows = await sql.submission_claim(
+                conn, lease=lease, most=most, states=states, suspects=suspects
+            )
         for row in rows:
             claim = Claim(row["company_id"], row["id"], row["fence"])
-            task = self._start(room, f"submission {claim} state={row['state']}", self._handle(row["state"], claim))
+            task = self._start(
+                room, f"submission {claim} state={row['state']}", self._handle(row["state"], claim)
+            )
             if row["claims"] > 1:
                 self._suspects.add(task)
                 task.add_done_callback(self._suspects.discard)
 
     async def _claim_cancellations(self, most):
         async with self._desk.database.across() as conn:
-            stuck = await sql.cancellation_claim(conn, lease=self._desk.config.portal_lease, most=most)
+            stuck = await sql.cancellation_claim(
+                conn, lease=self._desk.config.portal_lease, most=most
+            )
         for row in stuck:
             cancellation = cancel.Cancellation(row["company_id"], row["id"], row["cancel_fence"])
             self._start("cancellations", str(cancellation), cancel.resume(self._desk, cancellation))
 
-    def _start(self, room: str, subject: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def _start(
+        self, room: str, subject: str, work: Coroutine[Any, Any, None]
+    ) -> asyncio.Task[None]:
         task = self._desk.spawn(self._guard(subject, work))
         self._busy[room].add(task)
         task.add_done_callback(self._busy[room].discard)
@@ -149,7 +161,13 @@ class Worker:
     async def _sleep(self):
         """Until news, or until the next work falls due that there is room for, or is no longer held back."""
         seconds = min(LONGEST_SLEEP, self._desk.held_for(NEEDS.values()))
-        states = [state for room in ROOMS for most, open in [self._open(room)] if most > 0 for state in open]
+        states = [
+            state
+            for room in ROOMS
+            for most, open in [self._open(room)]
+            if most > 0
+            for state in open
+        ]
         async with self._desk.database.across() as conn:
             due = await sql.submission_next_due(conn, states=states)
         shortest = SUSPECT_SLEEP if self._suspects else SHORTEST_SLEEP

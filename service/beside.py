@@ -2,7 +2,8 @@
 
 import asyncio
 
-LARGE = 50_000  # characters of JSON: what is smaller takes a few milliseconds, which a thread would not spare
+# Characters of JSON: what is smaller takes a few milliseconds, which a thread would not spare
+LARGE = 50_000
 
 
 async def beside(size, work, *args):

@@ -4,8 +4,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 NOW = timedelta(0)
-#: How a uuid was seen that belongs to a document: named by the receipt, or proven to be the document that was sent.
-#: "details" was named by a person; that, a damaged answer, "listed" and "unproven" are kept for people and prove nothing.
+#: How a uuid was seen that belongs to a document: named by the receipt, or proven to be the
+#: document that was sent.
+#: "details" was named by a person; that, a damaged answer, "listed" and "unproven" are kept for
+#: people and prove nothing.
 PROOFS = {"submit", "search"}
 
 
@@ -41,7 +43,8 @@ class Call:
     """A submission at `now` of the database's clock, with what was ever seen of its documents at the portal."""
 
     state: str
-    promise: str  # pending: the caller was told that it will be done; failed: that it was not, or nothing
+    # Pending: the caller was told that it will be done; failed: that it was not, or nothing
+    promise: str
     now: datetime
     tin: str = ""
     docs: tuple = ()  # of Doc
@@ -55,7 +58,8 @@ class Call:
     submission_uid: str | None = None
     doubted: bool = False  # it was sent before, and seemed absent
     refusal: dict | None = None  # what a doubted one was refused with
-    unknown_since: datetime | None = None  # since when the portal does not know what it had accepted
+    # Since when the portal does not know what it had accepted
+    unknown_since: datetime | None = None
     searched_at: datetime | None = None  # when its documents were last looked for by number
 
     @property

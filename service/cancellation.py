@@ -177,5 +177,7 @@ def next_look(standing: Standing, times: Times) -> timedelta:
     usual = min(LONGEST_LOOK, times.portal_retry * 2 ** min(standing.looks, MOST_DOUBLINGS))
     if standing.is_settled(times):
         return usual
-    last_request = standing.now if standing.is_unclear or standing.sent_by is None else standing.sent_by
+    last_request = (
+        standing.now if standing.is_unclear or standing.sent_by is None else standing.sent_by
+    )
     return min(usual, last_request + times.portal_settle - standing.now)

@@ -22,21 +22,32 @@ TABLES: dict[str, dict[str, str]] = {
     for path in sorted(Path(__file__).with_name("tables").glob("*.json"))
 }
 
-#: table -> the form of its codes, as a pattern and in words: all we know of a table that was not loaded.
+#: table -> the form of its codes, as a pattern and in words: all we know of a table that was not
+#: loaded.
 FORMS = {
     "units": (re.compile("[A-Z0-9]{1,3}"), "1 to 3 of A-Z and 0-9"),
     "msic": (re.compile("[0-9]{5}"), "5 digits"),
 }
 
-#: table -> {code: the day from which it holds}, of codes that a newer list has brought. Portal: 14.5
+#: table -> {code: the day from which it holds}, of codes that a newer list has brought. Portal:
+#: 14.5
 SINCE: dict[str, dict[str, date]] = {}
 
-#: table -> {what people write: the code they mean}, where likeness of letters would name another one.
+#: table -> {what people write: the code they mean}, where likeness of letters would name another
+#: one.
 SPOKEN = {
     "countries": {"uk": "GBR", "cn": "CHN", "united states": "USA"},
     "currencies": {"rm": "MYR", "ringgit": "MYR", "rmb": "CNY"},
     "states": {"penang": "07", "malacca": "04", "kl": "14"},
-    "units": {"pc": "H87", "pcs": "H87", "kg": "KGM", "g": "GRM", "l": "LTR", "m": "MTR", "hr": "HUR"},
+    "units": {
+        "pc": "H87",
+        "pcs": "H87",
+        "kg": "KGM",
+        "g": "GRM",
+        "l": "LTR",
+        "m": "MTR",
+        "hr": "HUR",
+    },
 }
 
 #: places of codes in a body -> their table; `*` stands for every entry of an array.

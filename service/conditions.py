@@ -14,7 +14,8 @@ from service.config import Config
 from service.portal.logins import fingerprint
 from service.statements import sql
 
-MINIMUM_AGE = timedelta(seconds=30)  # of a state that is normal for a moment before it is a condition
+# Of a state that is normal for a moment before it is a condition
+MINIMUM_AGE = timedelta(seconds=30)
 
 #: kind -> (what is the case, `{n}` of it; what to do)
 WORDING: dict[str, tuple[str, str]] = {
@@ -46,8 +47,14 @@ WORDING: dict[str, tuple[str, str]] = {
         "{n} companies were not compared with the portal for a day.",
         "Check that a worker runs and that the portal's document search answers, then run `run.py reconcile`.",
     ),
-    "Worker": ("The background work of this process makes no progress.", "Read the log of the process and restart it."),
-    "Watchdog": ("The watchdog of this process cannot read the database.", "Check PostgreSQL and its connections."),
+    "Worker": (
+        "The background work of this process makes no progress.",
+        "Read the log of the process and restart it.",
+    ),
+    "Watchdog": (
+        "The watchdog of this process cannot read the database.",
+        "Check PostgreSQL and its connections.",
+    ),
     "NeedsPerson": (
         "{n} submissions need manual review.",
         "Run `run.py attention`, compare each with the portal, then run `run.py settle-submission`.",
@@ -121,7 +128,11 @@ def describe(kind: str, n: int, since: datetime | None) -> Condition:
 
 def collect(rows: Iterable[Mapping[str, Any]]) -> list[Condition]:
     """Return the conditions of rows {subject, kind, n, oldest}, the longest first; counts of states are none."""
-    found = [describe(row["kind"], row["n"], row["oldest"]) for row in rows if row["subject"] != "state" and row["n"]]
+    found = [
+        describe(row["kind"], row["n"], row["oldest"])
+        for row in rows
+        if row["subject"] != "state" and row["n"]
+    ]
     return sorted(found, key=lambda condition: (condition.since is None, condition.since))
 
 
@@ -136,4 +147,8 @@ async def read_rows(conn: asyncpg.Connection, config: Config) -> list[asyncpg.Re
     )
     credentials = {"client_id": config.portal_client_id, "fingerprint": fingerprint(config)}
     refused = await sql.refused_logins_watch(conn, **credentials)
-    return [*rows, *refused, *await sql.conditions_watch(conn, age=min(MINIMUM_AGE, config.overdue))]
+    return [
+        *rows,
+        *refused,
+        *await sql.conditions_watch(conn, age=min(MINIMUM_AGE, config.overdue)),
+    ]

@@ -37,7 +37,8 @@ class Config:
     workers: int
     pool_size: int  # connections of one process for requests
     time_zone: ZoneInfo  # decides the year of a code and the month of a sale
-    consolidation_days: int  # calendar days after a month in which its sales may be consolidated. Portal: 13
+    # Calendar days after a month in which its sales may be consolidated. Portal: 13
+    consolidation_days: int
     max_body_bytes: int
     max_connections: int  # of one process
     head_timeout: timedelta  # for the whole of a request's head
@@ -45,8 +46,10 @@ class Config:
     stall_timeout: timedelta  # that a client may take nothing of an answer
     requests_per_minute: int  # per key and process; 0 switches it off
     tin_checks_per_minute: int  # that go to the portal, per key and process; 0 switches it off
-    integration_requests_per_minute: int  # per integration key, all processes together; 0 switches it off
-    wrong_keys_per_minute: int  # per address and process, before they are refused with 429; 0 switches it off
+    # Per integration key, all processes together; 0 switches it off
+    integration_requests_per_minute: int
+    # Per address and process, before they are refused with 429; 0 switches it off
+    wrong_keys_per_minute: int
     log_level: str
 
     portal_api_base: str  # empty: the sandbox
@@ -64,11 +67,14 @@ class Config:
     portal_poll: timedelta  # first interval of asking how validation went
     portal_poll_max: timedelta
     portal_recheck: timedelta  # how often a Valid document is looked at while it can be cancelled
-    portal_unknown: timedelta  # how long an accepted submission may be unknown before it is looked for by number
+    # How long an accepted submission may be unknown before it is looked for by number
+    portal_unknown: timedelta
     portal_retry: timedelta  # first pause after a passing failure
-    portal_login_retry: timedelta  # first pause after a refused login of a taxpayer; it doubles up to an hour
+    # First pause after a refused login of a taxpayer; it doubles up to an hour
+    portal_login_retry: timedelta
     portal_batch: timedelta  # how long an automatic submission waits for others to go with it
-    portal_rate_scale: Decimal  # the portal's quotas are multiplied by it; 0 switches our counting off
+    # The portal's quotas are multiplied by it; 0 switches our counting off
+    portal_rate_scale: Decimal
     watchdog: timedelta  # how often is looked at what is overdue
     overdue: timedelta  # past the time at which something was due
     sweep: timedelta  # how often each company is compared with the portal
@@ -79,11 +85,13 @@ class Config:
     webhook_timeout: timedelta  # of one attempt to deliver; a claim holds for twice as long
     webhook_retry_scale: Decimal  # the pauses between attempts are multiplied by it
     webhook_rotation: timedelta  # how long a replaced secret signs too
-    webhook_allow_internal: bool  # http, any port and internal addresses: for tests and a local sandbox only
+    # Http, any port and internal addresses: for tests and a local sandbox only
+    webhook_allow_internal: bool
 
     secret_key: bytes  # seals what is kept readable in the database; empty: nothing can be sealed
     secret_key_previous: bytes  # opens what was sealed before the key was replaced
-    signing_certificate_file: Path | None  # signs for companies that have no certificate of their own
+    # Signs for companies that have no certificate of their own
+    signing_certificate_file: Path | None
     signing_key_file: Path | None
     signing_key_password: str
     signing_issuer_form: str  # how its signatures write the issuer's name
@@ -243,13 +251,22 @@ VARIABLES = {
     "signing_certificate_file": ("SIGNING_CERTIFICATE_FILE", "", _file),
     "signing_key_file": ("SIGNING_KEY_FILE", "", _file),
     "signing_key_password": ("SIGNING_KEY_PASSWORD", "", _text),
-    "signing_issuer_form": ("SIGNING_ISSUER_FORM", "rfc2253", _one_of("rfc2253", "encoded", "rfc2253_blanks")),
+    "signing_issuer_form": (
+        "SIGNING_ISSUER_FORM",
+        "rfc2253",
+        _one_of("rfc2253", "encoded", "rfc2253_blanks"),
+    ),
     "sandbox_port": ("SANDBOX_PORT", "8090", _count(0, 65535)),
 }
 
 #: What is set -> what else has to be: of use only together.
 NEEDS = {
-    "portal_api_base": ("portal_identity_base", "portal_web_base", "portal_client_id", "portal_client_secret"),
+    "portal_api_base": (
+        "portal_identity_base",
+        "portal_web_base",
+        "portal_client_id",
+        "portal_client_secret",
+    ),
     "secret_key_previous": ("secret_key",),
     "signing_certificate_file": ("signing_key_file",),
     "signing_key_file": ("signing_certificate_file",),

@@ -51,7 +51,11 @@ class Keepalive:
             "TCP_KEEPCNT": self.count,
             "TCP_USER_TIMEOUT": self.user_timeout,
         }
-        tcp = {(socket.IPPROTO_TCP, getattr(socket, name)): value for name, value in named.items() if hasattr(socket, name)}
+        tcp = {
+            (socket.IPPROTO_TCP, getattr(socket, name)): value
+            for name, value in named.items()
+            if hasattr(socket, name)
+        }
         return {(socket.SOL_SOCKET, socket.SO_KEEPALIVE): 1, **tcp}
 
 
@@ -69,7 +73,9 @@ async def connect(
 ) -> asyncpg.Connection:
     """Return a connection with these settings whose silence is bounded. `bounds` are timeouts of asyncpg.connect."""
     limits = keepalive(silence)
-    connection = await asyncpg.connect(url, server_settings={**settings, **limits.server_settings}, **bounds)
+    connection = await asyncpg.connect(
+        url, server_settings={**settings, **limits.server_settings}, **bounds
+    )
     try:
         await _bound_silence(limits, connection)
     except BaseException:
@@ -84,7 +90,9 @@ def create_pool(
     """Return a pool of connections as `connect` makes them. `options` are those of asyncpg.create_pool."""
     limits = keepalive(silence)
     server_settings = {**settings, **limits.server_settings}
-    return asyncpg.create_pool(url, server_settings=server_settings, init=partial(_bound_silence, limits), **options)
+    return asyncpg.create_pool(
+        url, server_settings=server_settings, init=partial(_bound_silence, limits), **options
+    )
 
 
 async def _bound_silence(limits: Keepalive, connection: asyncpg.Connection) -> None:

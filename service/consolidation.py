@@ -20,19 +20,25 @@ from service.portal.rules_line import lacks_tax
 #: consolidated invoice -> the types of the invoices that it takes.
 FAMILIES = {
     "CONSOLIDATED_INVOICE": {"INVOICE", "PENDING_FINALIZE_INVOICE"},
-    "CONSOLIDATED_SELF_BILLED_INVOICE": {"SELF_BILLED_INVOICE", "PENDING_FINALIZE_SELF_BILLED_INVOICE"},
+    "CONSOLIDATED_SELF_BILLED_INVOICE": {
+        "SELF_BILLED_INVOICE",
+        "PENDING_FINALIZE_SELF_BILLED_INVOICE",
+    },
 }
 
 CLASSIFICATION = "004"
 UNIT = "C62"
-LARGEST_SALE = Decimal(10_000)  # in MYR, what is payable; above it a sale needs an invoice of its own
+# In MYR, what is payable; above it a sale needs an invoice of its own
+LARGEST_SALE = Decimal(10_000)
 LONGEST_NUMBER = 50  # Portal: 10.2
 
 MOST_INVOICES = 10_000
-#: Of the portal's 300,000 bytes the lines may fill so many; the rest is for the head and the signature. Portal: 1.5
+#: Of the portal's 300,000 bytes the lines may fill so many; the rest is for the head and the
+#: signature. Portal: 1.5
 #: That is reached long before the 1,000 lines that a document may have.
 MOST_BYTES = 280_000
-#: At most so many bytes of a document are one line, its receipts and reasons apart, and one tax of it.
+#: At most so many bytes of a document are one line, its receipts and reasons apart, and one tax of
+#: it.
 LINE_BYTES, TAX_BYTES = 500, 400
 
 
@@ -155,7 +161,10 @@ PERIOD_RULES = (
     ),
 )
 
-LACKS_TAX = ("tax", "A line of the invoice lacks its tax, the rate of it, or the reason of an exemption.")
+LACKS_TAX = (
+    "tax",
+    "A line of the invoice lacks its tax, the rate of it, or the reason of an exemption.",
+)
 FULL = ("full", "The consolidated invoice is full; the rest of the month goes into another one.")
 UNKNOWN = ("unknown", "There is no such invoice.")
 
@@ -182,7 +191,9 @@ def _invoice_refusal(invoice, terms):
     relaxed = terms.relaxed_until is not None and day <= terms.relaxed_until
     for rule in INVOICE_RULES:
         if day >= rule.since and not (rule.relaxable and relaxed) and rule.refuses(invoice, terms):
-            return rule.code, rule.message.format(**invoice, into=terms.type, month=terms.period.month)
+            return rule.code, rule.message.format(
+                **invoice, into=terms.type, month=terms.period.month
+            )
     return None
 
 
@@ -223,8 +234,8 @@ class Sums:
 
     def add(self, other):
         self.net += other.net
-        self.taxes = [mine + its for mine, its in zip(self.taxes, other.taxes)]
-        self.units = [mine + its for mine, its in zip(self.units, other.units)]
+        self.taxes = [mine + its for mine, its in zip(self.taxes, other.taxes, strict=False)]
+        self.units = [mine + its for mine, its in zip(self.units, other.units, strict=False)]
 
 
 @dataclass(slots=True)
@@ -307,8 +318,10 @@ class Drawing:
 
     def _adjustments(self):
         given = {
-            "allowances": [{"amount": self.allowances, "reason": "Discounts of the receipts"}] * bool(self.allowances),
-            "charges": [{"amount": self.charges, "reason": "Charges of the receipts"}] * bool(self.charges),
+            "allowances": [{"amount": self.allowances, "reason": "Discounts of the receipts"}]
+            * bool(self.allowances),
+            "charges": [{"amount": self.charges, "reason": "Charges of the receipts"}]
+            * bool(self.charges),
         }
         return {name: entries for name, entries in given.items() if entries} or None
 
@@ -322,11 +335,17 @@ def _read(row):
 def _parts(line_items, lines):
     """{Taxes: Sums} of one invoice."""
     parts = {}
-    for item, amounts in zip(line_items, lines):
-        taxes = sorted(amounts.taxes, key=lambda tax: (tax.type, tax.percentage or ZERO, tax.per_unit or ZERO))
-        reason = item.get("taxExemptionReason") if any(tax.type == EXEMPT for tax in taxes) else None
+    for item, amounts in zip(line_items, lines, strict=False):
+        taxes = sorted(
+            amounts.taxes, key=lambda tax: (tax.type, tax.percentage or ZERO, tax.per_unit or ZERO)
+        )
+        reason = (
+            item.get("taxExemptionReason") if any(tax.type == EXEMPT for tax in taxes) else None
+        )
         kind = Taxes(tuple(Rate(tax.type, tax.percentage, tax.per_unit) for tax in taxes), reason)
-        sums = Sums(amounts.net, [tax.amount for tax in taxes], [tax.units or ZERO for tax in taxes])
+        sums = Sums(
+            amounts.net, [tax.amount for tax in taxes], [tax.units or ZERO for tax in taxes]
+        )
         if kind in parts:
             parts[kind].add(sums)
         else:
@@ -337,11 +356,15 @@ def _parts(line_items, lines):
 def _weight(taxes, number):
     """The most bytes that a line of these taxes has in a document."""
     reason = len(wire.dumps(taxes.reason or "").encode())
-    return LINE_BYTES + 2 * len(wire.dumps(number).encode()) + len(taxes.rates) * (TAX_BYTES + reason)
+    return (
+        LINE_BYTES + 2 * len(wire.dumps(number).encode()) + len(taxes.rates) * (TAX_BYTES + reason)
+    )
 
 
 def _line(id, run):
-    receipts = f"Receipt {run.first}" if run.first == run.last else f"Receipts {run.first} - {run.last}"
+    receipts = (
+        f"Receipt {run.first}" if run.first == run.last else f"Receipts {run.first} - {run.last}"
+    )
     item = {
         "id": id,
         "description": receipts,
@@ -349,7 +372,7 @@ def _line(id, run):
         "unit": {"code": UNIT, "price": run.sums.net, "count": 1},
         **({"taxExemptionReason": run.taxes.reason} if run.taxes.reason else {}),
     }
-    taxes = zip(run.taxes.rates, run.sums.taxes, run.sums.units)
+    taxes = zip(run.taxes.rates, run.sums.taxes, run.sums.units, strict=False)
     return {**item, "taxDetails": [_tax_detail(item, *tax) for tax in taxes]}
 
 

@@ -40,28 +40,46 @@ SESSION = {
 
 #: Who acts, where something may be written: for the audit log.
 _ACTS = "; set local app.actor = '{}'; set local app.request_id = '{}'"
-#: One message opens the transaction and the wall. The value is an int of ours: the protocol's simple query,
+#: One message opens the transaction and the wall. The value is an int of ours: the protocol's
+#: simple query,
 #: which alone carries two statements, takes no parameters.
 _BEGIN = "begin; set local app.company_id = '{:d}'" + _ACTS
 _BEGIN_READ = "begin read only; set local app.company_id = '{:d}'"
 #: The same for the wall between accounts, of the integration surface.
 _BEGIN_ACCOUNT = "begin; set local app.account_id = '{:d}'" + _ACTS
 _BEGIN_ACCOUNT_READ = "begin read only; set local app.account_id = '{:d}'"
-#: For statements with a limit that are planned well without knowing it, and would be planned anew at every call.
-#: And for those whose filters may be absent: planned for the filters at hand, so that their index is used.
+#: For statements with a limit that are planned well without knowing it, and would be planned anew
+#: at every call.
+#: And for those whose filters may be absent: planned for the filters at hand, so that their index
+#: is used.
 _BEGIN_PAGE = _BEGIN_READ + "; set local plan_cache_mode = force_generic_plan"
 _BEGIN_SEARCH = _BEGIN_READ + "; set local plan_cache_mode = force_custom_plan"
 
-#: What passes: PostgreSQL is away, restarting, or has no connection free. Work goes on when it is back.
-#: The library calls a connection that is cut in the middle of an answer an internal error of its own.
-PASSING = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, Unavailable)
-#: SQLSTATE classes and codes of what passes: lost connections, no room, shutting down, cut off, deadlocked, a failing disk.
+#: What passes: PostgreSQL is away, restarting, or has no connection free. Work goes on when it is
+#: back.
+#: The library calls a connection that is cut in the middle of an answer an internal error of its
+#: own.
+PASSING = (
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+    OSError,
+    Unavailable,
+)
+#: SQLSTATE classes and codes of what passes: lost connections, no room, shutting down, cut off,
+#: deadlocked, a failing disk.
 PASSING_STATES = ("08", "53", "57", "40", "58", "55P03", "25006")
 
-#: What PostgreSQL broke off for the sake of another transaction, or for a plan that a migration has made void.
-BROKEN_OFF = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError, asyncpg.InvalidCachedStatementError)
+#: What PostgreSQL broke off for the sake of another transaction, or for a plan that a migration has
+#: made void.
+BROKEN_OFF = (
+    asyncpg.DeadlockDetectedError,
+    asyncpg.SerializationError,
+    asyncpg.InvalidCachedStatementError,
+)
 
-#: The writing transactions that were, or may have been, committed in a piece of work that can be repeated.
+#: The writing transactions that were, or may have been, committed in a piece of work that can be
+#: repeated.
 _COMMITTED = ContextVar("committed", default=None)
 _PLAIN = re.compile(r"[A-Za-z0-9 ._-]*", re.ASCII)
 _acting = ContextVar("acting", default=("background", ""))
@@ -74,7 +92,8 @@ class Bounds:
     """How long the service waits for PostgreSQL before it answers 503, in seconds."""
 
     acquire: float = 2.0  # for a connection
-    answer: float = 1.0  # for the answer to a trivial statement: a connection that is silent for longer is dead
+    # For the answer to a trivial statement: a connection that is silent for longer is dead
+    answer: float = 1.0
 
 
 def bounds_of(config: Config) -> Bounds:
@@ -111,6 +130,7 @@ async def repeat(work, *args, **more):
             if outer is not None:
                 outer += committed
         await asyncio.sleep(random.uniform(0.01, 0.1))
+    return None
 
 
 @contextmanager
@@ -126,14 +146,17 @@ def acting(actor, request_id=""):
 
 
 @asynccontextmanager
-async def connected_pool(url: str, size: int, silence: int = SILENCE_SECONDS) -> AsyncIterator[asyncpg.Pool]:
+async def connected_pool(
+    url: str, size: int, silence: int = SILENCE_SECONDS
+) -> AsyncIterator[asyncpg.Pool]:
     """Yield a pool of the service's role; every connection is bound by SESSION and by `silence`, in seconds."""
     bounds = {"min_size": min(2, size), "max_size": size, "command_timeout": STATEMENT_SECONDS}
     pool = await create_pool(url, SESSION, silence=silence, reset=_reset, **bounds)
     try:
         yield pool
     finally:
-        with suppress(*PASSING):  # a server that is away has nothing to be told; what is left open is cut
+        # A server that is away has nothing to be told; what is left open is cut
+        with suppress(*PASSING):
             async with asyncio.timeout(CLOSE_SECONDS):
                 await pool.close()
 
@@ -260,6 +283,7 @@ class Database:
                 if not left or not isinstance(fault, PASSING):
                     raise
                 await self.pool.expire_connections()
+        return None
 
 
 def _busy():

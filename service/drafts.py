@@ -7,9 +7,11 @@ from datetime import date, datetime
 from service import codes, money, schema, wire
 from service.errors import Invalid, fault
 
-#: A number with an exponent is written out when it is stored: JSON text grows by less than this factor.
+#: A number with an exponent is written out when it is stored: JSON text grows by less than this
+#: factor.
 MOST_GROWTH = 10
-#: The numbers of several customs forms go to the portal as one text of at most so many characters. Portal: 10.2
+#: The numbers of several customs forms go to the portal as one text of at most so many characters.
+#: Portal: 10.2
 MOST_FORM_NUMBERS = 1000
 
 
@@ -76,9 +78,15 @@ def period_faults(period):
         try:
             days[name] = date.fromisoformat(period[name]) if name in period else None
         except ValueError:
-            yield fault(f"/billingPeriod/{name}", "format", f"{name} must be a day of the calendar.")
+            yield fault(
+                f"/billingPeriod/{name}", "format", f"{name} must be a day of the calendar."
+            )
     if days.get("start") and days.get("end") and days["end"] < days["start"]:
-        yield fault("/billingPeriod/end", "order", "The end of the billing period must not be before its start.")
+        yield fault(
+            "/billingPeriod/end",
+            "order",
+            "The end of the billing period must not be before its start.",
+        )
 
 
 def reference_faults(references):

@@ -21,7 +21,8 @@ NOT_HTTP = "The request is not one that HTTP allows, or its head is too large."
 FULL = "The service has as many connections as it takes, please try again."
 KEEPALIVE_SECONDS = 75  # between two requests; longer than a proxy keeps its own
 LINGERING_SECONDS = 5  # for what a client still sends when it has been refused
-#: What the system keeps of an answer that is not taken. More of it, and a slow reader would seem to stand still.
+#: What the system keeps of an answer that is not taken. More of it, and a slow reader would seem to
+#: stand still.
 SEND_BUFFER = 256 * 1024
 
 
@@ -34,7 +35,11 @@ class Runner(web.AppRunner):
     __slots__ = ()
 
     def __init__(self, app, **options):
-        options = {"keepalive_timeout": KEEPALIVE_SECONDS, "lingering_time": LINGERING_SECONDS, **options}
+        options = {
+            "keepalive_timeout": KEEPALIVE_SECONDS,
+            "lingering_time": LINGERING_SECONDS,
+            **options,
+        }
         super().__init__(app, access_log=None, auto_decompress=False, **options)
 
     async def _make_server(self):
@@ -65,7 +70,9 @@ def _refusal(request):
     if request.version not in (HttpVersion10, HttpVersion11):
         return VersionNotSupported("The version of HTTP must be 1.0 or 1.1.")
     coding = header(request, "Transfer-Encoding")
-    if coding is not None and (coding.strip().lower() != "chunked" or request.version == HttpVersion10):
+    if coding is not None and (
+        coding.strip().lower() != "chunked" or request.version == HttpVersion10
+    ):
         return BadRequest("The transfer encoding must be chunked, in HTTP 1.1.")
     expected = header(request, "Expect")
     if expected is not None and expected.strip().lower() != "100-continue":
@@ -88,7 +95,7 @@ class _Server(web.Server):
 
 
 class _Connection(web.RequestHandler):
-    __slots__ = ("_limits", "_socket", "_head_timer", "_stall_timer")
+    __slots__ = ("_head_timer", "_limits", "_socket", "_stall_timer")
 
     def __init__(self, manager, **options):
         super().__init__(manager, **options)
@@ -108,7 +115,9 @@ class _Connection(web.RequestHandler):
         if not self._manager.makes_room():
             self._turn_away(transport)
             return
-        transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
+        transport.get_extra_info("socket").setsockopt(
+            socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER
+        )
         self._socket = transport
         super().connection_made(transport)
         self._await_head()
@@ -128,7 +137,9 @@ class _Connection(web.RequestHandler):
 
     def pause_writing(self):
         super().pause_writing()
-        self._stall_timer = self._loop.call_later(self._limits.stall_timeout.total_seconds(), self._stalled)
+        self._stall_timer = self._loop.call_later(
+            self._limits.stall_timeout.total_seconds(), self._stalled
+        )
 
     def resume_writing(self):
         self._stall_timer.cancel()
@@ -146,7 +157,9 @@ class _Connection(web.RequestHandler):
         if request.writer.output_size > 0:
             raise ConnectionError("The response has begun; the connection is broken off.")
         wording = INTERNAL if status >= 500 else NOT_HTTP
-        response = wire.answer({"message": wording}, status, {"X-Request-Id": secrets.token_hex(12)})
+        response = wire.answer(
+            {"message": wording}, status, {"X-Request-Id": secrets.token_hex(12)}
+        )
         response.force_close()
         return response
 
@@ -157,7 +170,9 @@ class _Connection(web.RequestHandler):
 
     def _await_head(self):
         """From the first byte of a head, or from the start of a connection, to its last there is so much time."""
-        self._head_timer = self._loop.call_later(self._limits.head_timeout.total_seconds(), self._head_is_late)
+        self._head_timer = self._loop.call_later(
+            self._limits.head_timeout.total_seconds(), self._head_is_late
+        )
 
     def _head_is_late(self):
         self._head_timer = None
@@ -171,7 +186,12 @@ class _Connection(web.RequestHandler):
     def _turn_away(self, transport):
         self._force_close = True
         body = wire.dumps({"message": FULL}).encode()
-        fields = {"Content-Type": "application/json", "Content-Length": len(body), "Connection": "close", **retry_after(2)}
+        fields = {
+            "Content-Type": "application/json",
+            "Content-Length": len(body),
+            "Connection": "close",
+            **retry_after(2),
+        }
         head = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
         transport.write(f"HTTP/1.1 503 Service Unavailable\r\n{head}\r\n".encode() + body)
         transport.close()

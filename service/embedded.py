@@ -11,6 +11,7 @@ Only the two locks say who runs the server: the kernel frees them with their pro
 owner first takes `url` away, then waits a while for users.lock, so that a short command that happened to be first
 does not cut off the second. A forked copy of a process keeps its locks too: start workers by exec.
 """
+
 import asyncio
 import fcntl
 import os
@@ -20,10 +21,20 @@ from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextma
 from pathlib import Path
 
 from service.embedded_programs import INSTEAD, EmbeddedError, account_for, find_programs, reaching
-from service.embedded_server import (NO_ANSWER, connected, end_orphan, give, major_of, make_cluster, opened, started,
-                                     until, write)
+from service.embedded_server import (
+    NO_ANSWER,
+    connected,
+    end_orphan,
+    give,
+    major_of,
+    make_cluster,
+    opened,
+    started,
+    until,
+    write,
+)
 
-JOIN_SECONDS = 60   # for another process to finish starting or stopping
+JOIN_SECONDS = 60  # for another process to finish starting or stopping
 USERS_SECONDS = 10  # for those who joined, before the server stops all the same
 
 
@@ -45,8 +56,10 @@ def _explained(home):
     try:
         yield
     except OSError as error:
-        raise EmbeddedError(f"The embedded PostgreSQL cannot use {home} ({error}): start as an ordinary user "
-                            f"to whom it belongs, see that the disk has room, {INSTEAD}.") from error
+        raise EmbeddedError(
+            f"The embedded PostgreSQL cannot use {home} ({error}): start as an ordinary user "
+            f"to whom it belongs, see that the disk has room, {INSTEAD}."
+        ) from error
 
 
 async def _enter(home, stack):
@@ -58,14 +71,19 @@ async def _enter(home, stack):
         if url := await _join(home, stack):
             return url
         await asyncio.sleep(0.05)
-    raise EmbeddedError(f"Another process has been starting or stopping the PostgreSQL in {home} for {JOIN_SECONDS} "
-                        f"seconds: end it and try again, {INSTEAD}.")
+    raise EmbeddedError(
+        f"Another process has been starting or stopping the PostgreSQL in {home} for {JOIN_SECONDS} "
+        f"seconds: end it and try again, {INSTEAD}."
+    )
 
 
 def _make_directory(home):
     """As root, the directories above it stay with whom the nearest one belongs to: root may work in a user's clone."""
     places, account = (home, *home.parents), account_for(home)
-    missing, nearest = [place for place in places if not place.exists()], next(p for p in places if p.exists()).stat()
+    missing, nearest = (
+        [place for place in places if not place.exists()],
+        next(p for p in places if p.exists()).stat(),
+    )
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
     if account and missing:
         for place in missing:
@@ -82,7 +100,8 @@ def _locked(path, kind, stack):
             fcntl.flock(file, kind | fcntl.LOCK_NB)
         except BlockingIOError:
             return False
-        held.callback(fcntl.flock, file, fcntl.LOCK_UN)  # closing alone would leave it with a forked copy
+        # Closing alone would leave it with a forked copy
+        held.callback(fcntl.flock, file, fcntl.LOCK_UN)
         stack.push(held.pop_all())
         return True
 

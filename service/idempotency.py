@@ -31,9 +31,11 @@ HEADER = "Idempotency-Key"
 LONGEST_KEY = 255
 LONGEST_PATH = 255  # no id is so long that a longer one could be of a record
 LEASE = timedelta(seconds=90)  # longer than any request takes
-SETTLE_SECONDS = 60  # for an answer that cannot be kept at once; within the lease, when the key is nobody else's
+# For an answer that cannot be kept at once; within the lease, when the key is nobody else's
+SETTLE_SECONDS = 60
 SETTLE_AGAIN_SECONDS = 0.5
-TAKEN_OVER_SECONDS = 3  # how long a request whose key was taken over waits for the answer of the one that has it
+# How long a request whose key was taken over waits for the answer of the one that has it
+TAKEN_OVER_SECONDS = 3
 TAKEN_OVER_AGAIN_SECONDS = 0.05
 SWEEP_ONE_IN = 100  # keyed requests, so that old answers go without a task of their own
 #: Answers that say nothing of the effect: a repetition is the first again.
@@ -101,7 +103,8 @@ class Claim:
 #: (owner, route, key) -> what writes that which could not be written yet
 UNSETTLED = web.AppKey("unsettled", dict)
 CLAIM = web.RequestKey("claim", Claim)
-SECRET_OUT = web.RequestKey("secret_out", bool)  # what was kept is the final answer but for what is shown once
+# What was kept is the final answer but for what is shown once
+SECRET_OUT = web.RequestKey("secret_out", bool)
 
 
 @web.middleware
@@ -148,7 +151,10 @@ async def keep_without(
 ) -> None:
     """Store an answer as `keep` does, without members of its data that are shown once and stored nowhere."""
     body = wire.loads(response.body)
-    kept = {**body, "data": {name: member for name, member in body["data"].items() if name not in shown_once}}
+    kept = {
+        **body,
+        "data": {name: member for name, member in body["data"].items() if name not in shown_once},
+    }
     await keep(request, conn, wire.answer(kept, response.status))
     request[SECRET_OUT] = True
 
@@ -165,12 +171,18 @@ async def hold(request: web.Request, conn: asyncpg.Connection) -> None:
 
 def _memory(request):
     """The memory for whom the key belongs to; None for nobody, and where there is nothing that could have an effect."""
-    if request.match_info.http_exception or len(request.path) > LONGEST_PATH or not request.path.isprintable():
+    if (
+        request.match_info.http_exception
+        or len(request.path) > LONGEST_PATH
+        or not request.path.isprintable()
+    ):
         return None
     return next((memory for memory in MEMORIES if memory.owner in request), None)
 
 
-def _behind_wall(request: web.Request, memory: Memory) -> AbstractAsyncContextManager[asyncpg.Connection]:
+def _behind_wall(
+    request: web.Request, memory: Memory
+) -> AbstractAsyncContextManager[asyncpg.Connection]:
     """A transaction that sees what is kept for the owner."""
     return memory.wall(request.app[wire.DATABASE], request[memory.owner])
 
@@ -178,7 +190,11 @@ def _behind_wall(request: web.Request, memory: Memory) -> AbstractAsyncContextMa
 def _under(request, memory, text):
     if not 0 < len(text) <= LONGEST_KEY or not text.isprintable():
         raise BadRequest(f"{HEADER} must be 1 to {LONGEST_KEY} printable characters.")
-    return {memory.column: request[memory.owner], "route": f"{request.method} {request.path}", "key": text}
+    return {
+        memory.column: request[memory.owner],
+        "route": f"{request.method} {request.path}",
+        "key": text,
+    }
 
 
 async def _take(request: web.Request, claim: Claim) -> asyncpg.Record | None:
@@ -191,7 +207,9 @@ async def _take(request: web.Request, claim: Claim) -> asyncpg.Record | None:
         async with _behind_wall(request, memory) as conn:
             if random.randrange(SWEEP_ONE_IN) == 0:
                 await memory.sweep(conn, **{memory.column: request[memory.owner]})
-            is_taken = await memory.claim(conn, **claim.named, body_sha256=claim.body_sha256, lease=LEASE)
+            is_taken = await memory.claim(
+                conn, **claim.named, body_sha256=claim.body_sha256, lease=LEASE
+            )
             first = None if is_taken else await memory.get(conn, **claim.under)
     except PASSING:
         if is_taken:  # which may have been committed all the same
@@ -237,7 +255,11 @@ async def _settle(request: web.Request, response: web.Response, is_kept: bool) -
         return response
     claim = request[CLAIM]
     is_kept = is_kept and response.status < 500 and response.status not in NOT_KEPT
-    write = partial(_keep_final, request, claim, response) if is_kept else partial(_drop, request, claim)
+    write = (
+        partial(_keep_final, request, claim, response)
+        if is_kept
+        else partial(_drop, request, claim)
+    )
     try:
         if await write():
             return response
@@ -263,6 +285,7 @@ async def _settling(request, under):
         with suppress(*PASSING):
             return await _settle_first(request, under)
     request.app[UNSETTLED].pop(_name(under), None)
+    return None
 
 
 async def _settle_first(request, under):
@@ -289,4 +312,6 @@ async def _drop(request: web.Request, claim: Claim) -> bool:
 
 
 async def _store(conn: asyncpg.Connection, claim: Claim, response: web.Response) -> bool | None:
-    return await claim.memory.keep(conn, **claim.named, status=response.status, answer=response.text)
+    return await claim.memory.keep(
+        conn, **claim.named, status=response.status, answer=response.text
+    )

@@ -44,7 +44,9 @@ class Uploads:
         announced = self._most_of_one if request.content_length is None else request.content_length
         size = min(announced, self._most_of_one)  # what is larger is refused before it is read
         if self.taken + size > MOST_UNREAD_BYTES:
-            raise Unavailable("Too many large bodies are under way, please try again.", retry_after(2))
+            raise Unavailable(
+                "Too many large bodies are under way, please try again.", retry_after(2)
+            )
         self.taken += size
         request[wire.ROOM] = size
         try:
@@ -106,7 +108,9 @@ def query(request, names):
 
     Raises Invalid for one that is sent twice, or is no UTF-8: aiohttp would choose one, and make up the characters.
     """
-    sent = parse_qsl(request.rel_url.raw_query_string, keep_blank_values=True, errors="surrogateescape")
+    sent = parse_qsl(
+        request.rel_url.raw_query_string, keep_blank_values=True, errors="surrogateescape"
+    )
     asked, faults = {}, []
     for name, text in sent:
         if name in asked:
@@ -114,7 +118,9 @@ def query(request, names):
         elif name in names:
             asked[name] = text
             if not wire.is_text(text):
-                faults.append(fault(name, "text", f"{name} must be UTF-8 without the character NUL."))
+                faults.append(
+                    fault(name, "text", f"{name} must be UTF-8 without the character NUL.")
+                )
     if faults:
         raise Invalid(faults[: schema.MAX_FAULTS])
     return asked
@@ -154,7 +160,9 @@ def found(value, noun):
 
 async def refuse_stale(request, conn, statement, **key):
     """Raises PreconditionFailed when If-Match is sent and the record, as `statement` gives it, is another by now."""
-    if "If-Match" in request.headers and not wire.matches(request.headers["If-Match"], await statement(conn, **key)):
+    if "If-Match" in request.headers and not wire.matches(
+        request.headers["If-Match"], await statement(conn, **key)
+    ):
         raise PreconditionFailed("The record has changed since it was read.")
 
 
@@ -166,7 +174,9 @@ def document_instant(body, member):
             return at
     except ValueError:
         pass
-    wording = f"{member} must be a day of the calendar, between the years {FIRST_YEAR} and {LAST_YEAR}."
+    wording = (
+        f"{member} must be a day of the calendar, between the years {FIRST_YEAR} and {LAST_YEAR}."
+    )
     raise Invalid([fault(f"/{member}", "format", wording)])
 
 

@@ -30,11 +30,11 @@ class Keeper:
         url: str,
         listeners: Mapping[str, Callable[[str], None]],
         silence: int = SILENCE_SECONDS,
-        bounds: Bounds = Bounds(),
+        bounds: Bounds | None = None,
     ) -> None:
         self._url = url
         self._silence = silence
-        self._bounds = bounds
+        self._bounds = bounds or Bounds()
         self._listeners = listeners  # channel -> callable(payload)
         self._conn = None
         self._turn = asyncio.Lock()  # one statement at a time on the one connection
@@ -129,12 +129,16 @@ class Keeper:
             finally:
                 if got and not conn.is_closed():
                     async with self._turn:
-                        await sql.submission_lock_release(conn, company_id=company_id, id=submission_id)
+                        await sql.submission_lock_release(
+                            conn, company_id=company_id, id=submission_id
+                        )
         finally:
             self._held.discard(key)
 
     @asynccontextmanager
-    async def alone_with(self, company_id: int, submission_ids: list[int]) -> AsyncIterator[set[int]]:
+    async def alone_with(
+        self, company_id: int, submission_ids: list[int]
+    ) -> AsyncIterator[set[int]]:
         """Yield on which of some submissions this process works alone, and keep the others away from those meanwhile."""
         wanted = [id for id in submission_ids if (company_id, id) not in self._held]
         if not self.alive or not wanted:
@@ -151,7 +155,9 @@ class Keeper:
             finally:
                 if got and not conn.is_closed():
                     async with self._turn:
-                        await sql.submission_locks_release(conn, company_id=company_id, ids=list(got))
+                        await sql.submission_locks_release(
+                            conn, company_id=company_id, ids=list(got)
+                        )
         finally:
             self._held -= keys
 

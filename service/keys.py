@@ -22,11 +22,14 @@ INTEGRATION_WRONG = "Unauthorized: Valid API key required"
 log = logging.getLogger(__name__)
 
 BASE62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-_KEY = re.compile(r"((ein[vp])_(?:live|test)_([0-9A-Za-z]{12})_([0-9A-Za-z]{43}))([0-9A-Za-z]{6})", re.ASCII)
+_KEY = re.compile(
+    r"((ein[vp])_(?:live|test)_([0-9A-Za-z]{12})_([0-9A-Za-z]{43}))([0-9A-Za-z]{6})", re.ASCII
+)
 _SHOWN = re.compile(r"ein[vp]_(?:live|test)_[0-9A-Za-z]{12}_", re.ASCII)
 _NOBODY = bytes(32)  # what an unknown key id is compared with, so that both ways do the same work
 
-#: How long a key is believed without asking. A revocation is told to every process; one that cannot hear it, and does
+#: How long a key is believed without asking. A revocation is told to every process; one that cannot
+#: hear it, and does
 #: not know that either, finds out in less than a second all the same.
 TRUST_SECONDS = 0.5
 MAX_CACHED = 10_000
@@ -48,7 +51,15 @@ class Kind:
     revoke: Statement
 
 
-COMPANY = Kind("einv", "company_id", WRONG, Database.company, sql.api_key_of, sql.api_key_used, sql.api_key_revoke)
+COMPANY = Kind(
+    "einv",
+    "company_id",
+    WRONG,
+    Database.company,
+    sql.api_key_of,
+    sql.api_key_used,
+    sql.api_key_revoke,
+)
 INTEGRATION = Kind(
     "einp",
     "account_id",
@@ -96,7 +107,11 @@ def new_key(live, kind=COMPANY):
 def parse(text, kind=COMPANY):
     """(key id, SHA-256 of the secret) of a key's text; None for anything that is no key of this kind."""
     parts = _KEY.fullmatch(text)
-    if parts is None or parts[2] != kind.prefix or not hmac.compare_digest(_checksum(parts[1]), parts[5]):
+    if (
+        parts is None
+        or parts[2] != kind.prefix
+        or not hmac.compare_digest(_checksum(parts[1]), parts[5])
+    ):
         return None
     return parts[3], _digest(parts[4])
 
@@ -178,12 +193,21 @@ class KeyRing:
     def _tell(self, key_id, known):
         """Says in the log that a key which is in use is about to expire, once a day."""
         now = time.monotonic()
-        if known.ends - now > WARN_SECONDS or now < self._warned.get(key_id, -math.inf) + DAY_SECONDS:
+        if (
+            known.ends - now > WARN_SECONDS
+            or now < self._warned.get(key_id, -math.inf) + DAY_SECONDS
+        ):
             return
         _make_room(self._warned)
         self._warned[key_id] = now
         days = (known.ends - now) / DAY_SECONDS
-        log.warning("keys: %s=%d key_id=%s expires in %.1f days", self._kind.owner, known.owner, key_id, days)
+        log.warning(
+            "keys: %s=%d key_id=%s expires in %.1f days",
+            self._kind.owner,
+            known.owner,
+            key_id,
+            days,
+        )
 
 
 def _make_room(cache):

@@ -49,8 +49,10 @@ from service.calls import (
     Write,
 )
 
-#: Claims without a result, after which a submission is taken for the cause of crashes and needs a person. A process that is
-#: killed for another reason has some submission in hand, too, and perhaps one that was in hand at the crash before.
+#: Claims without a result, after which a submission is taken for the cause of crashes and needs a
+#: person. A process that is
+#: killed for another reason has some submission in hand, too, and perhaps one that was in hand at
+#: the crash before.
 MOST_CLAIMS = 10
 MOST_PATIENCE = timedelta(minutes=5)  # with a passing failure
 LONGEST_LOOK = timedelta(seconds=60)  # between looks for what is Uncertain
@@ -62,8 +64,16 @@ LATE = timedelta(hours=2)  # after the 72 hours, for what happened in their last
 UNKNOWN = {"code": "OutcomeUnknown", "path": "", "message": "The portal gave no clear answer."}
 ABANDONED = {**UNKNOWN, "message": "The process that sent it gave no result."}
 UNNAMED = {**UNKNOWN, "message": "The portal's receipt does not name every document."}
-FRUITLESS = {"code": "NeedsPerson", "path": "", "message": "It was tried several times and gave no result."}
-NEVER_THERE = {"code": "NotReceived", "path": "", "message": "The portal never had the document; it may be submitted again."}
+FRUITLESS = {
+    "code": "NeedsPerson",
+    "path": "",
+    "message": "It was tried several times and gave no result.",
+}
+NEVER_THERE = {
+    "code": "NotReceived",
+    "path": "",
+    "message": "The portal never had the document; it may be submitted again.",
+}
 UNPROVEN = {
     "code": "NotProven",
     "path": "",
@@ -95,7 +105,9 @@ def step(call, event, times):
 def after(call, command):
     """The call as it is on disk once a command is carried out. Raises ValueError for a move that no table allows."""
     if isinstance(command, Keep):
-        return replace(call, seen=(*call.seen, *(one for one in command.seen if one not in call.seen)))
+        return replace(
+            call, seen=(*call.seen, *(one for one in command.seen if one not in call.seen))
+        )
     if isinstance(command, Intend):
         return _intended(call)
     return _written(call, command) if isinstance(command, Write) else call
@@ -103,7 +115,14 @@ def after(call, command):
 
 def _intended(call):
     first = call.first_sent_at or call.now
-    return replace(call, state="Sending", first_sent_at=first, last_sent_at=call.now, absent_proofs=0, absent_at=None)
+    return replace(
+        call,
+        state="Sending",
+        first_sent_at=first,
+        last_sent_at=call.now,
+        absent_proofs=0,
+        absent_at=None,
+    )
 
 
 def _written(call, command):
@@ -137,7 +156,9 @@ def without_taken(call: Call, write: Write, taken: set[int]) -> Write:
     gone = frozenset().union(*(part.ids for part in write.parts))
     staying = {doc.id for doc in call.docs} - gone
     if staying <= taken:  # the submission itself needs a person, with all that is taken
-        return replace(write, state="NeedsPerson", changes=changes, parts=parts, delay=NOW, error=UUID_TAKEN)
+        return replace(
+            write, state="NeedsPerson", changes=changes, parts=parts, delay=NOW, error=UUID_TAKEN
+        )
     review = Part(frozenset(taken), "NeedsPerson", error=UUID_TAKEN)
     return replace(write, changes=changes, parts=(*parts, review))
 
@@ -163,7 +184,10 @@ def _changed(doc, changes):
     """The document with what is new of it, if it stands where that can come from."""
     for change in changes:
         if change.id == doc.id and change.status in states.DOCUMENT_MOVES[doc.status]:
-            new = {name: getattr(change, name) or getattr(doc, name) for name in ("uuid", "validated_at")}
+            new = {
+                name: getattr(change, name) or getattr(doc, name)
+                for name in ("uuid", "validated_at")
+            }
             return replace(doc, status=change.status, **new)
     return doc
 
@@ -204,7 +228,12 @@ def _unsent(call, event, times):
     if call.promise == "pending":
         return [Write("Queued", delay=_pause(event, _patience(call, times)), error=event.error)]
     message = event.error["message"]
-    errors = [{**event.error, "message": message if message.endswith(NOTHING_SENT) else NOT_ASKED.format(message)}]
+    errors = [
+        {
+            **event.error,
+            "message": message if message.endswith(NOTHING_SENT) else NOT_ASKED.format(message),
+        }
+    ]
     return [Write("NotReceived", _rejected(call, errors), error=event.error)]
 
 
@@ -238,16 +267,30 @@ def _split(call, error):
 
 def _unclear(call, event, times):
     ids = {doc.number: doc.id for doc in call.docs}
-    shown = [Seen(ids[number], uuid, None, "damaged answer") for number, uuid in event.shown if number in ids]
-    return [*_kept(shown), Write("Uncertain", delay=times.portal_retry, error=event.error, still_sent=True)]
+    shown = [
+        Seen(ids[number], uuid, None, "damaged answer")
+        for number, uuid in event.shown
+        if number in ids
+    ]
+    return [
+        *_kept(shown),
+        Write("Uncertain", delay=times.portal_retry, error=event.error, still_sent=True),
+    ]
 
 
 def _received(call, event, times):
     """The receipt: what it took is Submitted, what it refused Rejected. One that does not name every document decides nothing."""
     ids = {doc.number: doc.id for doc in call.docs}
-    seen = [Seen(ids[number], uuid, event.uid, "submit") for number, uuid in event.accepted.items() if number in ids]
+    seen = [
+        Seen(ids[number], uuid, event.uid, "submit")
+        for number, uuid in event.accepted.items()
+        if number in ids
+    ]
     if any(number not in event.accepted and number not in event.rejected for number in ids):
-        return [*_kept(seen), Write("Uncertain", delay=times.portal_retry, error=UNNAMED, still_sent=True)]
+        return [
+            *_kept(seen),
+            Write("Uncertain", delay=times.portal_retry, error=UNNAMED, still_sent=True),
+        ]
     if call.doubted and event.rejected:
         return [*_kept(seen), _rejected_again(call, event, times)]
     changes = [_receipt(doc, event) for doc in call.docs]
@@ -270,7 +313,9 @@ def _rejected_again(call, event, times):
 
 def _receipt(doc, event):
     if doc.number in event.accepted:
-        return Change(doc.id, "Submitted", uuid=event.accepted[doc.number], submitted_at=event.received_at)
+        return Change(
+            doc.id, "Submitted", uuid=event.accepted[doc.number], submitted_at=event.received_at
+        )
     return Change(doc.id, "Rejected", errors=event.rejected[doc.number])
 
 
@@ -315,7 +360,11 @@ def _listed(call, event, times):
     if unproven := call.unproven():
         return [_reviewed(call, unproven)]
     if call.refusal:
-        return [Write("Refused", _rejected(call, call.refusal["errors"]), error=call.refusal, proof=True)]
+        return [
+            Write(
+                "Refused", _rejected(call, call.refusal["errors"]), error=call.refusal, proof=True
+            )
+        ]
     if call.promise == "pending":
         return [Write("Queued", proof=True)]
     return [Write("NotReceived", _rejected(call, [NEVER_THERE]), proof=True)]
@@ -332,7 +381,9 @@ def _not_listed(call, event, times):
     if event.held is not None:
         return [GiveBack(event.held)]
     state = "NeedsPerson" if call.now - call.last_sent_at > GIVE_UP else "Uncertain"
-    return [Write(state, delay=_pause(event, next_look(call, times)), error=call.refusal or event.error)]
+    return [
+        Write(state, delay=_pause(event, next_look(call, times)), error=call.refusal or event.error)
+    ]
 
 
 def next_look(call, times):
@@ -382,7 +433,14 @@ def _by_uid(seen):
         uids.setdefault(one.submission_uid, {}).setdefault(one.document_id, one)
     groups = []
     while left:
-        uid = max(uids, key=lambda uid: (bool(uids[uid].keys() & left), uid is not None, len(uids[uid].keys() & left)))
+        uid = max(
+            uids,
+            key=lambda uid: (
+                bool(uids[uid].keys() & left),
+                uid is not None,
+                len(uids[uid].keys() & left),
+            ),
+        )
         groups.append((uid, {id: one for id, one in uids.pop(uid).items() if id in left}))
         left -= groups[-1][1].keys()
     return groups
@@ -398,7 +456,9 @@ def _ask(call, event, times):
 def _told(call, event, times):
     """What is new. Done when every document is final, or Valid and past the time in which it can change."""
     seen = tuple(event.twins.values())
-    parts = tuple(Part(frozenset({id}), "Accepted", one.submission_uid) for id, one in event.twins.items())
+    parts = tuple(
+        Part(frozenset({id}), "Accepted", one.submission_uid) for id, one in event.twins.items()
+    )
     docs = [_changed(doc, event.changes) for doc in call.docs if doc.id not in event.twins]
     state, delay, error = "Accepted", times.portal_recheck, None
     if event.later:
@@ -411,7 +471,11 @@ def _told(call, event, times):
 
 
 def _can_change(call, doc):
-    return doc.status == "Valid" and doc.validated_at and call.now - doc.validated_at <= states.CANCEL_WINDOW + LATE
+    return (
+        doc.status == "Valid"
+        and doc.validated_at
+        and call.now - doc.validated_at <= states.CANCEL_WINDOW + LATE
+    )
 
 
 def _not_told(call, event, times):
@@ -424,7 +488,10 @@ def _not_told(call, event, times):
 
 def _unknown(call, event, times):
     """Accepted, and then not known: waited for, looked for by number, given to a person in the end. Never sent again."""
-    since, searched_at = call.unknown_since or call.now, call.now if event.searched else call.searched_at
+    since, searched_at = (
+        call.unknown_since or call.now,
+        call.now if event.searched else call.searched_at,
+    )
     known = {"since": since.isoformat(), "searched_at": searched_at and searched_at.isoformat()}
     error = {**event.error, **known, "code": NOT_FOUND}
     if call.now - since > GIVE_UP_UNKNOWN * times.portal_unknown:

@@ -30,7 +30,15 @@ from service.intake import header
 from service.keys import REQUIRED, shows_key
 
 #: Paths that answer without a key. Every other route of the service asks for one.
-OPEN = {"/healthz", "/readyz", "/metrics", "/api/openapi.json", "/api/docs", "/api/docs/docs.js", "/api/docs/docs.css"}
+OPEN = {
+    "/healthz",
+    "/readyz",
+    "/metrics",
+    "/api/openapi.json",
+    "/api/docs",
+    "/api/docs/docs.js",
+    "/api/docs/docs.css",
+}
 #: All data are below it.
 API = "/api/"
 #: What describes the API holds no data, and is the same for everybody.
@@ -177,7 +185,11 @@ def _sender(address):
         parsed = ip_address(address or "")
     except ValueError:
         return address
-    return parsed.packed[:8] if isinstance(parsed, IPv6Address) and not parsed.ipv4_mapped else str(parsed)
+    return (
+        parsed.packed[:8]
+        if isinstance(parsed, IPv6Address) and not parsed.ipv4_mapped
+        else str(parsed)
+    )
 
 
 class Limiter:
@@ -204,7 +216,9 @@ class Limiter:
 
 def is_gone(request, error):
     """Whether an error says that the client is gone; PostgreSQL, too, can reset a connection."""
-    return isinstance(error, ConnectionResetError) and (request.transport is None or request.transport.is_closing())
+    return isinstance(error, ConnectionResetError) and (
+        request.transport is None or request.transport.is_closing()
+    )
 
 
 def render(error, request):
@@ -234,7 +248,11 @@ def _for_integrations(status, details, headers):
     message = details.pop("message")
     if status == 401:
         return wire.answer({"error": message}, 401, headers)
-    return wire.answer({"error": HTTPStatus(status).phrase, "message": message, "details": details}, status, headers)
+    return wire.answer(
+        {"error": HTTPStatus(status).phrase, "message": message, "details": details},
+        status,
+        headers,
+    )
 
 
 def _refusal(error):
@@ -279,7 +297,10 @@ def _route(request):
 
 
 def _log(request, status, began):
-    counts, key = request.app[wire.COUNTS], (request.method if request.method in METHODS else "?", _route(request), status)
+    counts, key = (
+        request.app[wire.COUNTS],
+        (request.method if request.method in METHODS else "?", _route(request), status),
+    )
     counts[key] = counts.get(key, 0) + 1
     log.info(
         "request_id=%s method=%s route=%s status=%d ms=%.1f company=%s account=%s",

@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 from service.errors import fault
 
-#: A number of a body has at most so many digits before and after the point, so two of them multiply exactly.
+#: A number of a body has at most so many digits before and after the point, so two of them multiply
+#: exactly.
 WHOLE_DIGITS = 15
 DECIMALS = 20
 EXACT = Context(prec=2 * (WHOLE_DIGITS + DECIMALS) + 10, rounding=ROUND_HALF_UP)
@@ -95,7 +96,11 @@ def exact_number(holder, name, path=""):
     if isinstance(value, bool) or not isinstance(value, (Decimal, int)):
         raise AmountError(f"{path}/{name}", "A number is required here.")
     number = Decimal(value)
-    if not number.is_finite() or number.adjusted() >= WHOLE_DIGITS or number.as_tuple().exponent < -DECIMALS:
+    if (
+        not number.is_finite()
+        or number.adjusted() >= WHOLE_DIGITS
+        or number.as_tuple().exponent < -DECIMALS
+    ):
         limits = f"{WHOLE_DIGITS} digits before the point and {DECIMALS} after it"
         raise AmountError(f"{path}/{name}", f"The number has more than {limits}.")
     if number < 0:
@@ -122,14 +127,19 @@ def totals(line_items, allowance_charge=None):
     """
     with localcontext(EXACT):
         lines = tuple(_line(item, f"/lineItems/{index}") for index, item in enumerate(line_items))
-        allowances, charges = _document_sum(allowance_charge, "allowances"), _document_sum(allowance_charge, "charges")
+        allowances, charges = (
+            _document_sum(allowance_charge, "allowances"),
+            _document_sum(allowance_charge, "charges"),
+        )
         net = sum((line.net for line in lines), ZERO)
         tax = sum((line.tax for line in lines), ZERO)
         excluding = net - allowances + charges
         including = excluding + tax
         _check_document(excluding, max(net, allowances, charges, including))
         by_type = _by_tax_type(lines)
-        return Totals(lines, net, allowances, charges, excluding, tax, including, including, by_type)
+        return Totals(
+            lines, net, allowances, charges, excluding, tax, including, including, by_type
+        )
 
 
 def faults(body):
@@ -169,7 +179,9 @@ def _line(item, path):
         _tax(detail, net, count, f"{path}/taxDetails/{index}/taxRate")
         for index, detail in enumerate(item.get("taxDetails", ()))
     )
-    return LineAmounts(subtotal, discount, charge, net, taxes, sum((tax.amount for tax in taxes), ZERO))
+    return LineAmounts(
+        subtotal, discount, charge, net, taxes, sum((tax.amount for tax in taxes), ZERO)
+    )
 
 
 def _adjustment(item, name, subtotal, path):
@@ -177,7 +189,9 @@ def _adjustment(item, name, subtotal, path):
     if not given:
         return None
     if "amount" in given or "rate" not in given:
-        return Adjustment(round2(exact_number(given, "amount", f"{path}/{name}")), None, given.get("reason"))
+        return Adjustment(
+            round2(exact_number(given, "amount", f"{path}/{name}")), None, given.get("reason")
+        )
     factor = exact_number(given, "rate", f"{path}/{name}") * CENT
     return Adjustment(round2(subtotal * factor), factor, given.get("reason"))
 
@@ -197,14 +211,25 @@ def _tax(detail, net, count, path):
 def _document_sum(allowance_charge, name):
     path = f"/invoiceLevelAllowanceCharge/{name}"
     entries = (allowance_charge or {}).get(name) or ()
-    return sum((round2(exact_number(entry, "amount", f"{path}/{index}")) for index, entry in enumerate(entries)), ZERO)
+    return sum(
+        (
+            round2(exact_number(entry, "amount", f"{path}/{index}"))
+            for index, entry in enumerate(entries)
+        ),
+        ZERO,
+    )
 
 
 def _check_document(excluding, largest):
     if excluding < 0:
-        raise AmountError("/invoiceLevelAllowanceCharge/allowances", "The allowances are larger than the document.")
+        raise AmountError(
+            "/invoiceLevelAllowanceCharge/allowances",
+            "The allowances are larger than the document.",
+        )
     if largest >= LIMIT:
-        raise AmountError("/lineItems", f"The sums of the document need more than {WHOLE_DIGITS} digits.")
+        raise AmountError(
+            "/lineItems", f"The sums of the document need more than {WHOLE_DIGITS} digits."
+        )
 
 
 def _by_tax_type(lines):

@@ -9,7 +9,16 @@ import re
 from dataclasses import dataclass
 from http import HTTPStatus
 
-from service.operations import COMPANY, FILTERS, INTEGRATION, OPEN, PATH_PARAMETERS, QUERY, VALIDATION, Refusal
+from service.operations import (
+    COMPANY,
+    FILTERS,
+    INTEGRATION,
+    OPEN,
+    PATH_PARAMETERS,
+    QUERY,
+    VALIDATION,
+    Refusal,
+)
 from service.wire import MOST_STORED_BYTES
 
 VERSION = "1.0.0"
@@ -51,7 +60,9 @@ class Surface:
 BUSY = "The service is not available for a moment, please try again."
 SLOW_DOWN = Refusal(429, "", "Too many requests, please slow down.")
 BROKEN = (Refusal(500, "", "Internal server error"), Refusal(503, "", BUSY))
-KEYLESS = tuple(Refusal(401, "Message", text) for text in ("API key is required", "Invalid API key"))
+KEYLESS = tuple(
+    Refusal(401, "Message", text) for text in ("API key is required", "Invalid API key")
+)
 RATES = ("X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset")
 TOO_MANY = {
     "error": "Too Many Requests",
@@ -61,7 +72,9 @@ TOO_MANY = {
 
 SURFACES = {
     COMPANY: Surface(("CompanyKey",), "Message", "Faults", always=(*KEYLESS, SLOW_DOWN, *BROKEN)),
-    VALIDATION: Surface(("CompanyKey",), "Failure", "Faults", always=(*KEYLESS, SLOW_DOWN, *BROKEN)),
+    VALIDATION: Surface(
+        ("CompanyKey",), "Failure", "Faults", always=(*KEYLESS, SLOW_DOWN, *BROKEN)
+    ),
     INTEGRATION: Surface(
         ("IntegrationKey",),
         "IntegrationError",
@@ -69,7 +82,9 @@ SURFACES = {
         misfit=400,
         headers=RATES,
         always=(
-            Refusal(401, "IntegrationUnauthorized", {"error": "Unauthorized: Valid API key required"}),
+            Refusal(
+                401, "IntegrationUnauthorized", {"error": "Unauthorized: Valid API key required"}
+            ),
             Refusal(429, "IntegrationError", TOO_MANY),
             *BROKEN,
         ),
@@ -91,7 +106,9 @@ KEYED = (
     Refusal(409, "", "A request with this Idempotency-Key is still running."),
 )
 REUSED = [("Idempotency-Key", "reused", "Idempotency-Key was used with another body.")]
-NO_HTTP = Refusal(400, "Message", "The request is not one that HTTP allows, or its head is too large.")
+NO_HTTP = Refusal(
+    400, "Message", "The request is not one that HTTP allows, or its head is too large."
+)
 STALE = Refusal(412, "", "The record has changed since it was read.")
 
 HEADER_PARAMETERS = {
@@ -99,13 +116,22 @@ HEADER_PARAMETERS = {
         "Makes the request one that can be repeated: any text that is new for each intent.",
         {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[ -~]+$"},
     ),
-    "If-Match": ("The ETag of the record as it was read; refused when it has changed since.", {"type": "string"}),
-    "If-None-Match": ("The ETag of the record as it is known; 304 while it has not changed.", {"type": "string"}),
+    "If-Match": (
+        "The ETag of the record as it was read; refused when it has changed since.",
+        {"type": "string"},
+    ),
+    "If-None-Match": (
+        "The ETag of the record as it is known; 304 while it has not changed.",
+        {"type": "string"},
+    ),
 }
 HEADERS = {
     "X-Request-Id": ("Names the request in our logs.", {"type": "string"}),
     "ETag": ("Changes with the record.", {"type": "string"}),
-    "Idempotent-Replayed": ("Present when the answer is that of an earlier request.", {"const": "true"}),
+    "Idempotent-Replayed": (
+        "Present when the answer is that of an earlier request.",
+        {"const": "true"},
+    ),
     "Retry-After": ("Seconds to wait.", {"type": "integer", "minimum": 1}),
     "Content-Disposition": ("The name of the file.", {"type": "string"}),
     "X-RateLimit-Limit": ("Requests a minute.", {"type": "integer"}),
@@ -126,7 +152,9 @@ def describe(operations, schemas, examples):
 
     A request schema that is not there is described as any object.
     """
-    components = _components(schemas, {operation.body for operation in operations if operation.body})
+    components = _components(
+        schemas, {operation.body for operation in operations if operation.body}
+    )
     paths = {}
     for operation in operations:
         described = _operation(operation, components, schemas, examples)
@@ -140,8 +168,13 @@ def describe(operations, schemas, examples):
         "components": {
             "schemas": components,
             "responses": _shared_responses(paths),
-            "parameters": {name: _header_parameter(name, *facts) for name, facts in HEADER_PARAMETERS.items()},
-            "headers": {name: {"description": text, "schema": schema} for name, (text, schema) in HEADERS.items()},
+            "parameters": {
+                name: _header_parameter(name, *facts) for name, facts in HEADER_PARAMETERS.items()
+            },
+            "headers": {
+                name: {"description": text, "schema": schema}
+                for name, (text, schema) in HEADERS.items()
+            },
             "securitySchemes": {
                 name: {"type": "apiKey", "in": "header", "name": header, "description": text}
                 for name, (header, text) in SECURITY.items()
@@ -166,7 +199,11 @@ def _components(schemas, bodies):
 
     for stem, schema in schemas.items():
         if stem not in SHARED:
-            add(component_name(stem), {key: value for key, value in schema.items() if key not in FILE_ONLY}, stem)
+            add(
+                component_name(stem),
+                {key: value for key, value in schema.items() if key not in FILE_ONLY},
+                stem,
+            )
         for name, definition in schema.get("$defs", {}).items():
             add(_definition_name(stem, name), definition, stem)
     for stem in sorted(bodies - schemas.keys()):
@@ -190,7 +227,11 @@ def _rewritten(part, stem):
     if not isinstance(part, dict):
         return part
     return {
-        key: value if key in AS_THEY_ARE else _pointed(value, stem) if key == "$ref" else _rewritten(value, stem)
+        key: value
+        if key in AS_THEY_ARE
+        else _pointed(value, stem)
+        if key == "$ref"
+        else _rewritten(value, stem)
         for key, value in part.items()
         if not (key == "$comment" and isinstance(value, str))
     }
@@ -212,7 +253,11 @@ def _operation(operation, components, schemas, examples):
         "operationId": _operation_id(operation),
         "summary": operation.summary,
         "description": operation.more,
-        "parameters": [*_path_parameters(operation), *_query_parameters(operation), *_header_references(operation)],
+        "parameters": [
+            *_path_parameters(operation),
+            *_query_parameters(operation),
+            *_header_references(operation),
+        ],
         "security": [{name: []} for name in surface.security],
     }
     if operation.body:
@@ -240,12 +285,22 @@ def _query_parameters(operation):
 
 
 def _query_parameter(name, text, schema, is_filter):
-    described = {"name": name, "in": "query", "description": text, "allowEmptyValue": is_filter, "schema": schema}
+    described = {
+        "name": name,
+        "in": "query",
+        "description": text,
+        "allowEmptyValue": is_filter,
+        "schema": schema,
+    }
     return {key: value for key, value in described.items() if value}
 
 
 def _header_references(operation):
-    return [{"$ref": f"#/components/parameters/{name}"} for name, takes in TAKES_HEADER.items() if takes(operation)]
+    return [
+        {"$ref": f"#/components/parameters/{name}"}
+        for name, takes in TAKES_HEADER.items()
+        if takes(operation)
+    ]
 
 
 #: header -> whether an operation takes it.
@@ -263,14 +318,20 @@ def _header_parameter(name, text, schema):
 def _request_body(stem, schemas, examples):
     media = {"schema": {"$ref": f"#/components/schemas/{component_name(stem)}"}}
     if stem in examples:
-        media["examples"] = {_slug(title): {"summary": title, "value": body} for title, body in examples[stem].items()}
+        media["examples"] = {
+            _slug(title): {"summary": title, "value": body}
+            for title, body in examples[stem].items()
+        }
     return {"required": "required" in schemas.get(stem, {}), "content": {JSON: media}}
 
 
 def _responses(operation, surface, components):
     responses = {str(operation.status): _success(operation, surface, components)}
     if operation.one:
-        responses["304"] = {"description": "Not changed.", "headers": _headers("X-Request-Id", *surface.headers, "ETag")}
+        responses["304"] = {
+            "description": "Not changed.",
+            "headers": _headers("X-Request-Id", *surface.headers, "ETag"),
+        }
     by_status = {}
     for refusal in _refusals(operation, surface):
         by_status.setdefault(refusal.status, []).append(refusal)
@@ -283,7 +344,10 @@ def _success(operation, surface, components):
     names = ["X-Request-Id", *surface.headers]
     names += ["ETag"] * operation.one + ["Content-Disposition"] * operation.file
     names += ["Idempotent-Replayed"] * TAKES_HEADER["Idempotency-Key"](operation)
-    described = {"description": operation.says or operation.summary + ".", "headers": _headers(*names)}
+    described = {
+        "description": operation.says or operation.summary + ".",
+        "headers": _headers(*names),
+    }
     if "/" in operation.answers:
         media = {"schema": {"type": "string"}} if operation.answers.startswith("text/") else {}
         return {**described, "content": {operation.answers: media}}
@@ -327,7 +391,10 @@ def _refused(status, refusals, surface, components):
         "description": f"{HTTPStatus(status).phrase}.",
         "headers": _headers(*names),
         "content": {
-            JSON: {"schema": references[0] if len(references) == 1 else {"anyOf": references}, "examples": examples}
+            JSON: {
+                "schema": references[0] if len(references) == 1 else {"anyOf": references},
+                "examples": examples,
+            }
         },
     }
 
@@ -341,12 +408,16 @@ def _refusal_body(refusal, surface, components):
         return example
     body = {"message": example}
     if isinstance(example, list):
-        errors = [dict(zip(("path", "rule", "message"), fault)) for fault in example]
+        errors = [dict(zip(("path", "rule", "message"), fault, strict=False)) for fault in example]
         body = {"message": errors[0]["message"], "errors": errors}
     if schema == "Failure":
         return {"success": False, **body}
     if schema == "IntegrationError":
-        return {"error": HTTPStatus(refusal.status).phrase, "message": body.pop("message"), "details": body}
+        return {
+            "error": HTTPStatus(refusal.status).phrase,
+            "message": body.pop("message"),
+            "details": body,
+        }
     return body
 
 
@@ -365,7 +436,10 @@ def example_of(schema, components):
     kind = schema.get("type", "object")
     kind = kind if isinstance(kind, str) else kind[0]
     if kind == "object":
-        return {name: example_of(part, components) for name, part in schema.get("properties", {}).items()}
+        return {
+            name: example_of(part, components)
+            for name, part in schema.get("properties", {}).items()
+        }
     if kind == "array":
         return [example_of(schema["items"], components)]
     return PLAIN[kind]
@@ -392,7 +466,9 @@ def _shared_responses(paths):
         for operation in methods.values():
             for status, response in operation["responses"].items():
                 if status >= "400":
-                    places.setdefault(json.dumps(response, default=str), []).append((operation["responses"], status))
+                    places.setdefault(json.dumps(response, default=str), []).append(
+                        (operation["responses"], status)
+                    )
     shared = {}
     for found in places.values():
         if len(found) > 1:
@@ -414,4 +490,3 @@ def _unused(name, taken):
 
 def _slug(text):
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:80].rstrip("-")
-

@@ -69,7 +69,11 @@ _INSTANT = {"$ref": "#/components/schemas/Instant"}
 
 #: name -> (parameter, description, schema). Two lists may give one parameter different values.
 QUERY = {
-    "page": ("page", "A page past the end is empty.", {"type": "integer", "minimum": 1, "maximum": 10**9, "default": 1}),
+    "page": (
+        "page",
+        "A page past the end is empty.",
+        {"type": "integer", "minimum": 1, "maximum": 10**9, "default": 1},
+    ),
     "per_page": ("per_page", "", {"type": "integer", "minimum": 1, "maximum": 100, "default": 10}),
     "status": ("status", "", {"$ref": "#/components/schemas/DocumentStatus"}),
     "request_status": ("status", "", {"enum": ["Pending", "Approve", "Reject"]}),
@@ -78,13 +82,33 @@ QUERY = {
     "consolidated_type": ("type", "", {"$ref": "#/components/schemas/ConsolidatedInvoiceType"}),
     "issued_from": ("issued_from", "The earliest date and time of issue.", _INSTANT),
     "issued_to": ("issued_to", "The latest date and time of issue.", _INSTANT),
-    "query": ("query", "Text to look for: a code, a full code or a name.", {"type": "string", "maxLength": 300}),
-    "sort": ("sort", "A dash in front turns the order round.", {"enum": list(SORTS), "default": "-id"}),
-    "sort_by_id": ("sort", "A dash in front turns the order round.", {"enum": ["id", "-id"], "default": "-id"}),
+    "query": (
+        "query",
+        "Text to look for: a code, a full code or a name.",
+        {"type": "string", "maxLength": 300},
+    ),
+    "sort": (
+        "sort",
+        "A dash in front turns the order round.",
+        {"enum": list(SORTS), "default": "-id"},
+    ),
+    "sort_by_id": (
+        "sort",
+        "A dash in front turns the order round.",
+        {"enum": ["id", "-id"], "default": "-id"},
+    ),
     "delivery_status": ("status", "", {"enum": ["Pending", "Delivered", "Failed"]}),
-    "after": ("after", "Only events after this one.", {"type": "integer", "minimum": 0, "default": 0}),
+    "after": (
+        "after",
+        "Only events after this one.",
+        {"type": "integer", "minimum": 0, "default": 0},
+    ),
     "limit": ("limit", "", {"type": "integer", "minimum": 1, "maximum": 100, "default": 50}),
-    "types": ("types", "Only events of these types, separated by commas.", {"type": "string", "maxLength": 300}),
+    "types": (
+        "types",
+        "Only events of these types, separated by commas.",
+        {"type": "string", "maxLength": 300},
+    ),
 }
 PAGE = ("page", "per_page")
 #: An empty one asks for nothing, as if it were not there.
@@ -94,11 +118,24 @@ FILTERS = {
 }  # fmt: skip
 DOCUMENT_FILTERS = ("status", "issued_from", "issued_to", "query", "sort")
 
-_REASONS = [{"code": "CF321", "path": "/issueDateTime", "message": "The issue time is more than 72 hours ago."}]
+_REASONS = [
+    {
+        "code": "CF321",
+        "path": "/issueDateTime",
+        "message": "The issue time is more than 72 hours ago.",
+    }
+]
 _TIN_CODE = states.TIN_NOT_VERIFIED["code"]
-_UNVERIFIED = {"message": states.SUBMIT_FAILED, "code": _TIN_CODE, "errors": [states.TIN_NOT_VERIFIED], "retryable": True}
+_UNVERIFIED = {
+    "message": states.SUBMIT_FAILED,
+    "code": _TIN_CODE,
+    "errors": [states.TIN_NOT_VERIFIED],
+    "retryable": True,
+}
 SUBMIT_REFUSALS = (
-    Refusal(400, "Refusal", {"message": states.SUBMIT_FAILED, "errors": _REASONS, "retryable": False}),
+    Refusal(
+        400, "Refusal", {"message": states.SUBMIT_FAILED, "errors": _REASONS, "retryable": False}
+    ),
     Refusal(400, "Refusal", _UNVERIFIED, "The TIN is not verified"),
 )
 #: kind of a picture, the end of its path -> its media type
@@ -113,9 +150,17 @@ def _not_found(noun):
 
 def _cancel_refusals(noun):
     return (
-        *(Refusal(400, "Refusal", {"message": text, "code": code}) for code, text in states.CANCEL_CODES.items()),
+        *(
+            Refusal(400, "Refusal", {"message": text, "code": code})
+            for code, text in states.CANCEL_CODES.items()
+        ),
         *_refused(states.CANCEL_FAILED),
-        Refusal(400, "Refusal", {"message": states.CANCEL_FAILED, "code": _TIN_CODE}, "The TIN is not verified"),
+        Refusal(
+            400,
+            "Refusal",
+            {"message": states.CANCEL_FAILED, "code": _TIN_CODE},
+            "The TIN is not verified",
+        ),
         Refusal(400, "Refusal", {"message": states.CANCEL_FAILED, "code": "outcome_unknown"}),
         *_message(403, *states.CANCEL_MESSAGES[noun].values()),
         *_message(409, STILL_SUBMITTING.format(noun=noun)),
@@ -174,9 +219,13 @@ def _qr_code(path, tag, noun, answers, unknown):
 
 
 _INVOICE = _not_found("Invoice")
-_IN_CONSOLIDATED = _message(409, "The invoice is part of a consolidated invoice; delete or cancel that first.")
+_IN_CONSOLIDATED = _message(
+    409, "The invoice is part of a consolidated invoice; delete or cancel that first."
+)
 _TAKEN = _fault("/code", "unique", "The code has already been used this year.")
-_NOTE_TAKEN = _fault("/adjustmentNoteCode", "unique", "The code has already been used by a note of this type.")
+_NOTE_TAKEN = _fault(
+    "/adjustmentNoteCode", "unique", "The code has already been used by a note of this type."
+)
 _STORED = (
     "A document is submitted at once with `submitImmediately`, and by itself when it is ready and the company's settings "
     "say so. A submission that fails does not fail the request: `message` and `data` say how it went."
@@ -456,7 +505,16 @@ def _integration(method, path, summary, answers, noun="", **rest):
     refusals = (Refusal(404, "IntegrationError", f"{noun} not found"),) if "{id}" in path else ()
     refusals += rest.pop("refusals", ())
     path = f"/api/integrations/{path}"
-    return Operation(method, path, "Integrations", summary, answers, surface=INTEGRATION, refusals=refusals, **rest)
+    return Operation(
+        method,
+        path,
+        "Integrations",
+        summary,
+        answers,
+        surface=INTEGRATION,
+        refusals=refusals,
+        **rest,
+    )
 
 
 _USED = "The e-mail address is already in use."
@@ -487,7 +545,15 @@ def _open(path, summary, answers, **rest):
     return Operation("GET", path, "Service", summary, answers, surface=OPEN, **rest)
 
 
-_STARTING = {"status": "starting", "overdue": {}, "needs_person": None, "findings": None, "held": None, "credentials_refused": None, "oldest": None}
+_STARTING = {
+    "status": "starting",
+    "overdue": {},
+    "needs_person": None,
+    "findings": None,
+    "held": None,
+    "credentials_refused": None,
+    "oldest": None,
+}
 SERVICE = (
     _open("/healthz", "Whether the process lives", "Health"),
     _open(

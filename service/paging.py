@@ -104,7 +104,9 @@ def instant(name):
         try:
             return wire.instant(text)
         except ValueError:
-            raise ValueError(f"{name} must be a date and a time, like 2026-01-31T09:30:00Z.") from None
+            raise ValueError(
+                f"{name} must be a date and a time, like 2026-01-31T09:30:00Z."
+            ) from None
 
     return read
 

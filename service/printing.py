@@ -59,7 +59,11 @@ def drafted(source, issuer):
 
 def _agreed(source, issuer):
     payment, period = source.get("payment") or {}, source.get("billingPeriod") or {}
-    own = None if document.is_self_billed(source) or not payment.get("mode") else issuer.get("bank_account")
+    own = (
+        None
+        if document.is_self_billed(source) or not payment.get("mode")
+        else issuer.get("bank_account")
+    )
     return terms(
         mode=payment.get("mode"),
         account=payment.get("bankAccount") or own,
@@ -87,7 +91,10 @@ def terms(*, mode, account, note, start, end, frequency, recipient, bills):
 
 
 def _of_document(adjustments, name):
-    return [Adjustment(round2(each["amount"]), None, each.get("reason")) for each in adjustments.get(name) or ()]
+    return [
+        Adjustment(round2(each["amount"]), None, each.get("reason"))
+        for each in adjustments.get(name) or ()
+    ]
 
 
 # What a document is called, and how it stands
@@ -105,11 +112,26 @@ TITLES = {
 
 #: status -> (the mark across the page, what it means); a Valid document has none.
 MARKS = {
-    "Draft": ("DRAFT", "It has not been submitted to the tax authority's portal and is no e-Invoice."),
-    "Submitting": ("NOT VALIDATED", "It is on its way to the tax authority's portal, which has not validated it."),
-    "Submitted": ("NOT VALIDATED", "The tax authority's portal has it and has not validated it yet."),
-    "Invalid": ("NOT VALIDATED", "The tax authority's portal found it invalid; it is no e-Invoice."),
-    "Rejected": ("NOT VALIDATED", "The tax authority's portal did not take it; it is no e-Invoice."),
+    "Draft": (
+        "DRAFT",
+        "It has not been submitted to the tax authority's portal and is no e-Invoice.",
+    ),
+    "Submitting": (
+        "NOT VALIDATED",
+        "It is on its way to the tax authority's portal, which has not validated it.",
+    ),
+    "Submitted": (
+        "NOT VALIDATED",
+        "The tax authority's portal has it and has not validated it yet.",
+    ),
+    "Invalid": (
+        "NOT VALIDATED",
+        "The tax authority's portal found it invalid; it is no e-Invoice.",
+    ),
+    "Rejected": (
+        "NOT VALIDATED",
+        "The tax authority's portal did not take it; it is no e-Invoice.",
+    ),
     "Cancelled": ("CANCELLED", "The e-Invoice has been cancelled and is void."),
 }
 
@@ -141,7 +163,14 @@ def facts(party):
         (SCHEMES.get(registration.get("type"), "Registration no."), registration.get("number")),
         ("SST no.", party.get("sstRegistrationNumber")),
         ("Tourism tax no.", party.get("tourismTaxRegistrationNumber")),
-        ("MSIC", " ".join(filter(None, map(_given, (party.get("msic"), party.get("businessActivityDescription")))))),
+        (
+            "MSIC",
+            " ".join(
+                filter(
+                    None, map(_given, (party.get("msic"), party.get("businessActivityDescription")))
+                )
+            ),
+        ),
         ("Telephone", party.get("contactNumber")),
         ("E-mail", party.get("email")),
     )
@@ -151,7 +180,11 @@ def facts(party):
 def address(party):
     """The lines of a party's address: street, town, then state and country by name."""
     given = party.get("address") or {}
-    streets = [line for name in ("line1", "line2", "line3") for line in (given.get(name) or "").splitlines()]
+    streets = [
+        line
+        for name in ("line1", "line2", "line3")
+        for line in (given.get(name) or "").splitlines()
+    ]
     town = " ".join(filter(None, map(_given, (given.get("zipCode"), given.get("city")))))
     region = ", ".join(filter(None, (_state(given), _country(given))))
     return [kept for line in (*streets, town, region) if (kept := _given(line))]

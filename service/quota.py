@@ -17,7 +17,9 @@ class Quota:
         if not self._per_minute:
             return {}, None
         async with self._database.account(account_id) as conn:
-            row = await sql.integration_quota_take(conn, account_id=account_id, key_id=key_id, quota=self._per_minute)
+            row = await sql.integration_quota_take(
+                conn, account_id=account_id, key_id=key_id, quota=self._per_minute
+            )
         return self._headers(row["remaining"], row["reset"]), row["wait"]
 
     def headers_of_nobody(self):

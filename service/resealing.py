@@ -48,8 +48,16 @@ async def _seal_one(database, vault, row):
     try:
         secret = row["secret"] or vault.open(row["sealed"], company, kind.purpose)
     except Unopenable as why:
-        log.error("secrets: the %s %d of company %d cannot be opened: %s", row["kind"], row["id"], company, why)
+        log.error(
+            "secrets: the %s %d of company %d cannot be opened: %s",
+            row["kind"],
+            row["id"],
+            company,
+            why,
+        )
         return False
     async with database.company(company) as conn:
-        await kind.store(conn, company_id=company, id=row["id"], sealed=vault.seal(secret, company, kind.purpose))
+        await kind.store(
+            conn, company_id=company, id=row["id"], sealed=vault.seal(secret, company, kind.purpose)
+        )
     return True

@@ -34,7 +34,9 @@ def load(folder=SCHEMAS):
 ALL = load()
 #: {name of a body's schema: {title: body}}, for those who read the API's description.
 EXAMPLES = wire.loads((SCHEMAS / "examples" / "requests.json").read_bytes())
-REGISTRY = Registry().with_resources((f"{name}.json", DRAFT202012.create_resource(schema)) for name, schema in ALL.items())
+REGISTRY = Registry().with_resources(
+    (f"{name}.json", DRAFT202012.create_resource(schema)) for name, schema in ALL.items()
+)
 
 
 def _is_integer(checker, value):
@@ -52,7 +54,9 @@ def _pattern(checker, pattern, value, schema):
 def _items(checker, items, value, schema):
     """Of a list that is too long only as much as may be there is looked at: a long walk holds up every request."""
     if checker.is_type(value, "array"):
-        yield from Draft202012Validator.VALIDATORS["items"](checker, items, value[: schema.get("maxItems")], schema)
+        yield from Draft202012Validator.VALIDATORS["items"](
+            checker, items, value[: schema.get("maxItems")], schema
+        )
 
 
 def _unique(checker, is_unique, value, schema):
@@ -113,9 +117,18 @@ def _worded(error):
         missing = [name for name in limit if name not in error.instance]
         return [(f"{path}/{name}", "required", f"{name} is required.") for name in missing]
     if error.validator in ("additionalProperties", "unevaluatedProperties"):
-        return ((f"{path}/{wire.pointer_part(name)}", "unknown", _unknown(name, known)) for name, known in _extras(error))
+        return (
+            (f"{path}/{wire.pointer_part(name)}", "unknown", _unknown(name, known))
+            for name, known in _extras(error)
+        )
     wording = WORDINGS.get(error.validator, "is not as it should be")
-    return [(path, error.validator, f"{_subject(error)} {wording(limit) if callable(wording) else wording}.")]
+    return [
+        (
+            path,
+            error.validator,
+            f"{_subject(error)} {wording(limit) if callable(wording) else wording}.",
+        )
+    ]
 
 
 def _subject(error):
@@ -162,16 +175,22 @@ WORDINGS = {
     "minimum": lambda limit: f"must be at least {limit}",
     "maximum": lambda limit: f"must be at most {limit}",
     "exclusiveMinimum": lambda limit: f"must be more than {limit}",
-    "minLength": lambda limit: "must not be empty" if limit == 1 else f"must have at least {limit} characters",
+    "minLength": lambda limit: (
+        "must not be empty" if limit == 1 else f"must have at least {limit} characters"
+    ),
     "maxLength": lambda limit: f"must have at most {limit} characters",
     "minItems": lambda limit: f"must have at least {limit} entr{'y' if limit == 1 else 'ies'}",
     "maxItems": lambda limit: f"must have at most {limit} entries",
     "uniqueItems": "must not repeat an entry",
     "multipleOf": lambda step: f"must be a multiple of {step}",
-    "pattern": lambda pattern: PATTERNS.get(pattern, "must be a date and a time, like 2026-01-31T09:30:00Z"),
+    "pattern": lambda pattern: PATTERNS.get(
+        pattern, "must be a date and a time, like 2026-01-31T09:30:00Z"
+    ),
     "not": "must not be sent together with the rest",
     "anyOf": "is not one of the forms it may have",
-    "oneOf": lambda forms: "must have exactly one of " + " and ".join(form["required"][0] for form in forms),
+    "oneOf": lambda forms: (
+        "must have exactly one of " + " and ".join(form["required"][0] for form in forms)
+    ),
     "minProperties": lambda limit: f"must have at least {limit} member{'' if limit == 1 else 's'}",
     "maxProperties": lambda limit: f"must have at most {limit} member{'' if limit == 1 else 's'}",
 }
@@ -186,7 +205,11 @@ def _extras(error):
 
 
 def _nearest(name, known):
-    return next(iter(difflib.get_close_matches(name, known, 1, 0.6)), None) if len(name) <= LONGEST_NAME else None
+    return (
+        next(iter(difflib.get_close_matches(name, known, 1, 0.6)), None)
+        if len(name) <= LONGEST_NAME
+        else None
+    )
 
 
 def _properties(schema):

@@ -33,13 +33,23 @@ class Vault:
         if self.version is None:
             raise NoSecretKey("SECRET_KEY is not set.")
         nonce = os.urandom(_NONCE)
-        return self.version + nonce + self._keys[self.version].encrypt(nonce, secret, _bound(company_id, purpose))
+        return (
+            self.version
+            + nonce
+            + self._keys[self.version].encrypt(nonce, secret, _bound(company_id, purpose))
+        )
 
     def open(self, sealed, company_id, purpose):
         """What `seal` was given for the company and the purpose. Raises Unopenable."""
-        version, nonce, kept = sealed[:_VERSION], sealed[_VERSION : _VERSION + _NONCE], sealed[_VERSION + _NONCE :]
+        version, nonce, kept = (
+            sealed[:_VERSION],
+            sealed[_VERSION : _VERSION + _NONCE],
+            sealed[_VERSION + _NONCE :],
+        )
         if version not in self._keys:
-            raise Unopenable(f"It was sealed with the secret key {version.hex()}, which is not set.")
+            raise Unopenable(
+                f"It was sealed with the secret key {version.hex()}, which is not set."
+            )
         try:
             return self._keys[version].decrypt(nonce, kept, _bound(company_id, purpose))
         except (InvalidTag, ValueError):

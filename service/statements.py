@@ -9,7 +9,9 @@ from pathlib import Path
 
 QUERIES = Path(__file__).resolve().parent.parent / "sql" / "queries"
 
-_NAME_LINE = re.compile(r"^-- name: (?P<name>[a-z0-9_]+) :(?P<kind>one|many|value|exec)$", re.MULTILINE)
+_NAME_LINE = re.compile(
+    r"^-- name: (?P<name>[a-z0-9_]+) :(?P<kind>one|many|value|exec)$", re.MULTILINE
+)
 #: Quoted text, comments and casts, which hold no variables; or a variable.
 _VARIABLE = re.compile(r"'(?:[^']|'')*'|--[^\n]*|::[a-z0-9_]+|:(?P<name>[a-z][a-z0-9_]*)")
 _FETCH = {"one": "fetchrow", "many": "fetch", "value": "fetchval", "exec": "execute"}
@@ -28,8 +30,12 @@ class Statement:
     async def __call__(self, conn, **values):
         """Runs it on a connection or pool. Raises TypeError for a missing or an unknown variable."""
         if values.keys() != set(self.variables):
-            raise TypeError(f"{self.name} takes {', '.join(self.variables)}; got {', '.join(values)}")
-        return await getattr(conn, _FETCH[self.kind])(self.query, *[values[name] for name in self.variables])
+            raise TypeError(
+                f"{self.name} takes {', '.join(self.variables)}; got {', '.join(values)}"
+            )
+        return await getattr(conn, _FETCH[self.kind])(
+            self.query, *[values[name] for name in self.variables]
+        )
 
 
 class Statements:
@@ -54,7 +60,10 @@ def parse(text):
     """The statements of one file, in its order."""
     heads = list(_NAME_LINE.finditer(text))
     ends = [head.start() for head in heads[1:]] + [len(text)]
-    return [_statement(head, text[head.start() : end].strip()) for head, end in zip(heads, ends)]
+    return [
+        _statement(head, text[head.start() : end].strip())
+        for head, end in zip(heads, ends, strict=False)
+    ]
 
 
 def _statement(head, text):

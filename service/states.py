@@ -32,7 +32,15 @@ FINAL = {status for status, moves in DOCUMENT_MOVES.items() if not moves}
 SUBMISSION_MOVES = {
     "Queued": {"Sending", "Merged", "Uncertain", "NotReceived", "NeedsPerson"},
     "Merged": set(),
-    "Sending": {"Queued", "Uncertain", "Accepted", "Split", "Refused", "NotReceived", "NeedsPerson"},
+    "Sending": {
+        "Queued",
+        "Uncertain",
+        "Accepted",
+        "Split",
+        "Refused",
+        "NotReceived",
+        "NeedsPerson",
+    },
     "Uncertain": {"Accepted", "Queued", "Refused", "NotReceived", "NeedsPerson"},
     "Accepted": {"Finished", "NeedsPerson"},
     "Finished": set(),
@@ -52,7 +60,8 @@ SUBJECT_OF_DOCUMENT = {
     "Rejected": "Draft",
 }
 
-#: type of an invoice that waits for its other party -> (its type once it is final, the member that the party becomes)
+#: type of an invoice that waits for its other party -> (its type once it is final, the member that
+#: the party becomes)
 PENDING_FINALIZE = {
     "PENDING_FINALIZE_INVOICE": ("INVOICE", "buyer"),
     "PENDING_FINALIZE_SELF_BILLED_INVOICE": ("SELF_BILLED_INVOICE", "supplier"),
@@ -61,7 +70,9 @@ PENDING_FINALIZE = {
 SUBMIT_FAILED = "Failed to submit, please try again"
 SUBMITTED = "The {noun} has been submitted to the portal."
 ALREADY_SUBMITTED = "The {noun} has already been submitted to the portal."
-NOTE_WITHOUT_VALID_INVOICE = "Only invoice with status Valid can have adjustment note submitted to the portal"
+NOTE_WITHOUT_VALID_INVOICE = (
+    "Only invoice with status Valid can have adjustment note submitted to the portal"
+)
 
 _CANCEL_FIRST = (
     "A submitted {noun} cannot be {done}, please cancel first and try again. "
@@ -74,7 +85,8 @@ def locked_refusal(noun, done):
     return _CANCEL_FIRST.format(noun=noun, done=done)
 
 
-#: cancelling the latest submitted document: the first row that holds refuses, with the message of its name.
+#: cancelling the latest submitted document: the first row that holds refuses, with the message of
+#: its name.
 #: `doc` has status and submitted_at; now - submitted_at is by the database's clock.
 CANCEL_REFUSALS = (
     (lambda doc, now: doc is None, "none"),
@@ -85,7 +97,8 @@ _LATE = (
     "The latest submitted document of the {noun} has been submitted more than 72 hours ago. "
     "Submitted documents can only be cancelled within 72 hours."
 )
-#: noun -> the messages of CANCEL_REFUSALS. Spec: Errors, to the letter; consolidated invoices after their pattern.
+#: noun -> the messages of CANCEL_REFUSALS. Spec: Errors, to the letter; consolidated invoices after
+#: their pattern.
 CANCEL_MESSAGES = {
     "invoice": {
         "none": "The invoice does not have any submitted document.",
@@ -126,7 +139,8 @@ CANCEL_CODES = {
     "ActiveReferencingDocuments": "Document is currently being referenced by another document",
 }
 
-#: A TIN that was changed over the API is not used before the operator has confirmed it. `path` is that of preflight.
+#: A TIN that was changed over the API is not used before the operator has confirmed it. `path` is
+#: that of preflight.
 TIN_NOT_VERIFIED = {
     "code": "tin_not_verified",
     "path": "/company/tin_code",

@@ -16,8 +16,13 @@ AWAY = "The portal cannot be asked at the moment, please try again."
 SLOW_DOWN = "Too many TIN checks, please slow down."
 BUSY = "The portal takes no more TIN checks for a moment, please try again later."
 
-#: What stands in place of a member that the portal's 404 does not have; the trace id is made anew. Portal: 3.1
-NOT_FOUND = {"type": "https://tools.ietf.org/html/rfc9110#section-15.5.5", "title": "Not Found", "status": 404}
+#: What stands in place of a member that the portal's 404 does not have; the trace id is made anew.
+#: Portal: 3.1
+NOT_FOUND = {
+    "type": "https://tools.ietf.org/html/rfc9110#section-15.5.5",
+    "title": "Not Found",
+    "status": 404,
+}
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +33,8 @@ class TinChecks:
     def __init__(self, desk):
         self._desk = desk
         self._limiter = Limiter(desk.config.tin_checks_per_minute)
-        self._flights = {}  # question -> the task that asks the portal; its result is the refusal, or None
+        # Question -> the task that asks the portal; its result is the refusal, or None
+        self._flights = {}
 
     async def confirm(self, company, tin, id_type, id_value, key_id):
         """Return when the TIN belongs with the identifier; for a TIN alone, with `id_value` '', when the TIN exists.
@@ -114,6 +120,13 @@ def problem(body, trace):
     members = body if isinstance(body, dict) else {}
     if isinstance(members.get("error"), dict):
         members = members["error"]
-    made = {**NOT_FOUND, "traceId": trace or f"00-{secrets.token_hex(16)}-{secrets.token_hex(8)}-00"}
-    kept = {name: members[name] for name, value in made.items() if type(members.get(name)) is type(value)}
+    made = {
+        **NOT_FOUND,
+        "traceId": trace or f"00-{secrets.token_hex(16)}-{secrets.token_hex(8)}-00",
+    }
+    kept = {
+        name: members[name]
+        for name, value in made.items()
+        if type(members.get(name)) is type(value)
+    }
     return {**made, **kept}

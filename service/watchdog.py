@@ -32,7 +32,8 @@ class Watchdog:
         self._conn = None
         self._seen_at = time.monotonic()
         self._beats = {}  # name -> callable() giving when it last showed life, monotonic
-        self._since: dict[str, Callable[[], datetime | None]] = {}  # kind -> since when it is the case in this process
+        # Kind -> since when it is the case in this process
+        self._since: dict[str, Callable[[], datetime | None]] = {}
         self._logged: set[str] = set()  # kinds of conditions that the log names already
         self.rows = None
 
@@ -48,12 +49,14 @@ class Watchdog:
     def conditions(self) -> list[Condition]:
         """What an operator should know of, the longest first."""
         found = {condition.kind: condition for condition in collect(self.rows or ())}
-        for kind, (n, age) in self.overdue.items():
-            found.setdefault(kind, describe(kind, n, datetime.now(UTC) - timedelta(seconds=age)))
-        for kind, ask in self._since.items():
+        for name, (n, age) in self.overdue.items():
+            found.setdefault(name, describe(name, n, datetime.now(UTC) - timedelta(seconds=age)))
+        for name, ask in self._since.items():
             if since := ask():
-                found.setdefault(kind, describe(kind, 1, since))
-        return sorted(found.values(), key=lambda condition: (condition.since is None, condition.since))
+                found.setdefault(name, describe(name, 1, since))
+        return sorted(
+            found.values(), key=lambda condition: (condition.since is None, condition.since)
+        )
 
     def _log_conditions(self) -> None:
         """Log each condition once while it lasts, in words."""
@@ -68,8 +71,8 @@ class Watchdog:
         try:
             while True:
                 await self._look()
-                for kind, (n, age) in self.overdue.items():
-                    log.warning("watchdog overdue=%s n=%d oldest_seconds=%.1f", kind, n, age)
+                for name, (n, age) in self.overdue.items():
+                    log.warning("watchdog overdue=%s n=%d oldest_seconds=%.1f", name, n, age)
                 self._log_conditions()
                 await asyncio.sleep(self._config.watchdog.total_seconds())
         finally:
@@ -80,7 +83,9 @@ class Watchdog:
         try:
             if self._conn is None or self._conn.is_closed():
                 bounds = {"timeout": 5, "command_timeout": 10}
-                self._conn = await connect(config.database_url, SESSION, silence=config.database_silence, **bounds)
+                self._conn = await connect(
+                    config.database_url, SESSION, silence=config.database_silence, **bounds
+                )
             self.rows = await read_rows(self._conn, config)
             self._seen_at = time.monotonic()
         except PASSING as fault:
@@ -117,7 +122,9 @@ class Watchdog:
     def summary(self):
         """What /readyz says beside `status`: counts of all companies together."""
         counts = {row["kind"]: row["n"] for row in self.of("attention")}
-        oldest = [row["oldest"] for row in self.rows or () if row["subject"] != "state" and row["oldest"]]
+        oldest = [
+            row["oldest"] for row in self.rows or () if row["subject"] != "state" and row["oldest"]
+        ]
         return {
             "overdue": {kind: n for kind, (n, _) in self.overdue.items()},
             "needs_person": counts.get("NeedsPerson"),
@@ -139,7 +146,9 @@ def metrics(watchdog, guard, counts):
     overdue = watchdog.overdue.items()
     samples = {
         "einvoice_submissions": [({"state": row["kind"]}, row["n"]) for row in states],
-        "einvoice_submissions_due_seconds": [({"state": row["kind"]}, max(0, _age(row))) for row in states],
+        "einvoice_submissions_due_seconds": [
+            ({"state": row["kind"]}, max(0, _age(row))) for row in states
+        ],
         "einvoice_overdue": [({"kind": kind}, n) for kind, (n, _) in overdue],
         "einvoice_overdue_seconds": [({"kind": kind}, age) for kind, (_, age) in overdue],
         "einvoice_attention": [({"kind": row["kind"]}, row["n"]) for row in attention],
@@ -209,7 +218,11 @@ class LoopGuard(threading.Thread):
             beat = self._beat
             if time.monotonic() - beat > self._seconds and beat != told:
                 told = beat
-                log.warning("The event loop stands still for %.1f s:\n%s", time.monotonic() - beat, self._where())
+                log.warning(
+                    "The event loop stands still for %.1f s:\n%s",
+                    time.monotonic() - beat,
+                    self._where(),
+                )
 
     def _where(self):
         return "".join(traceback.format_stack(sys._current_frames().get(self._thread), limit=12))

@@ -4,7 +4,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from decimal import Decimal
 
 import simplejson
@@ -29,7 +29,8 @@ EXPORTS = web.AppKey("exports", object)
 PARTS = web.AppKey("parts", object)
 CLOSING = web.AppKey("closing", object)
 
-#: Of a stored document, as compact JSON. The portal takes 300 kB of a document, and its form of one is always larger.
+#: Of a stored document, as compact JSON. The portal takes 300 kB of a document, and its form of one
+#: is always larger.
 MOST_STORED_BYTES = 300_000
 MAX_DEPTH = 32
 MAX_DIGITS = 40  # of a number written out; a longer one is not money
@@ -65,7 +66,9 @@ def loads(raw):
     try:
         value = _decoder.decode(text)
     except json.JSONDecodeError as fault:
-        raise NotJson(f"The body is not JSON: {fault.msg} at line {fault.lineno}, column {fault.colno}.") from None
+        raise NotJson(
+            f"The body is not JSON: {fault.msg} at line {fault.lineno}, column {fault.colno}."
+        ) from None
     except RecursionError:
         raise NotJson(_TOO_DEEP) from None
     if _too_deep(value):
@@ -75,7 +78,9 @@ def loads(raw):
 
 def stored_body(row):
     """A record's fields in the shape of a request, from the JSON text `body` of its row, without those that are null."""
-    return {name: member for name, member in loads(row["body"].encode()).items() if member is not None}
+    return {
+        name: member for name, member in loads(row["body"].encode()).items() if member is not None
+    }
 
 
 def dumps(value):
@@ -142,7 +147,7 @@ def instant(text):
         raise ValueError("not a date and a time")
     at = datetime.fromisoformat(text.upper())
     try:
-        return (at if at.tzinfo else at.replace(tzinfo=timezone.utc)).astimezone(timezone.utc)
+        return (at if at.tzinfo else at.replace(tzinfo=UTC)).astimezone(UTC)
     except OverflowError:
         raise ValueError("not within the calendar") from None
 
@@ -182,7 +187,12 @@ def _too_deep(value):
     """Whether a value is nested deeper than we take, walked level by level."""
     level = [value] if isinstance(value, (dict, list)) else []
     for _ in range(MAX_DEPTH):
-        level = [child for parent in level for child in _children(parent) if isinstance(child, (dict, list))]
+        level = [
+            child
+            for parent in level
+            for child in _children(parent)
+            if isinstance(child, (dict, list))
+        ]
         if not level:
             return False
     return True
@@ -195,7 +205,11 @@ def _children(parent):
 def _decimal(text):
     """Held to the length in which PostgreSQL writes it: what it gives back has to pass here too."""
     exponent = text.lower().partition("e")[2]
-    if len(text) <= MAX_DIGITS and len(exponent) <= 3 and len(f"{(number := Decimal(text)):f}") <= MAX_DIGITS:
+    if (
+        len(text) <= MAX_DIGITS
+        and len(exponent) <= 3
+        and len(f"{(number := Decimal(text)):f}") <= MAX_DIGITS
+    ):
         return number
     raise _too_long(text)
 

@@ -51,7 +51,8 @@ SCALED = {
 }
 
 
-#: Where the embedded cluster is kept if there is room: a test's database is some hundred files, written and deleted again.
+#: Where the embedded cluster is kept if there is room: a test's database is some hundred files,
+#: written and deleted again.
 MEMORY = Path("/dev/shm")
 MEMORY_NEEDED = 3 * 2**30  # bytes, for the clusters of all workers
 
@@ -80,7 +81,8 @@ def cluster(scratch: Path) -> Iterator[str]:
     with asyncio.Runner() as runner:
         server = postgres(scratch)
         url = runner.run(server.__aenter__())
-        # No test of this cluster cuts its power, and most of the time would go into waiting for the disk.
+        # No test of this cluster cuts its power, and most of the time would go into waiting for the
+        # disk.
         for setting in ("fsync = off", "full_page_writes = off", "max_wal_size = '256MB'"):
             runner.run(administer(url, f"alter system set {setting}"))
         runner.run(administer(url, "select pg_reload_conf()"))
@@ -105,15 +107,23 @@ def templates(cluster: str) -> Iterator[Templates]:
     with asyncio.Runner() as runner:
         runner.run(administer(cluster, f"create database {empty}"))
         runner.run(migrate(renamed(cluster, empty)))
-        runner.run(administer(cluster, f"create database {with_company} template {empty} strategy file_copy"))
-        company = runner.run(make_company(variables(renamed(cluster, with_company), "http://127.0.0.1:1")))
+        runner.run(
+            administer(
+                cluster, f"create database {with_company} template {empty} strategy file_copy"
+            )
+        )
+        company = runner.run(
+            make_company(variables(renamed(cluster, with_company), "http://127.0.0.1:1"))
+        )
         yield Templates(empty, with_company, company)
         for name in (empty, with_company):
             runner.run(administer(cluster, f"drop database {name} with (force)"))
 
 
 @pytest.fixture
-async def database(cluster: str, templates: Templates, request: pytest.FixtureRequest) -> AsyncIterator[str]:
+async def database(
+    cluster: str, templates: Templates, request: pytest.FixtureRequest
+) -> AsyncIterator[str]:
     """The address of a migrated database of the test's own, with nothing in it but its `company`, if it asks for that."""
     name = f"test_{secrets.token_hex(6)}"
     template = templates.with_company if "company" in request.fixturenames else templates.empty
@@ -246,7 +256,8 @@ async def api(database, start, company):
     return await start(company)
 
 
-#: How long a test waits for what has to happen. A busy machine takes long; a test that passes does not wait for it.
+#: How long a test waits for what has to happen. A busy machine takes long; a test that passes does
+#: not wait for it.
 PATIENCE_SECONDS = float(os.environ.get("TEST_PATIENCE_SECONDS", "60"))
 
 
@@ -258,7 +269,9 @@ async def patience(seconds: float = PATIENCE_SECONDS) -> AsyncIterator[None]:
 
 
 async def until(
-    ask: Callable[[], Awaitable[Any]], holds: Callable[[Any], object] = bool, seconds: float = PATIENCE_SECONDS
+    ask: Callable[[], Awaitable[Any]],
+    holds: Callable[[Any], object] = bool,
+    seconds: float = PATIENCE_SECONDS,
 ) -> Any:
     """Return what `ask` gives as soon as it holds. Raise TimeoutError when that takes too long."""
     async with patience(seconds):
@@ -277,5 +290,3 @@ async def administer(url, statement):
 
 def renamed(url, name):
     return urlunsplit(urlsplit(url)._replace(path=f"/{name}"))
-
-

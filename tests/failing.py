@@ -13,14 +13,19 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-import run  # noqa: E402
-from service import failpoints  # noqa: E402
+import run
+from service import failpoints
 
 SO_ATTACH_FILTER = 26
 
 
 class _Instruction(ctypes.Structure):
-    _fields_ = [("code", ctypes.c_ushort), ("jt", ctypes.c_ubyte), ("jf", ctypes.c_ubyte), ("k", ctypes.c_uint)]
+    _fields_ = [
+        ("code", ctypes.c_ushort),
+        ("jt", ctypes.c_ubyte),
+        ("jf", ctypes.c_ubyte),
+        ("k", ctypes.c_uint),
+    ]
 
 
 class _Filter(ctypes.Structure):
@@ -42,7 +47,8 @@ def vanish() -> None:
 
 def _fall_silent(connection: socket.socket) -> None:
     """Drop every packet that arrives, and send none: no acknowledgement, no probe, no reset."""
-    program = (_Instruction * 1)(_Instruction(0x06, 0, 0, 0))  # return 0: keep nothing of the packet
+    # Return 0: keep nothing of the packet
+    program = (_Instruction * 1)(_Instruction(0x06, 0, 0, 0))
     connection.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, bytes(_Filter(1, program)))
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 0)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 0)

@@ -4,7 +4,7 @@ import base64
 import itertools
 import re
 import secrets
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 from zoneinfo import ZoneInfo
 
@@ -19,7 +19,7 @@ _codes = itertools.count(1)
 
 def now(**ago):
     """An instant as a client writes it, a little in the past."""
-    at = datetime.now(timezone.utc) - timedelta(seconds=5) - timedelta(**ago)
+    at = datetime.now(UTC) - timedelta(seconds=5) - timedelta(**ago)
     return at.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -41,7 +41,13 @@ def buyer(**changes):
         "name": "Aminah binti Salleh",
         "registration": {"type": "NRIC", "number": "900101105566"},
         "contactNumber": "+60123456789",
-        "address": {"line1": "5 Jalan Dahlia", "city": "Shah Alam", "state": "10", "zipCode": "40150", "country": "MYS"},
+        "address": {
+            "line1": "5 Jalan Dahlia",
+            "city": "Shah Alam",
+            "state": "10",
+            "zipCode": "40150",
+            "country": "MYS",
+        },
     }
     return {**party, **changes}
 
@@ -77,8 +83,16 @@ async def answered(api, method, path, **request):
 
 def routes(api, *methods):
     """(method, path with its {parts}) of every route of the service under /api, or of those with the methods."""
-    known = ((route.method, route.resource.canonical) for route in api.app.router.routes() if route.resource)
-    return [(method, path) for method, path in known if path.startswith("/api/") and (not methods or method in methods)]
+    known = (
+        (route.method, route.resource.canonical)
+        for route in api.app.router.routes()
+        if route.resource
+    )
+    return [
+        (method, path)
+        for method, path in known
+        if path.startswith("/api/") and (not methods or method in methods)
+    ]
 
 
 async def created(api, **changes):
@@ -109,7 +123,9 @@ async def submitted(api, id, place="/api/invoices"):
 
 
 async def cancelled(api, id, **body):
-    async with api.post(f"/api/invoices/{id}/cancel-latest-invoice-submitted", json=body) as response:
+    async with api.post(
+        f"/api/invoices/{id}/cancel-latest-invoice-submitted", json=body
+    ) as response:
         return response.status, await response.json()
 
 
@@ -187,7 +203,7 @@ def plain_refusal(path, status, body):
         broken = status == 400 and "errors" in body["details"]
         return 422 if broken else status, {"message": body["message"], **body["details"]}
     if path.startswith("/api/validation/"):
-        assert list(body)[0] == "success" and body["success"] is False, body
+        assert next(iter(body)) == "success" and body["success"] is False, body
         return status, {name: member for name, member in body.items() if name != "success"}
     return status, body
 
@@ -207,13 +223,20 @@ async def posted(api, path, **body):
 async def sale(api):
     """The id of an invoice of last month that may be consolidated."""
     lines = [line(taxDetails=[{"taxType": "06", "taxRate": {"percentage": 0}}])]
-    return await created(api, issueDateTime=last_month(), buyer={"type": "GENERAL_PUBLIC"}, lineItems=lines)
+    return await created(
+        api, issueDateTime=last_month(), buyer={"type": "GENERAL_PUBLIC"}, lineItems=lines
+    )
 
 
 async def one_of_each(api):
     """{place: id} of a new record of every resource; the service has to be a generous one."""
     id = await valid_invoice(api)
-    family = {"type": "CONSOLIDATED_INVOICE", "code": next(_codes), "issueDateTime": now(), "invoiceIds": [await sale(api)]}
+    family = {
+        "type": "CONSOLIDATED_INVOICE",
+        "code": next(_codes),
+        "issueDateTime": now(),
+        "invoiceIds": [await sale(api)],
+    }
     asked = {"invoiceCode": "1", "type": "LOCAL_INDIVIDUAL", "name": "Aminah binti Salleh"}
     made = {
         "/api/adjustment-notes": await posted(api, f"/api/invoices/{id}/adjustment-note", **note()),
@@ -248,15 +271,23 @@ async def swept_and_settled(owner):
 async def organized(environment, account, *companies):
     """The id of an organization of an account, which no request can make."""
     async with connected_pool(environment["DATABASE_URL"], 2) as pool:
-        return (await insert_organization(Database(pool), account, "Penang Branch", companies))["id"]
+        return (await insert_organization(Database(pool), account, "Penang Branch", companies))[
+            "id"
+        ]
 
 
 async def one_of_each_integration(api, environment, account, *companies):
     """{place: id} of a new user and organization of an account, the one a member of the other."""
-    person = {"name": "Nurul Huda", "email": f"{secrets.token_hex(6)}@example.com", "role": "member"}
+    person = {
+        "name": "Nurul Huda",
+        "email": f"{secrets.token_hex(6)}@example.com",
+        "role": "member",
+    }
     status, user = await answered(api, "POST", f"{INTEGRATIONS}users", json=person)
     assert status == 201, user
     organization = await organized(environment, account, *companies)
     body = {"members": [{"userId": user["id"]}]}
-    assert (await answered(api, "PUT", f"{INTEGRATIONS}organizations/{organization}", json=body))[0] == 200
+    assert (await answered(api, "PUT", f"{INTEGRATIONS}organizations/{organization}", json=body))[
+        0
+    ] == 200
     return {f"{INTEGRATIONS}users": user["id"], f"{INTEGRATIONS}organizations": organization}

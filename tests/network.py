@@ -58,7 +58,9 @@ class Network:
 
     async def _accept(self, reader, writer):
         if self._resets:
-            writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            writer.get_extra_info("socket").setsockopt(
+                socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
+            )
             return writer.transport.abort()
         self._paths.add(writer)
         if self._swallows:
@@ -68,6 +70,7 @@ class Network:
         if writer in self._silent:
             self._silent.add(back)
         await asyncio.gather(self._carry(reader, back), self._carry(there, writer))
+        return None
 
     async def _carry(self, reader, writer):
         loop = asyncio.get_running_loop()

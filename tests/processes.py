@@ -26,17 +26,26 @@ class Service:
     def __init__(self, environment, log, port=None):
         self.port = port or free_port()
         self.base = f"http://127.0.0.1:{self.port}"
-        self._environment = {**os.environ, **environment, "PORT": str(self.port), "PYTHONUNBUFFERED": "1"}
+        self._environment = {
+            **os.environ,
+            **environment,
+            "PORT": str(self.port),
+            "PYTHONUNBUFFERED": "1",
+        }
         self._log = log
         self.process = None
 
-    async def start(self, dies_at=None, *, stops_at: str | None = None, vanishes_at: str | None = None) -> None:
+    async def start(
+        self, dies_at=None, *, stops_at: str | None = None, vanishes_at: str | None = None
+    ) -> None:
         """Start the process and wait until it is ready.
 
         With the name of a failpoint it ends, is paused, or vanishes from the network when it first passes there.
         """
         ends = {"die": dies_at, "stop": stops_at, "vanish": vanishes_at}
-        program = next((["tests/failing.py", how, name] for how, name in ends.items() if name), ["run.py"])
+        program = next(
+            (["tests/failing.py", how, name] for how, name in ends.items() if name), ["run.py"]
+        )
         with open(self._log, "ab") as log:
             self.process = subprocess.Popen(
                 [sys.executable, *program],
@@ -57,7 +66,12 @@ class Service:
     async def paused(self) -> None:
         """Wait until the process is stopped at its failpoint, however it is to end there."""
         stat = Path(f"/proc/{self.process.pid}/stat")
-        await until(lambda: asyncio.to_thread(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T"), seconds=60)
+        await until(
+            lambda: asyncio.to_thread(
+                lambda: stat.read_text().rpartition(")")[2].split()[0] == "T"
+            ),
+            seconds=60,
+        )
 
     async def died(self):
         """Waits until it was killed."""
@@ -75,7 +89,10 @@ class Service:
     async def _ready(self):
         assert self.process.poll() is None, self.output()
         try:
-            async with aiohttp.ClientSession() as session, session.get(f"{self.base}/readyz") as response:
+            async with (
+                aiohttp.ClientSession() as session,
+                session.get(f"{self.base}/readyz") as response,
+            ):
                 return response.status == 200
         except aiohttp.ClientError:
             return False

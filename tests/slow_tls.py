@@ -28,10 +28,15 @@ class Authority:
 
 
 def make_authority(directory: Path) -> Authority:
-    key, name = rsa_key("tls"), x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
+    key, name = (
+        rsa_key("tls"),
+        x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")]),
+    )
     now, address = datetime.now(UTC), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
     builder = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-    builder = builder.not_valid_before(now - timedelta(days=1)).not_valid_after(now + timedelta(days=1))
+    builder = builder.not_valid_before(now - timedelta(days=1)).not_valid_after(
+        now + timedelta(days=1)
+    )
     builder = builder.add_extension(x509.SubjectAlternativeName([address]), critical=False)
     builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
     certificate, private = directory / "tls.pem", directory / "tls.key"
@@ -49,7 +54,8 @@ class SlowPath:
     seconds: float
     base: str = ""
     connections: int = 0
-    is_open: asyncio.Event = field(default_factory=asyncio.Event)  # while it is not set, no handshake begins
+    # While it is not set, no handshake begins
+    is_open: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 @asynccontextmanager

@@ -44,7 +44,12 @@ MILL = {
     "type": "FOREIGN_COMPANY",
     "name": "Foshan Timber Export Co. Ltd.",
     "contactNumber": "+86 757 1234 5678",
-    "address": {"line1": "88 Huanshi Road", "city": "Foshan", "zipCode": "528000", "country": "CHN"},
+    "address": {
+        "line1": "88 Huanshi Road",
+        "city": "Foshan",
+        "zipCode": "528000",
+        "country": "CHN",
+    },
 }
 ADDRESS = RESTAURANT["address"]
 
@@ -77,7 +82,9 @@ PUBLIC = {"type": "GENERAL_PUBLIC"}
 SELF_BILLED = {
     "type": "SELF_BILLED_INVOICE",
     "supplier": MILL,
-    "lineItems": [line(description="Sawn rubberwood", classifications=["034"], originCountry="CHN")],
+    "lineItems": [
+        line(description="Sawn rubberwood", classifications=["034"], originCountry="CHN")
+    ],
 }
 ORIGINALS = [{"uuid": "7G3KX2M9QPWZ41VTB8RHNYDC10", "number": "INV-2026-000123"}]
 ONE_CHAIR = line(unit={"code": "H87", "price": Decimal("145.00"), "count": 1})
@@ -85,19 +92,34 @@ ONE_CHAIR = line(unit={"code": "H87", "price": Decimal("145.00"), "count": 1})
 
 def note(kind, **changes):
     """A note of one chair, against the example."""
-    return {"type": kind, "selfBilled": False, "buyer": RESTAURANT, "originals": ORIGINALS, "lineItems": [ONE_CHAIR], **changes}
+    return {
+        "type": kind,
+        "selfBilled": False,
+        "buyer": RESTAURANT,
+        "originals": ORIGINALS,
+        "lineItems": [ONE_CHAIR],
+        **changes,
+    }
 
 
 def self_billed_note(kind):
     original = {"uuid": ORIGINALS[0]["uuid"], "number": "SB-2026-000017"}
     item = {**SELF_BILLED["lineItems"][0], "unit": ONE_CHAIR["unit"]}
-    return {**note(kind, selfBilled=True, supplier=MILL, originals=[original], lineItems=[item]), "buyer": None}
+    return {
+        **note(kind, selfBilled=True, supplier=MILL, originals=[original], lineItems=[item]),
+        "buyer": None,
+    }
 
 
 def receipts(first, last, price):
     """The line of a consolidated invoice."""
     unit = {"code": "C62", "price": Decimal(price), "count": 1}
-    return line(description=f"Receipts {first} - {last}", classifications=["004"], unit=unit, taxDetails=[tax("02", 8)])
+    return line(
+        description=f"Receipts {first} - {last}",
+        classifications=["004"],
+        unit=unit,
+        taxDetails=[tax("02", 8)],
+    )
 
 
 def consolidated(kind, member, prefix):
@@ -108,7 +130,11 @@ def consolidated(kind, member, prefix):
 
 EVERYTHING = {
     "type": "INVOICE",
-    "buyer": {**MILL, "registration": {"type": "BRN", "number": "91440600MA4W"}, "email": "buyer@foshan.example"},
+    "buyer": {
+        **MILL,
+        "registration": {"type": "BRN", "number": "91440600MA4W"},
+        "email": "buyer@foshan.example",
+    },
     "currencyCode": "USD",
     "exchangeRate": Decimal("4.2155"),
     "billingPeriod": {"start": "2026-09-01", "end": "2026-09-30", "frequency": "Half-yearly"},
@@ -125,7 +151,13 @@ EVERYTHING = {
     "delivery": {
         "name": "Guangzhou Harbour Stores",
         "registration": {"type": "BRN", "number": "91440101MA59"},
-        "address": {"line1": "Gate 4", "line2": "1 Ganghu Road", "city": "Guangzhou", "state": "Guangdong", "country": "CHN"},
+        "address": {
+            "line1": "Gate 4",
+            "line2": "1 Ganghu Road",
+            "city": "Guangzhou",
+            "state": "Guangdong",
+            "country": "CHN",
+        },
         "charge": {"amount": Decimal("88.005"), "reason": "Sea freight"},
     },
     "invoiceLevelAllowanceCharge": {
@@ -146,7 +178,10 @@ EVERYTHING = {
             id="2",
             description="Room for the fitter",
             unit={"code": "DAY", "price": Decimal("150.00"), "count": 3},
-            taxDetails=[tax("02", 8), {"taxType": "03", "taxRate": {"perUnitAmount": Decimal("10.00")}}],
+            taxDetails=[
+                tax("02", 8),
+                {"taxType": "03", "taxRate": {"perUnitAmount": Decimal("10.00")}},
+            ],
         ),
         line(id="3", taxDetails=[tax("E", 10)], taxExemptionReason="Export certificate 014-2026"),
         line(id="4", taxDetails=[tax("E", 0)], taxExemptionReason="Sales Tax Order, item 7"),
@@ -184,7 +219,9 @@ GOLDEN = {
                 charge={"rate": Decimal("2.5"), "reason": "Crate"},
                 taxDetails=[tax("01", 10), tax("02", Decimal("8.5"))],
             ),
-            line(id="2", taxDetails=[tax("E", 10)], taxExemptionReason="Export certificate 014-2026"),
+            line(
+                id="2", taxDetails=[tax("E", 10)], taxExemptionReason="Export certificate 014-2026"
+            ),
         ],
     },
     "credit_note": note("CREDIT_NOTE", originals=[*ORIGINALS, {"number": "OLD-7"}]),
@@ -194,7 +231,9 @@ GOLDEN = {
     "self_billed_debit_note": self_billed_note("DEBIT_NOTE"),
     "self_billed_refund_note": self_billed_note("REFUND_NOTE"),
     "consolidated_invoice": consolidated("CONSOLIDATED_INVOICE", "buyer", "INV-"),
-    "consolidated_self_billed_invoice": consolidated("CONSOLIDATED_SELF_BILLED_INVOICE", "supplier", "SB-"),
+    "consolidated_self_billed_invoice": consolidated(
+        "CONSOLIDATED_SELF_BILLED_INVOICE", "supplier", "SB-"
+    ),
     "everything": EVERYTHING,
 }
 

@@ -4,7 +4,18 @@ import asyncio
 
 import pytest
 from conftest import make_company
-from kit import answered, buyer, cancelled, created, line, note, reaches, record, submitted, valid_invoice
+from kit import (
+    answered,
+    buyer,
+    cancelled,
+    created,
+    line,
+    note,
+    reaches,
+    record,
+    submitted,
+    valid_invoice,
+)
 
 NEVER_SUBMITTED = "The invoice has not been submitted."
 NOT_VALID = (
@@ -17,7 +28,9 @@ TAKEN = {
     "message": "The code has already been used by a note of this type.",
 }
 #: A buyer whose registration number is not that of the TIN: the portal finds the document Invalid.
-STRANGER = buyer(type="LOCAL_COMPANY", tin="C5510387420", registration={"type": "BRN", "number": "199901012345"})
+STRANGER = buyer(
+    type="LOCAL_COMPANY", tin="C5510387420", registration={"type": "BRN", "number": "199901012345"}
+)
 
 
 async def noted(api, id, **changes):
@@ -38,15 +51,25 @@ async def valid(api):
 async def test_a_creation_answers_the_id(api, valid):
     status, body = await noted(api, valid)
     assert status == 201
-    assert body == {"success": True, "message": "Adjustment note created.", "data": {"id": body["data"]["id"]}}
+    assert body == {
+        "success": True,
+        "message": "Adjustment note created.",
+        "data": {"id": body["data"]["id"]},
+    }
     assert type(body["data"]["id"]) is int
 
 
 async def test_a_note_is_a_draft_of_the_invoice_with_its_own_amounts(api, valid, owner, company):
     issued = "2026-01-31T09:30:00+08:00"
-    _, body = await noted(api, valid, type="DEBIT_NOTE", adjustmentNoteCode=7, adjustmentNoteIssueDate=issued)
+    _, body = await noted(
+        api, valid, type="DEBIT_NOTE", adjustmentNoteCode=7, adjustmentNoteIssueDate=issued
+    )
     row = dict(await owner.fetchrow("select * from adjustment_notes"))
-    assert (row["company_id"], row["id"], row["invoice_id"]) == (company.id, body["data"]["id"], valid)
+    assert (row["company_id"], row["id"], row["invoice_id"]) == (
+        company.id,
+        body["data"]["id"],
+        valid,
+    )
     assert (row["code"], row["type"], row["status"]) == (7, "DEBIT_NOTE", "Draft")
     assert row["issue_date"].isoformat() == "2026-01-31T01:30:00+00:00"
     assert (str(row["excluding_tax"]), str(row["payable_amount"])) == ("48.50", "52.38")
@@ -97,7 +120,11 @@ async def test_an_invoice_that_is_not_there_takes_no_note(api, start, environmen
 
 async def test_the_target_has_to_be_of_the_type_that_is_said(api, valid):
     status, body = await noted(api, valid, targetInvoiceType="SELF_BILLED_INVOICE")
-    assert (status, body["errors"][0]["path"], body["errors"][0]["rule"]) == (422, "/targetInvoiceType", "target")
+    assert (status, body["errors"][0]["path"], body["errors"][0]["rule"]) == (
+        422,
+        "/targetInvoiceType",
+        "target",
+    )
 
 
 async def test_a_note_does_not_take_the_invoice_under_zero(api, valid):
@@ -111,7 +138,10 @@ async def test_a_note_does_not_take_the_invoice_under_zero(api, valid):
         given, body = await noted(api, valid, type=type, lineItems=priced(price))
         assert given == status, (type, price)
         if status == 422:
-            assert (body["errors"][0]["path"], body["errors"][0]["rule"]) == ("/lineItems", "amount")
+            assert (body["errors"][0]["path"], body["errors"][0]["rule"]) == (
+                "/lineItems",
+                "amount",
+            )
 
 
 async def test_a_draft_of_a_note_does_not_adjust_the_invoice(api, valid):
@@ -121,13 +151,18 @@ async def test_a_draft_of_a_note_does_not_adjust_the_invoice(api, valid):
 
 async def test_a_code_is_refused_the_second_time_for_a_type(api, valid):
     assert (await noted(api, valid, adjustmentNoteCode=5))[0] == 201
-    assert await noted(api, valid, adjustmentNoteCode=5) == (422, {"message": TAKEN["message"], "errors": [TAKEN]})
+    assert await noted(api, valid, adjustmentNoteCode=5) == (
+        422,
+        {"message": TAKEN["message"], "errors": [TAKEN]},
+    )
 
 
 async def test_a_code_is_refused_also_for_another_invoice_and_in_another_year(api, valid):
     assert (await noted(api, valid, adjustmentNoteCode=5))[0] == 201
     other = await valid_invoice(api)
-    status, body = await noted(api, other, adjustmentNoteCode=5, adjustmentNoteIssueDate="2020-01-31T09:30:00Z")
+    status, body = await noted(
+        api, other, adjustmentNoteCode=5, adjustmentNoteIssueDate="2020-01-31T09:30:00Z"
+    )
     assert (status, body["errors"]) == (422, [TAKEN])
 
 
@@ -149,4 +184,7 @@ async def test_a_note_is_held_to_the_rules_of_a_document(api, valid):
         ({"lineItems": [line(originCountry="MY")]}, "/lineItems/0/originCountry", "code"),
     ):
         status, body = await noted(api, valid, **changes)
-        assert (status, [(error["path"], error["rule"]) for error in body["errors"]]) == (422, [(path, rule)])
+        assert (status, [(error["path"], error["rule"]) for error in body["errors"]]) == (
+            422,
+            [(path, rule)],
+        )

@@ -33,13 +33,19 @@ async def api(start, company):
 
 
 async def entries(owner, company, *columns):
-    rows = await owner.fetch("select * from audit_log where company_id = $1 order by id", company.id)
-    return [tuple(row[column] for column in columns or ("actor", "action", "subject")) for row in rows]
+    rows = await owner.fetch(
+        "select * from audit_log where company_id = $1 order by id", company.id
+    )
+    return [
+        tuple(row[column] for column in columns or ("actor", "action", "subject")) for row in rows
+    ]
 
 
 async def test_what_a_key_does_is_noted_with_its_request(api, owner, company):
     headers = {"X-Request-Id": "order-7"}
-    assert (await answered(api, "PUT", "/api/companies", json={"city": "Ipoh"}, headers=headers))[0] == 200
+    assert (await answered(api, "PUT", "/api/companies", json={"city": "Ipoh"}, headers=headers))[
+        0
+    ] == 200
     assert (await answered(api, "PUT", CERTIFICATE, json=issued().pair, headers=headers))[0] == 200
     assert (await answered(api, "DELETE", CERTIFICATE, headers=headers))[0] == 200
     key = f"key {company.key_id}"
@@ -56,11 +62,15 @@ async def test_every_kind_of_change_leaves_its_row(api, owner, company):
     await owner.execute("truncate audit_log")
     invoice = await valid_invoice(api)
     note = await noted(api, invoice)
-    assert (await answered(api, "POST", f"/api/adjustment-notes/{note}/submit-to-portal", json={}))[0] == 200
+    assert (await answered(api, "POST", f"/api/adjustment-notes/{note}/submit-to-portal", json={}))[
+        0
+    ] == 200
     cancel = f"/api/adjustment-notes/{note}/cancel-latest-adjustment-note-submitted"
     await until(lambda: answered(api, "POST", cancel, json={}), lambda answer: answer[0] == 200)
     assert (await cancelled(api, invoice))[0] == 200
-    asked = await posted(api, "/api/einvoice-requests", invoiceCode="1", type="LOCAL_INDIVIDUAL", name="A")
+    asked = await posted(
+        api, "/api/einvoice-requests", invoiceCode="1", type="LOCAL_INDIVIDUAL", name="A"
+    )
     family = await consolidated(api, invoiceIds=[await sale(api)])
     webhook = (await posted(api, "/api/webhooks", url="http://127.0.0.1:9/", enabled=False))["id"]
     draft = await created(api)
@@ -91,7 +101,7 @@ async def test_every_kind_of_change_leaves_its_row(api, owner, company):
     ]
 
 
-async def test_what_the_background_does_is_noted_as_its_own(api, owner, company, receiver):  # noqa: F811
+async def test_what_the_background_does_is_noted_as_its_own(api, owner, company, receiver):
     receiver.answers = [410]  # the endpoint is gone for good
     id, _ = await hook(api, receiver.url)
     await created(api)
@@ -104,29 +114,42 @@ async def test_hashes_say_what_was_and_what_became_of_it(api, owner, company):
         assert (await answered(api, "PUT", "/api/companies", json={"city": city}))[0] == 200
     first, second = (await entries(owner, company, "action", "before_sha256", "after_sha256"))[-2:]
     assert first[1] != first[2] == second[1] != second[2]
-    assert second[2] == await owner.fetchval("select fingerprint(to_jsonb(c)) from companies c where id = $1", company.id)
+    assert second[2] == await owner.fetchval(
+        "select fingerprint(to_jsonb(c)) from companies c where id = $1", company.id
+    )
     id = await valid_invoice(api)
     [document] = await documents(api, id)
     assert (await entries(owner, company, "after_sha256"))[-1][0].hex() == document["document_hash"]
 
 
-async def test_commands_are_noted_and_can_be_read_by_one(owner, environment, company, command):  # noqa: F811
+async def test_commands_are_noted_and_can_be_read_by_one(owner, environment, company, command):
     made = await result(command("add-key", "--company", company.id))
     assert (await revoke_key(read_config(environment), made["key_id"]))["revoked"]
-    assert not (await revoke_key(read_config(environment), made["key_id"]))["revoked"]  # does nothing, and says nothing
+    # Does nothing, and says nothing
+    assert not (await revoke_key(read_config(environment), made["key_id"]))["revoked"]
     said = await entries(owner, company)
-    assert said[-2:] == [("command", "create", f"key {made['key_id']}"), ("command", "revoke", f"key {made['key_id']}")]
+    assert said[-2:] == [
+        ("command", "create", f"key {made['key_id']}"),
+        ("command", "revoke", f"key {made['key_id']}"),
+    ]
     read = await command("audit", "--company", company.id, "--last", "1")
-    assert read.code == 0 and f'"actor":"command","action":"revoke","subject":"key {made["key_id"]}"' in read.out
+    assert (
+        read.code == 0
+        and f'"actor":"command","action":"revoke","subject":"key {made["key_id"]}"' in read.out
+    )
     assert read.out.count("\n") == 1
 
 
 async def test_keys_of_accounts_are_noted_too(owner, environment):
     made = await integration_key(environment)
     await revoke_key(read_config(environment), made["key_id"])
-    rows = await owner.fetch("select account_id, action, subject from integration_audit_log order by id")
+    rows = await owner.fetch(
+        "select account_id, action, subject from integration_audit_log order by id"
+    )
     subject = f"key {made['key_id']}"
-    assert [tuple(row) for row in rows] == [(made["account_id"], action, subject) for action in ("create", "revoke")]
+    assert [tuple(row) for row in rows] == [
+        (made["account_id"], action, subject) for action in ("create", "revoke")
+    ]
 
 
 async def test_what_is_refused_leaves_no_row(api, owner, company):
@@ -138,8 +161,12 @@ async def test_what_is_refused_leaves_no_row(api, owner, company):
         await answered(api, "DELETE", "/api/invoices/999999"),
         await answered(api, "DELETE", CERTIFICATE),
         await answered(api, "PUT", "/api/webhooks/999999", json={}),
-        await answered(api, "PUT", "/api/companies", json={"city": "Ipoh"}, headers={"If-Match": '"no"'}),
-        await answered(api, "PUT", "/api/companies", json={"city": "Ipoh"}, headers={"X-API-Key": "no"}),
+        await answered(
+            api, "PUT", "/api/companies", json={"city": "Ipoh"}, headers={"If-Match": '"no"'}
+        ),
+        await answered(
+            api, "PUT", "/api/companies", json={"city": "Ipoh"}, headers={"X-API-Key": "no"}
+        ),
         await submitted(api, 999999),
         await cancelled(api, 999999),
     ]
@@ -148,8 +175,12 @@ async def test_what_is_refused_leaves_no_row(api, owner, company):
     assert await entries(owner, company) == before
 
 
-@pytest.mark.parametrize("table, column", [("audit_log", "company_id"), ("integration_audit_log", "account_id")])
-async def test_the_service_cannot_change_what_is_noted(api, environment, owner, company, table, column):
+@pytest.mark.parametrize(
+    "table, column", [("audit_log", "company_id"), ("integration_audit_log", "account_id")]
+)
+async def test_the_service_cannot_change_what_is_noted(
+    api, environment, owner, company, table, column
+):
     other, made = await make_company(environment), await integration_key(environment)
     wall, owners = Database.company, (company.id, other.id)
     if column == "account_id":
@@ -175,7 +206,9 @@ async def test_the_service_cannot_change_what_is_noted(api, environment, owner, 
 async def test_a_change_that_breaks_off_leaves_neither_effect_nor_row(api, owner, company):
     """The row goes in with the effect: where it cannot, nothing happens."""
     id, before = await created(api), await entries(owner, company)
-    await owner.execute("alter table audit_log add constraint full_up check (action <> 'delete') not valid")
+    await owner.execute(
+        "alter table audit_log add constraint full_up check (action <> 'delete') not valid"
+    )
     assert (await answered(api, "DELETE", f"/api/invoices/{id}"))[0] == 500
     assert (await answered(api, "GET", f"/api/invoices/{id}"))[0] == 200
     assert await entries(owner, company) == before

@@ -38,7 +38,8 @@ from service.middleware import KEY_IN_URL
 
 REQUIRED = (401, {"message": "API key is required"})
 WRONG = (401, {"message": "Invalid API key"})
-ELSEWHERE = (401, {"error": "Unauthorized: Valid API key required"})  # on the integration surface, whatever is wrong
+# On the integration surface, whatever is wrong
+ELSEWHERE = (401, {"error": "Unauthorized: Valid API key required"})
 INTERNAL = (500, {"message": "Internal server error"})
 
 
@@ -110,12 +111,17 @@ async def test_a_key_ends_at_its_expiry_also_while_it_is_in_use(api, environment
 
 async def test_the_clock_that_ends_a_key_is_the_databases(api, environment, company, monkeypatch):
     key = await another_key(environment, company, expires=now(hours=-1))
-    monkeypatch.setattr("time.time", lambda wrong=time.time() + 86400: wrong)
+    tomorrow = time.time() + 86400
+    monkeypatch.setattr("time.time", lambda: tomorrow)
     assert (await with_key(api, key.key))[0] == 200
 
 
-async def test_a_key_in_use_that_is_about_to_expire_is_in_the_log_once_a_day(api, environment, company, caplog):
-    soon, later = [await another_key(environment, company, expires=now(days=-days)) for days in (13, 15)]
+async def test_a_key_in_use_that_is_about_to_expire_is_in_the_log_once_a_day(
+    api, environment, company, caplog
+):
+    soon, later = [
+        await another_key(environment, company, expires=now(days=-days)) for days in (13, 15)
+    ]
     for key in (soon, soon, later, company):
         assert (await with_key(api, key.key))[0] == 200
     told = [line for line in caplog.messages if "expires in" in line]
@@ -128,12 +134,17 @@ async def processes(environment, tmp_path):
     running = [Service(environment, tmp_path / f"service-{number}.log") for number in (1, 2)]
     await asyncio.gather(*[process.start() for process in running])
     async with AsyncExitStack() as stack:
-        yield [await stack.enter_async_context(aiohttp.ClientSession(process.base)) for process in running]
+        yield [
+            await stack.enter_async_context(aiohttp.ClientSession(process.base))
+            for process in running
+        ]
     for process in running:
         await process.stop()
 
 
-async def test_a_revoked_key_ends_within_a_second_in_every_process(processes, environment, owner, company, cluster):
+async def test_a_revoked_key_ends_within_a_second_in_every_process(
+    processes, environment, owner, company, cluster
+):
     """Also where no news of it can arrive: the sessions that listen are cut off, and cannot come back."""
     other = await another_key(environment, company)
     for key in (company, other):
@@ -172,7 +183,8 @@ async def _cut_off_listeners(owner, cluster):
     await elsewhere.execute(f"alter database {name} allow_connections false")
     await elsewhere.close()
     await owner.execute(
-        "select pg_terminate_backend(pid) from pg_stat_activity where query ilike 'listen%' and datname = $1", name
+        "select pg_terminate_backend(pid) from pg_stat_activity where query ilike 'listen%' and datname = $1",
+        name,
     )
 
 
@@ -193,7 +205,8 @@ async def test_a_keys_last_use_is_kept_to_the_minute_and_written_once(start, own
     assert used.second == 0 and used.microsecond == 0
     writes = "select n_tup_upd from pg_stat_user_tables where relname = 'api_keys'"
     written = await until(lambda: owner.fetchval(writes))
-    assert written == 1 or used.minute != datetime.now().minute  # a minute may have begun in between
+    # A minute may have begun in between
+    assert written == 1 or used.minute != datetime.now().minute
 
 
 async def test_a_key_whose_row_somebody_holds_is_served_all_the_same(api, owner, company):
@@ -212,7 +225,9 @@ async def test_what_cannot_be_a_key_is_refused_without_the_database(start, compa
             if "new_key" not in spoil.__code__.co_names:
                 assert await with_key(api, spoil(company.key)) == WRONG, spoil(company.key)
                 headers = {"X-Portal-Key": spoil(company.key)}
-                assert await answered(api, "GET", f"{INTEGRATIONS}users", headers=headers) == ELSEWHERE
+                assert (
+                    await answered(api, "GET", f"{INTEGRATIONS}users", headers=headers) == ELSEWHERE
+                )
         assert (await with_key(api, new_key(live=True).text))[0] == 503
 
 
@@ -231,7 +246,9 @@ async def test_every_route_asks_for_a_key_before_anything_else(keyless):
     for method, path in guarded:
         expected = ELSEWHERE if path.startswith(INTEGRATIONS) else REQUIRED
         headers = {"Content-Type": "text/plain", "Idempotency-Key": "x"}
-        async with keyless.request(method, filled(path, 999), data=b"{", headers=headers) as response:
+        async with keyless.request(
+            method, filled(path, 999), data=b"{", headers=headers
+        ) as response:
             body = None if method == "HEAD" else await response.json()
             assert (response.status, body) == (401, expected[1] if body else None), (method, path)
 
@@ -241,7 +258,10 @@ async def test_each_surface_asks_for_its_own_key(api, company):
     for method, path in routes(api):
         if path.startswith(INTEGRATIONS) and method != "HEAD":
             for headers in ({}, {"X-Portal-Key": company.key}):
-                assert await answered(api, method, filled(path), headers=headers) == ELSEWHERE, (method, path)
+                assert await answered(api, method, filled(path), headers=headers) == ELSEWHERE, (
+                    method,
+                    path,
+                )
 
 
 async def test_a_wrong_key_is_refused_before_the_body_is_judged(api):
@@ -250,9 +270,19 @@ async def test_a_wrong_key_is_refused_before_the_body_is_judged(api):
 
 
 async def test_there_is_nothing_at_an_unknown_path(api, keyless):
-    for path in ("/", "/api", "/api/nothing", "/api/invoices/1/nothing", "/api/invoices/", "/favicon.ico"):
+    for path in (
+        "/",
+        "/api",
+        "/api/nothing",
+        "/api/invoices/1/nothing",
+        "/api/invoices/",
+        "/favicon.ico",
+    ):
         for client in (api, keyless):
-            assert await answered(client, "GET", path) == (404, {"message": "There is nothing at this path."}), path
+            assert await answered(client, "GET", path) == (
+                404,
+                {"message": "There is nothing at this path."},
+            ), path
 
 
 async def test_a_method_that_a_path_does_not_know_is_answered_with_those_it_does(api):
@@ -274,10 +304,25 @@ async def test_a_word_in_the_place_of_an_id_has_its_own_methods(api):
     for route in api.app.router.routes():
         methods.setdefault(route.resource.canonical, set()).add(route.method)
     variable = [re.compile(re.sub(r"{\w+}", "[^/]+", path)) for path in methods if "{" in path]
-    words = [path for path in methods if "{" not in path and any(other.fullmatch(path) for other in variable)]
-    assert {f"{place}/export-all" for place in ("/api/invoices", "/api/adjustment-notes")} < set(words)
+    words = [
+        path
+        for path in methods
+        if "{" not in path and any(other.fullmatch(path) for other in variable)
+    ]
+    assert {f"{place}/export-all" for place in ("/api/invoices", "/api/adjustment-notes")} < set(
+        words
+    )
     for path in words:
-        for method in {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"} - methods[path]:
+        for method in {
+            "GET",
+            "HEAD",
+            "POST",
+            "PUT",
+            "PATCH",
+            "DELETE",
+            "OPTIONS",
+            "TRACE",
+        } - methods[path]:
             async with api.request(method, path) as response:
                 assert response.status == 405, (method, path)
                 assert set(response.headers["Allow"].split(",")) == methods[path]
@@ -302,13 +347,21 @@ async def test_what_tells_of_the_api_asks_for_no_key(keyless):
 
 
 async def test_a_sane_request_id_comes_back_on_every_answer(api):
-    for path in ("/api/invoices", "/api/invoices/export-all", "/api/invoices/0", "/api/nothing", "/healthz"):
+    for path in (
+        "/api/invoices",
+        "/api/invoices/export-all",
+        "/api/invoices/0",
+        "/api/nothing",
+        "/healthz",
+    ):
         async with api.get(path, headers={"X-Request-Id": "Order-7.b_2"}) as response:
             assert response.headers["X-Request-Id"] == "Order-7.b_2", path
 
 
 async def test_also_on_a_refusal_of_the_key(api):
-    async with api.get("/api/invoices", headers={"X-Request-Id": "mine", "X-API-Key": "no"}) as response:
+    async with api.get(
+        "/api/invoices", headers={"X-Request-Id": "mine", "X-API-Key": "no"}
+    ) as response:
         assert response.headers["X-Request-Id"] == "mine"
 
 
@@ -351,24 +404,36 @@ async def test_a_limit_of_zero_is_none(start, company):
     assert {(await with_key(api, company.key))[0] for _ in range(20)} == {200}
 
 
-async def test_wrong_keys_of_an_address_are_held_back_and_good_ones_are_not(start, environment, company):
+async def test_wrong_keys_of_an_address_are_held_back_and_good_ones_are_not(
+    start, environment, company
+):
     api = await start(company, WRONG_KEYS_PER_MINUTE="20")
     await open_integrations(api, environment)
     wrong = new_key(live=True).text
     assert [(await with_key(api, key))[0] for key in [wrong, "no"] * 10] == [401] * 20
     async with api.get("/api/invoices", headers={"X-API-Key": wrong}) as response:
-        assert (response.status, await response.json()) == (429, {"message": "Too many requests, please slow down."})
+        assert (response.status, await response.json()) == (
+            429,
+            {"message": "Too many requests, please slow down."},
+        )
         assert 1 <= int(response.headers["Retry-After"]) <= 3
-    status, body = await answered(api, "GET", f"{INTEGRATIONS}users", headers={"X-Portal-Key": wrong})
+    status, body = await answered(
+        api, "GET", f"{INTEGRATIONS}users", headers={"X-Portal-Key": wrong}
+    )
     assert status == 429 and body["details"]["retry_after"] <= 3
     for path in ("/api/invoices", f"{INTEGRATIONS}users"):
         assert (await answered(api, "GET", path))[0] == 200
     assert await with_key(api, "") == REQUIRED
-    assert await answered(api, "GET", f"{INTEGRATIONS}users", headers={"X-Portal-Key": ""}) == ELSEWHERE
+    assert (
+        await answered(api, "GET", f"{INTEGRATIONS}users", headers={"X-Portal-Key": ""})
+        == ELSEWHERE
+    )
     assert (await with_key(api, company.key[:-1]))[0] == 429
 
 
-async def test_a_key_in_a_url_is_refused_also_a_good_one_and_at_every_path(api, environment, company):
+async def test_a_key_in_a_url_is_refused_also_a_good_one_and_at_every_path(
+    api, environment, company
+):
     await open_integrations(api, environment)
     integration = api.session.headers["X-Portal-Key"]
     for path in (
@@ -378,7 +443,10 @@ async def test_a_key_in_a_url_is_refused_also_a_good_one_and_at_every_path(api, 
         f"/api/openapi.json?key={quote(company.key.replace('_', '%5F'), safe='%')}",
         f"/api/nothing/{company.key}",
     ):
-        assert await answered(api, "GET", URL(path, encoded=True)) == (400, {"message": KEY_IN_URL}), path
+        assert await answered(api, "GET", URL(path, encoded=True)) == (
+            400,
+            {"message": KEY_IN_URL},
+        ), path
     status, body = await answered(api, "GET", f"{INTEGRATIONS}users?key={integration}")
     assert (status, body["message"]) == (400, KEY_IN_URL)
 
@@ -386,13 +454,20 @@ async def test_a_key_in_a_url_is_refused_also_a_good_one_and_at_every_path(api, 
 async def test_a_key_in_a_url_without_a_header_is_a_missing_key(keyless, environment, company):
     integration = (await integration_key(environment))["key"]
     for key in (company.key, integration):
-        for method, path in (("GET", "/api/invoices"), ("POST", "/api/invoices"), ("GET", "/api/invoices/export-all")):
+        for method, path in (
+            ("GET", "/api/invoices"),
+            ("POST", "/api/invoices"),
+            ("GET", "/api/invoices/export-all"),
+        ):
             assert await answered(keyless, method, f"{path}?api_key={key}") == REQUIRED, path
         assert await answered(keyless, "GET", f"{INTEGRATIONS}users?key={key}") == ELSEWHERE
     path = f"/api/invoices?api_key={company.key}"
     assert await answered(keyless, "GET", path, headers={"X-API-Key": "wrong"}) == WRONG
     for path in ("/api/openapi.json", "/api/nothing"):  # they ask for no key
-        assert await answered(keyless, "GET", f"{path}?key={company.key}") == (400, {"message": KEY_IN_URL})
+        assert await answered(keyless, "GET", f"{path}?key={company.key}") == (
+            400,
+            {"message": KEY_IN_URL},
+        )
 
 
 # The log
@@ -414,7 +489,10 @@ async def test_a_request_of_an_integration_has_its_account_in_its_line(api, envi
     async with api.get("/api/integrations/users/usr_x", headers={"X-Request-Id": "mine"}):
         pass
     route = "/api/integrations/users/{id}"
-    start, end = f"request_id=mine method=GET route={route} status=404 ms=", f" company=- account={account}"
+    start, end = (
+        f"request_id=mine method=GET route={route} status=404 ms=",
+        f" company=- account={account}",
+    )
     assert caplog.messages[-1].startswith(start) and caplog.messages[-1].endswith(end)
 
 
@@ -424,8 +502,15 @@ async def test_neither_keys_nor_bodies_come_into_the_log(api, owner, company, ca
     await owner.execute("alter table invoices add constraint none_of_it check (code <> 777777)")
     marked = buyer(name="Marked Person")
     await created(api, buyer=marked)
-    assert await answered(api, "POST", "/api/invoices", json=invoice(buyer=marked, code=777777)) == INTERNAL
-    for body in (invoice(buyer=marked, nothing=1), invoice(buyer=marked, code="7"), {"buyer": marked}):
+    assert (
+        await answered(api, "POST", "/api/invoices", json=invoice(buyer=marked, code=777777))
+        == INTERNAL
+    )
+    for body in (
+        invoice(buyer=marked, nothing=1),
+        invoice(buyer=marked, code="7"),
+        {"buyer": marked},
+    ):
         assert (await answered(api, "POST", "/api/invoices", json=body))[0] == 422
     assert await with_key(api, company.key + "x") == WRONG
     assert "request_id" in caplog.text

@@ -27,7 +27,8 @@ def make_backlog(owner, company, sandbox):
         async def lose():
             async with places:
                 id = await created(api)
-                while (await record(api, id))["status"] == "Draft":  # again if no connection could be made
+                # Again if no connection could be made
+                while (await record(api, id))["status"] == "Draft":
                     await submitted(api, id)
                 return id
 
@@ -47,7 +48,11 @@ async def states(owner):
 
 async def resolved(owner, seconds=120):
     """Wait until no outcome is unknown, and return the states."""
-    return await until(lambda: states(owner), lambda found: "Uncertain" not in found and "Sending" not in found, seconds)
+    return await until(
+        lambda: states(owner),
+        lambda found: "Uncertain" not in found and "Sending" not in found,
+        seconds,
+    )
 
 
 async def test_a_backlog_is_resolved_by_two_processes_with_a_slow_database(
@@ -57,10 +62,16 @@ async def test_a_backlog_is_resolved_by_two_processes_with_a_slow_database(
     await make_backlog(idle, MANY)
     network = Network(environment["DATABASE_URL"], delay=0.003)
     await network.heal()
-    variables = {**environment, "DATABASE_URL": network.url, "DATABASE_OWNER_URL": environment["DATABASE_URL"]}
+    variables = {
+        **environment,
+        "DATABASE_URL": network.url,
+        "DATABASE_OWNER_URL": environment["DATABASE_URL"],
+    }
     async with AsyncExitStack() as stack:
         for number in range(2):
-            service = Service({**variables, "PORTAL_LEASE_SECONDS": LEASE}, tmp_path / f"service-{number}.log")
+            service = Service(
+                {**variables, "PORTAL_LEASE_SECONDS": LEASE}, tmp_path / f"service-{number}.log"
+            )
             stack.push_async_callback(service.stop)
             await service.start()
         found = await resolved(owner)
@@ -73,11 +84,18 @@ async def test_crashes_while_a_listing_is_read_count_against_no_submission(
 ):
     """Six processes in a row are killed while they wait for the listing. No submission was in hand."""
     await make_backlog(await start(company, background=False), 5)
-    service = Service({**environment, "PORTAL_LEASE_SECONDS": "1", "PORTAL_TIMEOUT_SECONDS": "900"}, tmp_path / "service.log")
+    service = Service(
+        {**environment, "PORTAL_LEASE_SECONDS": "1", "PORTAL_TIMEOUT_SECONDS": "900"},
+        tmp_path / "service.log",
+    )
     await sandbox.fault("search", "slow_before", seconds=600, times=6)
     for kills in range(1, 7):
         await service.start()
-        await until(sandbox.calls, lambda told, least=kills: told["calls"].get("search", 0) >= least, seconds=60)
+        await until(
+            sandbox.calls,
+            lambda told, least=kills: told["calls"].get("search", 0) >= least,
+            seconds=60,
+        )
         await service.kill()
     assert await owner.fetchval("select max(claims) from submissions") == 0
     await service.start()
@@ -96,7 +114,9 @@ async def test_a_crash_in_the_middle_of_a_batch_sends_nobody_to_a_person(
     service = Service({**environment, "PORTAL_LEASE_SECONDS": "1"}, tmp_path / "service.log")
     await service.start(dies_at="before_state_commit")
     await service.died()
-    assert await owner.fetchval("select array_agg(distinct claims) from submissions where state = 'Uncertain'") == [1]
+    assert await owner.fetchval(
+        "select array_agg(distinct claims) from submissions where state = 'Uncertain'"
+    ) == [1]
     await service.start()
     try:
         found = await resolved(owner)
@@ -105,7 +125,9 @@ async def test_a_crash_in_the_middle_of_a_batch_sends_nobody_to_a_person(
     assert set(found) <= {"Accepted", "Finished"} and sum(found.values()) == 8
 
 
-async def test_a_submission_whose_handling_fails_takes_no_other_to_a_person(start, company, owner, sandbox, make_backlog):
+async def test_a_submission_whose_handling_fails_takes_no_other_to_a_person(
+    start, company, owner, sandbox, make_backlog
+):
     ids = await make_backlog(await start(company, background=False), 6)
     await owner.execute(
         """update submissions set body = 'no longer JSON'
@@ -118,10 +140,14 @@ async def test_a_submission_whose_handling_fails_takes_no_other_to_a_person(star
     assert (await record(api, ids[2]))["status"] == "Submitting"
 
 
-async def test_few_claims_are_held_however_many_outcomes_are_unknown(start, company, owner, make_backlog):
+async def test_few_claims_are_held_however_many_outcomes_are_unknown(
+    start, company, owner, make_backlog
+):
     idle = await start(company, background=False)
     await make_backlog(idle, 20)
-    await owner.execute("update submissions set not_before = clock_timestamp() - interval '1 second'")
+    await owner.execute(
+        "update submissions set not_before = clock_timestamp() - interval '1 second'"
+    )
     claim = "select id, state, claims from claim_submissions(interval '1 minute', 50)"
     (head,) = await owner.fetch(claim)
     assert (head["state"], head["claims"]) == ("Uncertain", 0)
@@ -132,8 +158,14 @@ async def test_few_claims_are_held_however_many_outcomes_are_unknown(start, comp
 
 
 async def token_of(sandbox, tin):
-    form = {"client_id": "sandbox-client", "client_secret": "sandbox-secret", "grant_type": "client_credentials"}
-    async with sandbox.client.post("/connect/token", data=form, headers={"onbehalfof": tin}) as response:
+    form = {
+        "client_id": "sandbox-client",
+        "client_secret": "sandbox-secret",
+        "grant_type": "client_credentials",
+    }
+    async with sandbox.client.post(
+        "/connect/token", data=form, headers={"onbehalfof": tin}
+    ) as response:
         return (await response.json())["access_token"]
 
 
@@ -144,12 +176,17 @@ async def put_copies(sandbox, token, body, count, series):
     for at in range(count):
         number = f"OTHER-{series}-{at}"
         copy = content.replace(entry["codeNumber"], number).encode()
-        facts = {"document": base64.b64encode(copy).decode(), "documentHash": hashlib.sha256(copy).hexdigest()}
+        facts = {
+            "document": base64.b64encode(copy).decode(),
+            "documentHash": hashlib.sha256(copy).hexdigest(),
+        }
         entries.append({**entry, **facts, "codeNumber": number})
     for first in range(0, count, 100):
         sent = {"documents": entries[first : first + 100]}
         headers = {"Authorization": f"Bearer {token}"}
-        async with sandbox.client.post("/api/v1.0/documentsubmissions/", json=sent, headers=headers) as response:
+        async with sandbox.client.post(
+            "/api/v1.0/documentsubmissions/", json=sent, headers=headers
+        ) as response:
             assert response.status == 202, await response.text()
 
 

@@ -42,7 +42,9 @@ async def reach(owner, ids, *statuses):
     """{status: how many} of invoices once each has one of these."""
 
     async def counted():
-        rows = await owner.fetch("select status, count(*) from invoices where id = any ($1) group by 1", ids)
+        rows = await owner.fetch(
+            "select status, count(*) from invoices where id = any ($1) group by 1", ids
+        )
         return {row["status"]: row["count"] for row in rows}
 
     return await until(counted, lambda found: set(found) <= set(statuses))
@@ -60,7 +62,9 @@ async def once_each(sandbox, ids):
 
 
 async def call_of(owner, id):
-    return await owner.fetchval("select submission_id from submitted_documents where invoice_id = $1", id)
+    return await owner.fetchval(
+        "select submission_id from submitted_documents where invoice_id = $1", id
+    )
 
 
 async def claimed(desk):
@@ -68,7 +72,9 @@ async def claimed(desk):
 
     async def claim():
         async with desk.database.across() as conn:
-            return await sql.submission_claim(conn, lease=desk.config.portal_lease, most=9, states=["Queued"], suspects=1)
+            return await sql.submission_claim(
+                conn, lease=desk.config.portal_lease, most=9, states=["Queued"], suspects=1
+            )
 
     (head,) = await until(claim)
     return Claim(head["company_id"], head["id"], head["fence"])
@@ -90,7 +96,9 @@ async def test_what_waits_leaves_in_full_calls(asleep, owner, start, company, sa
     assert await states(owner) == {"Merged": 250, "Accepted": 3}
 
 
-async def test_the_bytes_of_a_document_are_those_that_were_frozen(asleep, owner, start, company, sandbox):
+async def test_the_bytes_of_a_document_are_those_that_were_frozen(
+    asleep, owner, start, company, sandbox
+):
     ids = await ready(asleep, 5)
     await start(company)
     await reach(owner, ids, "Valid")
@@ -108,16 +116,24 @@ async def test_what_was_written_to_be_sent_cannot_be_changed(asleep, owner):
 
 
 async def test_a_call_stays_under_the_portals_size(asleep, owner, start, company, sandbox):
-    lines = [line(id=str(number), description="Coffee beans " + "x" * 280) for number in range(1, 241)]
+    lines = [
+        line(id=str(number), description="Coffee beans " + "x" * 280) for number in range(1, 241)
+    ]
     ids = [await created(asleep, isReady=True, lineItems=lines) for _ in range(18)]
-    assert await owner.fetchval("select sum(octet_length(body)) from submissions") > batch.MOST_BYTES
+    assert (
+        await owner.fetchval("select sum(octet_length(body)) from submissions") > batch.MOST_BYTES
+    )
     await start(company, PORTAL_TIMEOUT_SECONDS="30", PORTAL_LEASE_SECONDS="60")
     assert await reach(owner, ids, "Valid") == {"Valid": 18}
-    assert await owner.fetchval("select max(octet_length(body)) from submissions") <= batch.MOST_BYTES
+    assert (
+        await owner.fetchval("select max(octet_length(body)) from submissions") <= batch.MOST_BYTES
+    )
     assert await once_each(sandbox, ids) and await sent(sandbox) == 2
 
 
-async def test_two_documents_of_one_number_leave_in_two_calls(asleep, owner, start, company, sandbox):
+async def test_two_documents_of_one_number_leave_in_two_calls(
+    asleep, owner, start, company, sandbox
+):
     first = await created(asleep, code=77, isReady=True, issueDateTime=now(minutes=2))
     await owner.execute("update invoices set code_year = code_year - 1")
     second = await created(asleep, code=77, isReady=True)
@@ -129,7 +145,9 @@ async def test_two_documents_of_one_number_leave_in_two_calls(asleep, owner, sta
     assert calls[0] == calls[2] != calls[1]
 
 
-async def test_two_workers_merge_what_waits_without_taking_it_from_each_other(asleep, owner, start, company, sandbox):
+async def test_two_workers_merge_what_waits_without_taking_it_from_each_other(
+    asleep, owner, start, company, sandbox
+):
     ids = await ready(asleep, 150)
     await asyncio.gather(start(company), start(company))
     await reach(owner, ids, "Valid")
@@ -137,17 +155,24 @@ async def test_two_workers_merge_what_waits_without_taking_it_from_each_other(as
 
 
 @pytest.mark.parametrize("place", [0, 2])
-async def test_what_came_to_nothing_before_goes_alone(asleep, owner, start, company, sandbox, place):
+async def test_what_came_to_nothing_before_goes_alone(
+    asleep, owner, start, company, sandbox, place
+):
     """It may be what ends the process; so it takes nobody with it."""
     ids = await ready(asleep, 5)
     suspect = await call_of(owner, ids[place])
     await owner.execute("update submissions set claims = 1 where id = $1", suspect)
     await start(company)
     assert await reach(owner, ids, "Valid") == {"Valid": 5}
-    assert await call_of(owner, ids[place]) == suspect and await states(owner) == {"Merged": 4, "Accepted": 2}
+    assert await call_of(owner, ids[place]) == suspect and await states(owner) == {
+        "Merged": 4,
+        "Accepted": 2,
+    }
 
 
-async def test_a_submit_joins_its_document_in_the_call_that_it_was_merged_into(asleep, owner, start, company, sandbox):
+async def test_a_submit_joins_its_document_in_the_call_that_it_was_merged_into(
+    asleep, owner, start, company, sandbox
+):
     ids = await ready(asleep, 5)
     await sandbox.fault("submit", "slow", seconds=0.5)
     waiting = [asyncio.create_task(submitted(asleep, id)) for id in ids]
@@ -160,7 +185,9 @@ async def test_an_interactive_submit_goes_alone_and_at_once(asleep, owner, start
     ids = await ready(asleep, 5)
     alone = await created(asleep)
     assert (await submitted(asleep, alone))[0] == 200
-    assert [entry["number"] for entry in await sandbox.ledger()] == [f"INV-{int((await record(asleep, alone))['invoice_code']):05}"]
+    assert [entry["number"] for entry in await sandbox.ledger()] == [
+        f"INV-{int((await record(asleep, alone))['invoice_code']):05}"
+    ]
     await start(company)
     await reach(owner, ids, "Valid")
     assert await sent(sandbox) == 2
@@ -172,18 +199,26 @@ async def test_what_waits_or_was_merged_is_locked(asleep, owner, start, company,
     await start(company, PORTAL_TIMEOUT_SECONDS="10", PORTAL_LEASE_SECONDS="15")
     await until(sandbox.ledger)
     for id in ids:
-        assert (await answered(asleep, "PUT", f"/api/invoices/{id}", json={"isReady": True}))[0] == 403
+        assert (await answered(asleep, "PUT", f"/api/invoices/{id}", json={"isReady": True}))[
+            0
+        ] == 403
         assert (await answered(asleep, "DELETE", f"/api/invoices/{id}"))[0] == 403
-        assert (await answered(asleep, "POST", f"/api/invoices/{id}/cancel-latest-invoice-submitted"))[0] == 409
+        assert (
+            await answered(asleep, "POST", f"/api/invoices/{id}/cancel-latest-invoice-submitted")
+        )[0] == 409
     await reach(owner, ids, "Valid")
-    assert (await answered(asleep, "POST", f"/api/invoices/{ids[1]}/cancel-latest-invoice-submitted"))[0] == 200
+    assert (
+        await answered(asleep, "POST", f"/api/invoices/{ids[1]}/cancel-latest-invoice-submitted")
+    )[0] == 200
     assert await reach(owner, ids, "Valid", "Cancelled") == {"Valid": 2, "Cancelled": 1}
 
 
 # Outcomes
 
 
-async def test_a_rejected_sibling_is_a_draft_again_and_the_others_go_on(asleep, owner, start, company, sandbox):
+async def test_a_rejected_sibling_is_a_draft_again_and_the_others_go_on(
+    asleep, owner, start, company, sandbox
+):
     ids = await ready(asleep, 4)
     late = await created(asleep, isReady=True, issueDateTime=now(hours=2))
     await sandbox.settings(age_window_seconds=3600)
@@ -194,15 +229,21 @@ async def test_a_rejected_sibling_is_a_draft_again_and_the_others_go_on(asleep, 
     assert await once_each(sandbox, ids) and await sent(sandbox) == 1
 
 
-async def test_an_invalid_sibling_shows_its_reasons_and_the_others_are_valid(asleep, owner, start, company, sandbox):
+async def test_an_invalid_sibling_shows_its_reasons_and_the_others_are_valid(
+    asleep, owner, start, company, sandbox
+):
     ids = await ready(asleep, 3)
     strange = await created(asleep, isReady=True, buyer=STRANGER)
     await start(company)
     assert await reach(owner, [*ids, strange], "Valid", "Invalid") == {"Valid": 3, "Invalid": 1}
-    assert [error["code"] for error in (await documents(asleep, strange))[0]["errors"]] == ["ERR206"]
+    assert [error["code"] for error in (await documents(asleep, strange))[0]["errors"]] == [
+        "ERR206"
+    ]
 
 
-async def test_reasons_that_cannot_be_had_yet_keep_nothing_from_the_others(asleep, owner, start, company, sandbox):
+async def test_reasons_that_cannot_be_had_yet_keep_nothing_from_the_others(
+    asleep, owner, start, company, sandbox
+):
     strange = await ready(asleep, 2, buyer=STRANGER)
     ids = await ready(asleep, 3)
     await sandbox.fault("details", "throttle", retry_after=2)
@@ -214,10 +255,14 @@ async def test_reasons_that_cannot_be_had_yet_keep_nothing_from_the_others(aslee
 
 @pytest.mark.parametrize("place", [0, 4, 8])
 @pytest.mark.parametrize("code", ["BadStructure", "MaximumSizeExceeded"])
-async def test_what_breaks_a_call_breaks_it_for_no_other(asleep, owner, start, company, sandbox, place, code):
+async def test_what_breaks_a_call_breaks_it_for_no_other(
+    asleep, owner, start, company, sandbox, place, code
+):
     ids = await ready(asleep, 9)
     broken = ids[place]
-    number = await owner.fetchval("select number from submitted_documents where invoice_id = $1", broken)
+    number = await owner.fetchval(
+        "select number from submitted_documents where invoice_id = $1", broken
+    )
     await sandbox.fault("submit", "refuse", number=number, code=code, times=100)
     await start(company)
     assert await reach(owner, ids, "Valid", "Draft") == {"Valid": 8, "Draft": 1}
@@ -236,7 +281,9 @@ async def test_a_refusal_of_the_issuer_is_everybodys(asleep, owner, start, compa
 
 
 @pytest.mark.parametrize("kind, members", TAKEN)
-async def test_a_lost_answer_is_found_for_every_document(asleep, owner, start, company, sandbox, kind, members):
+async def test_a_lost_answer_is_found_for_every_document(
+    asleep, owner, start, company, sandbox, kind, members
+):
     ids = await ready(asleep, 7)
     await sandbox.fault("submit", kind, **members)
     await start(company)
@@ -245,7 +292,9 @@ async def test_a_lost_answer_is_found_for_every_document(asleep, owner, start, c
 
 
 @pytest.mark.parametrize("kind, members", NOT_TAKEN)
-async def test_what_never_arrived_goes_again_as_the_same_bytes(asleep, owner, start, company, sandbox, kind, members):
+async def test_what_never_arrived_goes_again_as_the_same_bytes(
+    asleep, owner, start, company, sandbox, kind, members
+):
     ids = await ready(asleep, 7)
     await sandbox.fault("submit", kind, **members)
     await start(company)
@@ -255,7 +304,9 @@ async def test_what_never_arrived_goes_again_as_the_same_bytes(asleep, owner, st
 
 
 @pytest.mark.parametrize("fault", ["accept_then_drop", "truncate"])
-async def test_what_the_portal_has_in_part_is_taken_over_in_part(asleep, owner, start, company, sandbox, fault):
+async def test_what_the_portal_has_in_part_is_taken_over_in_part(
+    asleep, owner, start, company, sandbox, fault
+):
     """Four were taken and one was rejected; the answer that said so was lost, or its end was."""
     ids = await ready(asleep, 4)
     late = await created(asleep, isReady=True, issueDateTime=now(hours=2))
@@ -270,16 +321,28 @@ async def test_what_the_portal_has_in_part_is_taken_over_in_part(asleep, owner, 
 
 async def put_at_the_portal(sandbox, tin, entries):
     """Sends entries of a call as the portal's queue might have done it, behind the service's back."""
-    form = {"client_id": "sandbox-client", "client_secret": "sandbox-secret", "grant_type": "client_credentials"}
-    async with sandbox.client.post("/connect/token", data=form, headers={"onbehalfof": tin}) as response:
+    form = {
+        "client_id": "sandbox-client",
+        "client_secret": "sandbox-secret",
+        "grant_type": "client_credentials",
+    }
+    async with sandbox.client.post(
+        "/connect/token", data=form, headers={"onbehalfof": tin}
+    ) as response:
         token = (await response.json())["access_token"]
     body, headers = {"documents": entries}, {"Authorization": f"Bearer {token}"}
-    async with sandbox.client.post("/api/v1.0/documentsubmissions/", json=body, headers=headers) as response:
+    async with sandbox.client.post(
+        "/api/v1.0/documentsubmissions/", json=body, headers=headers
+    ) as response:
         assert response.status == 202, await response.text()
 
 
-@pytest.mark.parametrize("parts, submits", [([5], 0), ([3, 2], 0), ([2, 1, 2], 0), ([3], 1), ([1, 1], 1)])
-async def test_whatever_part_the_portal_has_is_found_and_only_the_rest_is_sent(asleep, owner, start, company, sandbox, parts, submits):
+@pytest.mark.parametrize(
+    "parts, submits", [([5], 0), ([3, 2], 0), ([2, 1, 2], 0), ([3], 1), ([1, 1], 1)]
+)
+async def test_whatever_part_the_portal_has_is_found_and_only_the_rest_is_sent(
+    asleep, owner, start, company, sandbox, parts, submits
+):
     ids = await ready(asleep, 5)
     await sandbox.fault("submit", "slow_before", seconds=600)
     await start(company, PORTAL_TIMEOUT_SECONDS="1", PORTAL_SETTLE_SECONDS="3")
@@ -291,11 +354,15 @@ async def test_whatever_part_the_portal_has_is_found_and_only_the_rest_is_sent(a
     before = await sent(sandbox)
     assert await reach(owner, ids, "Valid") == {"Valid": 5}
     assert await once_each(sandbox, ids) and await sent(sandbox) - before == submits
-    found = await owner.fetchval("select count(distinct submission_uid) from submissions where state = 'Accepted'")
+    found = await owner.fetchval(
+        "select count(distinct submission_uid) from submissions where state = 'Accepted'"
+    )
     assert found == len(parts) + submits
 
 
-async def test_what_no_listing_shows_yet_is_found_on_the_receipt_of_the_rest(asleep, owner, start, company, sandbox):
+async def test_what_no_listing_shows_yet_is_found_on_the_receipt_of_the_rest(
+    asleep, owner, start, company, sandbox
+):
     """One of the documents was listed; the others are not before an hour is over."""
     ids = await ready(asleep, 4)
     await sandbox.settings(search_lag_seconds=3600)
@@ -313,7 +380,9 @@ async def test_what_no_listing_shows_yet_is_found_on_the_receipt_of_the_rest(asl
     assert await once_each(sandbox, ids) and await sent(sandbox) == 1
 
 
-async def test_a_false_absence_meets_the_portals_memory_and_is_found_later(asleep, owner, start, company, sandbox):
+async def test_a_false_absence_meets_the_portals_memory_and_is_found_later(
+    asleep, owner, start, company, sandbox
+):
     ids = await ready(asleep, 6)
     await sandbox.settings(search_lag_seconds=3600)
     await sandbox.fault("submit", "accept_then_drop")
@@ -337,12 +406,16 @@ async def test_what_is_uncertain_of_a_company_is_looked_for_by_one(asleep, owner
     ids = [await created(asleep) for _ in range(3)]
     await sandbox.fault("submit", "accept_then_drop", times=3)
     await asyncio.gather(*[submitted(asleep, id) for id in ids])
-    await owner.execute("update submissions set not_before = clock_timestamp() - interval '1 second'")
+    await owner.execute(
+        "update submissions set not_before = clock_timestamp() - interval '1 second'"
+    )
     desk = asleep.app[wire.DESK]
 
     async def claims():
         async with desk.database.across() as conn:
-            return await sql.submission_claim(conn, lease=desk.config.portal_lease, most=9, states=["Uncertain"], suspects=1)
+            return await sql.submission_claim(
+                conn, lease=desk.config.portal_lease, most=9, states=["Uncertain"], suspects=1
+            )
 
     assert len(await claims()) == 1 and await claims() == []
 
@@ -383,7 +456,9 @@ async def test_killed_while_a_call_is_composed(asleep, owner, services, sandbox)
     assert await once_each(sandbox, ids) and await sent(sandbox) <= 2
 
 
-async def test_what_was_merged_by_a_process_that_died_is_sent_by_another(asleep, owner, start, company, sandbox):
+async def test_what_was_merged_by_a_process_that_died_is_sent_by_another(
+    asleep, owner, start, company, sandbox
+):
     ids = await ready(asleep, 10)
     desk = asleep.app[wire.DESK]
     await batch.merged(desk, await claimed(desk))
@@ -431,7 +506,9 @@ async def test_killed_again_and_again_while_two_processes_send(owner, company, s
     pair = [await services(), await services()]
 
     async def create(service):
-        async with aiohttp.ClientSession(service.base, headers={"X-API-Key": company.key}) as client:
+        async with aiohttp.ClientSession(
+            service.base, headers={"X-API-Key": company.key}
+        ) as client:
             while not stop.is_set():
                 try:
                     async with client.post("/api/invoices", json=invoice(isReady=True)) as response:
@@ -453,7 +530,10 @@ async def test_killed_again_and_again_while_two_processes_send(owner, company, s
     await reach(owner, acknowledged, "Valid")
     numbers = [entry["number"] for entry in await sandbox.ledger()]
     assert len(numbers) == len(set(numbers)) >= len(acknowledged)
-    assert await owner.fetchval("select count(*) from submitted_documents where status = 'Submitting'") == 0
+    assert (
+        await owner.fetchval("select count(*) from submitted_documents where status = 'Submitting'")
+        == 0
+    )
 
 
 async def _reached(acknowledged, least):
@@ -463,7 +543,9 @@ async def _reached(acknowledged, least):
 # Fairness
 
 
-async def test_one_companys_many_do_not_keep_anothers_one_waiting(asleep, owner, start, company, environment, sandbox):
+async def test_one_companys_many_do_not_keep_anothers_one_waiting(
+    asleep, owner, start, company, environment, sandbox
+):
     """With one call at a time, the next is the other company's, though the first one's documents are all older."""
     other = await make_company(environment, name="Kedai Lain Sdn. Bhd.", tin_code="C20880050020")
     await owner.execute(AUTOMATIC)

@@ -5,7 +5,17 @@ import time
 
 import pytest
 from conftest import until
-from kit import answered, cancelled, created, documents, note, reaches, record, submitted, valid_invoice
+from kit import (
+    answered,
+    cancelled,
+    created,
+    documents,
+    note,
+    reaches,
+    record,
+    submitted,
+    valid_invoice,
+)
 
 from service import failpoints
 
@@ -28,7 +38,11 @@ async def test_a_valid_document_is_cancelled(api, sandbox):
     assert status == 200 and body["success"] is True
     assert (await record(api, id))["status"] == "Cancelled"
     (document,) = await documents(api, id)
-    assert document["status"] == "Cancelled" and document["cancel_reason"] == "Wrong buyer" and document["cancelled_at"]
+    assert (
+        document["status"] == "Cancelled"
+        and document["cancel_reason"] == "Wrong buyer"
+        and document["cancelled_at"]
+    )
     assert (await sandbox.ledger())[0]["status"] == "Cancelled"
 
 
@@ -45,20 +59,28 @@ async def test_a_cancelled_document_is_refused(api):
 @pytest.mark.parametrize("seconds, status", [(HOURS_72 - 5, 200), (HOURS_72 + 1, 403)])
 async def test_72_hours_are_allowed_and_not_a_second_more(api, owner, seconds, status):
     id = await valid_invoice(api)
-    await owner.execute("update submitted_documents set submitted_at = clock_timestamp() - $1 * interval '1 second'", seconds)
+    await owner.execute(
+        "update submitted_documents set submitted_at = clock_timestamp() - $1 * interval '1 second'",
+        seconds,
+    )
     assert (await cancelled(api, id))[0] == status
 
 
 async def test_the_message_of_a_late_cancellation(api, owner):
     id = await valid_invoice(api)
-    await owner.execute("update submitted_documents set submitted_at = clock_timestamp() - interval '73 hours'")
+    await owner.execute(
+        "update submitted_documents set submitted_at = clock_timestamp() - interval '73 hours'"
+    )
     assert await cancelled(api, id) == (403, {"message": LATE})
 
 
 async def test_the_portals_own_window_is_passed_on(api, sandbox):
     id = await valid_invoice(api)
     await sandbox.move_clock(HOURS_72 + 60)
-    expected = {"message": "Document status can't be changed after limit time exceeded", "code": "OperationPeriodOver"}
+    expected = {
+        "message": "Document status can't be changed after limit time exceeded",
+        "code": "OperationPeriodOver",
+    }
     assert await cancelled(api, id) == (400, expected)
     assert (await record(api, id))["status"] == "Valid"
 
@@ -67,7 +89,10 @@ async def test_a_document_that_is_still_validated_is_passed_to_the_portal(api, s
     await sandbox.settings(stuck=True)
     id = await created(api)
     await submitted(api, id)
-    expected = {"message": "Document status has already been rejected or invalid", "code": "IncorrectState"}
+    expected = {
+        "message": "Document status has already been rejected or invalid",
+        "code": "IncorrectState",
+    }
     assert await cancelled(api, id) == (400, expected)
     assert (await record(api, id))["status"] == "Submitted"
 
@@ -104,7 +129,10 @@ async def test_a_portal_that_cannot_be_reached_leaves_the_document_valid(api, sa
     await until(lambda: cancelled(api, id), lambda answer: answer[0] == 200)
 
 
-@pytest.mark.parametrize("kind, members", [("accept_then_drop", {}), ("error_after", {"status": 500}), ("slow", {"seconds": 3})])
+@pytest.mark.parametrize(
+    "kind, members",
+    [("accept_then_drop", {}), ("error_after", {"status": 500}), ("slow", {"seconds": 3})],
+)
 async def test_a_lost_answer_is_made_good_by_reading_the_state(api, sandbox, kind, members):
     id = await valid_invoice(api)
     await sandbox.fault("state", kind, **members)
@@ -140,7 +168,9 @@ async def test_no_note_is_made_while_the_invoice_is_being_cancelled(api, sandbox
 async def test_a_note_waits_for_whoever_is_changing_the_invoice(api, owner, database):
     id = await valid_invoice(api)
     async with owner.transaction():
-        await owner.execute("update submitted_documents set cancelling_until = clock_timestamp() + interval '1 minute'")
+        await owner.execute(
+            "update submitted_documents set cancelling_until = clock_timestamp() + interval '1 minute'"
+        )
         await owner.execute("select from invoices for update")
         answer = asyncio.create_task(noted(api, id))
         waiting = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()"
@@ -227,7 +257,9 @@ async def test_notes_wait_while_a_cancellation_is_unclear(start, company, sandbo
     assert await cancelled(api, id) == UNKNOWN
     await until(lambda: looks(sandbox), lambda count: count >= 3)
     assert await noted(api, id) == 403
-    status, body = await answered(api, "POST", f"/api/adjustment-notes/{draft}/submit-to-portal", json={})
+    status, body = await answered(
+        api, "POST", f"/api/adjustment-notes/{draft}/submit-to-portal", json={}
+    )
     assert (status, body["message"]) == (
         400,
         "Only invoice with status Valid can have adjustment note submitted to the portal",
@@ -256,8 +288,12 @@ async def test_a_repeated_cancellation_sends_the_request_again(start, company, s
     assert (await record(api, id))["status"] == "Cancelled" and await under_way(api, id) is None
 
 
-@pytest.mark.parametrize("kind, members", [("refuse", {"code": "OperationPeriodOver"}), ("throttle", {"retry_after": 1})])
-async def test_a_repetition_does_not_shorten_the_settling_time(start, company, sandbox, kind, members):
+@pytest.mark.parametrize(
+    "kind, members", [("refuse", {"code": "OperationPeriodOver"}), ("throttle", {"retry_after": 1})]
+)
+async def test_a_repetition_does_not_shorten_the_settling_time(
+    start, company, sandbox, kind, members
+):
     """The second request is refused, or not sent; the first may be processed all the same, and is."""
     api = await start(company, **PATIENT)
     id = await valid_invoice(api)
@@ -290,8 +326,12 @@ async def test_a_refused_cancellation_of_a_cancelled_document_succeeds(start, co
     assert (document["status"], document["cancel_reason"]) == ("Cancelled", "By hand")
 
 
-@pytest.mark.parametrize("kind, members", [("html", {"status": 403}), ("garbage", {"status": 200, "processed": False})])
-async def test_an_answer_that_is_not_the_portals_leaves_it_unclear(start, company, sandbox, kind, members):
+@pytest.mark.parametrize(
+    "kind, members", [("html", {"status": 403}), ("garbage", {"status": 200, "processed": False})]
+)
+async def test_an_answer_that_is_not_the_portals_leaves_it_unclear(
+    start, company, sandbox, kind, members
+):
     api = await start(company, **PATIENT)
     id = await valid_invoice(api)
     await sandbox.fault("state", kind, **members)
@@ -320,7 +360,9 @@ async def test_a_request_waits_no_longer_than_submit_wait_for_another(api, start
     assert await cancelled(impatient, id) == UNKNOWN
 
 
-async def test_a_process_that_was_held_up_past_its_claim_sends_nothing(api, start, company, sandbox, monkeypatch):
+async def test_a_process_that_was_held_up_past_its_claim_sends_nothing(
+    api, start, company, sandbox, monkeypatch
+):
     id = await valid_invoice(api)
     held_up = await start(company, background=False, PORTAL_LEASE_SECONDS="0.5")
     monkeypatch.setitem(failpoints._actions, "before_cancel_sent", lambda: time.sleep(1))
@@ -331,7 +373,12 @@ async def test_a_process_that_was_held_up_past_its_claim_sends_nothing(api, star
 
 
 async def test_a_poll_that_sees_it_cancelled_ends_an_unclear_cancellation(start, company, sandbox):
-    api = await start(company, PORTAL_RETRY_SECONDS="60", PORTAL_RECHECK_SECONDS="0.3", PORTAL_SETTLE_SECONDS="600")
+    api = await start(
+        company,
+        PORTAL_RETRY_SECONDS="60",
+        PORTAL_RECHECK_SECONDS="0.3",
+        PORTAL_SETTLE_SECONDS="600",
+    )
     id = await valid_invoice(api)
     await lost(sandbox)
     assert await cancelled(api, id) == UNKNOWN

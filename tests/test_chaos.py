@@ -17,11 +17,16 @@ TEXT = line()["description"]
 SMALL = Size(documents=30, kills=8, pauses=1, restarts=1, naive=40, seconds=150, least=0)
 
 
-@pytest.mark.skipif(not Path("/proc/self").exists(), reason="the run reads from /proc how its processes stand")
+@pytest.mark.skipif(
+    not Path("/proc/self").exists(), reason="the run reads from /proc how its processes stand"
+)
 async def test_a_short_season_loses_nothing_and_sends_nothing_twice(tmp_path):
     counters = await play(7, schedule.MODES[0], SMALL, tmp_path)
     assert counters.violations == []
-    assert counters.counts["kills"] >= SMALL.kills and counters.counts["acknowledged effects"] >= SMALL.documents
+    assert (
+        counters.counts["kills"] >= SMALL.kills
+        and counters.counts["acknowledged effects"] >= SMALL.documents
+    )
     assert len(counters.seldom(report.WANTED, 1)) < len(report.WANTED) * 2 / 3
     assert counters.counts["naive duplicates"] * report.NAIVE_SHARE > SMALL.naive
     assert 0 < counters.highest[report.PEAK] < report.MEMORY
@@ -58,7 +63,11 @@ LOSSES = {
         "locked_changed",
     },
     "update submitted_documents set status = 'Invalid'": {"unknown_to_us"},
-    "update submitted_documents set uuid = 'ANOTHER'": {"acknowledged_lost", "unknown_to_us", "unknown_to_the_portal"},
+    "update submitted_documents set uuid = 'ANOTHER'": {
+        "acknowledged_lost",
+        "unknown_to_us",
+        "unknown_to_the_portal",
+    },
     "update submissions set state = 'Uncertain'": {"unresolved"},
     "update submissions set state = 'NeedsPerson'": {"needs_person"},
     "update submissions set state = 'NotReceived', promise = 'pending'": {"promise_broken"},
@@ -72,7 +81,9 @@ async def test_the_judge_finds_what_was_lost(judged, owner, statement):
 
 
 @pytest.mark.parametrize("detects, found", [(False, {"unknown_to_us"}), (True, set())])
-async def test_the_judge_finds_a_cancellation_that_the_service_does_not_know(judged, sandbox, detects, found):
+async def test_the_judge_finds_a_cancellation_that_the_service_does_not_know(
+    judged, sandbox, detects, found
+):
     """Where the settling time is too short it may have been processed later."""
     await sandbox.cancel((await sandbox.ledger())[0]["uuid"], "Late")
     assert await judged(detects) == found
@@ -85,7 +96,9 @@ async def test_the_judge_finds_what_was_said_and_not_done(judged, told, claim):
     assert "acknowledged_lost" in await judged()
 
 
-@pytest.mark.parametrize("detects, found", [(False, {"attempt_twice", "live_twice", "unknown_to_us"}), (True, set())])
+@pytest.mark.parametrize(
+    "detects, found", [(False, {"attempt_twice", "live_twice", "unknown_to_us"}), (True, set())]
+)
 async def test_the_judge_finds_what_was_sent_twice(judged, sandbox, owner, detects, found):
     """The frozen bytes once more, at a portal that does not know them again, and at one that refuses them later."""
     await sandbox.settings(payload_detection=False, duplicate_detection=detects)
@@ -95,12 +108,20 @@ async def test_the_judge_finds_what_was_sent_twice(judged, sandbox, owner, detec
 
 
 async def resent(sandbox, body):
-    login = {"client_id": "sandbox-client", "client_secret": "sandbox-secret", "grant_type": "client_credentials"}
+    login = {
+        "client_id": "sandbox-client",
+        "client_secret": "sandbox-secret",
+        "grant_type": "client_credentials",
+    }
     (there,) = await sandbox.ledger()
-    async with sandbox.client.post("/connect/token", data=login, headers={"onbehalfof": there["taxpayer"]}) as answer:
+    async with sandbox.client.post(
+        "/connect/token", data=login, headers={"onbehalfof": there["taxpayer"]}
+    ) as answer:
         token = (await answer.json())["access_token"]
     headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
-    async with sandbox.client.post("/api/v1.0/documentsubmissions/", data=body, headers=headers) as answer:
+    async with sandbox.client.post(
+        "/api/v1.0/documentsubmissions/", data=body, headers=headers
+    ) as answer:
         assert len(json.loads(await answer.text())["acceptedDocuments"]) == 1
     async with sandbox.client.get("/_sandbox/clock"):  # what is due is validated at any call
         pass
@@ -114,7 +135,9 @@ class Always:
 
 
 @pytest.mark.parametrize("share, is_there", [("lost", True), ("cut", False)])
-async def test_the_proxy_loses_the_answer_to_a_commit_or_the_commit(database, owner, share, is_there):
+async def test_the_proxy_loses_the_answer_to_a_commit_or_the_commit(
+    database, owner, share, is_there
+):
     there = urlsplit(database)
     async with Proxy(lambda: there.port, Always(), Counters()) as proxy:
         conn = await asyncpg.connect(database.replace(f":{there.port}/", f":{proxy.port}/"))
@@ -137,5 +160,9 @@ def test_a_run_that_tested_too_little_says_what():
     counters.count("naive duplicates", -1)
     counters.reach(report.PEAK, report.MEMORY)
     lines = list(report.missing(counters, dict.fromkeys(report.WANTED, 20)))
-    assert [line.partition(":")[0] for line in lines] == ["too seldom", "the schedule does not bite", "memory"]
+    assert [line.partition(":")[0] for line in lines] == [
+        "too seldom",
+        "the schedule does not bite",
+        "memory",
+    ]
     assert "row 401, 19 times" in lines[0]

@@ -19,7 +19,8 @@ from service.submission.send import transmission
 
 AUTOMATIC = """update companies set setting = setting || '{"AUTO_SUBMIT_INVOICE": true}'"""
 LEASE, DELAY = timedelta(seconds=60), timedelta(seconds=1)
-#: What each statement that acts for a claim takes besides its claim; all of them change a row that is claimed.
+#: What each statement that acts for a claim takes besides its claim; all of them change a row that
+#: is claimed.
 OF_QUEUED = {
     "submission_send": {"lease": LEASE},
     "submission_give_back": {"delay": DELAY},
@@ -49,7 +50,12 @@ BATCHES = {
         "given": wire.dumps([{"id": claim.id, "fence": claim.fence, "delay": 1}]),
         "counted": 1,
     },
-    "reconciliation_keep": lambda claim: {"fence": 1, "lease": 2 * LEASE, "ids": [claim.id], "fences": [claim.fence]},
+    "reconciliation_keep": lambda claim: {
+        "fence": 1,
+        "lease": 2 * LEASE,
+        "ids": [claim.id],
+        "fences": [claim.fence],
+    },
 }
 
 
@@ -66,7 +72,9 @@ class Claimed:
         """Run a statement for a claim, by default the one that holds."""
         claim = claim or self.claim
         async with self.desk.database.company(claim.company_id) as conn:
-            return await getattr(sql, name)(conn, **claim.key, fence=claim.fence, **STATEMENTS[name], **values)
+            return await getattr(sql, name)(
+                conn, **claim.key, fence=claim.fence, **STATEMENTS[name], **values
+            )
 
     async def run_batch(self, name: str) -> None:
         """Run a statement that acts for several claims, for this one."""
@@ -78,7 +86,8 @@ class Claimed:
     async def rows(self) -> list[str]:
         """The submission, its document and its invoice, as JSON."""
         query = " union all ".join(
-            f"select to_jsonb(t)::text from {table} t" for table in ("submissions", "submitted_documents", "invoices")
+            f"select to_jsonb(t)::text from {table} t"
+            for table in ("submissions", "submitted_documents", "invoices")
         )
         return [row[0] for row in await self.owner.fetch(query)]
 
@@ -94,12 +103,16 @@ async def claimed(start: Any, company: Any, owner: asyncpg.Connection) -> Claime
     await owner.execute("update submissions set not_before = now() - interval '1 hour'")
     desk = api.app[wire.DESK]
     async with desk.database.across() as conn:
-        (row,) = await sql.submission_claim(conn, lease=LEASE, most=9, states=["Queued"], suspects=1)
+        (row,) = await sql.submission_claim(
+            conn, lease=LEASE, most=9, states=["Queued"], suspects=1
+        )
     return Claimed(desk, Claim(row["company_id"], row["id"], row["fence"]), invoice_id, owner)
 
 
 @pytest.mark.parametrize("name", STATEMENTS)
-async def test_a_statement_for_a_claim_that_holds_changes_the_row(claimed: Claimed, name: str) -> None:
+async def test_a_statement_for_a_claim_that_holds_changes_the_row(
+    claimed: Claimed, name: str
+) -> None:
     before = await claimed.rows()
     await claimed.run(name)
     assert await claimed.rows() != before
@@ -114,7 +127,9 @@ async def test_a_statement_for_a_lost_claim_changes_nothing(claimed: Claimed, na
 
 
 @pytest.mark.parametrize("name", sorted(OF_THE_LEASED))
-async def test_a_statement_for_a_returned_claim_changes_nothing(claimed: Claimed, name: str) -> None:
+async def test_a_statement_for_a_returned_claim_changes_nothing(
+    claimed: Claimed, name: str
+) -> None:
     await claimed.owner.execute("update submissions set lease_until = null")
     before = await claimed.rows()
     assert await claimed.run(name) in (None, "UPDATE 0")
@@ -122,7 +137,9 @@ async def test_a_statement_for_a_returned_claim_changes_nothing(claimed: Claimed
 
 
 @pytest.mark.parametrize("name", BATCHES)
-async def test_a_batch_statement_for_a_claim_that_holds_changes_the_row(claimed: Claimed, name: str) -> None:
+async def test_a_batch_statement_for_a_claim_that_holds_changes_the_row(
+    claimed: Claimed, name: str
+) -> None:
     before = await claimed.rows()
     await claimed.run_batch(name)
     assert await claimed.rows() != before
@@ -130,7 +147,9 @@ async def test_a_batch_statement_for_a_claim_that_holds_changes_the_row(claimed:
 
 @pytest.mark.parametrize("change", ["fence = fence + 1", "lease_until = null"])
 @pytest.mark.parametrize("name", BATCHES)
-async def test_a_batch_statement_for_a_lost_claim_changes_nothing(claimed: Claimed, name: str, change: str) -> None:
+async def test_a_batch_statement_for_a_lost_claim_changes_nothing(
+    claimed: Claimed, name: str, change: str
+) -> None:
     await claimed.owner.execute(f"update submissions set {change}")
     before = await claimed.rows()
     await claimed.run_batch(name)
@@ -153,7 +172,9 @@ async def test_a_claim_that_was_lost_to_a_live_process_is_not_counted(claimed: C
     await claimed.owner.execute("update submissions set fence = fence + 1, claims = claims + 1")
     assert not await results.write(claimed.desk, claimed.claim, call, Write("NotReceived"))
     assert (await claimed.submission())["claims"] == 1
-    await results.write_batch(claimed.desk, claimed.claim.company_id, [(claimed.claim, call, Write("NotReceived"))])
+    await results.write_batch(
+        claimed.desk, claimed.claim.company_id, [(claimed.claim, call, Write("NotReceived"))]
+    )
     row = await claimed.submission()
     assert (row["claims"], row["state"]) == (0, "Queued")
 
@@ -174,7 +195,9 @@ async def test_only_a_queued_submission_is_marked_as_sending(claimed: Claimed, s
         "update database_identities set identity = 'another database'",
     ],
 )
-async def test_nothing_is_marked_as_sending_while_sending_is_held(claimed: Claimed, change: str) -> None:
+async def test_nothing_is_marked_as_sending_while_sending_is_held(
+    claimed: Claimed, change: str
+) -> None:
     await claimed.owner.execute(change)
     before = await claimed.rows()
     assert await claimed.run("submission_send") is None
@@ -187,15 +210,21 @@ async def test_an_intent_that_grew_old_is_not_sent(claimed: Claimed, sandbox: Sa
     body = await claimed.owner.fetchval("select body from submissions")
     await claimed.desk.portal.ready(call.tin)
     async with transmission() as asks:
-        assert isinstance(await asks[Connect](claimed.desk, claimed.claim, call, Connect()), Connected)
-        event = await asks[Send](claimed.desk, claimed.claim, call, Send(body, time.monotonic() - 60))
+        assert isinstance(
+            await asks[Connect](claimed.desk, claimed.claim, call, Connect()), Connected
+        )
+        event = await asks[Send](
+            claimed.desk, claimed.claim, call, Send(body, time.monotonic() - 60)
+        )
     assert isinstance(event, NotReceived)
     assert not await sandbox.ledger()
 
 
 async def test_a_result_for_a_lost_claim_leaves_the_documents_alone(claimed: Claimed) -> None:
     call = await results.load(claimed.desk, claimed.claim)
-    rejected = Write("NotReceived", tuple(Change(doc.id, "Rejected", errors=[]) for doc in call.docs))
+    rejected = Write(
+        "NotReceived", tuple(Change(doc.id, "Rejected", errors=[]) for doc in call.docs)
+    )
     await claimed.owner.execute("update submissions set fence = fence + 1, claims = 0")
     before = await claimed.rows()
     assert not await results.write(claimed.desk, claimed.claim, call, rejected)
@@ -205,7 +234,9 @@ async def test_a_result_for_a_lost_claim_leaves_the_documents_alone(claimed: Cla
 async def test_evidence_is_recorded_also_for_a_lost_claim(claimed: Claimed) -> None:
     call = await results.load(claimed.desk, claimed.claim)
     await claimed.owner.execute("update submissions set fence = fence + 1")
-    await results.keep(claimed.desk, claimed.claim, call, Keep((Seen(call.docs[0].id, "U1", "S1", "submit"),)))
+    await results.keep(
+        claimed.desk, claimed.claim, call, Keep((Seen(call.docs[0].id, "U1", "S1", "submit"),))
+    )
     assert await claimed.owner.fetchval("select array_agg(uuid) from portal_evidence") == ["U1"]
 
 
@@ -216,7 +247,9 @@ async def test_an_unclear_send_voids_earlier_proofs_of_absence(claimed: Claimed)
         f" absent_proofs = 1, absent_at = {old}"
     )
     call = await results.load(claimed.desk, claimed.claim)
-    assert await results.write(claimed.desk, claimed.claim, call, Write("Uncertain", still_sent=True))
+    assert await results.write(
+        claimed.desk, claimed.claim, call, Write("Uncertain", still_sent=True)
+    )
     row = await claimed.submission()
     assert (row["state"], row["absent_proofs"], row["absent_at"]) == ("Uncertain", 0, None)
     assert row["last_sent_at"] >= call.now > row["first_sent_at"]
@@ -256,12 +289,20 @@ async def test_the_result_of_a_lost_cancellation_changes_nothing(
     )
     look = {"delay": timedelta(0), "sent_by": None, "is_unclear": True}
     async with api.app[wire.DESK].database.company(company.id) as conn:
-        assert await sql.cancellation_wait(conn, company_id=company.id, id=document_id, fence=4, **look) is None
-        assert await sql.cancellation_wait(conn, company_id=company.id, id=document_id, fence=5, **look)
+        assert (
+            await sql.cancellation_wait(
+                conn, company_id=company.id, id=document_id, fence=4, **look
+            )
+            is None
+        )
+        assert await sql.cancellation_wait(
+            conn, company_id=company.id, id=document_id, fence=5, **look
+        )
     assert await owner.fetchval("select cancel_looks from submitted_documents") == 1
 
 
-#: Fails every update of a document to a status with a SQLSTATE, and counts in a sequence, which no rollback undoes.
+#: Fails every update of a document to a status with a SQLSTATE, and counts in a sequence, which no
+#: rollback undoes.
 FAIL_RESULTS = """
 create sequence failures;
 create function fail_result() returns trigger language plpgsql as $$
@@ -278,7 +319,12 @@ PASSING = "57P01"  # a shutdown of the server
 
 
 async def make_results_fail(
-    start: Any, company: Any, owner: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch, state: str, status: str = "Valid"
+    start: Any,
+    company: Any,
+    owner: asyncpg.Connection,
+    monkeypatch: pytest.MonkeyPatch,
+    state: str,
+    status: str = "Valid",
 ) -> tuple[Any, int]:
     """Return (a client, an invoice) of a service that cannot write that a document has a status."""
     monkeypatch.setattr(results, "REPEATS", ())
@@ -293,7 +339,10 @@ async def test_failures_of_the_database_count_against_no_submission(
     start: Any, company: Any, owner: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     api, invoice_id = await make_results_fail(start, company, owner, monkeypatch, PASSING)
-    await until(lambda: owner.fetchval("select last_value from failures"), lambda n: n > 2 * machine.MOST_CLAIMS)
+    await until(
+        lambda: owner.fetchval("select last_value from failures"),
+        lambda n: n > 2 * machine.MOST_CLAIMS,
+    )
     assert await owner.fetchval("select max(claims) from submissions") <= 1
     await owner.execute("drop trigger fail_results on submitted_documents")
     await until(lambda: record(api, invoice_id), lambda found: found["status"] == "Valid")
@@ -301,7 +350,11 @@ async def test_failures_of_the_database_count_against_no_submission(
 
 @pytest.mark.parametrize("sqlstate", LASTING)
 async def test_a_result_that_the_database_refuses_again_and_again_needs_a_person(
-    start: Any, company: Any, owner: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch, sqlstate: str
+    start: Any,
+    company: Any,
+    owner: asyncpg.Connection,
+    monkeypatch: pytest.MonkeyPatch,
+    sqlstate: str,
 ) -> None:
     await make_results_fail(start, company, owner, monkeypatch, sqlstate)
     state = "select state from submissions"
@@ -321,4 +374,7 @@ async def test_an_adoption_that_the_database_refuses_again_and_again_needs_a_per
     """The portal has the document, its answer was lost, and the listing shows it."""
     await sandbox.fault("submit", "accept_then_drop")
     await make_results_fail(start, company, owner, monkeypatch, sqlstate, status="Submitted")
-    await until(lambda: owner.fetchval("select state from submissions"), lambda found: found == "NeedsPerson")
+    await until(
+        lambda: owner.fetchval("select state from submissions"),
+        lambda found: found == "NeedsPerson",
+    )

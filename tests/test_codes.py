@@ -48,7 +48,9 @@ def test_codes_are_compared_exactly():
     assert not codes.is_known("countries", "mys")
 
 
-@pytest.mark.parametrize("code, fits", [("H87", True), ("1", True), ("h87", False), ("H87X", False), ("", False)])
+@pytest.mark.parametrize(
+    "code, fits", [("H87", True), ("1", True), ("h87", False), ("H87X", False), ("", False)]
+)
 def test_units_are_checked_by_form_until_they_are_imported(code, fits):
     assert codes.is_known("units", code) is fits
 
@@ -101,7 +103,12 @@ def test_a_good_body_has_no_fault():
         "msic": "31001",
         "address": {"state": "10", "country": "MYS"},
     }
-    assert codes.faults({"currencyCode": "MYR", "buyer": party, "supplier": party, "lineItems": [line()]}) == []
+    assert (
+        codes.faults(
+            {"currencyCode": "MYR", "buyer": party, "supplier": party, "lineItems": [line()]}
+        )
+        == []
+    )
 
 
 def test_an_empty_body_has_no_fault():
@@ -134,7 +141,11 @@ def test_every_unknown_code_of_a_body_is_found():
         "msic": "1",
         "address": {"state": "99", "country": "MYS"},
     }
-    item = line(classifications=["022", "999"], unit={"code": "piece"}, taxDetails=[{"taxType": "01"}, {"taxType": "9"}])
+    item = line(
+        classifications=["022", "999"],
+        unit={"code": "piece"},
+        taxDetails=[{"taxType": "01"}, {"taxType": "9"}],
+    )
     assert paths({"currencyCode": "RM", "buyer": party, "lineItems": [item]}) == [
         "/currencyCode",
         "/buyer/type",
@@ -153,12 +164,16 @@ def test_a_state_abroad_is_free_text():
 
 @pytest.mark.parametrize("country", [{}, {"country": "MYS"}])
 def test_a_state_in_malaysia_is_a_code(country):
-    assert paths({"buyer": {"address": {"state": "Guangdong", **country}}}) == ["/buyer/address/state"]
+    assert paths({"buyer": {"address": {"state": "Guangdong", **country}}}) == [
+        "/buyer/address/state"
+    ]
 
 
 def test_a_party_and_a_company_are_checked_by_their_own_places():
     assert paths({"type": "PERSON"}, codes.PARTY) == ["/type"]
-    assert paths({"country": "CHN", "state": "Guangdong", "msic_code": "x"}, codes.COMPANY) == ["/msic_code"]
+    assert paths({"country": "CHN", "state": "Guangdong", "msic_code": "x"}, codes.COMPANY) == [
+        "/msic_code"
+    ]
 
 
 def test_a_body_full_of_faults_is_answered_with_fifty():

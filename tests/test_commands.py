@@ -92,7 +92,11 @@ async def with_key(api, key):
 
 
 async def test_a_company_and_its_key_made_by_hand_work(command, start, owner):
-    made = await result(command("add-company", "--name", "Kedai Ü Sdn. Bhd.", "--tin", "C123", "--zip-code", "30000"))
+    made = await result(
+        command(
+            "add-company", "--name", "Kedai Ü Sdn. Bhd.", "--tin", "C123", "--zip-code", "30000"
+        )
+    )
     assert set(made) == {"id"}
     row = await owner.fetchrow("select id, name, tin_code, zip_code, msic_code from companies")
     assert tuple(row) == (made["id"], "Kedai Ü Sdn. Bhd.", "C123", "30000", None)
@@ -110,8 +114,14 @@ async def test_a_company_and_its_key_made_by_hand_work(command, start, owner):
         (("--tin", "C" * 41), "tin_code must have at most 40 characters."),
         (("--name", " "), "name must not be blank."),
         (("--country", "MY", "--state", "Selangor"), "the nearest code is"),
-        (("--registration-type", "IC"), "registration_type must be one of BRN, NRIC, PASSPORT, ARMY."),
-        (("--sst-registration-number", "1" * 36), "sst_registration_number must have at most 35 characters."),
+        (
+            ("--registration-type", "IC"),
+            "registration_type must be one of BRN, NRIC, PASSPORT, ARMY.",
+        ),
+        (
+            ("--sst-registration-number", "1" * 36),
+            "sst_registration_number must have at most 35 characters.",
+        ),
         (("--msic-code", "5610"), "msic_code must be five digits."),
         (("--phone", "1" * 41, "--city", "x" * 51), "city must have at most 50 characters. "),
     ],
@@ -121,7 +131,9 @@ async def test_add_company_refuses_what_the_api_refuses(command, api, owner, opt
     said = await complaint(command("add-company", "--name", "A", "--tin", "C123", *options))
     assert faults in said
     names = [name.removeprefix("--").replace("-", "_") for name in options[::2]]
-    body = dict(zip(("tin_code" if name == "tin" else name for name in names), options[1::2]))
+    body = dict(
+        zip(("tin_code" if name == "tin" else name for name in names), options[1::2], strict=False)
+    )
     status, refusal = await answered(api, "PUT", "/api/companies", json=body)
     assert status == 422
     assert {fault["message"] for fault in refusal["errors"]} <= set(re.split(r"(?<=\.) ", said))
@@ -131,7 +143,10 @@ async def test_add_company_refuses_what_the_api_refuses(command, api, owner, opt
 async def test_add_company_names_violations_of_every_kind_together(command):
     options = ("--phone", "1" * 41, "--country", "MY", "--registration-type", "IC")
     said = await complaint(command("add-company", "--name", "A", "--tin", "C 1", *options))
-    assert all(words in said for words in ("phone must have", "registration_type must be", '"MY" is not in the table'))
+    assert all(
+        words in said
+        for words in ("phone must have", "registration_type must be", '"MY" is not in the table')
+    )
     assert "registration types" not in said  # once
 
 
@@ -154,21 +169,38 @@ async def test_a_key_with_an_expiry_works_until_then(command, api, company):
 
 async def test_a_revoked_key_is_over_in_a_running_service(command, api, company):
     assert await with_key(api, company.key) == 200
-    assert await result(command("revoke-key", company.key_id)) == {"key_id": company.key_id, "revoked": True}
+    assert await result(command("revoke-key", company.key_id)) == {
+        "key_id": company.key_id,
+        "revoked": True,
+    }
     await until(lambda: with_key(api, company.key), lambda status: status == 401)
-    assert await result(command("revoke-key", company.key_id)) == {"key_id": company.key_id, "revoked": False}
+    assert await result(command("revoke-key", company.key_id)) == {
+        "key_id": company.key_id,
+        "revoked": False,
+    }
 
 
 async def test_a_key_where_no_portal_is_set_is_one_for_tests(command, company):
-    none = {f"PORTAL_{name}": "" for name in ("API_BASE", "IDENTITY_BASE", "WEB_BASE", "CLIENT_ID", "CLIENT_SECRET")}
-    assert (await result(command("add-key", "--company", company.id)))["key"].startswith("einv_live_")
-    assert (await result(command("add-key", "--company", company.id, **none)))["key"].startswith("einv_test_")
+    none = {
+        f"PORTAL_{name}": ""
+        for name in ("API_BASE", "IDENTITY_BASE", "WEB_BASE", "CLIENT_ID", "CLIENT_SECRET")
+    }
+    assert (await result(command("add-key", "--company", company.id)))["key"].startswith(
+        "einv_live_"
+    )
+    assert (await result(command("add-key", "--company", company.id, **none)))["key"].startswith(
+        "einv_test_"
+    )
 
 
 @pytest.fixture
 def pair(tmp_path):
     """Options that name the files of a certificate and of its encrypted key."""
-    texts = {"certificate": issued().certificate_pem, "key": key_text(rsa_key(), "hush"), "password-file": "hush\n"}
+    texts = {
+        "certificate": issued().certificate_pem,
+        "key": key_text(rsa_key(), "hush"),
+        "password-file": "hush\n",
+    }
     for name, text in texts.items():
         (tmp_path / name).write_text(text)
     return [part for name in texts for part in (f"--{name}", tmp_path / name)]
@@ -177,7 +209,9 @@ def pair(tmp_path):
 async def test_a_certificate_set_by_hand_is_the_companys(command, start, company, pair):
     secret = {"SECRET_KEY": GENEROUS["SECRET_KEY"]}
     setting = ("set-certificate", "--company", company.id, *pair)
-    assert (await result(command(*setting, "--issuer-form", "encoded", **secret)))["issuer"].startswith("C=MY, ")
+    assert (await result(command(*setting, "--issuer-form", "encoded", **secret)))[
+        "issuer"
+    ].startswith("C=MY, ")
     made = await result(command(*setting, **secret))
     assert made["issuer"].endswith(", C=MY") and made["warning"] is None and made["days_left"] > 300
     api = await start(company, PORTAL_DOCUMENT_VERSION="1.1", **secret)
@@ -190,10 +224,21 @@ async def test_a_certificate_set_by_hand_is_the_companys(command, start, company
 
 
 async def test_a_certificate_that_cannot_be_set_is_said_in_one_line(command, company, pair):
-    secret, own = {"SECRET_KEY": GENEROUS["SECRET_KEY"]}, ("set-certificate", "--company", company.id, *pair)
-    assert (await complaint(command(*own))).startswith("SECRET_KEY is missing: the private key is stored with it. Make one")
-    assert await complaint(command(*own[:-2], **secret)) == "password is required: the key is encrypted."
-    assert await complaint(command(*own, "--key", pair[1], **secret)) == "key must be an RSA private key in PEM."
+    secret, own = (
+        {"SECRET_KEY": GENEROUS["SECRET_KEY"]},
+        ("set-certificate", "--company", company.id, *pair),
+    )
+    assert (await complaint(command(*own))).startswith(
+        "SECRET_KEY is missing: the private key is stored with it. Make one"
+    )
+    assert (
+        await complaint(command(*own[:-2], **secret))
+        == "password is required: the key is encrypted."
+    )
+    assert (
+        await complaint(command(*own, "--key", pair[1], **secret))
+        == "key must be an RSA private key in PEM."
+    )
     assert "No such file" in await complaint(command(*own, "--key", "nowhere.pem", **secret))
     for name in ("set", "remove"):
         arguments = [f"{name}-certificate", "--company", "999", *(pair if name == "set" else [])]
@@ -249,20 +294,30 @@ async def test_of_many_migrations_at_once_one_does_it(empty):
 
 
 async def test_every_command_brings_the_database_up_to_date(command, empty):
-    assert (await result(command("add-company", "--name", "A", "--tin", "C1", DATABASE_URL=empty)))["id"] == 1
+    assert (await result(command("add-company", "--name", "A", "--tin", "C1", DATABASE_URL=empty)))[
+        "id"
+    ] == 1
 
 
 async def test_a_database_that_cannot_be_reached_is_named_in_one_line(command, database):
     nowhere = urlsplit(database)._replace(netloc="127.0.0.1:1", query="").geturl()
     absent = urlsplit(database)._replace(path="/absent").geturl()
-    for address, words in ((nowhere, "refused"), (absent, '"absent"'), ("nonsense", "DSN"), ("postgresql://h.invalid", "")):
+    for address, words in (
+        (nowhere, "refused"),
+        (absent, '"absent"'),
+        ("nonsense", "DSN"),
+        ("postgresql://h.invalid", ""),
+    ):
         said = await complaint(command("add-key", "--company", "1", DATABASE_URL=address))
         assert said.startswith("The database of DATABASE_URL cannot be used: ") and words in said
 
 
 async def test_wrong_variables_are_named_one_line_each(command):
     done = await command("migrate", PORT="http", LOG_LEVEL="loud")
-    assert done.code == 1 and [line.split()[0] for line in done.err.splitlines()] == ["PORT", "LOG_LEVEL"]
+    assert done.code == 1 and [line.split()[0] for line in done.err.splitlines()] == [
+        "PORT",
+        "LOG_LEVEL",
+    ]
 
 
 # Code lists
@@ -275,10 +330,14 @@ async def unit_taken(client, code):
     return None if status == 201 else body["errors"][0]
 
 
-async def test_loaded_units_replace_their_form_at_the_next_start(command, environment, company, tmp_path):
+async def test_loaded_units_replace_their_form_at_the_next_start(
+    command, environment, company, tmp_path
+):
     """Loaded where the clock on the wall is already at tomorrow."""
     path = tmp_path / "UnitTypes.json"
-    path.write_text(json.dumps([{"Code": "KGM", "Name": "kilogram"}, {"Code": "XBX", "Name": "box"}]))
+    path.write_text(
+        json.dumps([{"Code": "KGM", "Name": "kilogram"}, {"Code": "XBX", "Name": "box"}])
+    )
     service = Service(environment, tmp_path / "service.log")
     async with aiohttp.ClientSession(service.base, headers={"X-API-Key": company.key}) as client:
         await service.start()
@@ -301,13 +360,25 @@ async def test_loading_a_list_again_renews_its_words_and_keeps_old_codes(command
         path.write_text(json.dumps(entries))
         assert await result(command("import-codes", path)) == {"msic": len(entries)}
     rows = await owner.fetch("select code_list, code, description from code_lists order by code")
-    assert [tuple(row) for row in rows] == [("msic", "01111", "Maize"), ("msic", "56101", "Restaurants and cafes")]
+    assert [tuple(row) for row in rows] == [
+        ("msic", "01111", "Maize"),
+        ("msic", "56101", "Restaurants and cafes"),
+    ]
 
 
 async def test_what_is_no_list_of_codes_is_refused_and_loads_nothing(environment, owner, tmp_path):
     good, bad = tmp_path / "MSIC.json", tmp_path / "UnitTypes.json"
     good.write_text('[{"Code": "56101", "Description": "Restaurants"}]')
-    for content in ("", "{}", "[1]", "7", '[{"name": "kilogram"}]', '{"Code": "KGM"}', "[{", '[{"Code": null}]'):
+    for content in (
+        "",
+        "{}",
+        "[1]",
+        "7",
+        '[{"name": "kilogram"}]',
+        '{"Code": "KGM"}',
+        "[{",
+        '[{"Code": null}]',
+    ):
         bad.write_text(content)
         with pytest.raises(CommandError, match="is not a JSON array of codes"):
             await import_codes(read_config(environment), [good, bad])
@@ -316,7 +387,9 @@ async def test_what_is_no_list_of_codes_is_refused_and_loads_nothing(environment
 
 async def test_help_lists_the_commands(command):
     done = await command("--help")
-    assert done.code == 0 and all(f"\n    {name} " in done.out or f"\n    {name}\n" in done.out for name in COMMANDS)
+    assert done.code == 0 and all(
+        f"\n    {name} " in done.out or f"\n    {name}\n" in done.out for name in COMMANDS
+    )
 
 
 async def test_what_is_no_command_is_answered_with_how_to_use_it(command):

@@ -11,12 +11,36 @@ from service.portal.rules_party import COLUMNS, FACTS
 
 #: The columns that a document cannot go without.
 NEEDED = [COLUMNS[member] for member, *_ in FACTS]
-FIELDS = (
-    "id name tin_code registration_number registration_type sst_registration_number tourism_tax_registration_number "
-    "business_activity_description msic_code country state zip_code city address phone email bank_account "
-    "exporter_certified_number setting created_at updated_at default_tax_types_and_rates is_company_ready "
-    "readiness tin_verified tin_verified_at as_buyer as_supplier"
-).split()
+FIELDS = [
+    "id",
+    "name",
+    "tin_code",
+    "registration_number",
+    "registration_type",
+    "sst_registration_number",
+    "tourism_tax_registration_number",
+    "business_activity_description",
+    "msic_code",
+    "country",
+    "state",
+    "zip_code",
+    "city",
+    "address",
+    "phone",
+    "email",
+    "bank_account",
+    "exporter_certified_number",
+    "setting",
+    "created_at",
+    "updated_at",
+    "default_tax_types_and_rates",
+    "is_company_ready",
+    "readiness",
+    "tin_verified",
+    "tin_verified_at",
+    "as_buyer",
+    "as_supplier",
+]
 AS_BUYER = {
     "contactNumber": "+60312345678",
     "name": "Kopi Tiga Sdn. Bhd.",
@@ -98,8 +122,10 @@ async def test_default_taxes_are_given_as_they_are_stored(api, owner):
 
 
 async def test_a_company_that_is_only_a_name_has_all_the_same_fields(start, environment):
-    bare = dict.fromkeys(NEEDED + ["registration_type", "zip_code", "email"])
-    api = await start(await make_company(environment, **{**bare, "name": "Baru", "tin_code": "C20880050020"}))
+    bare = dict.fromkeys([*NEEDED, "registration_type", "zip_code", "email"])
+    api = await start(
+        await make_company(environment, **{**bare, "name": "Baru", "tin_code": "C20880050020"})
+    )
     found = await company_record(api)
     assert list(found) == FIELDS and found["is_company_ready"] is False
     assert found["as_buyer"]["registrationNumber"] == "NA"
@@ -134,7 +160,12 @@ async def test_every_field_of_the_body_is_written(api):
         "address": "1 Jurong East",
         "phone": "+6561234567",
         "email": "tea@teh.example",
-        "setting": {**SETTING, "INVOICE_PREFIX": "T/", "PREFIX_DIGIT_COUNT": 0, "AUTO_SUBMIT_INVOICE": True},
+        "setting": {
+            **SETTING,
+            "INVOICE_PREFIX": "T/",
+            "PREFIX_DIGIT_COUNT": 0,
+            "AUTO_SUBMIT_INVOICE": True,
+        },
     }
     after = await changed(api, **body)
     assert {name: after[name] for name in body} == body
@@ -157,7 +188,9 @@ async def test_a_blank_registration_number_is_an_absent_one(api):
 
 @pytest.mark.parametrize("name", SETTING)
 async def test_a_setting_is_sent_whole_or_not_at_all(api, name):
-    assert await refused_at(api, setting=without(SETTING, name)) == [(f"/setting/{name}", "required")]
+    assert await refused_at(api, setting=without(SETTING, name)) == [
+        (f"/setting/{name}", "required")
+    ]
     assert (await company_record(api))["setting"] == SETTING
 
 
@@ -166,13 +199,31 @@ async def test_a_setting_is_sent_whole_or_not_at_all(api, name):
     [
         ({"setting": {}}, None),
         ({"setting": None}, ("/setting", "type")),
-        ({"setting": {**SETTING, "PREFIX_DIGIT_COUNT": 13}}, ("/setting/PREFIX_DIGIT_COUNT", "maximum")),
-        ({"setting": {**SETTING, "PREFIX_DIGIT_COUNT": -1}}, ("/setting/PREFIX_DIGIT_COUNT", "minimum")),
-        ({"setting": {**SETTING, "PREFIX_DIGIT_COUNT": "5"}}, ("/setting/PREFIX_DIGIT_COUNT", "type")),
-        ({"setting": {**SETTING, "PREFIX_DIGIT_COUNT": 4.5}}, ("/setting/PREFIX_DIGIT_COUNT", "type")),
-        ({"setting": {**SETTING, "AUTO_SUBMIT_INVOICE": 1}}, ("/setting/AUTO_SUBMIT_INVOICE", "type")),
+        (
+            {"setting": {**SETTING, "PREFIX_DIGIT_COUNT": 13}},
+            ("/setting/PREFIX_DIGIT_COUNT", "maximum"),
+        ),
+        (
+            {"setting": {**SETTING, "PREFIX_DIGIT_COUNT": -1}},
+            ("/setting/PREFIX_DIGIT_COUNT", "minimum"),
+        ),
+        (
+            {"setting": {**SETTING, "PREFIX_DIGIT_COUNT": "5"}},
+            ("/setting/PREFIX_DIGIT_COUNT", "type"),
+        ),
+        (
+            {"setting": {**SETTING, "PREFIX_DIGIT_COUNT": 4.5}},
+            ("/setting/PREFIX_DIGIT_COUNT", "type"),
+        ),
+        (
+            {"setting": {**SETTING, "AUTO_SUBMIT_INVOICE": 1}},
+            ("/setting/AUTO_SUBMIT_INVOICE", "type"),
+        ),
         ({"setting": {**SETTING, "INVOICE_PREFIX": None}}, ("/setting/INVOICE_PREFIX", "type")),
-        ({"setting": {**SETTING, "INVOICE_PREFIX": "x" * 31}}, ("/setting/INVOICE_PREFIX", "maxLength")),
+        (
+            {"setting": {**SETTING, "INVOICE_PREFIX": "x" * 31}},
+            ("/setting/INVOICE_PREFIX", "maxLength"),
+        ),
         ({"setting": {**SETTING, "PREFIX": "x"}}, ("/setting/PREFIX", "unknown")),
         ({"name": " "}, ("/name", "pattern")),
         ({"name": None}, ("/name", "type")),
@@ -197,16 +248,24 @@ async def test_what_breaks_a_rule_is_refused_and_changes_nothing(api, changes, p
     assert await company_record(api) == before
 
 
-@pytest.mark.parametrize("prefix", ["\n", "A\r\nX: 1", "\t", "A\x1f", "\x7f", "\x85", "\x9f", "\u2028", "A\u2029"])
+@pytest.mark.parametrize(
+    "prefix", ["\n", "A\r\nX: 1", "\t", "A\x1f", "\x7f", "\x85", "\x9f", "\u2028", "A\u2029"]
+)
 @pytest.mark.parametrize("name", [name for name in SETTING if name.endswith("_PREFIX")])
 async def test_a_prefix_with_a_control_character_is_refused(api, name, prefix):
-    assert await refused_at(api, setting={**SETTING, name: prefix}) == [(f"/setting/{name}", "pattern")]
+    assert await refused_at(api, setting={**SETTING, name: prefix}) == [
+        (f"/setting/{name}", "pattern")
+    ]
 
 
 async def test_a_stored_prefix_with_a_control_character_is_left_alone(api, owner):
-    await owner.execute("""update companies set setting = setting || '{"INVOICE_PREFIX": "A\\n"}'""")
+    await owner.execute(
+        """update companies set setting = setting || '{"INVOICE_PREFIX": "A\\n"}'"""
+    )
     assert (await changed(api, city="Ipoh"))["setting"]["INVOICE_PREFIX"] == "A\n"
-    assert (await changed(api, setting={**SETTING, "INVOICE_PREFIX": " Ä–\u00a0"}))["setting"]["INVOICE_PREFIX"] == " Ä–\u00a0"
+    assert (await changed(api, setting={**SETTING, "INVOICE_PREFIX": " Ä–\u00a0"}))["setting"][
+        "INVOICE_PREFIX"
+    ] == " Ä–\u00a0"
 
 
 async def test_a_state_is_judged_with_the_country_that_it_is_in(api):
@@ -221,14 +280,21 @@ async def test_a_count_of_digits_with_a_decimal_point_leaves_codes_as_they_are(a
     body += '"CONSOLIDATE_SELF_BILLED_INVOICE_PREFIX": "", "CREDIT_NOTE_PREFIX": "", "DEBIT_NOTE_PREFIX": "", '
     body += '"REFUND_NOTE_PREFIX": "", "PREFIX_DIGIT_COUNT": 3.0, "AUTO_SUBMIT_INVOICE": false}}'
     headers = {"Content-Type": "application/json"}
-    assert (await answered(api, "PUT", "/api/companies", data=body.encode(), headers=headers))[0] == 200
+    assert (await answered(api, "PUT", "/api/companies", data=body.encode(), headers=headers))[
+        0
+    ] == 200
     id = await created(api, code=7)
     status, export = await answered(api, "GET", f"/api/invoices/{id}/export")
     assert (status, export["invoiceCodeWithPrefixAndDigits"]) == (200, "Q007")
 
 
 async def test_automatic_submission_follows_the_setting(api):
-    assert "submitted" not in (await answered(api, "POST", "/api/invoices", json=invoice(isReady=True)))[1]["message"]
+    assert (
+        "submitted"
+        not in (await answered(api, "POST", "/api/invoices", json=invoice(isReady=True)))[1][
+            "message"
+        ]
+    )
     await changed(api, setting={**SETTING, "AUTO_SUBMIT_INVOICE": True})
     id = await created(api, isReady=True)
     await reaches(api, id, "Valid")
@@ -268,7 +334,9 @@ async def test_a_company_without_a_fact_that_its_documents_need_is_not_ready(api
         ({"state": "17"}, False),
     ],
 )
-async def test_a_company_is_ready_when_what_documents_need_is_well_formed(start, company, changes, is_ready):
+async def test_a_company_is_ready_when_what_documents_need_is_well_formed(
+    start, company, changes, is_ready
+):
     api = await start(company, TIN_VERIFICATION="automatic")
     assert (await changed(api, **changes))["is_company_ready"] is is_ready
 
@@ -289,18 +357,24 @@ async def test_the_tin_stays_while_a_document_is_not_yet_judged(api, sandbox):
     assert (await submitted(api, id))[0] == 200
     status, body = await put(api, tin_code="C20880050990")
     assert (status, set(body)) == (409, {"message"}) and "TIN" in body["message"]
-    assert (await changed(api, tin_code="C20880050010", phone="+60387654321"))["phone"] == "+60387654321"
+    assert (await changed(api, tin_code="C20880050010", phone="+60387654321"))[
+        "phone"
+    ] == "+60387654321"
     await sandbox.settings(stuck=False)
     await reaches(api, id, "Valid")
     assert (await changed(api, tin_code="C20880050990"))["tin_code"] == "C20880050990"
 
 
-async def test_a_change_of_the_tin_and_a_submission_do_not_come_between_each_other(api, sandbox, owner):
+async def test_a_change_of_the_tin_and_a_submission_do_not_come_between_each_other(
+    api, sandbox, owner
+):
     """Whichever is first: the company never has another TIN than a document that is not yet judged."""
     await sandbox.settings(stuck=True)
     for turn in range(5):
         id, tin = await created(api), f"C2088005{turn}990"
-        (sent, _), (put_status, _) = await asyncio.gather(submitted(api, id), put(api, tin_code=tin))
+        (sent, _), (put_status, _) = await asyncio.gather(
+            submitted(api, id), put(api, tin_code=tin)
+        )
         assert put_status in (200, 409) and sent in (200, 400)
         of_company = await owner.fetchval("select tin_code from companies")
         of_documents = await owner.fetch(
@@ -310,12 +384,20 @@ async def test_a_change_of_the_tin_and_a_submission_do_not_come_between_each_oth
             """
         )
         assert {row["tin"] for row in of_documents} <= {of_company}
-        await owner.execute("update submitted_documents set status = 'Cancelled'")  # the next turn begins anew
+        # The next turn begins anew
+        await owner.execute("update submitted_documents set status = 'Cancelled'")
 
 
 async def test_updates_at_once_all_come_through(api):
-    changes = [{"phone": "+60387654321"}, {"city": "Ipoh"}, {"zip_code": "30000"}, {"email": "x@y.example"}]
-    assert {status for status, _ in await asyncio.gather(*[put(api, **change) for change in changes])} == {200}
+    changes = [
+        {"phone": "+60387654321"},
+        {"city": "Ipoh"},
+        {"zip_code": "30000"},
+        {"email": "x@y.example"},
+    ]
+    assert {
+        status for status, _ in await asyncio.gather(*[put(api, **change) for change in changes])
+    } == {200}
     found = await company_record(api)
     for change in changes:
         assert change.items() <= found.items()
@@ -332,4 +414,6 @@ async def test_a_key_sees_and_changes_its_own_company_only(api, start, environme
 
 async def test_an_update_is_an_event(api, owner):
     await changed(api, city="Ipoh")
-    assert [row["type"] for row in await owner.fetch("select type from events")] == ["company.updated"]
+    assert [row["type"] for row in await owner.fetch("select type from events")] == [
+        "company.updated"
+    ]

@@ -10,7 +10,8 @@ import pytest
 
 FEW = 1000  # rows of an index, here
 
-#: 60,000 submissions of three companies: most of them ended, many wait for later changes, a few are in other states.
+#: 60,000 submissions of three companies: most of them ended, many wait for later changes, a few are
+#: in other states.
 MANY = """
 insert into companies (name, tin_code) select 'C' || n, 'C2088005' || n || '0' from generate_series(201, 203) n;
 insert into submissions (company_id, attempt_key, tin, body, promise, state, has_outcome, created_at, first_sent_at,
@@ -52,16 +53,26 @@ def nodes(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from nodes(child)
 
 
-async def test_conditions_read_submissions_by_small_indexes_only(owner: asyncpg.Connection, submissions: None) -> None:
+async def test_conditions_read_submissions_by_small_indexes_only(
+    owner: asyncpg.Connection, submissions: None
+) -> None:
     found = list(nodes(await plan(owner)))
-    assert "submissions" not in {node["Relation Name"] for node in found if node["Node Type"] == "Seq Scan"}
-    rows = dict(await owner.fetch("select relname, reltuples from pg_class where relname like 'submissions_%'"))
+    assert "submissions" not in {
+        node["Relation Name"] for node in found if node["Node Type"] == "Seq Scan"
+    }
+    rows = dict(
+        await owner.fetch(
+            "select relname, reltuples from pg_class where relname like 'submissions_%'"
+        )
+    )
     used = {name: rows[name] for node in found if (name := node.get("Index Name")) in rows}
     assert used.keys() >= {"submissions_repeated_claims", "submissions_kept_waiting"}
     assert max(used.values()) < FEW < rows["submissions_waiting"], used
 
 
-async def test_claims_of_submissions_leave_the_indexes_alone(owner: asyncpg.Connection, company: Any) -> None:
+async def test_claims_of_submissions_leave_the_indexes_alone(
+    owner: asyncpg.Connection, company: Any
+) -> None:
     """The first claim of each is an ordinary event; the second one without a result is what the index is for."""
     await owner.execute(
         "insert into submissions (company_id, attempt_key, tin, body, promise) "

@@ -19,7 +19,9 @@ HOUR_AGO = "now() - interval '1 hour'"
 #: kind -> the statements that bring it about in a submission that was accepted
 STATES = {
     "UnknownOutcome": [f"update submissions set state = 'Uncertain', last_sent_at = {HOUR_AGO}"],
-    "SenderSilent": [f"update submissions set state = 'Sending', last_sent_at = {HOUR_AGO}, lease_until = {HOUR_AGO}"],
+    "SenderSilent": [
+        f"update submissions set state = 'Sending', last_sent_at = {HOUR_AGO}, lease_until = {HOUR_AGO}"
+    ],
     "UnclearCancellation": [
         f"update submitted_documents set cancelling_until = {HOUR_AGO}, cancel_sent_by = {HOUR_AGO}, "
         f"cancellation_requested_at = {HOUR_AGO}"
@@ -37,7 +39,9 @@ STATES = {
         "select id, 'X', 'search', tin, 'status is unknown', '{}' from companies"
     ],
     "NeedsPerson": ["update submissions set state = 'NeedsPerson'"],
-    "Hold": ["insert into sending_holds (company_id, reason) select id, 'A restore.' from companies"],
+    "Hold": [
+        "insert into sending_holds (company_id, reason) select id, 'A restore.' from companies"
+    ],
 }
 
 
@@ -48,7 +52,9 @@ async def conditions(api):
 
 
 @pytest.mark.parametrize("kind", STATES)
-async def test_watchdog_describes_a_condition_with_what_to_do(start, company, owner, environment, kind):
+async def test_watchdog_describes_a_condition_with_what_to_do(
+    start, company, owner, environment, kind
+):
     api = await start(company)
     await valid_invoice(api)
     await api.close()
@@ -67,7 +73,9 @@ def attention(environment):
     """What the command prints, with the patience of the test."""
     command = [sys.executable, str(ROOT / "run.py"), "attention"]
     env = {**os.environ, **environment, **IMPATIENT}
-    return json.loads(subprocess.run(command, env=env, capture_output=True, check=True, text=True).stdout)
+    return json.loads(
+        subprocess.run(command, env=env, capture_output=True, check=True, text=True).stdout
+    )
 
 
 async def test_watchdog_describes_that_the_portal_cannot_be_reached(start, company, caplog):
@@ -90,6 +98,10 @@ async def test_every_kind_that_the_watchdog_reports_has_wording(owner):
     texts = await owner.fetch(
         "select pg_get_functiondef(oid) from pg_proc where proname in ('watch', 'conditions', 'unsettled_cancellations')"
     )
-    kinds = {kind for (text,) in texts for kind in re.findall(r"'(?:overdue|attention)'::text(?: AS \w+)?,\s*'(\w+)'::text", text)}
+    kinds = {
+        kind
+        for (text,) in texts
+        for kind in re.findall(r"'(?:overdue|attention)'::text(?: AS \w+)?,\s*'(\w+)'::text", text)
+    }
     assert len(kinds) >= 8
     assert kinds <= WORDING.keys()

@@ -4,7 +4,7 @@ import asyncio
 import base64
 import json
 import random
-from datetime import date, datetime, time, timedelta, timezone
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from zoneinfo import ZoneInfo
 
@@ -42,8 +42,14 @@ def at(day=15, clock="12:00:00", month=LAST_DAY):
 
 async def sale(api, self_billed=False, **changes):
     """The id of an invoice of last month that may be consolidated."""
-    parties = {"type": "SELF_BILLED_INVOICE", "buyer": None, "supplier": PUBLIC} if self_billed else {"buyer": PUBLIC}
-    return await created(api, **{"issueDateTime": at(), "lineItems": [item("50")], **parties, **changes})
+    parties = (
+        {"type": "SELF_BILLED_INVOICE", "buyer": None, "supplier": PUBLIC}
+        if self_billed
+        else {"buyer": PUBLIC}
+    )
+    return await created(
+        api, **{"issueDateTime": at(), "lineItems": [item("50")], **parties, **changes}
+    )
 
 
 def item(price, *taxes, count=1, **changes):
@@ -74,7 +80,9 @@ async def consolidated(api, **body):
 
 
 async def planned(api, type=FAMILIES[0], **body):
-    status, answer = await post(api, "/plan", type=type, **({} if "invoiceIds" in body else {"month": MONTH}), **body)
+    status, answer = await post(
+        api, "/plan", type=type, **({} if "invoiceIds" in body else {"month": MONTH}), **body
+    )
     assert status == 200, answer
     return answer["data"]
 
@@ -82,7 +90,10 @@ async def planned(api, type=FAMILIES[0], **body):
 async def reasons(api, *ids, **body):
     """{invoice: reason} of those that a plan leaves out."""
     named = {"invoiceIds": list(ids)} if ids else {}
-    return {each["invoice_id"]: each["reason"] for each in (await planned(api, **named, **body))["left_out"]}
+    return {
+        each["invoice_id"]: each["reason"]
+        for each in (await planned(api, **named, **body))["left_out"]
+    }
 
 
 async def read(api, id, path=""):
@@ -109,7 +120,9 @@ async def delete(api, id, place=PLACE):
 async def valid(api, id):
     done = "The consolidated invoice has been submitted to the portal."
     assert await send(api, id) == (200, {"success": True, "message": done})
-    found = await until(lambda: read(api, id), lambda found: found["status"] in ("Valid", "Invalid"))
+    found = await until(
+        lambda: read(api, id), lambda found: found["status"] in ("Valid", "Invalid")
+    )
     assert found["status"] == "Valid", await read(api, id, "/submitted-documents")
 
 
@@ -120,7 +133,7 @@ async def in_which(api, invoice):
 # From the plan to Valid and back.
 
 
-@pytest.mark.parametrize("type, code", [*zip(FAMILIES, ("01", "11"))])
+@pytest.mark.parametrize("type, code", [*zip(FAMILIES, ("01", "11"), strict=False)])
 async def test_a_consolidated_invoice_becomes_valid(api, owner, sandbox, type, code):
     ids = [await sale(api, self_billed=code == "11", code=500 + index) for index in range(3)]
     id = await consolidated(api, type=type, code=7)
@@ -130,7 +143,9 @@ async def test_a_consolidated_invoice_becomes_valid(api, owner, sandbox, type, c
     assert [await in_which(api, each) for each in ids] == [id] * 3
     (entry,) = json.loads(await owner.fetchval("select body from submissions"))["documents"]
     sent = json.loads(base64.b64decode(entry["document"]))
-    party = sent["Invoice"][0]["AccountingSupplierParty" if code == "11" else "AccountingCustomerParty"][0]["Party"][0]
+    party = sent["Invoice"][0][
+        "AccountingSupplierParty" if code == "11" else "AccountingCustomerParty"
+    ][0]["Party"][0]
     assert party["PartyLegalEntity"] == [{"RegistrationName": [{"_": "General Public"}]}]
     assert party["PartyIdentification"][0] == {"ID": [{"_": "EI00000000010", "schemeID": "TIN"}]}
     assert party["PartyIdentification"][1] == {"ID": [{"_": "NA", "schemeID": "BRN"}]}
@@ -143,8 +158,16 @@ async def test_a_plan_says_what_would_be_taken_and_changes_nothing(api, owner):
     named = await sale(api, code=413, buyer=buyer())
     plan = await planned(api)
     assert plan["month"] == MONTH and plan["invoices"] == ids and plan["refusals"] == []
-    assert [each["description"] for each in plan["lines"]] == ["Receipts INV-00411 - INV-00412", "Receipt INV-00414"]
-    assert plan["totals"] == {"excludingTax": 150, "includingTax": 150, "payableAmount": 150, "netAmount": 150}
+    assert [each["description"] for each in plan["lines"]] == [
+        "Receipts INV-00411 - INV-00412",
+        "Receipt INV-00414",
+    ]
+    assert plan["totals"] == {
+        "excludingTax": 150,
+        "includingTax": 150,
+        "payableAmount": 150,
+        "netAmount": 150,
+    }
     (left,) = plan["left_out"]
     assert (left["invoice_id"], left["reason"]) == (named, "named") and left["message"]
     assert await in_which(api, ids[0]) is None
@@ -152,7 +175,9 @@ async def test_a_plan_says_what_would_be_taken_and_changes_nothing(api, owner):
 
 
 async def test_a_plan_says_what_stands_against_it(api, start, company):
-    assert [each["rule"] for each in (await planned(api, issueDateTime=at()))["refusals"]] == ["period"]
+    assert [each["rule"] for each in (await planned(api, issueDateTime=at()))["refusals"]] == [
+        "period"
+    ]
     late = await start(company, CONSOLIDATION_DAYS="0")
     assert [each["rule"] for each in (await planned(late))["refusals"]] == ["deadline"]
     plan = await planned(api, invoiceIds=[404])
@@ -164,20 +189,28 @@ async def test_the_record_the_list_and_the_export(api):
     id = await consolidated(api, code=3)
     found = await read(api, id)
     assert (found["invoice_code"], found["type"], found["month"]) == ("3", FAMILIES[0], MONTH)
-    assert found["invoice_ids"] == ids and found["invoice_count"] == 2 and found["status"] == "Draft"
+    assert (
+        found["invoice_ids"] == ids and found["invoice_count"] == 2 and found["status"] == "Draft"
+    )
     assert found["is_submitted_to_portal"] is False and found["final_adjusted_amount"] == 100
     filters = f"query=ci-00003&status=Draft&type={FAMILIES[0]}&sort=code&issued_from={now(hours=1)}"
     async with api.get(f"{PLACE}?{filters}") as response:
         body = await response.json(loads=exact_json)
     assert body["meta"]["total"] == 1 and len(body["meta"]) == 9
-    assert body["data"] == [{name: member for name, member in found.items() if name != "invoice_ids"}]
+    assert body["data"] == [
+        {name: member for name, member in found.items() if name != "invoice_ids"}
+    ]
     async with api.get(f"{PLACE}?type={FAMILIES[1]}") as response:
         assert (await response.json())["data"] == []
     async with api.get(PLACE) as response:
         assert (await response.json(loads=exact_json))["data"] == body["data"]
     export = await read(api, id, "/export")
     assert export["invoiceCodeWithPrefixAndDigits"] == "CI-00003" and export["buyer"] == PUBLIC
-    assert export["consolidatedInvoiceCode"] is None and export["invoiceIds"] == ids and export["month"] == MONTH
+    assert (
+        export["consolidatedInvoiceCode"] is None
+        and export["invoiceIds"] == ids
+        and export["month"] == MONTH
+    )
     async with api.get(f"{PLACE}/export-all") as response:
         assert "attachment" in response.headers["Content-Disposition"]
         assert await response.json(loads=exact_json) == [export]
@@ -205,14 +238,26 @@ async def test_an_invoice_in_it_is_neither_submitted_nor_changed_nor_deleted(api
 async def test_deleting_frees_its_invoices_and_its_code(api, owner):
     invoice = await sale(api)
     id = await consolidated(api, code=5)
-    assert await delete(api, id) == (200, {"success": True, "message": "Consolidated invoice deleted."})
+    assert await delete(api, id) == (
+        200,
+        {"success": True, "message": "Consolidated invoice deleted."},
+    )
     assert await in_which(api, invoice) is None
     async with api.get(f"{PLACE}/{id}") as response:
-        assert response.status == 404 and await response.json() == {"message": "Consolidated invoice not found"}
+        assert response.status == 404 and await response.json() == {
+            "message": "Consolidated invoice not found"
+        }
     again = await consolidated(api, code=5)
     assert await in_which(api, invoice) == again
-    types = [row["type"] for row in await owner.fetch("select type from events where type like 'cons%' order by id")]
-    assert types == ["consolidated_invoice.created", "consolidated_invoice.deleted", "consolidated_invoice.created"]
+    types = [
+        row["type"]
+        for row in await owner.fetch("select type from events where type like 'cons%' order by id")
+    ]
+    assert types == [
+        "consolidated_invoice.created",
+        "consolidated_invoice.deleted",
+        "consolidated_invoice.created",
+    ]
     async with api.get(PLACE) as response:
         assert (await response.json())["meta"]["total"] == 1
 
@@ -250,7 +295,10 @@ async def test_a_code_is_unique_per_year_among_consolidated_invoices(api):
     first, second = await sale(api), await sale(api)
     await consolidated(api, code=9, invoiceIds=[first])
     status, body = await create(api, code=9, invoiceIds=[second])
-    assert status == 422 and (body["errors"][0]["path"], body["errors"][0]["rule"]) == ("/code", "unique")
+    assert status == 422 and (body["errors"][0]["path"], body["errors"][0]["rule"]) == (
+        "/code",
+        "unique",
+    )
     assert await in_which(api, second) is None
 
 
@@ -261,7 +309,9 @@ async def test_another_companys_are_not_found_and_not_taken(api, start, environm
     other = await start(await make_company(environment), CONSOLIDATION_DAYS="40")
     for path in ("", "/export", "/submitted-documents"):
         async with other.get(f"{PLACE}/{id}{path}") as response:
-            assert response.status == 404 and await response.json() == {"message": "Consolidated invoice not found"}
+            assert response.status == 404 and await response.json() == {
+                "message": "Consolidated invoice not found"
+            }
     assert (await delete(other, id))[0] == 404
     status, body = await create(other, invoiceIds=[free])
     assert status == 422 and body["errors"][0]["rule"] == "unknown"
@@ -272,7 +322,14 @@ async def test_another_companys_are_not_found_and_not_taken(api, start, environm
 
 def against(code=1, **changes):
     lines = [item("10", classifications=["004"])]
-    return note(**{"targetInvoiceType": FAMILIES[0], "adjustmentNoteCode": code, "lineItems": lines, **changes})
+    return note(
+        **{
+            "targetInvoiceType": FAMILIES[0],
+            "adjustmentNoteCode": code,
+            "lineItems": lines,
+            **changes,
+        }
+    )
 
 
 async def noted(api, id, **changes):
@@ -280,7 +337,7 @@ async def noted(api, id, **changes):
         return response.status, await response.json()
 
 
-@pytest.mark.parametrize("type, code", [*zip(FAMILIES, ("02", "12"))])
+@pytest.mark.parametrize("type, code", [*zip(FAMILIES, ("02", "12"), strict=False)])
 async def test_a_note_adjusts_a_consolidated_invoice(api, sandbox, type, code):
     await sale(api, self_billed=code == "12")
     id = await consolidated(api, type=type)
@@ -315,7 +372,10 @@ async def test_a_note_that_does_not_fit_is_refused(api, changes, path):
 
 async def test_a_note_needs_a_valid_consolidated_invoice(api):
     await sale(api)
-    assert await noted(api, await consolidated(api)) == (403, {"message": "The invoice has not been submitted."})
+    assert await noted(api, await consolidated(api)) == (
+        403,
+        {"message": "The invoice has not been submitted."},
+    )
     assert await noted(api, 404) == (404, {"message": "Consolidated invoice not found"})
 
 
@@ -324,7 +384,9 @@ async def test_a_note_whose_lines_were_classified_otherwise_is_not_sent(api, san
     id = await consolidated(api)
     await valid(api, id)
     own = (await noted(api, id))[1]["data"]["id"]
-    async with api.put(f"/api/adjustment-notes/{own}", json={"lineItems": [item("10")]}) as response:
+    async with api.put(
+        f"/api/adjustment-notes/{own}", json={"lineItems": [item("10")]}
+    ) as response:
         assert response.status == 200
     async with api.post(f"/api/adjustment-notes/{own}/submit-to-portal", json={}) as response:
         assert response.status == 400 and (await response.json())["errors"][0]["code"] == "ERR236"
@@ -365,11 +427,15 @@ async def test_a_rule_from_both_sides(api, changes, reason):
         assert status == 201, body
     else:
         assert status == 422
-        assert [(each["path"], each["rule"]) for each in body["errors"]] == [("/invoiceIds/1", reason)]
+        assert [(each["path"], each["rule"]) for each in body["errors"]] == [
+            ("/invoiceIds/1", reason)
+        ]
         assert await in_which(api, keeper) is None
 
 
-@pytest.mark.parametrize("supplier, reason", [(None, None), (PUBLIC, None), ({"type": "FOREIGN_COMPANY"}, "named")])
+@pytest.mark.parametrize(
+    "supplier, reason", [(None, None), (PUBLIC, None), ({"type": "FOREIGN_COMPANY"}, "named")]
+)
 async def test_a_self_billed_one_takes_those_whose_supplier_has_no_name(api, supplier, reason):
     id = await sale(api, True, type="PENDING_FINALIZE_SELF_BILLED_INVOICE", supplier=supplier)
     assert await reasons(api, type=FAMILIES[1]) == ({id: reason} if reason else {})
@@ -382,12 +448,16 @@ async def test_what_was_submitted_by_itself_is_left_out(api, sandbox, owner):
     await until(lambda: record(api, accepted), lambda found: found["status"] == "Valid")
     await sandbox.fault("submit", "foreign")
     assert (await submitted(api, refused))[0] == 400
-    # No request can submit a sale of last month: it is too old. The sale is dated back, its party unnamed.
-    await owner.execute("update invoices set issue_date = $1, buyer = null", datetime.fromisoformat(at()))
+    # No request can submit a sale of last month: it is too old. The sale is dated back, its party
+    # unnamed.
+    await owner.execute(
+        "update invoices set issue_date = $1, buyer = null", datetime.fromisoformat(at())
+    )
     assert await reasons(api) == {accepted: "submitted"}
     assert (await cancelled(api, accepted))[0] == 200
     assert await reasons(api) == {accepted: "submitted"}
-    await owner.execute("update invoices set status = 'Draft'")  # after an attempt that the portal refused
+    # After an attempt that the portal refused
+    await owner.execute("update invoices set status = 'Draft'")
     assert await reasons(api) == {accepted: "submitted"}
 
 
@@ -403,7 +473,9 @@ async def test_a_month_takes_what_it_may_and_fails_when_that_is_nothing(api):
     id, named = await sale(api), await sale(api, buyer=buyer())
     assert (await read(api, await consolidated(api)))["invoice_ids"] == [id]
     status, body = await create(api, code=2)
-    assert status == 422 and [(each["path"], each["rule"]) for each in body["errors"]] == [("/month", "empty")]
+    assert status == 422 and [(each["path"], each["rule"]) for each in body["errors"]] == [
+        ("/month", "empty")
+    ]
     assert await in_which(api, named) is None
 
 
@@ -418,31 +490,45 @@ async def test_a_full_code_longer_than_the_portal_takes_is_left_out(api, owner):
 async def test_the_document_is_issued_after_the_month(api):
     await sale(api)
     status, body = await create(api, issueDateTime=at(LAST_DAY.day, "23:59:59.999"))
-    assert status == 422 and [(each["path"], each["rule"]) for each in body["errors"]] == [("/issueDateTime", "period")]
+    assert status == 422 and [(each["path"], each["rule"]) for each in body["errors"]] == [
+        ("/issueDateTime", "period")
+    ]
     assert (await create(api, issueDateTime=f"{TODAY:%Y-%m}-01T00:00:00+08:00"))[0] == 201
 
 
 @pytest.mark.parametrize("member", ["month", "invoiceIds"])
 async def test_the_deadline_of_a_creation_and_of_a_submission(api, start, company, sandbox, member):
-    named = {"invoiceIds": [await sale(api)]} if member == "invoiceIds" else {"month": MONTH, "none": await sale(api)}
+    named = (
+        {"invoiceIds": [await sale(api)]}
+        if member == "invoiceIds"
+        else {"month": MONTH, "none": await sale(api)}
+    )
     named.pop("none", None)
     late = await start(company, CONSOLIDATION_DAYS=str(TODAY.day - 1))
     status, body = await create(late, **named)
-    assert status == 422 and [(each["path"], each["rule"]) for each in body["errors"]] == [(f"/{member}", "deadline")]
+    assert status == 422 and [(each["path"], each["rule"]) for each in body["errors"]] == [
+        (f"/{member}", "deadline")
+    ]
     in_time = await start(company, CONSOLIDATION_DAYS=str(TODAY.day))
     id = await consolidated(in_time, **named)
     status, body = await send(late, id)
-    assert status == 400 and body["errors"][0]["code"] == "ConsolidationDeadline" and not await sandbox.ledger()
+    assert (
+        status == 400
+        and body["errors"][0]["code"] == "ConsolidationDeadline"
+        and not await sandbox.ledger()
+    )
     await valid(in_time, id)
 
 
 def test_seven_calendar_days_of_the_business_time_zone():
     period = consolidation.period(date(2026, 2, 1), KL, 7)
-    assert period.since == datetime(2026, 1, 31, 16, tzinfo=timezone.utc)
-    assert period.until == datetime(2026, 2, 28, 16, tzinfo=timezone.utc)
+    assert period.since == datetime(2026, 1, 31, 16, tzinfo=UTC)
+    assert period.until == datetime(2026, 2, 28, 16, tzinfo=UTC)
     last = datetime(2026, 3, 7, 23, 59, 59, 999999, tzinfo=KL)
     assert consolidation.period_refusals(period, period.until, last) == []
-    (refusal,) = consolidation.period_refusals(period, period.until, last + timedelta(microseconds=1))
+    (refusal,) = consolidation.period_refusals(
+        period, period.until, last + timedelta(microseconds=1)
+    )
     assert refusal == ("deadline", "The sales of 2026-02 could be consolidated until 2026-03-07.")
 
 
@@ -450,9 +536,13 @@ def test_seven_calendar_days_of_the_business_time_zone():
     "month, day, relaxed, refused",
     [(2026, 1, None, True), (2025, 31, None, False), (2026, 5, 5, False), (2026, 6, 5, True)],
 )
-def test_large_sales_are_excluded_since_2026_unless_the_company_is_let_off(month, day, relaxed, refused):
+def test_large_sales_are_excluded_since_2026_unless_the_company_is_let_off(
+    month, day, relaxed, refused
+):
     first = date(2026, 1, 1) if month == 2026 else date(2025, 12, 1)
-    terms = Terms(FAMILIES[0], consolidation.period(first, KL, 7), KL, relaxed and date(2026, 1, relaxed))
+    terms = Terms(
+        FAMILIES[0], consolidation.period(first, KL, 7), KL, relaxed and date(2026, 1, relaxed)
+    )
     noon = datetime.combine(first.replace(day=day), time(12), KL)
     taken, left = consolidation.sift([candidate(issue_date=noon)], terms)
     assert [each["reason"] for each in left] == ["amount"] * refused and len(taken) == (not refused)
@@ -483,13 +573,21 @@ def candidate(**changes):
     ],
 )
 async def test_a_bad_body_is_refused(api, body, path, rule):
-    status, answer = await post(api, **{"type": FAMILIES[0], "code": 1, "issueDateTime": now(), **body})
-    assert status == 422 and (path, rule) in [(each["path"], each["rule"]) for each in answer["errors"]], answer
+    status, answer = await post(
+        api, **{"type": FAMILIES[0], "code": 1, "issueDateTime": now(), **body}
+    )
+    assert status == 422 and (path, rule) in [
+        (each["path"], each["rule"]) for each in answer["errors"]
+    ], answer
 
 
 async def test_what_a_creation_needs_and_a_plan_does_not(api):
     status, answer = await post(api, month=MONTH)
-    assert status == 422 and {each["path"] for each in answer["errors"]} == {"/type", "/code", "/issueDateTime"}
+    assert status == 422 and {each["path"] for each in answer["errors"]} == {
+        "/type",
+        "/code",
+        "/issueDateTime",
+    }
     assert (await planned(api))["invoices"] == []
 
 
@@ -502,29 +600,43 @@ async def test_a_gap_and_another_set_of_taxes_start_a_new_line(api):
     for code, lines in ((1, one), (2, both), (3, three), (5, five), (6, six)):
         await sale(api, code=code, lineItems=lines)
     lines = (await planned(api))["lines"]
-    drawn = [(each["description"], each["unit"]["price"], each["taxDetails"][0]["taxType"]) for each in lines]
+    drawn = [
+        (each["description"], each["unit"]["price"], each["taxDetails"][0]["taxType"])
+        for each in lines
+    ]
     assert drawn == [
         ("Receipts INV-00001 - INV-00002", 20, "02"),
         ("Receipts INV-00002 - INV-00003", 25, "06"),
         ("Receipt INV-00005", 7, "06"),
         ("Receipt INV-00006", 8, "02"),
     ]
-    assert all(each["classifications"] == ["004"] and each["unit"]["code"] == "C62" for each in lines)
+    assert all(
+        each["classifications"] == ["004"] and each["unit"]["code"] == "C62" for each in lines
+    )
     assert [each["id"] for each in lines] == ["1", "2", "3", "4"]
 
 
 async def test_tax_that_was_rounded_in_each_receipt_is_carried_as_an_amount(api):
     for code in (1, 2, 3):
-        await sale(api, code=code, lineItems=[item("0.19", SERVICE)])  # a tax of 0.0152, three times 0.02
+        # A tax of 0.0152, three times 0.02
+        await sale(api, code=code, lineItems=[item("0.19", SERVICE)])
     for code in (5, 6):
         await sale(api, code=code, lineItems=[item("100", SERVICE)])
     rounded, exact = (await planned(api))["lines"]
-    assert rounded["taxDetails"] == [{"taxType": "02", "taxRate": {"perUnitAmount": Decimal("0.06"), "unitCount": 1}}]
+    assert rounded["taxDetails"] == [
+        {"taxType": "02", "taxRate": {"perUnitAmount": Decimal("0.06"), "unitCount": 1}}
+    ]
     assert exact["taxDetails"] == [SERVICE]
 
 
 TOURISM = {"taxType": "03", "taxRate": {"perUnitAmount": 10}}
-TAXES = [PLAIN, SERVICE, TOURISM, {"taxType": "01", "taxRate": {"percentage": 5.5}}, {"taxType": "E"}]
+TAXES = [
+    PLAIN,
+    SERVICE,
+    TOURISM,
+    {"taxType": "01", "taxRate": {"percentage": 5.5}},
+    {"taxType": "E"},
+]
 
 
 def random_sale(pick):
@@ -540,7 +652,10 @@ def random_sale(pick):
         for _ in range(pick.randint(1, 4))
     ]
     whole = {"charges": [{"amount": pick.randint(1, 99) / 100}]}
-    return {"lineItems": lines, **({"invoiceLevelAllowanceCharge": whole} if pick.random() < 0.4 else {})}
+    return {
+        "lineItems": lines,
+        **({"invoiceLevelAllowanceCharge": whole} if pick.random() < 0.4 else {}),
+    }
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -551,7 +666,9 @@ async def test_the_sums_are_those_of_the_invoices_to_the_cent(api, sandbox, seed
     plan = await planned(api)
     assert plan["invoices"] == ids
     records = [await exactly(api, id) for id in ids]
-    wanted = {name: sum(each["legal_monetary_total"][name] for each in records) for name in plan["totals"]}
+    wanted = {
+        name: sum(each["legal_monetary_total"][name] for each in records) for name in plan["totals"]
+    }
     assert plan["totals"] == wanted
     id = await consolidated(api)
     assert (await read(api, id))["legal_monetary_total"] == wanted
@@ -579,16 +696,26 @@ def by_tax_type(documents):
 # Size.
 
 ODD_RATE = {"taxType": "02", "taxRate": {"percentage": Decimal("99.12345678901234567890")}}
-ODD_UNITS = {"perUnitAmount": Decimal("99999999.12345678901234567890"), "unitCount": Decimal("3.33333333333333333333")}
+ODD_UNITS = {
+    "perUnitAmount": Decimal("99999999.12345678901234567890"),
+    "unitCount": Decimal("3.33333333333333333333"),
+}
 ODD_AMOUNT = {"taxType": "03", "taxRate": ODD_UNITS}
 
 
 def source(id, lines, adjustments=None):
-    return {"id": id, "line_items": simplejson.dumps(lines), "adjustments": adjustments and simplejson.dumps(adjustments)}
+    return {
+        "id": id,
+        "line_items": simplejson.dumps(lines),
+        "adjustments": adjustments and simplejson.dumps(adjustments),
+    }
 
 
 def drawn(count, step, lines, prefix="INV-"):
-    invoices = [candidate(id=id, code=id * step, number=f"{prefix}{id * step:05}") for id in range(1, count + 1)]
+    invoices = [
+        candidate(id=id, code=id * step, number=f"{prefix}{id * step:05}")
+        for id in range(1, count + 1)
+    ]
     drawing = consolidation.Drawing()
     drawing.take(invoices, [source(id, lines) for id in range(1, count + 1)])
     return drawing
@@ -605,7 +732,9 @@ def test_what_is_drawn_fits_into_the_portals_bytes_and_the_rest_is_left_out(taxe
         for index, each in enumerate(drawing.body()["lineItems"], 1)
     ]})  # fmt: skip
     assert len(content) <= consolidation.MOST_BYTES and len(drawing.runs) <= 1000
-    assert len(drawing.ids) + len(drawing.left_out) == 1500 and drawing.ids == list(range(1, len(drawing.ids) + 1))
+    assert len(drawing.ids) + len(drawing.left_out) == 1500 and drawing.ids == list(
+        range(1, len(drawing.ids) + 1)
+    )
     assert {each["reason"] for each in drawing.left_out} == {"full"}
 
 
@@ -617,11 +746,14 @@ def test_more_than_ten_thousand_are_left_for_the_next_one():
     terms = Terms(FAMILIES[0], consolidation.period(date(2025, 12, 1), KL, 7), KL)
     many = [candidate(id=id, issue_date=terms.period.since) for id in range(10_001)]
     taken, left = consolidation.sift(many, terms)
-    assert len(taken) == 10_000 and [(each["invoice_id"], each["reason"]) for each in left] == [(10_000, "full")]
+    assert len(taken) == 10_000 and [(each["invoice_id"], each["reason"]) for each in left] == [
+        (10_000, "full")
+    ]
 
 
 async def test_what_does_not_fit_into_one_goes_into_the_next(api):
-    ids = [await sale(api, code=code) for code in range(2, 642, 2)]  # gaps throughout: a line for each
+    # Gaps throughout: a line for each
+    ids = [await sale(api, code=code) for code in range(2, 642, 2)]
     first, second = await consolidated(api, code=1), await consolidated(api, code=2)
     taken = [(await read(api, id))["invoice_ids"] for id in (first, second)]
     assert all(taken) and taken[0] + taken[1] == ids
@@ -640,23 +772,34 @@ async def test_two_creations_at_once_never_take_one_invoice_twice(api, start, co
     other = await start(company, CONSOLIDATION_DAYS="40")
     for round in range(50):
         ids = [await sale(api, code=1 + index + 10 * round) for index in range(3)]
-        answers = await asyncio.gather(create(api, code=2 * round + 1), create(other, code=2 * round + 2))
+        answers = await asyncio.gather(
+            create(api, code=2 * round + 1), create(other, code=2 * round + 2)
+        )
         assert sorted(status for status, _ in answers) == [201, 422], answers
         (winner,) = [body["data"]["id"] for status, body in answers if status == 201]
         assert {await in_which(api, id) for id in ids} == {winner}
-    taken = [row["id"] for row in await owner.fetch("select unnest(invoice_ids) as id from consolidated_invoices")]
+    taken = [
+        row["id"]
+        for row in await owner.fetch("select unnest(invoice_ids) as id from consolidated_invoices")
+    ]
     assert len(taken) == len(set(taken)) == 150
 
 
 async def test_a_creation_and_a_submission_of_a_member_exclude_each_other(api, owner):
     """What can still be submitted is of this month: the rules are made to see it in the last one."""
     seen = await owner.fetchval("select pg_get_viewdef('consolidation_candidates')")
-    older = seen.replace("i.issue_date,", f"i.issue_date - interval '{TODAY.day} days' as issue_date,")
-    await owner.execute(f"create or replace view consolidation_candidates with (security_invoker = true) as {older}")
+    older = seen.replace(
+        "i.issue_date,", f"i.issue_date - interval '{TODAY.day} days' as issue_date,"
+    )
+    await owner.execute(
+        f"create or replace view consolidation_candidates with (security_invoker = true) as {older}"
+    )
     for round in range(50):
         id = await sale(api, issueDateTime=now(), lineItems=[item("5", classifications=["004"])])
         named = {"invoiceIds": [id]} if round % 2 else {}
-        (sent, _), (made, body) = await asyncio.gather(submitted(api, id), create(api, code=round + 1, **named))
+        (sent, _), (made, body) = await asyncio.gather(
+            submitted(api, id), create(api, code=round + 1, **named)
+        )
         assert (sent, made) in {(200, 422), (400, 201)}, body
         assert (await in_which(api, id) is None) == (made == 422)
         if made == 201:
@@ -678,7 +821,9 @@ async def test_a_submission_waits_for_a_creation_that_has_begun(api, owner):
     taker = await consolidated(api, invoiceIds=[await sale(api)])
     id = await created(api)
     async with owner.transaction():
-        await owner.execute("update invoices set consolidated_invoice_id = $1 where id = $2", taker, id)
+        await owner.execute(
+            "update invoices set consolidated_invoice_id = $1 where id = $2", taker, id
+        )
         answer = asyncio.create_task(submitted(api, id))
         await until(lambda: owner.fetchval(WAITING))
     status, body = await answer
@@ -696,7 +841,9 @@ async def test_an_invoice_that_is_changed_meanwhile_is_taken_as_it_then_is_or_no
             async with api.put(f"/api/invoices/{id}", json={"buyer": buyer()}) as response:
                 return response.status
 
-        changed, (made, body) = await asyncio.gather(change(), create(api, code=round + 1, invoiceIds=[id]))
+        changed, (made, body) = await asyncio.gather(
+            change(), create(api, code=round + 1, invoiceIds=[id])
+        )
         assert (changed, made) in {(200, 422), (409, 201)}, body
 
 
@@ -704,7 +851,9 @@ async def test_deletions_and_creations_at_once_come_to_an_end(api, start, compan
     ids = [await sale(api) for _ in range(20)]
     for round in range(20):
         first = await consolidated(api, code=2 * round + 1, invoiceIds=ids)
-        (gone, _), (made, body) = await asyncio.gather(delete(api, first), create(api, code=2 * round + 2))
+        (gone, _), (made, body) = await asyncio.gather(
+            delete(api, first), create(api, code=2 * round + 2)
+        )
         assert gone == 200 and made in (201, 422), body
         if made == 201:
             assert (await delete(api, body["data"]["id"]))[0] == 200

@@ -73,18 +73,24 @@ async def test_killed_while_cancelling(service, client, sandbox):
     await until(lambda: record(client, id), lambda found: found["status"] == "Cancelled")
 
 
-async def test_killed_while_a_cancellation_is_processed_late(environment, company, sandbox, tmp_path):
+async def test_killed_while_a_cancellation_is_processed_late(
+    environment, company, sandbox, tmp_path
+):
     """The request is out when the process dies. Another one reads Valid first, and keeps looking."""
     patient = {**environment, "PORTAL_RECHECK_SECONDS": "3600", "PORTAL_SETTLE_SECONDS": "600"}
     service = Service(patient, tmp_path / "service.log")
     await service.start()
     try:
-        async with aiohttp.ClientSession(service.base, headers={"X-API-Key": company.key}) as client:
+        async with aiohttp.ClientSession(
+            service.base, headers={"X-API-Key": company.key}
+        ) as client:
             id = await created(client)
             await submitted(client, id)
             await until(lambda: record(client, id), lambda found: found["status"] == "Valid")
             await sandbox.fault("state", "slow_before", seconds=600)
-            answer = asyncio.create_task(client.post(f"/api/invoices/{id}/cancel-latest-invoice-submitted"))
+            answer = asyncio.create_task(
+                client.post(f"/api/invoices/{id}/cancel-latest-invoice-submitted")
+            )
             await until(sandbox.calls, lambda calls: calls["calls"].get("state"))
             await service.kill()
             with pytest.raises(aiohttp.ClientError):
@@ -101,7 +107,9 @@ async def test_killed_while_a_cancellation_is_processed_late(environment, compan
         await service.stop()
 
 
-async def test_two_processes_submit_one_invoice_fifty_times(service, client, environment, company, sandbox, tmp_path):
+async def test_two_processes_submit_one_invoice_fifty_times(
+    service, client, environment, company, sandbox, tmp_path
+):
     other = Service(environment, tmp_path / "other.log")
     await other.start()
     try:
@@ -115,7 +123,9 @@ async def test_two_processes_submit_one_invoice_fifty_times(service, client, env
     assert len(await sandbox.ledger()) == 1
 
 
-async def test_two_processes_submit_fifty_times_what_loses_its_answer(service, client, environment, company, sandbox, tmp_path):
+async def test_two_processes_submit_fifty_times_what_loses_its_answer(
+    service, client, environment, company, sandbox, tmp_path
+):
     await sandbox.fault("submit", "accept_then_drop")
     other = Service(environment, tmp_path / "other.log")
     await other.start()
@@ -136,7 +146,9 @@ async def test_killed_again_and_again_under_load(service, client, sandbox):
     async def create():
         while not stop.is_set():
             try:
-                async with client.post("/api/invoices", json=invoice(submitImmediately=True)) as response:
+                async with client.post(
+                    "/api/invoices", json=invoice(submitImmediately=True)
+                ) as response:
                     if response.status == 201:
                         acknowledged.append((await response.json())["data"]["id"])
             except aiohttp.ClientError:
@@ -159,7 +171,9 @@ async def _reached(acknowledged, least):
     return len(acknowledged) >= least
 
 
-async def test_sigterm_lets_a_request_finish_and_its_answer_says_that_it_is_the_last(service, client, sandbox):
+async def test_sigterm_lets_a_request_finish_and_its_answer_says_that_it_is_the_last(
+    service, client, sandbox
+):
     await sandbox.fault("submit", "slow", seconds=3)
     id = await created(client)
     answer = asyncio.create_task(client.post(f"/api/invoices/{id}/submit-to-portal", json={}))
@@ -211,7 +225,13 @@ async def test_a_second_signal_ends_it_at_once(service, client, sandbox):
 
 async def test_with_nothing_configured_all_is_there_after_kill_9(tmp_path):
     """The embedded PostgreSQL, the sandbox and the demo company come with the one command, and stay."""
-    environment = {"DATABASE_URL": "", "DATA_DIR": str(tmp_path / "data"), "SANDBOX_PORT": str(free_port()), "SANDBOX_PROCESSING_SECONDS": "0.1", "PORTAL_POLL_SECONDS": "0.1"}
+    environment = {
+        "DATABASE_URL": "",
+        "DATA_DIR": str(tmp_path / "data"),
+        "SANDBOX_PORT": str(free_port()),
+        "SANDBOX_PROCESSING_SECONDS": "0.1",
+        "PORTAL_POLL_SECONDS": "0.1",
+    }
     service = Service(environment, tmp_path / "service.log")
     await service.start()
     printed = await until(lambda: _printed(service), lambda text: "export KEY=" in text)

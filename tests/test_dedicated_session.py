@@ -14,8 +14,11 @@ from service.commands.companies import revoke_key
 from service.config import read_config
 from service.keeper import Keeper
 
+
 @asynccontextmanager
-async def session(database: str, listeners: dict[str, Callable[[str], None]] | None = None) -> AsyncIterator[Keeper]:
+async def session(
+    database: str, listeners: dict[str, Callable[[str], None]] | None = None
+) -> AsyncIterator[Keeper]:
     """A dedicated session that is connected, as another process has one."""
     keeper = Keeper(database, listeners or {})
     running = asyncio.create_task(keeper.run())
@@ -45,13 +48,19 @@ async def test_a_submission_lock_excludes_other_tasks_of_its_session(database: s
 
 async def test_a_batch_of_locks_leaves_out_those_of_other_sessions(database: str) -> None:
     async with session(database) as one, session(database) as other:
-        async with one.alone(1, 7), other.alone_with(1, [6, 7, 8]) as alone, one.alone_with(1, [7, 8, 9]) as of_the_rest:
+        async with (
+            one.alone(1, 7),
+            other.alone_with(1, [6, 7, 8]) as alone,
+            one.alone_with(1, [7, 8, 9]) as of_the_rest,
+        ):
             assert (alone, of_the_rest) == ({6, 8}, {9})
         async with one.alone_with(1, [6, 7, 8]) as free_again:
             assert free_again == {6, 7, 8}
 
 
-async def test_a_session_that_ended_frees_its_submission_locks(database: str, owner: asyncpg.Connection) -> None:
+async def test_a_session_that_ended_frees_its_submission_locks(
+    database: str, owner: asyncpg.Connection
+) -> None:
     async with session(database) as one, session(database) as other, one.alone(1, 7):
         await owner.execute(
             """
@@ -67,7 +76,9 @@ async def test_a_session_that_ended_frees_its_submission_locks(database: str, ow
         await until(is_free)
 
 
-async def test_notifications_reach_the_listeners_of_a_session(database: str, owner: asyncpg.Connection) -> None:
+async def test_notifications_reach_the_listeners_of_a_session(
+    database: str, owner: asyncpg.Connection
+) -> None:
     received: list[str] = []
     async with session(database, {"submission_moved": received.append}):
         await owner.execute("select pg_notify('submission_moved', '1:7')")
@@ -97,10 +108,15 @@ async def test_a_submission_is_left_alone_while_its_lock_is_held(
     submission_id = await owner.fetchval("select id from submissions")
     async with session(database) as paused, paused.alone(company.id, submission_id) as alone:
         assert alone
-        await owner.execute("update submissions set state = $1, lease_until = null, not_before = now()", state)
+        await owner.execute(
+            "update submissions set state = $1, lease_until = null, not_before = now()", state
+        )
         fence = await owner.fetchval("select fence from submissions")
         await start(company)
-        await until(lambda: owner.fetchval("select fence from submissions"), lambda found: found >= fence + 3)
+        await until(
+            lambda: owner.fetchval("select fence from submissions"),
+            lambda found: found >= fence + 3,
+        )
         assert await owner.fetchval("select state from submissions") == state
         assert (await sandbox.calls())["calls"]["submit"] == 1
     await reaches(requests_only, invoice_id, "Valid")

@@ -7,7 +7,7 @@ import base64
 import hashlib
 import json
 import re
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
 
@@ -19,11 +19,13 @@ from service.codes import TABLES
 from service.portal import document
 
 DOCUMENTS = Path(__file__).with_name("documents")
-ISSUED_AT = datetime(2026, 9, 14, 3, 25, 10, tzinfo=timezone.utc)
+ISSUED_AT = datetime(2026, 9, 14, 3, 25, 10, tzinfo=UTC)
 
 
 def built(source, issuer=ISSUER, **changes):
-    return document.build(source, issuer, **{"number": "INV-2026-000123", "issued_at": ISSUED_AT, **changes})
+    return document.build(
+        source, issuer, **{"number": "INV-2026-000123", "issued_at": ISSUED_AT, **changes}
+    )
 
 
 def sent(source, **changes):
@@ -52,12 +54,18 @@ def buyer(**changes):
 
 
 def supplier(**changes):
-    source = {"type": "SELF_BILLED_INVOICE", "supplier": {**RESTAURANT, **changes}, "lineItems": [line()]}
+    source = {
+        "type": "SELF_BILLED_INVOICE",
+        "supplier": {**RESTAURANT, **changes},
+        "lineItems": [line()],
+    }
     return at(invoice(source), "AccountingSupplierParty.Party")
 
 
 def identities(party):
-    return {entry["ID"][0]["schemeID"]: entry["ID"][0]["_"] for entry in party["PartyIdentification"]}
+    return {
+        entry["ID"][0]["schemeID"]: entry["ID"][0]["_"] for entry in party["PartyIdentification"]
+    }
 
 
 def pretty(name):
@@ -74,7 +82,10 @@ def test_the_portals_example_is_rebuilt():
 def test_the_example_encodes_to_its_published_bytes():
     raw = document.encode(exactly((DOCUMENTS / "portal_example.json").read_bytes()))
     assert len(raw) == 3125
-    assert hashlib.sha256(raw).hexdigest() == "1a999c9d98cd80557b98d9dd3cfaee8e1dcdd58b13aaaded2e3e1ca01af6bfd9"
+    assert (
+        hashlib.sha256(raw).hexdigest()
+        == "1a999c9d98cd80557b98d9dd3cfaee8e1dcdd58b13aaaded2e3e1ca01af6bfd9"
+    )
 
 
 @pytest.mark.parametrize("name", GOLDEN)
@@ -95,7 +106,8 @@ def test_the_sums_of_the_fuller_example():
 
 
 @pytest.mark.parametrize(
-    "number, written", [("1E+3", "1000"), ("1E-7", "0.0000001"), ("0E-8", "0.00000000"), ("580.00", "580.00")]
+    "number, written",
+    [("1E+3", "1000"), ("1E-7", "0.0000001"), ("0E-8", "0.00000000"), ("580.00", "580.00")],
 )
 def test_a_number_is_written_without_exponent(number, written):
     assert document.encode([Decimal(number)]) == f"[{written}]".encode()
@@ -136,7 +148,9 @@ def test_a_thousand_lines_build():
 
 
 def test_the_issue_time_is_utc():
-    whole = invoice(EXAMPLE, issued_at=datetime(2026, 9, 15, 1, 0, 5, tzinfo=timezone(timedelta(hours=8))))
+    whole = invoice(
+        EXAMPLE, issued_at=datetime(2026, 9, 15, 1, 0, 5, tzinfo=timezone(timedelta(hours=8)))
+    )
     assert (at(whole, "IssueDate"), at(whole, "IssueTime")) == ("2026-09-14", "17:00:05Z")
 
 
@@ -154,7 +168,12 @@ def test_the_issue_time_is_utc():
     ],
 )
 def test_every_type_has_its_code_and_its_issuer(kind, self_billed, code):
-    source = {**GOLDEN["credit_note"], "type": kind, "selfBilled": self_billed, "supplier": RESTAURANT}
+    source = {
+        **GOLDEN["credit_note"],
+        "type": kind,
+        "selfBilled": self_billed,
+        "supplier": RESTAURANT,
+    }
     whole = invoice(source, version="1.1")
     us = "AccountingCustomerParty" if self_billed else "AccountingSupplierParty"
     assert whole["InvoiceTypeCode"] == [{"_": code, "listVersionID": "1.1"}]
@@ -170,7 +189,9 @@ def test_a_document_in_ringgit_has_no_exchange_rate():
 
 
 def test_an_exchange_rate_of_many_digits_is_written_as_it_is():
-    raw = document.encode(built({**EXAMPLE, "currencyCode": "IDR", "exchangeRate": Decimal("2.85E-25")}))
+    raw = document.encode(
+        built({**EXAMPLE, "currencyCode": "IDR", "exchangeRate": Decimal("2.85E-25")})
+    )
     assert b'"CalculationRate":[{"_":0.000000000000000000000000285}]' in raw
 
 
@@ -181,20 +202,38 @@ def test_an_exchange_rate_of_many_digits_is_written_as_it_is():
     "party, tin, scheme, number",
     [
         ({"type": "LOCAL_INDIVIDUAL", "tin": "IG 1234-5678"}, "IG12345678", "BRN", "202101033579"),
-        ({"type": "LOCAL_INDIVIDUAL", "tin": "IG12345678", "registration": None}, "IG12345678", "NRIC", "000000000000"),
         (
-            {"type": "LOCAL_INDIVIDUAL", "tin": None, "registration": {"type": "NRIC", "number": "800101-14-5678"}},
+            {"type": "LOCAL_INDIVIDUAL", "tin": "IG12345678", "registration": None},
+            "IG12345678",
+            "NRIC",
+            "000000000000",
+        ),
+        (
+            {
+                "type": "LOCAL_INDIVIDUAL",
+                "tin": None,
+                "registration": {"type": "NRIC", "number": "800101-14-5678"},
+            },
             "EI00000000010",
             "NRIC",
             "800101145678",
         ),
         (
-            {"type": "LOCAL_INDIVIDUAL", "tin": "", "registration": {"type": "ARMY", "number": "T 123"}},
+            {
+                "type": "LOCAL_INDIVIDUAL",
+                "tin": "",
+                "registration": {"type": "ARMY", "number": "T 123"},
+            },
             "EI00000000010",
             "ARMY",
             "T123",
         ),
-        ({"type": "FOREIGN_COMPANY", "tin": None, "registration": None}, "EI00000000020", "BRN", "NA"),
+        (
+            {"type": "FOREIGN_COMPANY", "tin": None, "registration": None},
+            "EI00000000020",
+            "BRN",
+            "NA",
+        ),
         (
             {"type": "FOREIGN_INDIVIDUAL", "tin": None, "registration": {"number": "A1234567"}},
             "EI00000000020",
@@ -203,7 +242,12 @@ def test_an_exchange_rate_of_many_digits_is_written_as_it_is():
         ),
         ({"type": "GOVERNMENT", "tin": None, "registration": None}, "EI00000000040", "BRN", "NA"),
         ({"type": "GENERAL_PUBLIC"}, "EI00000000010", "BRN", "NA"),
-        ({"type": "LOCAL_COMPANY", "tin": "EI00000000010", "registration": None}, "EI00000000010", "BRN", "NA"),
+        (
+            {"type": "LOCAL_COMPANY", "tin": "EI00000000010", "registration": None},
+            "EI00000000010",
+            "BRN",
+            "NA",
+        ),
     ],
 )
 def test_a_buyer_is_identified_by_what_it_has(party, tin, scheme, number):
@@ -217,7 +261,9 @@ def test_a_seller_abroad_has_the_tin_of_sellers_and_no_trade():
 
 
 def test_a_seller_keeps_its_own_trade_and_tourism_tax_number():
-    seller = supplier(msic="55101", businessActivityDescription="Hotel", tourismTaxRegistrationNumber="123-4567")
+    seller = supplier(
+        msic="55101", businessActivityDescription="Hotel", tourismTaxRegistrationNumber="123-4567"
+    )
     assert seller["IndustryClassificationCode"] == [{"_": "55101", "name": "Hotel"}]
     assert identities(seller)["TTX"] == "123-4567"
 
@@ -288,7 +334,10 @@ def test_registrations_for_a_tax_are_parted_by_a_semicolon():
 def test_a_note_may_refer_to_bills_beside_its_originals():
     source = {**GOLDEN["credit_note"], "references": [{"type": "BILL", "id": "DO-1"}]}
     first, second = invoice(source)["BillingReference"]
-    assert [at(each, "UUID") for each in first["InvoiceDocumentReference"]] == ["7G3KX2M9QPWZ41VTB8RHNYDC10", "NA"]
+    assert [at(each, "UUID") for each in first["InvoiceDocumentReference"]] == [
+        "7G3KX2M9QPWZ41VTB8RHNYDC10",
+        "NA",
+    ]
     assert at(second, "AdditionalDocumentReference.ID") == "DO-1"
 
 
@@ -300,8 +349,14 @@ def delivered(**given):
     "recipient, numbers",
     [
         ({"tin": "C 5510387420"}, {"TIN": "C5510387420", "BRN": "000000000000"}),
-        ({"tin": "C5510387420", "registration": {"number": "2021-01"}}, {"TIN": "C5510387420", "BRN": "202101"}),
-        ({"registration": {"type": "NRIC", "number": "900101105566"}}, {"TIN": "EI00000000010", "NRIC": "900101105566"}),
+        (
+            {"tin": "C5510387420", "registration": {"number": "2021-01"}},
+            {"TIN": "C5510387420", "BRN": "202101"},
+        ),
+        (
+            {"registration": {"type": "NRIC", "number": "900101105566"}},
+            {"TIN": "EI00000000010", "NRIC": "900101105566"},
+        ),
         ({"registration": {"type": "BRN", "number": "202101033579"}}, {"BRN": "202101033579"}),
         ({"address": {"country": "CHN"}}, {"TIN": "EI00000000020", "BRN": "NA"}),
     ],
@@ -311,7 +366,9 @@ def test_a_recipient_is_identified_by_what_is_known(recipient, numbers):
 
 
 def test_of_a_recipient_only_what_is_known_is_sent():
-    party = at(delivered(name="Stores", address={"line1": "Gate 4", "country": "MYS"}), "DeliveryParty")
+    party = at(
+        delivered(name="Stores", address={"line1": "Gate 4", "country": "MYS"}), "DeliveryParty"
+    )
     assert set(party) == {"PostalAddress", "PartyLegalEntity"}
     assert set(party["PostalAddress"][0]) == {"AddressLine", "Country"}
     assert set(delivered(charge={"amount": 5})) == {"Shipment"}
@@ -336,7 +393,9 @@ def test_a_charge_of_the_delivery_is_in_no_total():
 )
 def test_the_payee_account_is_the_companys_where_the_payment_names_none(payment, account):
     means = at(invoice({**EXAMPLE, "payment": payment}), "PaymentMeans")
-    assert at(means, "PaymentMeansCode") == "03" and at(means, "PayeeFinancialAccount.ID") == account
+    assert (
+        at(means, "PaymentMeansCode") == "03" and at(means, "PayeeFinancialAccount.ID") == account
+    )
 
 
 def test_what_the_company_says_of_itself_as_a_supplier_stays_out_of_what_it_buys():
@@ -355,7 +414,10 @@ def test_a_payment_without_a_mode_has_its_terms_only(payment):
 
 def test_members_that_are_absent_null_or_empty_leave_nothing():
     names = ("payment", "delivery", "billingPeriod", "references")
-    for nothing in (dict.fromkeys(names), {name: [] if name == "references" else {} for name in names}):
+    for nothing in (
+        dict.fromkeys(names),
+        {name: [] if name == "references" else {} for name in names},
+    ):
         assert sent({**EXAMPLE, **nothing}) == sent(EXAMPLE)
 
 
@@ -399,7 +461,10 @@ def test_a_state_abroad_is_text_or_seventeen(country, state, sent_state):
 
 
 def test_texts_are_trimmed_cut_and_free_of_line_feeds():
-    assert at(buyer(name=" A\r\nB" + "x" * 400), "PartyLegalEntity.RegistrationName") == "A B" + "x" * 297
+    assert (
+        at(buyer(name=" A\r\nB" + "x" * 400), "PartyLegalEntity.RegistrationName")
+        == "A B" + "x" * 297
+    )
 
 
 # Lines
@@ -407,7 +472,9 @@ def test_texts_are_trimmed_cut_and_free_of_line_feeds():
 
 def test_a_line_without_an_id_is_numbered():
     items = [line(id="a"), {name: member for name, member in line().items() if name != "id"}]
-    assert [each["ID"][0]["_"] for each in invoice({**EXAMPLE, "lineItems": items})["InvoiceLine"]] == ["a", "2"]
+    assert [
+        each["ID"][0]["_"] for each in invoice({**EXAMPLE, "lineItems": items})["InvoiceLine"]
+    ] == ["a", "2"]
 
 
 def test_a_tax_per_night_is_sent_with_its_nights():
@@ -421,7 +488,9 @@ def test_a_tax_per_night_is_sent_with_its_nights():
 
 
 def test_exempt_lines_share_a_subtotal_with_each_reason_once():
-    items = [line(taxDetails=[tax("E", 0)], taxExemptionReason=reason) for reason in ("A", "B", "A")]
+    items = [
+        line(taxDetails=[tax("E", 0)], taxExemptionReason=reason) for reason in ("A", "B", "A")
+    ]
     category = at(invoice({**EXAMPLE, "lineItems": items}), "TaxTotal.TaxSubtotal.TaxCategory")
     assert at(category, "TaxExemptionReason") == "A, B"
 

@@ -27,7 +27,11 @@ from service.submission.matching import MOST_COPIES, find_matches, first_send
 
 NEIGHBOUR = {"tin_code": "C20880050020", "name": "Teh Tarik Utara Sdn. Bhd."}
 UNKNOWN_OUTCOME = "update submissions set lease_until = null, not_before = now()"
-QUICK = {"PORTAL_SETTLE_SECONDS": "0.1", "PORTAL_PROOF_GAP_SECONDS": "0.05", "PORTAL_RECHECK_SECONDS": "0.1"}
+QUICK = {
+    "PORTAL_SETTLE_SECONDS": "0.1",
+    "PORTAL_PROOF_GAP_SECONDS": "0.05",
+    "PORTAL_RECHECK_SECONDS": "0.1",
+}
 
 
 @pytest.fixture
@@ -40,7 +44,9 @@ async def neighbour(environment, company, owner, config):
     """Make another company and give it the TIN of `company`, which the operator shares."""
     other = await make_company(environment, **NEIGHBOUR)
     await share_tin(config, DEMO_COMPANY["tin_code"], "Two branches")
-    await owner.execute("update companies set tin_code = (select tin_code from companies where id = $1)", company.id)
+    await owner.execute(
+        "update companies set tin_code = (select tin_code from companies where id = $1)", company.id
+    )
     return other
 
 
@@ -48,7 +54,9 @@ async def neighbour(environment, company, owner, config):
 async def desk(config):
     """A desk with a portal client that no gate holds up."""
     async with connected_pool(config.database_url, 4) as pool, portal_session(config) as session:
-        yield Desk(config, Database(pool), keeper=None, portal=Portal(session, config), signers=None)
+        yield Desk(
+            config, Database(pool), keeper=None, portal=Portal(session, config), signers=None
+        )
 
 
 async def raw_calls(sandbox):
@@ -62,7 +70,9 @@ async def entry_of(sandbox, uuid):
 
 async def loaded(owner, desk):
     """Return the claim and the Call of the latest submission, as if it were claimed now."""
-    row = await owner.fetchrow("select company_id, id, fence from submissions order by id desc limit 1")
+    row = await owner.fetchrow(
+        "select company_id, id, fence from submissions order by id desc limit 1"
+    )
     claim = Claim(row["company_id"], row["id"], row["fence"])
     return claim, await records.load(desk, claim)
 
@@ -75,23 +85,38 @@ async def listing_of(desk, call):
 # Another company's document
 
 
-async def test_a_company_cannot_take_over_or_cancel_anothers_document(start, company, neighbour, sandbox, owner):
+async def test_a_company_cannot_take_over_or_cancel_anothers_document(
+    start, company, neighbour, sandbox, owner
+):
     """The attacker knows number and issue time of an invoice, which are printed on it."""
     issued = now(minutes=1)
     victim, attacker = await start(company), await start(neighbour, **QUICK)
     theirs = await valid_invoice(victim, code=77, issueDateTime=issued)
     uuid = (await documents(victim, theirs))[0]["uuid"]
-    id = await created(attacker, code=77, issueDateTime=issued, lineItems=[line(unit={"code": "KGM", "price": 1, "count": 1})])
+    id = await created(
+        attacker,
+        code=77,
+        issueDateTime=issued,
+        lineItems=[line(unit={"code": "KGM", "price": 1, "count": 1})],
+    )
     answers = [await submitted(attacker, id)]
     await reaches(attacker, id, "Invalid")
-    answers += [await documents(attacker, id), await record(attacker, id), await cancelled(attacker, id)]
+    answers += [
+        await documents(attacker, id),
+        await record(attacker, id),
+        await cancelled(attacker, id),
+    ]
     assert uuid not in json.dumps(answers, default=str)
     assert (await entry_of(sandbox, uuid))["status"] == "Valid"
     assert (await record(victim, theirs))["status"] == "Valid"
-    assert await owner.fetch("select company_id from submitted_documents where uuid = $1", uuid) == [(company.id,)]
+    assert await owner.fetch(
+        "select company_id from submitted_documents where uuid = $1", uuid
+    ) == [(company.id,)]
 
 
-async def test_a_company_with_anothers_bytes_does_not_get_its_document(start, company, neighbour, sandbox, owner):
+async def test_a_company_with_anothers_bytes_does_not_get_its_document(
+    start, company, neighbour, sandbox, owner
+):
     """Two companies send the very same document: the portal refuses the second as a duplicate of the payload."""
     issued = now(minutes=1)
     same = "update companies set (name, phone, email) = (select name, phone, email from companies where id = $1)"
@@ -101,27 +126,42 @@ async def test_a_company_with_anothers_bytes_does_not_get_its_document(start, co
     uuid = (await documents(first, theirs))[0]["uuid"]
     id = await created(second, code=77, issueDateTime=issued)
     assert (await submitted(second, id))[0] == 400
-    await until(lambda: owner.fetchval("select state = 'NeedsPerson' from submissions where company_id = $1", neighbour.id))
+    await until(
+        lambda: owner.fetchval(
+            "select state = 'NeedsPerson' from submissions where company_id = $1", neighbour.id
+        )
+    )
     assert (await documents(second, id))[0]["uuid"] is None
     assert (await cancelled(second, id))[0] == 409
     assert (await entry_of(sandbox, uuid))["status"] == "Valid"
 
 
-async def test_a_lost_request_does_not_become_a_neighbours_document(start, company, neighbour, sandbox):
+async def test_a_lost_request_does_not_become_a_neighbours_document(
+    start, company, neighbour, sandbox
+):
     """Two companies of one TIN use the same number in the same second, and the second request never arrives."""
     issued = now(minutes=1)
     first, second = await start(company), await start(neighbour, **QUICK)
     theirs = await valid_invoice(first, code=77, issueDateTime=issued)
     uuid = (await documents(first, theirs))[0]["uuid"]
     await sandbox.fault("submit", "drop")
-    id = await created(second, code=77, issueDateTime=issued, lineItems=[line(unit={"code": "KGM", "price": 9, "count": 9})])
+    id = await created(
+        second,
+        code=77,
+        issueDateTime=issued,
+        lineItems=[line(unit={"code": "KGM", "price": 9, "count": 9})],
+    )
     assert (await submitted(second, id))[0] == 400
     found = await until(lambda: record(second, id), lambda found: found["status"] != "Submitting")
     assert found["status"] == "Draft" and uuid not in json.dumps(await documents(second, id))
-    assert (await entry_of(sandbox, uuid))["status"] == "Valid" and (await record(first, theirs))["status"] == "Valid"
+    assert (await entry_of(sandbox, uuid))["status"] == "Valid" and (await record(first, theirs))[
+        "status"
+    ] == "Valid"
 
 
-async def test_an_unknown_document_of_a_neighbour_needs_manual_review(start, company, neighbour, sandbox, owner):
+async def test_an_unknown_document_of_a_neighbour_needs_manual_review(
+    start, company, neighbour, sandbox, owner
+):
     """Neither outcome is known yet, so that nobody has the uuid of the document that is there."""
     issued = now(minutes=1)
     first, second = await start(company, background=False), await start(neighbour, background=False)
@@ -129,21 +169,37 @@ async def test_an_unknown_document_of_a_neighbour_needs_manual_review(start, com
     theirs = await created(first, code=77, issueDateTime=issued)
     assert (await submitted(first, theirs))[0] == 400
     await sandbox.fault("submit", "drop")
-    id = await created(second, code=77, issueDateTime=issued, lineItems=[line(unit={"code": "KGM", "price": 9, "count": 9})])
+    id = await created(
+        second,
+        code=77,
+        issueDateTime=issued,
+        lineItems=[line(unit={"code": "KGM", "price": 9, "count": 9})],
+    )
     assert (await submitted(second, id))[0] == 400
-    await owner.execute("update submissions set not_before = now() + interval '1 hour' where company_id = $1", company.id)
+    await owner.execute(
+        "update submissions set not_before = now() + interval '1 hour' where company_id = $1",
+        company.id,
+    )
     service = await start(neighbour, **QUICK)
     error = "select last_error ->> 'code' from submissions where company_id = $1 and state = 'NeedsPerson'"
     assert await until(lambda: owner.fetchval(error, neighbour.id)) == "NotProven"
     (entry,) = await sandbox.ledger()
-    assert (await record(service, id))["status"] == "Submitting" and entry["uuid"] not in json.dumps(await documents(service, id))
-    seen = await owner.fetchrow("select uuid, via from portal_evidence where company_id = $1", neighbour.id)
+    assert (await record(service, id))["status"] == "Submitting" and entry[
+        "uuid"
+    ] not in json.dumps(await documents(service, id))
+    seen = await owner.fetchrow(
+        "select uuid, via from portal_evidence where company_id = $1", neighbour.id
+    )
     assert tuple(seen) == (entry["uuid"], "unproven")
-    await owner.execute("update submissions set not_before = now() where company_id = $1", company.id)
+    await owner.execute(
+        "update submissions set not_before = now() where company_id = $1", company.id
+    )
     await reaches(first, theirs, "Valid")
 
 
-async def test_a_lost_answer_is_adopted_by_its_bytes_when_the_tin_is_shared(start, neighbour, company, sandbox):
+async def test_a_lost_answer_is_adopted_by_its_bytes_when_the_tin_is_shared(
+    start, neighbour, company, sandbox
+):
     api = await start(company)
     await sandbox.fault("submit", "accept_then_drop")
     id = await created(api)
@@ -204,7 +260,9 @@ async def test_a_listed_document_is_proven_by_its_bytes(lost_row, desk, sandbox)
         {"issued_at": "later"},
     ],
 )
-async def test_a_document_that_only_shares_the_number_is_not_adopted(lost_row, desk, sandbox, changes):
+async def test_a_document_that_only_shares_the_number_is_not_adopted(
+    lost_row, desk, sandbox, changes
+):
     claim, call, row = lost_row
     if "issued_at" in changes:
         changes = {"issued_at": row.issued_at + timedelta(seconds=1)}
@@ -212,7 +270,9 @@ async def test_a_document_that_only_shares_the_number_is_not_adopted(lost_row, d
     assert not found.proven and not found.unproven and await raw_calls(sandbox) == 0
 
 
-async def test_a_uuid_that_another_document_has_is_not_adopted(idle, lost_row, desk, owner, sandbox):
+async def test_a_uuid_that_another_document_has_is_not_adopted(
+    idle, lost_row, desk, owner, sandbox
+):
     claim, call, row = lost_row
     assert (await submitted(idle, await created(idle)))[0] == 200
     await owner.execute("update submitted_documents set uuid = $1 where uuid is not null", row.uuid)
@@ -225,7 +285,9 @@ async def test_a_uuid_that_another_company_has_is_unproven(lost_row, start, neig
     claim, call, row = lost_row
     theirs = await start(neighbour, background=False)
     assert (await submitted(theirs, await created(theirs)))[0] == 200
-    await owner.execute("update submitted_documents set uuid = $1 where company_id = $2", row.uuid, neighbour.id)
+    await owner.execute(
+        "update submitted_documents set uuid = $1 where company_id = $2", row.uuid, neighbour.id
+    )
     found = await find_matches(desk, claim.company_id, {claim.id: call}, [row])
     assert not found.proven and [one.uuid for one in found.unproven[claim.id]] == [row.uuid]
 
@@ -250,7 +312,9 @@ async def rewrite(owner, claim, change):
     for entry in body["documents"]:
         text = change(base64.b64decode(entry["document"]).decode())
         entry["document"] = base64.b64encode(text.encode()).decode()
-    await owner.execute("update submissions set body = $1 where id = $2", json.dumps(body).encode(), claim.id)
+    await owner.execute(
+        "update submissions set body = $1 where id = $2", json.dumps(body).encode(), claim.id
+    )
 
 
 @pytest.mark.parametrize(
@@ -316,9 +380,25 @@ async def test_missing_copy_is_believed_at_the_second_look(lost_row, desk, sandb
 @pytest.mark.parametrize(
     "body, is_missing",
     [
-        ({"error": {"code": "NotFound", "message": "It was not found.", "target": "uuid", "details": None}}, True),
-        ({"error": {"errorCode": "NotFound", "error": "It was not found.", "innerError": None}}, True),
-        ({"type": "about:blank", "title": "Not Found", "status": 404, "traceId": "00-5b-8a-00"}, True),
+        (
+            {
+                "error": {
+                    "code": "NotFound",
+                    "message": "It was not found.",
+                    "target": "uuid",
+                    "details": None,
+                }
+            },
+            True,
+        ),
+        (
+            {"error": {"errorCode": "NotFound", "error": "It was not found.", "innerError": None}},
+            True,
+        ),
+        (
+            {"type": "about:blank", "title": "Not Found", "status": 404, "traceId": "00-5b-8a-00"},
+            True,
+        ),
         ({"code": 404, "message": "Resource not found"}, False),
         ({"status": 404, "error": "Not Found", "path": "/"}, False),
         ({"error": {"code": "BadArgument", "message": "It is not valid."}}, False),
@@ -353,15 +433,21 @@ async def lost_and_valid(start, company, neighbour, sandbox):
     return id
 
 
-@pytest.mark.parametrize("fault", [{"kind": "html", "status": 403}, {"kind": "forget"}], ids=lambda fault: fault["kind"])
-async def test_one_refusal_of_a_copy_needs_no_manual_review(start, company, lost_and_valid, sandbox, fault):
+@pytest.mark.parametrize(
+    "fault", [{"kind": "html", "status": 403}, {"kind": "forget"}], ids=lambda fault: fault["kind"]
+)
+async def test_one_refusal_of_a_copy_needs_no_manual_review(
+    start, company, lost_and_valid, sandbox, fault
+):
     await sandbox.fault("raw", **fault)
     api = await start(company, **QUICK)
     await reaches(api, lost_and_valid, "Valid")
     assert len(await sandbox.ledger()) == 1 and await raw_calls(sandbox) > 1
 
 
-async def test_copy_that_stays_missing_needs_manual_review(start, company, lost_and_valid, sandbox, owner):
+async def test_copy_that_stays_missing_needs_manual_review(
+    start, company, lost_and_valid, sandbox, owner
+):
     await sandbox.fault("raw", "forget", times=1000)
     await start(company, **QUICK)
     error = "select last_error ->> 'code' from submissions where state = 'NeedsPerson'"
@@ -369,7 +455,10 @@ async def test_copy_that_stays_missing_needs_manual_review(start, company, lost_
     assert await raw_calls(sandbox) > 1 and len(await sandbox.ledger()) == 1
 
 
-@pytest.mark.parametrize("error", [NotSent("It is away."), Held("Later.", retry_after=timedelta(seconds=1), operation="raw")])
+@pytest.mark.parametrize(
+    "error",
+    [NotSent("It is away."), Held("Later.", retry_after=timedelta(seconds=1), operation="raw")],
+)
 async def test_a_copy_that_cannot_be_fetched_now_postpones(lost_row, desk, sandbox, error):
     claim, call, row = lost_row
 
@@ -378,7 +467,9 @@ async def test_a_copy_that_cannot_be_fetched_now_postpones(lost_row, desk, sandb
             raise error
 
     desk.portal = desk.portal.through(gate)
-    found = await find_matches(desk, claim.company_id, {claim.id: call}, [replace(row, payable=None)])
+    found = await find_matches(
+        desk, claim.company_id, {claim.id: call}, [replace(row, payable=None)]
+    )
     assert found.undecided == {claim.id: error} and not found.proven and not found.unproven
     by_row = await find_matches(desk, claim.company_id, {claim.id: call}, [row])
     assert bool(by_row.proven) == isinstance(error, Held)
@@ -402,8 +493,19 @@ async def test_a_long_listing_is_proven_by_its_rows(start, company, owner, sandb
 async def test_an_invalid_document_of_a_lost_answer_shows_its_reasons(api, sandbox):
     """The portal gives no copy of an Invalid document: its row proves it."""
     stranger = {"type": "LOCAL_COMPANY", "name": "Nobody Sdn. Bhd.", "tin": "C25000000010"}
-    registration = {"registration": {"type": "BRN", "number": "202301000001"}, "contactNumber": "+60123456789"}
-    address = {"address": {"line1": "1 Jalan Ipoh", "city": "Ipoh", "state": "08", "zipCode": "30000", "country": "MYS"}}
+    registration = {
+        "registration": {"type": "BRN", "number": "202301000001"},
+        "contactNumber": "+60123456789",
+    }
+    address = {
+        "address": {
+            "line1": "1 Jalan Ipoh",
+            "city": "Ipoh",
+            "state": "08",
+            "zipCode": "30000",
+            "country": "MYS",
+        }
+    }
     await sandbox.settings(strict_register=True)
     await sandbox.fault("submit", "accept_then_drop")
     id = await created(api, buyer={**stranger, **registration, **address})
@@ -422,11 +524,17 @@ async def test_a_receipt_with_a_taken_uuid_needs_manual_review(api, sandbox, own
     id = await created(api)
     status, body = await submitted(api, id)
     assert status == 400 and uuid not in json.dumps(body)
-    row = await owner.fetchrow("select state, last_error ->> 'code' as code, claims from submissions order by id desc limit 1")
+    row = await owner.fetchrow(
+        "select state, last_error ->> 'code' as code, claims from submissions order by id desc limit 1"
+    )
     assert tuple(row) == ("NeedsPerson", "UuidTaken", 0)
-    assert (await record(api, id))["status"] == "Submitting" and (await record(api, theirs))["status"] == "Valid"
+    assert (await record(api, id))["status"] == "Submitting" and (await record(api, theirs))[
+        "status"
+    ] == "Valid"
     assert (await documents(api, id))[0]["uuid"] is None
-    seen = await owner.fetch("select via from portal_evidence where uuid = $1 order by submission_id", uuid)
+    seen = await owner.fetch(
+        "select via from portal_evidence where uuid = $1 order by submission_id", uuid
+    )
     assert [row["via"] for row in seen] == ["submit", "submit"]
 
 
@@ -435,34 +543,48 @@ async def test_one_taken_uuid_keeps_no_other_document_from_going_on(start, compa
     theirs = await created(idle)
     assert (await submitted(idle, theirs))[0] == 200
     uuid = (await documents(idle, theirs))[0]["uuid"]
-    await owner.execute("""update companies set setting = setting || '{"AUTO_SUBMIT_INVOICE": true}'""")
+    await owner.execute(
+        """update companies set setting = setting || '{"AUTO_SUBMIT_INVOICE": true}'"""
+    )
     ids = [await created(idle, isReady=True) for _ in range(3)]
     await sandbox.fault("submit", "other_uuid", uuid=uuid)
     await start(company)
     statuses = "select status from invoices where id = any ($1) order by status"
     done = ["Submitting", "Valid", "Valid"]
-    await until(lambda: owner.fetch(statuses, ids), lambda rows: [row["status"] for row in rows] == done)
-    codes = await owner.fetch("select last_error ->> 'code' as code from submissions where state = 'NeedsPerson'")
+    await until(
+        lambda: owner.fetch(statuses, ids), lambda rows: [row["status"] for row in rows] == done
+    )
+    codes = await owner.fetch(
+        "select last_error ->> 'code' as code from submissions where state = 'NeedsPerson'"
+    )
     assert [row["code"] for row in codes] == ["UuidTaken"]
 
 
-async def test_of_two_companies_that_adopt_one_uuid_at_once_one_gets_it(start, company, neighbour, sandbox, owner, desk):
+async def test_of_two_companies_that_adopt_one_uuid_at_once_one_gets_it(
+    start, company, neighbour, sandbox, owner, desk
+):
     claims = []
     for each in (company, neighbour):
         idle = await start(each, background=False)
         await sandbox.fault("submit", "accept_then_drop")
         assert (await submitted(idle, await created(idle)))[0] == 400
         claims.append(await loaded(owner, desk))
-    await owner.execute("update submissions set lease_until = now() + interval '1 hour', state = 'Uncertain'")
+    await owner.execute(
+        "update submissions set lease_until = now() + interval '1 hour', state = 'Uncertain'"
+    )
     claims = [(claim, replace(call, state="Uncertain")) for claim, call in claims]
 
     def adopted(call):
         seen = (Seen(call.docs[0].id, "7G3KX2M9QPWZ41VTB8RHNYDC10", "S", "search"),)
         return machine.step(call, Shown(seen), desk.config)[1][-1]
 
-    results = await asyncio.gather(*[records.write(desk, claim, call, adopted(call)) for claim, call in claims])
+    results = await asyncio.gather(
+        *[records.write(desk, claim, call, adopted(call)) for claim, call in claims]
+    )
     assert results == [True, True]
-    rows = await owner.fetch("select state, last_error ->> 'code' as code from submissions order by state")
+    rows = await owner.fetch(
+        "select state, last_error ->> 'code' as code from submissions order by state"
+    )
     assert [tuple(row) for row in rows] == [("Accepted", None), ("NeedsPerson", "UuidTaken")]
 
 

@@ -3,7 +3,12 @@
 import pytest
 from kit import answered, created, invoice, note, posted, record, valid_invoice
 
-NAMES = {"payment": "payment", "delivery": "delivery", "billingPeriod": "billing_period", "references": "references"}
+NAMES = {
+    "payment": "payment",
+    "delivery": "delivery",
+    "billingPeriod": "billing_period",
+    "references": "references",
+}
 MEMBERS = {
     "payment": {"mode": "03", "bankAccount": "512345678901", "terms": "30 days", "bank": "Kept"},
     "delivery": {
@@ -13,7 +18,10 @@ MEMBERS = {
         "charge": {"amount": 88.5, "reason": "Sea freight"},
     },
     "billingPeriod": {"start": "2026-02-28", "end": "2026-02-28", "frequency": "Daily"},
-    "references": [{"type": "FTA", "description": "ACFTA"}, {"type": "BILL", "id": "DO-1", "line": 7}],
+    "references": [
+        {"type": "FTA", "description": "ACFTA"},
+        {"type": "BILL", "id": "DO-1", "line": 7},
+    ],
 }
 
 
@@ -59,18 +67,46 @@ async def test_each_is_replaced_kept_and_taken_away_by_itself(api, place):
 @pytest.mark.parametrize(
     "changes, path, words",
     [
-        ({"payment": {"mode": "3"}}, "/payment/mode", 'table of payment modes; the nearest code is "03" (Bank Transfer)'),
+        (
+            {"payment": {"mode": "3"}},
+            "/payment/mode",
+            'table of payment modes; the nearest code is "03" (Bank Transfer)',
+        ),
         ({"payment": {"mode": "Cash"}}, "/payment/mode", 'the nearest code is "01"'),
         ({"payment": {"bankAccount": "8001"}}, "/payment/mode", "mode is required."),
         ({"delivery": {"address": {"country": "CN"}}}, "/delivery/address/country", '"CHN"'),
         ({"delivery": {"address": {"state": "Johor"}}}, "/delivery/address/state", '"01"'),
-        ({"delivery": {"registration": {"type": "IC"}}}, "/delivery/registration/type", "registration types"),
-        ({"billingPeriod": {"start": "2026-02-29"}}, "/billingPeriod/start", "a day of the calendar"),
+        (
+            {"delivery": {"registration": {"type": "IC"}}},
+            "/delivery/registration/type",
+            "registration types",
+        ),
+        (
+            {"billingPeriod": {"start": "2026-02-29"}},
+            "/billingPeriod/start",
+            "a day of the calendar",
+        ),
         ({"billingPeriod": {"end": "2026-13-01"}}, "/billingPeriod/end", "a day of the calendar"),
-        ({"billingPeriod": {"start": "2026-03-02", "end": "2026-03-01"}}, "/billingPeriod/end", "not be before its start"),
-        ({"billingPeriod": {"frequency": "Fortnightly"}}, "/billingPeriod/frequency", "one of Daily, Weekly"),
-        ({"references": [{"type": "K2", "id": "1" * 500}] * 2}, "/references", "more than 1000 characters"),
-        ({"references": [{"type": "INCOTERMS", "id": "CIF-1"}]}, "/references/0/id", "at most 3 characters"),
+        (
+            {"billingPeriod": {"start": "2026-03-02", "end": "2026-03-01"}},
+            "/billingPeriod/end",
+            "not be before its start",
+        ),
+        (
+            {"billingPeriod": {"frequency": "Fortnightly"}},
+            "/billingPeriod/frequency",
+            "one of Daily, Weekly",
+        ),
+        (
+            {"references": [{"type": "K2", "id": "1" * 500}] * 2},
+            "/references",
+            "more than 1000 characters",
+        ),
+        (
+            {"references": [{"type": "INCOTERMS", "id": "CIF-1"}]},
+            "/references/0/id",
+            "at most 3 characters",
+        ),
     ],
 )
 async def test_what_cannot_be_is_refused_by_its_place(api, place, changes, path, words):
@@ -84,9 +120,15 @@ async def test_a_creation_is_held_to_the_same_rules(api):
     body = invoice(billingPeriod={"start": "2026-02-29"}, payment={"mode": "9"})
     status, answer = await answered(api, "POST", "/api/invoices", json=body)
     assert status == 422
-    assert {fault["path"] for fault in answer["errors"]} == {"/billingPeriod/start", "/payment/mode"}
+    assert {fault["path"] for fault in answer["errors"]} == {
+        "/billingPeriod/start",
+        "/payment/mode",
+    }
 
 
 async def test_customs_forms_may_fill_the_portals_text(api):
     references = [{"type": "K2", "id": "1" * 500}, {"type": "K2", "id": "2" * 499}]
-    assert given(await record(api, await created(api, references=references)))["references"] == references
+    assert (
+        given(await record(api, await created(api, references=references)))["references"]
+        == references
+    )

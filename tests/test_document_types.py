@@ -10,13 +10,28 @@ from zoneinfo import ZoneInfo
 import pytest
 from certificates import issued
 from conftest import make_company, until
-from kit import CERTIFICATE, GENEROUS, answered, created, documents, last_month, now, posted, reaches, submitted
+from kit import (
+    CERTIFICATE,
+    GENEROUS,
+    answered,
+    created,
+    documents,
+    last_month,
+    now,
+    posted,
+    reaches,
+    submitted,
+)
 from sources import EXAMPLE, GOLDEN, ISSUER, ISSUERS, PUBLIC, SELF_BILLED, line, tax
 
 from service import wire
 
 DOCUMENTS = Path(__file__).with_name("documents")
-LOGIN = {"client_id": "sandbox-client", "client_secret": "sandbox-secret", "grant_type": "client_credentials"}
+LOGIN = {
+    "client_id": "sandbox-client",
+    "client_secret": "sandbox-secret",
+    "grant_type": "client_credentials",
+}
 #: Columns of a company that no request sets.
 UNSET = ("bank_account", "exporter_certified_number")
 
@@ -43,7 +58,9 @@ async def service(environment, start, sandbox, owner):
     async def make(name, version):
         facts = ISSUERS.get(name, ISSUER)
         company = await make_company(environment, **facts)
-        statement = "update companies set bank_account = $2, exporter_certified_number = $3 where id = $1"
+        statement = (
+            "update companies set bank_account = $2, exporter_certified_number = $3 where id = $1"
+        )
         await owner.execute(statement, company.id, *[facts[column] for column in UNSET])
         await sandbox.settings(strict_totals=True)
         api = await start(company, **GENEROUS, PORTAL_DOCUMENT_VERSION=version)
@@ -56,7 +73,9 @@ async def service(environment, start, sandbox, owner):
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("name", KINDS)
-async def test_a_document_of_every_kind_becomes_valid_and_is_the_golden_one(service, sandbox, name, version):
+async def test_a_document_of_every_kind_becomes_valid_and_is_the_golden_one(
+    service, sandbox, name, version
+):
     api = await service(name, version)
     path, originals = await stored(api, name)
     found = await valid(api, path)
@@ -64,7 +83,9 @@ async def test_a_document_of_every_kind_becomes_valid_and_is_the_golden_one(serv
     assert sent["InvoiceTypeCode"] == [{"_": KINDS[name], "listVersionID": version}]
     assert references(sent) == originals
     assert ("UBLExtensions" in sent) is (version == "1.1")
-    golden = json.loads((DOCUMENTS / f"{name}.json").read_bytes(), parse_float=Decimal)["Invoice"][0]
+    golden = json.loads((DOCUMENTS / f"{name}.json").read_bytes(), parse_float=Decimal)["Invoice"][
+        0
+    ]
     assert constant(sent) == constant(golden)
 
 
@@ -88,7 +109,9 @@ async def noted(api, source):
     id = await created(api, **request(original))
     assert (await submitted(api, id))[0] == 200
     await reaches(api, id, "Valid")
-    number = ("SB-" if source["selfBilled"] else "INV-") + (await record_of(api, f"/api/invoices/{id}"))["invoice_code"].zfill(5)
+    number = ("SB-" if source["selfBilled"] else "INV-") + (
+        await record_of(api, f"/api/invoices/{id}")
+    )["invoice_code"].zfill(5)
     note = await posted(
         api,
         f"/api/invoices/{id}/adjustment-note",
@@ -108,7 +131,9 @@ async def consolidated(api, kind):
     item = request(line(unit={"code": "H87", "price": 50, "count": 1}, taxDetails=[tax("02", 8)]))
     for code in (500, 501, 502):
         parties = {"buyer": None, "supplier": None, member: PUBLIC}
-        await created(api, type=type, code=code, issueDateTime=last_month(), lineItems=[item], **parties)
+        await created(
+            api, type=type, code=code, issueDateTime=last_month(), lineItems=[item], **parties
+        )
     body = {"type": kind, "code": 1, "issueDateTime": now(), "month": last_month()[:7]}
     made = await posted(api, "/api/consolidated-invoices", **body)
     return f"/api/consolidated-invoices/{made['id']}"
@@ -132,17 +157,25 @@ async def valid(api, path):
 
 async def at_portal(sandbox, found):
     """The invoice inside the document as the portal gives it back: the bytes that were sent."""
-    async with sandbox.client.post("/connect/token", data=LOGIN, headers={"onbehalfof": ISSUER["tin_code"]}) as response:
+    async with sandbox.client.post(
+        "/connect/token", data=LOGIN, headers={"onbehalfof": ISSUER["tin_code"]}
+    ) as response:
         token = (await response.json())["access_token"]
     headers = {"Authorization": f"Bearer {token}"}
-    async with sandbox.client.get(f"/api/v1.0/documents/{found['uuid']}/raw", headers=headers) as response:
+    async with sandbox.client.get(
+        f"/api/v1.0/documents/{found['uuid']}/raw", headers=headers
+    ) as response:
         text = (await response.json())["document"]
     assert hashlib.sha256(text.encode()).hexdigest() == found["document_hash"]
     return json.loads(text, parse_float=Decimal)["Invoice"][0]
 
 
 def references(invoice):
-    found = [each for entry in invoice.get("BillingReference", ()) for each in entry.get("InvoiceDocumentReference", ())]
+    found = [
+        each
+        for entry in invoice.get("BillingReference", ())
+        for each in entry.get("InvoiceDocumentReference", ())
+    ]
     return [(each["UUID"][0]["_"], each["ID"][0]["_"]) for each in found]
 
 
@@ -152,7 +185,9 @@ VARYING = {"ID", "IssueDate", "IssueTime", "InvoiceTypeCode", "UBLExtensions", "
 
 def constant(invoice):
     kept = {name: member for name, member in invoice.items() if name not in VARYING}
-    kept["BillingReference"] = [each for each in kept.get("BillingReference", ()) if "InvoiceDocumentReference" not in each]
+    kept["BillingReference"] = [
+        each for each in kept.get("BillingReference", ()) if "InvoiceDocumentReference" not in each
+    ]
     for delivery in kept.get("Delivery", ()):
         del delivery["Shipment"][0]["ID"]
     if "General Public" in str(kept):
@@ -163,7 +198,9 @@ def constant(invoice):
 
 async def test_a_consolidated_document_names_the_month_of_its_sales(service, sandbox):
     api = await service("consolidated_invoice", VERSIONS[0])
-    sent = await at_portal(sandbox, await valid(api, await consolidated(api, "CONSOLIDATED_INVOICE")))
+    sent = await at_portal(
+        sandbox, await valid(api, await consolidated(api, "CONSOLIDATED_INVOICE"))
+    )
     last = datetime.now(ZoneInfo("Asia/Kuala_Lumpur")).replace(day=1) - timedelta(days=1)
     (period,) = sent["InvoicePeriod"]
     assert period["StartDate"] == [{"_": f"{last:%Y-%m}-01"}]

@@ -19,7 +19,9 @@ async def app(api: Any) -> AsyncIterator[Any]:
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_every_transaction_of_the_service_commits_synchronously(app: Any, company: Any, way: str) -> None:
+async def test_every_transaction_of_the_service_commits_synchronously(
+    app: Any, company: Any, way: str
+) -> None:
     database = app[wire.DATABASE]
     async with getattr(database, way)(*([] if way == "across" else [company.id])) as conn:
         assert await conn.fetchval("show synchronous_commit") == "on"

@@ -74,7 +74,9 @@ async def test_what_is_no_http_is_refused_and_quoted_nowhere(port, company, capl
 
 async def test_a_compressed_body_is_refused_without_being_inflated(port, company):
     bomb = gzip.compress(bytes(200_000_000))
-    async with aiohttp.ClientSession(f"http://127.0.0.1:{port}", headers={"X-API-Key": company.key}) as client:
+    async with aiohttp.ClientSession(
+        f"http://127.0.0.1:{port}", headers={"X-API-Key": company.key}
+    ) as client:
         headers = {"Content-Encoding": "gzip", "Content-Type": "application/json"}
         for body in (bomb, b"no gzip at all"):
             async with client.post("/api/invoices", data=body, headers=headers) as response:
@@ -85,18 +87,37 @@ async def test_a_compressed_body_is_refused_without_being_inflated(port, company
 STRANGE = {
     "HTTP 2.0": (505, "GET /api/invoices HTTP/2.0", ""),
     "HTTP 0.9": (505, "GET /api/invoices HTTP/0.9", ""),
-    "another expectation": (417, "POST /api/invoices HTTP/1.1", "Expect: the-unexpected\r\nContent-Length: 0\r\n"),
-    "two expectations": (417, "GET /nothing HTTP/1.1", "Expect: 100-continue\r\nExpect: 200-ok\r\n"),
-    "a compressed transfer": (400, "POST /api/invoices HTTP/1.1", "Transfer-Encoding: gzip, chunked\r\n"),
+    "another expectation": (
+        417,
+        "POST /api/invoices HTTP/1.1",
+        "Expect: the-unexpected\r\nContent-Length: 0\r\n",
+    ),
+    "two expectations": (
+        417,
+        "GET /nothing HTTP/1.1",
+        "Expect: 100-continue\r\nExpect: 200-ok\r\n",
+    ),
+    "a compressed transfer": (
+        400,
+        "POST /api/invoices HTTP/1.1",
+        "Transfer-Encoding: gzip, chunked\r\n",
+    ),
     "chunks in HTTP 1.0": (400, "POST /api/invoices HTTP/1.0", "Transfer-Encoding: chunked\r\n"),
 }
 
 
 @pytest.mark.parametrize("name", STRANGE)
-async def test_what_http_allows_and_we_do_not_is_refused_in_the_shape_of_the_surface(port, company, name):
+async def test_what_http_allows_and_we_do_not_is_refused_in_the_shape_of_the_surface(
+    port, company, name
+):
     status, line, more = STRANGE[name]
-    for place, members in (("/api/invoices", {"message"}), (f"{INTEGRATIONS}users", {"error", "message", "details"})):
-        sent = f"{line}\r\nHost: x\r\nX-API-Key: {company.key}\r\n{more}\r\n".replace("/api/invoices", place)
+    for place, members in (
+        ("/api/invoices", {"message"}),
+        (f"{INTEGRATIONS}users", {"error", "message", "details"}),
+    ):
+        sent = f"{line}\r\nHost: x\r\nX-API-Key: {company.key}\r\n{more}\r\n".replace(
+            "/api/invoices", place
+        )
         head, body = await told(port, sent.replace("/nothing", place).encode())
         assert status_of(head) == status and set(json.loads(body)) == members
         assert b"x-request-id:" in head.lower()
@@ -107,7 +128,10 @@ def post(key, more):
 
 
 async def test_of_a_header_that_is_sent_twice_none_is_chosen(port, company):
-    assert status_of((await told(port, post(company.key, "X-API-Key: x\r\nContent-Length: 0\r\n")))[0]) == 401
+    assert (
+        status_of((await told(port, post(company.key, "X-API-Key: x\r\nContent-Length: 0\r\n")))[0])
+        == 401
+    )
     twice = "Content-Encoding: identity\r\nContent-Encoding: gzip\r\nContent-Length: 0\r\n"
     assert status_of((await told(port, post(company.key, twice)))[0]) == 415
 
@@ -135,7 +159,9 @@ async def test_a_slow_body_is_a_408_and_a_slow_head_is_closed(environment, compa
 
 async def test_a_client_that_takes_nothing_of_its_answer_is_cut_off(environment, company, caplog):
     async with listening(environment, ANSWER_STALL_SECONDS="0.2") as port:
-        keyed = aiohttp.ClientSession(f"http://127.0.0.1:{port}", headers={"X-API-Key": company.key})
+        keyed = aiohttp.ClientSession(
+            f"http://127.0.0.1:{port}", headers={"X-API-Key": company.key}
+        )
         async with keyed as api:
             for _ in range(20):
                 await created(api, lineItems=[line(description="x" * 300, more="x" * 800)] * 200)
@@ -144,7 +170,9 @@ async def test_a_client_that_takes_nothing_of_its_answer_is_cut_off(environment,
         slow.connect(("127.0.0.1", port))
         slow.setblocking(False)
         loop = asyncio.get_running_loop()
-        asked = f"GET /api/invoices/export-all HTTP/1.1\r\nHost: x\r\nX-API-Key: {company.key}\r\n\r\n"
+        asked = (
+            f"GET /api/invoices/export-all HTTP/1.1\r\nHost: x\r\nX-API-Key: {company.key}\r\n\r\n"
+        )
         await loop.sock_sendall(slow, asked.encode())
         async with patience():
             while "takes nothing" not in caplog.text:
@@ -163,7 +191,9 @@ async def _rest(loop, slow):
     return taken
 
 
-async def test_of_too_many_connections_one_between_requests_has_to_go_else_the_new_one(environment, company):
+async def test_of_too_many_connections_one_between_requests_has_to_go_else_the_new_one(
+    environment, company
+):
     async with listening(environment, MAX_CONNECTIONS="2") as port:
         idle, _ = await asyncio.open_connection("127.0.0.1", port)
         busy = [await _in_a_body(port, company.key)]
@@ -171,7 +201,11 @@ async def test_of_too_many_connections_one_between_requests_has_to_go_else_the_n
             busy.append(await _in_a_body(port, company.key))  # for which the idle one has to go
             assert await idle.read() == b""
             head, body = await told(port, b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
-            assert status_of(head) == 503 and set(json.loads(body)) == {"message"} and b"Retry-After" in head
+            assert (
+                status_of(head) == 503
+                and set(json.loads(body)) == {"message"}
+                and b"Retry-After" in head
+            )
             for reader, writer in busy:
                 writer.write(b"{}")
                 assert status_of(await reader.readuntil(b"\r\n\r\n")) == 422
@@ -187,8 +221,14 @@ async def _in_a_body(port, key):
 
 
 async def test_what_breaks_inside_is_logged_without_what_was_sent(api, owner, caplog):
-    await owner.execute("alter table invoices add constraint surprise check (currency_code <> 'SGD')")
-    async with api.post("/api/invoices", json=invoice(currencyCode="SGD", exchangeRate=3.4)) as response:
-        assert response.status == 500 and await response.json() == {"message": "Internal server error"}
+    await owner.execute(
+        "alter table invoices add constraint surprise check (currency_code <> 'SGD')"
+    )
+    async with api.post(
+        "/api/invoices", json=invoice(currencyCode="SGD", exchangeRate=3.4)
+    ) as response:
+        assert response.status == 500 and await response.json() == {
+            "message": "Internal server error"
+        }
     assert "CheckViolationError 23514 surprise" in caplog.text
     assert "SGD" not in caplog.text and "Coffee" not in caplog.text

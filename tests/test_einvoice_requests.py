@@ -11,7 +11,11 @@ STATES = ("Pending", "Approve", "Reject")
 
 
 #: A taxpayer whom the sandbox knows.
-AMINAH = buyer(tin="IG40125678090", registration={"type": "NRIC", "number": "880214145566"}, email="aminah@example.my")
+AMINAH = buyer(
+    tin="IG40125678090",
+    registration={"type": "NRIC", "number": "880214145566"},
+    email="aminah@example.my",
+)
 
 
 def asking(**changes):
@@ -45,13 +49,16 @@ async def approved(api, id, **changes):
 
 async def pending(api, **changes):
     """The id of an invoice that waits for its buyer."""
-    return await created(api, **{"type": "PENDING_FINALIZE_INVOICE", "code": 1, "buyer": None, **changes})
+    return await created(
+        api, **{"type": "PENDING_FINALIZE_INVOICE", "code": 1, "buyer": None, **changes}
+    )
 
 
 async def updates(owner, invoice):
     """How often an invoice was written after its creation."""
     return await owner.fetchval(
-        "select count(*) from events where type = 'invoice.updated' and (data ->> 'invoice_id')::bigint = $1", invoice
+        "select count(*) from events where type = 'invoice.updated' and (data ->> 'invoice_id')::bigint = $1",
+        invoice,
     )
 
 
@@ -62,11 +69,27 @@ async def test_a_request_is_created_pending_and_has_the_specified_members(api, c
     status, body = await answered(api, "POST", "/api/einvoice-requests", json=asking())
     assert (status, body) == (
         201,
-        {"success": True, "message": "E-invoice request created.", "data": {"id": body["data"]["id"]}},
+        {
+            "success": True,
+            "message": "E-invoice request created.",
+            "data": {"id": body["data"]["id"]},
+        },
     )
     found = await shown(api, body["data"]["id"])
-    assert set("id company_id invoice_code document_details status created_at updated_at".split()) <= set(found)
-    assert (found["company_id"], found["invoice_code"], found["status"]) == (company.id, "1", "Pending")
+    assert {
+        "id",
+        "company_id",
+        "invoice_code",
+        "document_details",
+        "status",
+        "created_at",
+        "updated_at",
+    } <= set(found)
+    assert (found["company_id"], found["invoice_code"], found["status"]) == (
+        company.id,
+        "1",
+        "Pending",
+    )
     assert found["document_details"] == {
         "buyer": AMINAH,
         "supplier": {**AS_BUYER, **SUPPLIERS_OWN},
@@ -107,7 +130,9 @@ async def test_members_of_the_address_that_are_not_specified_are_kept_exactly(ap
         ({"invoice_code": "1"}, "/invoice_code", "unknown"),
     ],
 )
-async def test_a_body_that_breaks_a_rule_is_refused_at_creation_and_at_update(api, changes, path, rule):
+async def test_a_body_that_breaks_a_rule_is_refused_at_creation_and_at_update(
+    api, changes, path, rule
+):
     id = await requested(api)
     for status, body in (
         await answered(api, "POST", "/api/einvoice-requests", json=asking(**changes)),
@@ -125,7 +150,9 @@ async def test_what_is_required_is_named(api, name):
 
 
 async def test_a_status_is_for_updates(api):
-    status, body = await answered(api, "POST", "/api/einvoice-requests", json=asking(status="Approve"))
+    status, body = await answered(
+        api, "POST", "/api/einvoice-requests", json=asking(status="Approve")
+    )
     assert (status, body["errors"][0]["path"]) == (422, "/status")
     status, body = await put(api, await requested(api), status="Approved")
     assert (status, body["errors"][0]["path"]) == (422, "/status")
@@ -137,13 +164,30 @@ async def test_a_status_is_for_updates(api):
 async def test_only_the_sent_fields_change(api):
     id = await requested(api)
     before = await shown(api, id)
-    address = {"line1": "7 Jalan Mawar", "city": "Ipoh", "state": "08", "country": "MYS", "zipCode": "30000"}
+    address = {
+        "line1": "7 Jalan Mawar",
+        "city": "Ipoh",
+        "state": "08",
+        "country": "MYS",
+        "zipCode": "30000",
+    }
     answer = await put(api, id, name="Aminah binti Salim", invoiceCode="2", address=address)
-    assert answer == (200, {"success": True, "message": "E-invoice request updated.", "data": {"id": id}})
+    assert answer == (
+        200,
+        {"success": True, "message": "E-invoice request updated.", "data": {"id": id}},
+    )
     found = await shown(api, id)
     was = before["document_details"]["buyer"]
-    assert found["document_details"]["buyer"] == {**was, "name": "Aminah binti Salim", "address": address}
-    assert (found["invoice_code"], found["document_details"]["invoice_code"], found["status"]) == ("2", "2", "Pending")
+    assert found["document_details"]["buyer"] == {
+        **was,
+        "name": "Aminah binti Salim",
+        "address": address,
+    }
+    assert (found["invoice_code"], found["document_details"]["invoice_code"], found["status"]) == (
+        "2",
+        "2",
+        "Pending",
+    )
     assert (await put(api, id))[0] == 200
 
 
@@ -164,7 +208,10 @@ async def test_a_deleted_request_is_not_there_and_its_row_stays(api, owner):
     for method in ("GET", "DELETE"):
         assert await answered(api, method, f"/api/einvoice-requests/{id}") == gone
     assert await put(api, id, status="Approve") == gone
-    assert await owner.fetchval("select count(*) from einvoice_requests where deleted_at is not null") == 1
+    assert (
+        await owner.fetchval("select count(*) from einvoice_requests where deleted_at is not null")
+        == 1
+    )
 
 
 async def test_what_is_not_there_looks_the_same_whatever_the_reason(api, start, environment):
@@ -181,8 +228,12 @@ async def test_each_change_is_an_event(api, owner):
     id = await requested(api)
     await put(api, id, status="Reject")
     await answered(api, "DELETE", f"/api/einvoice-requests/{id}")
-    rows = await owner.fetch("select type, data ->> 'einvoice_request_id' as id from events order by id")
-    assert [row["type"] for row in rows] == [f"einvoice_request.{name}" for name in ("created", "updated", "deleted")]
+    rows = await owner.fetch(
+        "select type, data ->> 'einvoice_request_id' as id from events order by id"
+    )
+    assert [row["type"] for row in rows] == [
+        f"einvoice_request.{name}" for name in ("created", "updated", "deleted")
+    ]
     assert {row["id"] for row in rows} == {str(id)}
 
 
@@ -208,7 +259,9 @@ async def test_requests_are_listed_newest_first_with_all_of_the_meta(api, start,
     assert body["data"][0] == await shown(api, ids[2])
     await answered(api, "DELETE", f"/api/einvoice-requests/{ids[1]}")
     _, body = await answered(api, "GET", "/api/einvoice-requests")
-    assert [found["id"] for found in body["data"]] == [ids[2], ids[0]] and body["meta"]["total"] == 2
+    assert [found["id"] for found in body["data"]] == [ids[2], ids[0]] and body["meta"][
+        "total"
+    ] == 2
 
 
 async def test_the_list_is_filtered_by_status_and_by_words(api):
@@ -225,7 +278,10 @@ async def test_the_list_is_filtered_by_status_and_by_words(api):
         ("sort=id", [first, second]),
     ):
         _, body = await answered(api, "GET", f"/api/einvoice-requests?{query}")
-        assert ([found["id"] for found in body["data"]], body["meta"]["total"]) == (ids, len(ids)), query
+        assert ([found["id"] for found in body["data"]], body["meta"]["total"]) == (
+            ids,
+            len(ids),
+        ), query
     for query in ("status=Approved", "page=0", "per_page=101", "sort=name"):
         assert (await answered(api, "GET", f"/api/einvoice-requests?{query}"))[0] == 422
 
@@ -251,11 +307,16 @@ async def test_whoever_asks_for_a_self_billed_invoice_becomes_its_supplier(api, 
     invoice = await pending(api, type="PENDING_FINALIZE_SELF_BILLED_INVOICE")
     await approved(api, await requested(api, invoiceCode=name))
     found = await record(api, invoice)
-    assert (found["type"], found["supplier"]["name"]) == ("SELF_BILLED_INVOICE", "Aminah binti Salleh")
+    assert (found["type"], found["supplier"]["name"]) == (
+        "SELF_BILLED_INVOICE",
+        "Aminah binti Salleh",
+    )
     assert found["buyer"] is None
 
 
-@pytest.mark.parametrize("name", ["2", "01", "00001", "INV-1", "inv-00001", "SB-00001", "9" * 40, "no digits"])
+@pytest.mark.parametrize(
+    "name", ["2", "01", "00001", "INV-1", "inv-00001", "SB-00001", "9" * 40, "no digits"]
+)
 async def test_a_code_that_names_no_waiting_invoice_is_only_approved(api, name):
     invoice = await pending(api)
     answer = await approved(api, await requested(api, invoiceCode=name))
@@ -278,7 +339,9 @@ async def test_an_invoice_that_is_final_already_keeps_its_buyer(api, owner):
     assert await updates(owner, invoice) == 0
 
 
-async def test_neither_a_rejection_nor_a_deleted_invoice_nor_anothers_is_finalised(api, start, environment):
+async def test_neither_a_rejection_nor_a_deleted_invoice_nor_anothers_is_finalised(
+    api, start, environment
+):
     stranger = await start(await make_company(environment))
     theirs, mine, gone = await pending(stranger), await pending(api), await pending(api, code=2)
     await answered(api, "DELETE", f"/api/invoices/{gone}")
@@ -313,7 +376,9 @@ async def test_a_code_that_several_years_have_is_not_guessed(api):
     status, body = await put(api, id, status="Approve")
     assert (status, set(body)) == (409, {"message"})
     assert (await shown(api, id))["status"] == "Pending"
-    assert {(await record(api, invoice))["type"] for invoice in invoices} == {"PENDING_FINALIZE_INVOICE"}
+    assert {(await record(api, invoice))["type"] for invoice in invoices} == {
+        "PENDING_FINALIZE_INVOICE"
+    }
 
 
 async def test_an_invoice_in_a_consolidated_one_is_not_taken(api, owner, company):
@@ -352,7 +417,9 @@ async def test_a_ready_invoice_is_submitted_once_it_is_final(submitting, sandbox
     invoice = await pending(submitting, isReady=True)
     assert (await documents(submitting, invoice)) == []
     answer = await approved(submitting, await requested(submitting))
-    assert answer["message"].endswith("The invoice is final now. It will be submitted to the portal.")
+    assert answer["message"].endswith(
+        "The invoice is final now. It will be submitted to the portal."
+    )
     assert answer["data"]["invoice"] == {"id": invoice, "status": "Submitting"}
     await reaches(submitting, invoice, "Valid")
     assert len(await sandbox.ledger()) == 1
@@ -393,10 +460,15 @@ async def test_two_approvals_at_once_finalise_once(submitting, owner, sandbox):
 async def test_of_two_requests_for_one_invoice_one_finalises_it(api, owner):
     for code in range(1, 6):
         invoice = await pending(api, code=code)
-        ids = [await requested(api, invoiceCode=str(code), name=name) for name in ("Aminah", "Wei Ming")]
+        ids = [
+            await requested(api, invoiceCode=str(code), name=name)
+            for name in ("Aminah", "Wei Ming")
+        ]
         answers = await asyncio.gather(*[put(api, id, status="Approve") for id in ids])
         (taken,) = [body["data"]["id"] for status, body in answers if "invoice" in body["data"]]
-        assert (await record(api, invoice))["buyer"]["name"] == ("Aminah", "Wei Ming")[ids.index(taken)]
+        assert (await record(api, invoice))["buyer"]["name"] == ("Aminah", "Wei Ming")[
+            ids.index(taken)
+        ]
         assert await updates(owner, invoice) == 1
 
 
@@ -406,7 +478,8 @@ async def test_an_approval_and_an_update_of_the_invoice_both_hold(api):
         invoice = await pending(api, code=code)
         id = await requested(api, invoiceCode=str(code))
         answers = await asyncio.gather(
-            put(api, id, status="Approve"), answered(api, "PUT", f"/api/invoices/{invoice}", json={"lineItems": lines})
+            put(api, id, status="Approve"),
+            answered(api, "PUT", f"/api/invoices/{invoice}", json={"lineItems": lines}),
         )
         assert [status for status, _ in answers] == [200, 200]
         found = await record(api, invoice)
@@ -420,11 +493,15 @@ async def test_an_approval_and_an_update_of_the_request_leave_one_buyer(api):
         invoice = await pending(api, code=code)
         id = await requested(api, invoiceCode=str(code))
         answers = await asyncio.gather(
-            put(api, id, status="Approve"), put(api, id, name="Tan Wei Ming", contactNumber="+60198765432")
+            put(api, id, status="Approve"),
+            put(api, id, name="Tan Wei Ming", contactNumber="+60198765432"),
         )
         assert [status for status, _ in answers] == [200, 200]
         found, taken = await shown(api, id), (await record(api, invoice))["buyer"]
-        assert (found["status"], found["document_details"]["buyer"]["name"]) == ("Approve", "Tan Wei Ming")
+        assert (found["status"], found["document_details"]["buyer"]["name"]) == (
+            "Approve",
+            "Tan Wei Ming",
+        )
         assert (taken["name"], taken["contactNumber"]) in {
             ("Tan Wei Ming", "+60198765432"),
             ("Aminah binti Salleh", "+60123456789"),
@@ -439,4 +516,6 @@ async def test_an_approval_and_a_deletion_of_the_invoice_exclude_each_other(api)
             put(api, id, status="Approve"), answered(api, "DELETE", f"/api/invoices/{invoice}")
         )
         assert (status, gone) == (200, 200)
-        assert (await shown(api, id))["invoice_id"] == (invoice if "invoice" in body["data"] else None)
+        assert (await shown(api, id))["invoice_id"] == (
+            invoice if "invoice" in body["data"] else None
+        )

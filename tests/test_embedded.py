@@ -1,4 +1,5 @@
 """The embedded PostgreSQL keeps what was committed, whoever is killed, and says what to do when it cannot start."""
+
 import asyncio
 import os
 import shutil
@@ -12,7 +13,14 @@ import asyncpg
 import pytest
 
 from service.embedded import postgres
-from service.embedded_programs import EmbeddedError, Programs, account_for, find_programs, launch, reaching
+from service.embedded_programs import (
+    EmbeddedError,
+    Programs,
+    account_for,
+    find_programs,
+    launch,
+    reaching,
+)
 from service.embedded_server import until
 
 ROOT = Path(__file__).parents[1]
@@ -47,8 +55,13 @@ def data(made, tmp_path):
 
 
 def started_owner(directory):
-    return subprocess.Popen([sys.executable, "-c", OWNER, directory], cwd=ROOT, text=True,
-                            stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    return subprocess.Popen(
+        [sys.executable, "-c", OWNER, directory],
+        cwd=ROOT,
+        text=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
 
 
 def read_url(owner):
@@ -89,14 +102,33 @@ def postmaster(data):
 async def test_a_new_cluster_is_durable_utf8_and_closed_to_others(tmp_path):
     data = tmp_path / "deep" / "pg"
     async with postgres(data) as url:
-        shown = [await query(url, f"show {name}") for name in
-                 ("fsync", "full_page_writes", "data_checksums", "server_encoding", "timezone", "listen_addresses",
-                  "unix_socket_directories", "password_encryption")]
+        shown = [
+            await query(url, f"show {name}")
+            for name in (
+                "fsync",
+                "full_page_writes",
+                "data_checksums",
+                "server_encoding",
+                "timezone",
+                "listen_addresses",
+                "unix_socket_directories",
+                "password_encryption",
+            )
+        ]
         assert shown == ["on", "on", "on", "UTF8", "UTC", "127.0.0.1", "", "scram-sha-256"]
         assert await query(url, "select current_database()") == "einvoice"
-        assert await query(url, "select lower('ÄÖ') || (select string_agg(c, '' order by c) from "
-                                "(values ('a'), ('B'), ('é')) v (c))") == "äöBaé"
-        modes = [(data / name).stat().st_mode & 0o777 for name in ("", "cluster", "url", "cluster/superuser_password")]
+        assert (
+            await query(
+                url,
+                "select lower('ÄÖ') || (select string_agg(c, '' order by c) from "
+                "(values ('a'), ('B'), ('é')) v (c))",
+            )
+            == "äöBaé"
+        )
+        modes = [
+            (data / name).stat().st_mode & 0o777
+            for name in ("", "cluster", "url", "cluster/superuser_password")
+        ]
         assert modes == [0o700, 0o700, 0o600, 0o600]
         with pytest.raises(asyncpg.InvalidPasswordError):
             await query(url.replace("@", "x@"), "select 1")
@@ -186,8 +218,16 @@ async def test_a_server_ends_with_its_killed_process(data):
 
 async def test_an_orphan_is_ended_before_the_next_server_starts(data):
     programs, account = find_programs(), account_for(data / "cluster")
-    orphan = launch([programs.bin / "postgres", "--listen_addresses=", "--unix_socket_directories=",
-                     "-D", data / "cluster"], reaching(account, programs, data))
+    orphan = launch(
+        [
+            programs.bin / "postgres",
+            "--listen_addresses=",
+            "--unix_socket_directories=",
+            "-D",
+            data / "cluster",
+        ],
+        reaching(account, programs, data),
+    )
     try:
         assert await until((data / "cluster" / "postmaster.pid").exists, 10)
         async with postgres(data) as url:
@@ -223,7 +263,9 @@ async def test_a_stale_pid_file_does_not_keep_the_server_from_starting(data, ali
     try:
         if not alive:
             killed(stranger)
-        (data / "cluster" / "postmaster.pid").write_text(pid_file.replace(pid_file.split()[0], str(stranger.pid), 1))
+        (data / "cluster" / "postmaster.pid").write_text(
+            pid_file.replace(pid_file.split()[0], str(stranger.pid), 1)
+        )
         async with postgres(data) as url:
             assert await query(url, "select 1") == 1
         assert alive == (stranger.poll() is None)
@@ -279,7 +321,9 @@ async def test_a_directory_of_somebody_else_is_refused(data):
 
 async def test_data_of_another_major_version_names_that_version(data):
     (data / "cluster" / "PG_VERSION").write_text("9\n")
-    with pytest.raises(EmbeddedError, match=r"made by PostgreSQL 9, which is not installed .there is: .*\d"):
+    with pytest.raises(
+        EmbeddedError, match=r"made by PostgreSQL 9, which is not installed .there is: .*\d"
+    ):
         async with postgres(data):
             pass
 

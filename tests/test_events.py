@@ -58,7 +58,9 @@ async def test_types_choose(api):
         assert response.status == 200
     await created(api)
     page = await feed(api, types="invoice.deleted,invoice.valid", limit=1)
-    assert [event["type"] for event in page["data"]] == ["invoice.deleted"] and not page["meta"]["has_more"]
+    assert [event["type"] for event in page["data"]] == ["invoice.deleted"] and not page["meta"][
+        "has_more"
+    ]
 
 
 async def test_nothing_has_happened_yet(api):
@@ -85,7 +87,9 @@ async def test_another_companys_events_are_not_there(api, start, environment):
         assert response.status == 422
 
 
-async def test_an_event_committed_later_under_a_smaller_id_is_not_skipped(api, company, owner, second):
+async def test_an_event_committed_later_under_a_smaller_id_is_not_skipped(
+    api, company, owner, second
+):
     """The slow transaction took its id first: a reader who was shown the greater id would never ask for it."""
     slow = owner.transaction()
     await slow.start()

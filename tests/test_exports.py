@@ -7,7 +7,6 @@ import pytest
 from conftest import make_company, until
 from kit import answered, buyer, created, invoice, line, record
 
-
 MEMBERS = [
     "invoiceCodeWithPrefixAndDigits",
     "invoiceCode",
@@ -82,7 +81,9 @@ async def copies(owner, id, count, **members):
 
 async def test_an_export_has_the_specified_members(api):
     charge = {"charges": [{"amount": 1.5, "reason": "wrapping"}]}
-    sent = invoice(code=7, issueDateTime="2026-01-31T09:30:00+08:00", invoiceLevelAllowanceCharge=charge)
+    sent = invoice(
+        code=7, issueDateTime="2026-01-31T09:30:00+08:00", invoiceLevelAllowanceCharge=charge
+    )
     id = await created(api, **sent)
     export = await exported(api, id)
     assert list(export) == MEMBERS
@@ -101,8 +102,12 @@ async def test_an_export_has_the_specified_members(api):
 
 async def test_in_a_self_billed_export_the_company_is_the_buyer(api):
     seller = buyer(name="Foshan Timber Export Co. Ltd.")
-    for code, type in enumerate(("SELF_BILLED_INVOICE", "PENDING_FINALIZE_SELF_BILLED_INVOICE"), start=7):
-        export = await exported(api, await created(api, code=code, type=type, buyer=None, supplier=seller))
+    for code, type in enumerate(
+        ("SELF_BILLED_INVOICE", "PENDING_FINALIZE_SELF_BILLED_INVOICE"), start=7
+    ):
+        export = await exported(
+            api, await created(api, code=code, type=type, buyer=None, supplier=seller)
+        )
         assert (export["buyer"], export["supplier"]) == (AS_BUYER, seller)
         assert export["invoiceCodeWithPrefixAndDigits"] == f"SB-0000{code}"
 
@@ -134,8 +139,13 @@ FULL_CODES = (
 async def test_a_full_code_is_padded_and_never_cut(api, owner):
     for year, (digits, code, full) in enumerate(FULL_CODES, start=2001):
         await set_setting(owner, PREFIX_DIGIT_COUNT=digits)
-        export = await exported(api, await created(api, code=code, issueDateTime=f"{year}-06-01T00:00:00Z"))
-        assert (export["invoiceCodeWithPrefixAndDigits"], export["invoiceCode"]) == (full, str(code))
+        export = await exported(
+            api, await created(api, code=code, issueDateTime=f"{year}-06-01T00:00:00Z")
+        )
+        assert (export["invoiceCodeWithPrefixAndDigits"], export["invoiceCode"]) == (
+            full,
+            str(code),
+        )
 
 
 async def test_one_export_is_a_file_named_by_the_full_code(api, owner):
@@ -172,7 +182,9 @@ async def test_all_of_several_batches_come_once_each_newest_first_in_pieces(api,
     async with api.get("/api/invoices/export-all") as response:
         assert response.headers["Transfer-Encoding"] == "chunked"
         exports = await response.json()
-    assert [export["invoiceCode"] for export in exports] == [str(code) for code in range(1203, 0, -1)]
+    assert [export["invoiceCode"] for export in exports] == [
+        str(code) for code in range(1203, 0, -1)
+    ]
     assert {tuple(export) for export in exports} == {tuple(MEMBERS)}
 
 

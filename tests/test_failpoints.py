@@ -28,7 +28,9 @@ async def client(service, company):
 
 async def once_valid(client, id, sandbox):
     """The invoice comes to an end by itself; where that is a Draft, it can be submitted."""
-    found = await until(lambda: record(client, id), lambda found: found["status"] in ("Valid", "Draft"))
+    found = await until(
+        lambda: record(client, id), lambda found: found["status"] in ("Valid", "Draft")
+    )
     if found["status"] == "Draft":
         assert (await submitted(client, id))[0] == 200
         await until(lambda: record(client, id), lambda found: found["status"] == "Valid")

@@ -45,7 +45,11 @@ async def test_a_lost_answer_is_found_and_nothing_sent_twice(api, sandbox, kind,
     await sandbox.fault("submit", kind, **members)
     id = await created(api)
     status, body = await submitted(api, id)
-    assert status == 400 and body["message"] == FAILED and body["errors"][0]["code"] == "OutcomeUnknown"
+    assert (
+        status == 400
+        and body["message"] == FAILED
+        and body["errors"][0]["code"] == "OutcomeUnknown"
+    )
     await until(lambda: record(api, id), lambda found: found["status"] == "Valid")
     assert len(await sandbox.ledger()) == 1
 
@@ -64,7 +68,9 @@ async def test_what_never_arrived_is_let_go_after_two_proofs(api, owner, sandbox
 
 
 @pytest.mark.parametrize("operation, kind, members", UNSENT)
-async def test_what_was_certainly_not_sent_leaves_a_draft_at_once(api, sandbox, operation, kind, members):
+async def test_what_was_certainly_not_sent_leaves_a_draft_at_once(
+    api, sandbox, operation, kind, members
+):
     await sandbox.fault(operation, kind, **members)
     id = await created(api)
     status, body = await submitted(api, id)
@@ -73,8 +79,12 @@ async def test_what_was_certainly_not_sent_leaves_a_draft_at_once(api, sandbox, 
     assert not await sandbox.ledger()
 
 
-async def test_a_portal_that_is_down_refuses_at_once_and_is_used_again_when_it_is_back(api, start, company, sandbox):
-    down = await start(company, PORTAL_API_BASE="http://127.0.0.1:9", PORTAL_IDENTITY_BASE="http://127.0.0.1:9")
+async def test_a_portal_that_is_down_refuses_at_once_and_is_used_again_when_it_is_back(
+    api, start, company, sandbox
+):
+    down = await start(
+        company, PORTAL_API_BASE="http://127.0.0.1:9", PORTAL_IDENTITY_BASE="http://127.0.0.1:9"
+    )
     id = await created(down)
     status, body = await submitted(down, id)
     assert status == 400 and body["errors"][0]["code"] == "PortalUnreachable"
@@ -128,7 +138,9 @@ async def test_a_listing_that_lags_behind_is_waited_for(start, company, sandbox)
     assert found["status"] in ("Submitted", "Valid")
 
 
-async def test_a_false_absence_ends_in_the_portals_own_refusal_of_the_same_bytes(start, company, sandbox):
+async def test_a_false_absence_ends_in_the_portals_own_refusal_of_the_same_bytes(
+    start, company, sandbox
+):
     """The settling time is too short for this portal: the frozen bytes are the net below."""
     api = await start(company, PORTAL_SETTLE_SECONDS="0.1", PORTAL_PROOF_GAP_SECONDS="0.05")
     await sandbox.settings(search_lag_seconds=3600)
@@ -141,9 +153,15 @@ async def test_a_false_absence_ends_in_the_portals_own_refusal_of_the_same_bytes
     assert len(await sandbox.ledger()) == 1
 
 
-async def test_a_second_send_that_the_portal_takes_for_a_duplicate_gives_way_to_the_first(start, company, sandbox):
+async def test_a_second_send_that_the_portal_takes_for_a_duplicate_gives_way_to_the_first(
+    start, company, sandbox
+):
     """As above, with a portal that no longer knows the bytes: it judges the second Invalid, and names the first."""
-    hasty = {"PORTAL_SETTLE_SECONDS": "0.1", "PORTAL_PROOF_GAP_SECONDS": "0.05", "PORTAL_RECHECK_SECONDS": "0.1"}
+    hasty = {
+        "PORTAL_SETTLE_SECONDS": "0.1",
+        "PORTAL_PROOF_GAP_SECONDS": "0.05",
+        "PORTAL_RECHECK_SECONDS": "0.1",
+    }
     api = await start(company, **hasty)
     await sandbox.settings(search_lag_seconds=3600, payload_detection=False)
     await sandbox.fault("submit", "accept_then_drop")
@@ -159,7 +177,9 @@ async def test_a_second_send_that_the_portal_takes_for_a_duplicate_gives_way_to_
     await until(lambda: record(api, id), lambda found: found["status"] == "Cancelled")
 
 
-async def test_what_was_let_go_too_early_is_submitted_again_as_the_same_bytes(start, company, sandbox):
+async def test_what_was_let_go_too_early_is_submitted_again_as_the_same_bytes(
+    start, company, sandbox
+):
     """The caller was told that it failed, and repeats: had the portal had it after all, it knows it again."""
     api = await start(company, PORTAL_SETTLE_SECONDS="0.1", PORTAL_PROOF_GAP_SECONDS="0.05")
     await sandbox.settings(search_lag_seconds=3600)
@@ -172,22 +192,31 @@ async def test_what_was_let_go_too_early_is_submitted_again_as_the_same_bytes(st
     await sandbox.settings(search_lag_seconds=0)
     await until(lambda: submitted(api, id), lambda answer: answer[0] == 200)
     await reaches(api, id, "Valid")
-    assert len(await sandbox.ledger()) == 1 and len({one["document_hash"] for one in await documents(api, id)}) == 1
+    assert (
+        len(await sandbox.ledger()) == 1
+        and len({one["document_hash"] for one in await documents(api, id)}) == 1
+    )
 
 
-async def test_a_try_that_could_not_be_sent_does_not_forget_the_bytes_that_were(start, company, sandbox):
+async def test_a_try_that_could_not_be_sent_does_not_forget_the_bytes_that_were(
+    start, company, sandbox
+):
     api = await start(company, PORTAL_SETTLE_SECONDS="0.1", PORTAL_PROOF_GAP_SECONDS="0.05")
     await sandbox.fault("submit", "drop")
     id = await created(api)
     assert (await submitted(api, id))[0] == 400
     await until(lambda: record(api, id), lambda found: found["status"] == "Draft")
-    away = await start(company, PORTAL_API_BASE="http://127.0.0.1:9", PORTAL_IDENTITY_BASE="http://127.0.0.1:9")
+    away = await start(
+        company, PORTAL_API_BASE="http://127.0.0.1:9", PORTAL_IDENTITY_BASE="http://127.0.0.1:9"
+    )
     assert (await submitted(away, id))[0] == 400
     assert (await submitted(api, id))[0] == 200
     assert len({one["document_hash"] for one in await documents(api, id)}) == 1
 
 
-async def test_a_refusal_of_what_is_sent_again_is_not_believed_before_the_portal_was_asked_once_more(start, company, sandbox):
+async def test_a_refusal_of_what_is_sent_again_is_not_believed_before_the_portal_was_asked_once_more(
+    start, company, sandbox
+):
     """The first send is there all along, and shows late; the second is refused for a reason of its own."""
     api = await start(company, PORTAL_SETTLE_SECONDS="0.3", PORTAL_PROOF_GAP_SECONDS="0.1")
     await sandbox.settings(search_lag_seconds=0.7, payload_detection=False)
@@ -216,7 +245,9 @@ async def test_what_was_let_go_and_changed_since_is_another_document(api, sandbo
     id = await created(api)
     assert (await submitted(api, id))[0] == 400
     await until(lambda: record(api, id), lambda found: found["status"] == "Draft")
-    async with api.put(f"/api/invoices/{id}", json={"buyer": {**invoice()["buyer"], "name": "Somebody else"}}) as response:
+    async with api.put(
+        f"/api/invoices/{id}", json={"buyer": {**invoice()["buyer"], "name": "Somebody else"}}
+    ) as response:
         assert response.status == 200, await response.text()
     assert (await submitted(api, id))[0] == 200
     assert len({one["document_hash"] for one in await documents(api, id)}) == 2
@@ -272,7 +303,9 @@ async def test_one_listing_resolves_every_unknown_submission_of_a_company(api, s
     assert len(await sandbox.ledger()) == 10
 
 
-async def test_a_submission_that_is_unknown_for_a_while_after_the_receipt_is_polled_on(api, sandbox):
+async def test_a_submission_that_is_unknown_for_a_while_after_the_receipt_is_polled_on(
+    api, sandbox
+):
     await sandbox.settings(not_found_seconds=1)
     id = await created(api)
     assert (await submitted(api, id))[0] == 200
@@ -286,7 +319,9 @@ async def test_a_buyers_rejection_and_a_cancellation_elsewhere_are_seen(start, c
     await reaches(api, id, "Valid")
     (document,) = await documents(api, id)
     await sandbox.reject(document["uuid"], "Never ordered")
-    found = await until(lambda: documents(api, id), lambda found: found[0]["rejection_requested_at"])
+    found = await until(
+        lambda: documents(api, id), lambda found: found[0]["rejection_requested_at"]
+    )
     assert found[0]["rejection_reason"] == "Never ordered" and found[0]["status"] == "Valid"
     await sandbox.cancel(document["uuid"], "By hand")
     await until(lambda: record(api, id), lambda found: found["status"] == "Cancelled")

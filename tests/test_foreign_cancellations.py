@@ -12,7 +12,11 @@ from service.config import Config, read_config
 
 ELSEWHERE = "On the portal's page"
 #: Polls find every change soon, and an unclear cancellation is looked at again only by them.
-POLLS = {"PORTAL_RECHECK_SECONDS": "0.3", "PORTAL_RETRY_SECONDS": "60", "PORTAL_SETTLE_SECONDS": "600"}
+POLLS = {
+    "PORTAL_RECHECK_SECONDS": "0.3",
+    "PORTAL_RETRY_SECONDS": "60",
+    "PORTAL_SETTLE_SECONDS": "600",
+}
 #: Polls find no change within the time of a test.
 NO_POLLS = {**POLLS, "PORTAL_RECHECK_SECONDS": "3600"}
 
@@ -35,10 +39,14 @@ async def becomes_cancelled(api: Any, invoice_id: int) -> None:
 
 async def open_findings(config: Config) -> list[tuple[str, str, str]]:
     """Return (kind, uuid, reason) of the open findings, without a sweep."""
-    return [(one["kind"], one["uuid"], one["reason"]) for one in (await attention(config))["findings"]]
+    return [
+        (one["kind"], one["uuid"], one["reason"]) for one in (await attention(config))["findings"]
+    ]
 
 
-async def end_without_effect(api: Any, sandbox: Sandbox, invoice_id: int, kind: str, members: dict[str, Any]) -> None:
+async def end_without_effect(
+    api: Any, sandbox: Sandbox, invoice_id: int, kind: str, members: dict[str, Any]
+) -> None:
     """Request a cancellation that the portal certainly does not carry out."""
     await sandbox.fault("state", kind, **members)
     assert (await cancelled(api, invoice_id))[0] == 400
@@ -89,7 +97,14 @@ def find(start: Any, company: Any, config: Config, owner: asyncpg.Connection) ->
 @pytest.mark.parametrize("finder", ["poll", "sweep"])
 @pytest.mark.parametrize("kind, members", WITHOUT_EFFECT)
 async def test_a_foreign_cancellation_after_a_failed_one_is_reported(
-    start: Any, company: Any, config: Config, sandbox: Sandbox, find: Any, kind: str, members: dict[str, Any], finder: str
+    start: Any,
+    company: Any,
+    config: Config,
+    sandbox: Sandbox,
+    find: Any,
+    kind: str,
+    members: dict[str, Any],
+    finder: str,
 ) -> None:
     api = await start(company, **NO_POLLS)
     invoice_id = await valid_invoice(api)
@@ -129,7 +144,12 @@ async def assert_not_reported(config: Config, owner: asyncpg.Connection) -> None
 
 @pytest.mark.parametrize("kind", [None, "accept_then_drop"])
 async def test_an_own_cancellation_is_not_reported(
-    start: Any, company: Any, config: Config, sandbox: Sandbox, owner: asyncpg.Connection, kind: str | None
+    start: Any,
+    company: Any,
+    config: Config,
+    sandbox: Sandbox,
+    owner: asyncpg.Connection,
+    kind: str | None,
 ) -> None:
     api = await start(company, **POLLS)
     invoice_id = await valid_invoice(api)
@@ -141,7 +161,13 @@ async def test_an_own_cancellation_is_not_reported(
 
 @pytest.mark.parametrize("finder", ["poll", "sweep"])
 async def test_an_unclear_own_cancellation_is_not_reported(
-    start: Any, company: Any, config: Config, sandbox: Sandbox, owner: asyncpg.Connection, find: Any, finder: str
+    start: Any,
+    company: Any,
+    config: Config,
+    sandbox: Sandbox,
+    owner: asyncpg.Connection,
+    find: Any,
+    finder: str,
 ) -> None:
     """The portal processes the request late; a poll or a sweep is the first to see that."""
     api = await start(company, **NO_POLLS)
@@ -155,14 +181,23 @@ async def test_an_unclear_own_cancellation_is_not_reported(
 
 @pytest.mark.parametrize("finder", ["poll", "sweep"])
 async def test_an_own_cancellation_after_the_settling_time_is_not_reported(
-    start: Any, company: Any, config: Config, sandbox: Sandbox, owner: asyncpg.Connection, find: Any, finder: str
+    start: Any,
+    company: Any,
+    config: Config,
+    sandbox: Sandbox,
+    owner: asyncpg.Connection,
+    find: Any,
+    finder: str,
 ) -> None:
     """The portal processes the request after the service has stopped waiting for it."""
     api = await start(company, PORTAL_RECHECK_SECONDS="3600", PORTAL_SETTLE_SECONDS="3")
     invoice_id = await valid_invoice(api)
     await sandbox.fault("state", "drop", times=2)
     assert (await cancelled(api, invoice_id))[1]["code"] == "outcome_unknown"
-    await until(lambda: documents(api, invoice_id), lambda found: found[0]["cancellation_requested_at"] is None)
+    await until(
+        lambda: documents(api, invoice_id),
+        lambda found: found[0]["cancellation_requested_at"] is None,
+    )
     await cancel_elsewhere(api, sandbox, invoice_id)
     await find(finder, api, invoice_id)
     await assert_not_reported(config, owner)

@@ -24,7 +24,9 @@ async def serving(aiohttp_client, sandbox, company):
 
     @asynccontextmanager
     async def run(url, background=True, **more):
-        app = create_app(read_config({**variables(url, sandbox.base), **QUICK, **more}), background=background)
+        app = create_app(
+            read_config({**variables(url, sandbox.base), **QUICK, **more}), background=background
+        )
         client = await aiohttp_client(app, headers={"X-API-Key": company.key})
         yield client
         await client.close()
@@ -68,7 +70,9 @@ async def numbers(sandbox):
     return sorted(entry["number"] for entry in await sandbox.ledger())
 
 
-async def test_a_restored_database_sends_nothing_that_the_portal_has(serving, backup, database, sandbox):
+async def test_a_restored_database_sends_nothing_that_the_portal_has(
+    serving, backup, database, sandbox
+):
     """A draft of the backup and one that waited were sent after it; a third one was also made after it."""
     await administer(database, AUTOMATIC)
     async with serving(database, background=False) as api:
@@ -117,13 +121,22 @@ async def test_what_is_automatic_waits_until_the_hold_ends(serving, database, sa
         assert await hold_sending(config, "Before the backup is put back.") == {"held": 1}
         assert await hold_sending(config, "Again.") == {"held": 0}
         id = await created(api)
-        status, body = await submitted(api, id)
-        assert body["errors"][0]["code"] == "SendingHeld" and "put back" in body["errors"][0]["message"]
+        _status, body = await submitted(api, id)
+        assert (
+            body["errors"][0]["code"] == "SendingHeld"
+            and "put back" in body["errors"][0]["message"]
+        )
         waiting = await created(api, isReady=True)
         at_once = await created(api, submitImmediately=True)
-        assert (await record(api, waiting))["status"] == (await record(api, at_once))["status"] == "Submitting"
+        assert (
+            (await record(api, waiting))["status"]
+            == (await record(api, at_once))["status"]
+            == "Submitting"
+        )
         assert await _claimed(database) == 0 and not await sandbox.ledger()
-        assert (await until(lambda: reconcile(config), lambda all: not all["companies"][0]["held"]))["open"] == 0
+        assert (
+            await until(lambda: reconcile(config), lambda all: not all["companies"][0]["held"])
+        )["open"] == 0
         await reaches(api, waiting, "Valid")
         assert (await submitted(api, id))[0] == 200
 
@@ -154,19 +167,28 @@ async def test_what_was_queued_after_the_restore_under_a_number_of_the_portal_go
     await until(lambda: reconcile(config), lambda all: all["open"])
     result = await attention(config)
     (stopped,), (orphan,) = result["submissions"], result["findings"]
-    assert stopped["last_error"]["code"] == "NumberAtPortal" and stopped["documents"][0]["number"] == orphan["number"]
+    assert (
+        stopped["last_error"]["code"] == "NumberAtPortal"
+        and stopped["documents"][0]["number"] == orphan["number"]
+    )
     assert orphan["uuid"] == (await sandbox.ledger())[0]["uuid"] != stopped["documents"][0]["uuid"]
     await resolve_finding(config, [orphan["id"]], "Sent before the restore.")
-    assert (await until(lambda: reconcile(config), lambda all: not all["companies"][0]["held"]))["open"] == 0
+    assert (await until(lambda: reconcile(config), lambda all: not all["companies"][0]["held"]))[
+        "open"
+    ] == 0
     assert len(await sandbox.ledger()) == 1
 
 
-async def test_nothing_is_sent_on_a_database_that_has_become_another_meanwhile(serving, database, sandbox):
+async def test_nothing_is_sent_on_a_database_that_has_become_another_meanwhile(
+    serving, database, sandbox
+):
     """As a failover behind a running process."""
     async with serving(database, background=False) as api:
         id = await created(api)
-        await administer(database, "update database_identities set identity = 'the one that is gone'")
-        status, body = await submitted(api, id)
+        await administer(
+            database, "update database_identities set identity = 'the one that is gone'"
+        )
+        status, _body = await submitted(api, id)
         assert status == 400 and not await sandbox.ledger()
     async with serving(database) as api:
         await reaches(api, id, "Valid")

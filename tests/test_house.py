@@ -15,13 +15,17 @@ from service.statements import sql
 
 ROOT = Path(__file__).resolve().parent.parent
 
-#: From top to bottom: a module may import from its own row and from those below. A package stands for all in it.
+#: From top to bottom: a module may import from its own row and from those below. A package stands
+#: for all in it.
 ROWS = (
     ("commands", {"run", "service.commands"}),
     ("the portal's stand-in", {"service.sandbox"}),
     ("wiring", {"service.app", "service.background"}),
     ("surfaces", {"service.handlers"}),
-    ("flows", {"service.submission", "service.tins", "service.webhooks.delivery", "service.resealing"}),
+    (
+        "flows",
+        {"service.submission", "service.tins", "service.webhooks.delivery", "service.resealing"},
+    ),
     (
         "reach",
         {
@@ -91,7 +95,16 @@ ROWS = (
             "service.webhooks.signature",
         },
     ),
-    ("wire", {"service.beside", "service.wire", "service.errors", "service.config", "service.failpoints"}),
+    (
+        "wire",
+        {
+            "service.beside",
+            "service.wire",
+            "service.errors",
+            "service.config",
+            "service.failpoints",
+        },
+    ),
 )
 
 
@@ -152,7 +165,12 @@ def test_imports_point_down(module):
 
 
 def test_the_sandbox_knows_nothing_of_the_service_but_the_codes():
-    known = {name for module in MODULES if module.startswith("service.sandbox") for name in imports(module)}
+    known = {
+        name
+        for module in MODULES
+        if module.startswith("service.sandbox")
+        for name in imports(module)
+    }
     assert {name for name in known if not name.startswith("service.sandbox")} == {"service.codes"}
 
 
@@ -167,13 +185,17 @@ async def test_every_statement_can_be_run_by_the_services_role(database):
             try:
                 if not name.startswith("migration"):
                     async with Database(pool).company(1) as conn:
-                        await conn.fetch(f"explain {statement.query}", *[None] * len(statement.variables))
+                        await conn.fetch(
+                            f"explain {statement.query}", *[None] * len(statement.variables)
+                        )
             except asyncpg.PostgresError as fault:
                 failed[name] = str(fault)
     assert failed == {}
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "sql" / "inspect").glob("*.sql")), ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "sql" / "inspect").glob("*.sql")), ids=lambda path: path.stem
+)
 async def test_every_inspection_can_be_run(owner, path):
     await owner.fetch(re.sub(r"(?<!:):(company_id|id)\b", "1", path.read_text()))
 
@@ -208,20 +230,35 @@ async def test_every_constraint_that_means_a_refusal_exists(owner):
         ("invoices_only_unsent_deleted", set(states.SUBJECT_MOVES) - states.LOCKED),
         ("adjustment_notes_only_unsent_deleted", set(states.SUBJECT_MOVES) - states.LOCKED),
         ("consolidated_invoices_only_unsent_deleted", set(states.SUBJECT_MOVES) - states.LOCKED),
-        ("einvoice_requests_status", schema.ALL["einvoice_request_update"]["properties"]["status"]["enum"]),
+        (
+            "einvoice_requests_status",
+            schema.ALL["einvoice_request_update"]["properties"]["status"]["enum"],
+        ),
         ("signing_certificates_issuer_form", certificate.ISSUER_FORMS),
         (
             "signing_certificates_issuer_form",
             schema.ALL["signing_certificate_update"]["properties"]["issuer_form"]["enum"],
         ),
-        ("companies_registration_type", schema.ALL["company_update"]["properties"]["registration_type"]["enum"]),
+        (
+            "companies_registration_type",
+            schema.ALL["company_update"]["properties"]["registration_type"]["enum"],
+        ),
         ("integration_users_role", schema.ALL["common"]["$defs"]["role"]["enum"]),
         ("organization_members_role", schema.ALL["common"]["$defs"]["role"]["enum"]),
         ("consolidated_invoices_type", consolidation.FAMILIES),
-        ("consolidated_invoices_type", schema.ALL["consolidated_invoice_plan"]["properties"]["type"]["enum"]),
+        (
+            "consolidated_invoices_type",
+            schema.ALL["consolidated_invoice_plan"]["properties"]["type"]["enum"],
+        ),
         ("invoices_type", schema.ALL["invoice_update"]["properties"]["type"]["enum"]),
-        ("adjustment_notes_type", schema.ALL["adjustment_note_create"]["properties"]["type"]["enum"]),
-        ("adjustment_notes_type", schema.ALL["adjustment_note_update"]["properties"]["type"]["enum"]),
+        (
+            "adjustment_notes_type",
+            schema.ALL["adjustment_note_create"]["properties"]["type"]["enum"],
+        ),
+        (
+            "adjustment_notes_type",
+            schema.ALL["adjustment_note_update"]["properties"]["type"]["enum"],
+        ),
     ],
 )
 async def test_a_check_constraint_lists_the_words_of_the_tables(owner, constraint, words):
@@ -245,7 +282,9 @@ async def test_what_is_locked_has_one_live_document(owner, index):
     assert set(re.findall(r"'(\w+)'", text)) == states.LOCKED
 
 
-@pytest.mark.parametrize("moves", [states.SUBJECT_MOVES, states.DOCUMENT_MOVES, states.SUBMISSION_MOVES])
+@pytest.mark.parametrize(
+    "moves", [states.SUBJECT_MOVES, states.DOCUMENT_MOVES, states.SUBMISSION_MOVES]
+)
 def test_every_move_leads_to_a_state(moves):
     assert set().union(*moves.values()) <= set(moves)
 
@@ -326,10 +365,14 @@ def test_all_wrong_and_missing_variables_are_named_at_once():
 
 
 def test_a_configuration_does_not_print_its_secrets():
-    config = read_config({"PORTAL_CLIENT_SECRET": "hush", "DATABASE_URL": "postgresql://me:hush@db/x"})
+    config = read_config(
+        {"PORTAL_CLIENT_SECRET": "hush", "DATABASE_URL": "postgresql://me:hush@db/x"}
+    )
     assert "hush" not in repr(config) and "hush" not in f"{config}"
 
 
 def test_each_failpoint_stands_in_the_code():
-    passed = re.findall(r'failpoints\.passed\("(\w+)"\)', "".join(path.read_text() for path in MODULES.values()))
+    passed = re.findall(
+        r'failpoints\.passed\("(\w+)"\)', "".join(path.read_text() for path in MODULES.values())
+    )
     assert set(passed) == set(failpoints.NAMES)

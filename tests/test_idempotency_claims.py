@@ -41,7 +41,8 @@ PAUSE_FIRST = """
     end $$;
     create trigger pausing before insert on {table} for each row execute function pause_first();
 """
-#: Takes each claim over as soon as it is made, as a repetition does once the lease of the first request has expired.
+#: Takes each claim over as soon as it is made, as a repetition does once the lease of the first
+#: request has expired.
 TAKE_OVER = """
     create function take_over() returns trigger language plpgsql as $$
     begin
@@ -84,7 +85,11 @@ async def everywhere(start, company, environment):
 async def keyed(api, path, body=None, key="order-7"):
     """(status, body, whether it was replayed) of a POST with an Idempotency-Key."""
     async with api.post(path, json=body or {}, headers={"Idempotency-Key": key}) as response:
-        return response.status, await response.json(), response.headers.get("Idempotent-Replayed") == "true"
+        return (
+            response.status,
+            await response.json(),
+            response.headers.get("Idempotent-Replayed") == "true",
+        )
 
 
 async def waits_for_the_test(owner):
@@ -118,7 +123,10 @@ async def test_a_request_that_lost_its_claim_to_a_running_one_is_a_409(api, owne
     body = {"invoiceCode": "1", "type": "LOCAL_INDIVIDUAL", "name": "Aminah"}
     await owner.execute(TAKE_OVER)
     status, answer, _ = await keyed(api, "/api/einvoice-requests", body)
-    assert (status, answer) == (409, {"message": "A request with this Idempotency-Key is still running."})
+    assert (status, answer) == (
+        409,
+        {"message": "A request with this Idempotency-Key is still running."},
+    )
     assert await owner.fetchval("select count(*) from einvoice_requests") == 0
 
 
@@ -145,12 +153,20 @@ async def test_no_post_has_an_effect_after_its_claim_was_lost(everywhere, start,
     await everywhere.close()  # nothing moves by itself from now on
     api = await start(company, background=False, **GENEROUS)
     api.session.headers["X-Portal-Key"] = everywhere.session.headers["X-Portal-Key"]
-    reading = {path for _, path in routes(api, "POST") if path.endswith("/preflight") or "/validation/" in path}
+    reading = {
+        path
+        for _, path in routes(api, "POST")
+        if path.endswith("/preflight") or "/validation/" in path
+    }
     assert posts.keys() | READING | reading == {path for _, path in routes(api, "POST")}
     await owner.execute(TAKE_OVER)
     before = await _rows(owner)
-    answers = await asyncio.gather(*[keyed(api, path, body, key=path) for path, body in posts.values()])
-    assert {path: answer[:2] for path, answer in zip(posts, answers, strict=True) if answer[0] != 409} == {}
+    answers = await asyncio.gather(
+        *[keyed(api, path, body, key=path) for path, body in posts.values()]
+    )
+    assert {
+        path: answer[:2] for path, answer in zip(posts, answers, strict=True) if answer[0] != 409
+    } == {}
     assert await _rows(owner) == before
 
 
@@ -160,27 +176,47 @@ async def _posts(api):
     valid, draft = await valid_invoice(api), await created(api)
     path = f"/api/webhooks/{ids['/api/webhooks']}"
     delivery = await a_delivery(api, ids["/api/webhooks"])
-    lines = [line(classifications=["004"], taxDetails=[{"taxType": "06", "taxRate": {"percentage": 0}}])]
+    lines = [
+        line(classifications=["004"], taxDetails=[{"taxType": "06", "taxRate": {"percentage": 0}}])
+    ]
     family = {"type": "CONSOLIDATED_INVOICE", "issueDateTime": now()}
-    sent = await posted(api, "/api/consolidated-invoices", **family, code=901, invoiceIds=[await sale(api)])
+    sent = await posted(
+        api, "/api/consolidated-invoices", **family, code=901, invoiceIds=[await sale(api)]
+    )
     assert (await submitted(api, sent["id"], "/api/consolidated-invoices"))[0] == 200
     credit = await posted(api, f"/api/invoices/{valid}/adjustment-note", **note())
     assert (await submitted(api, credit["id"], "/api/adjustment-notes"))[0] == 200
     cancellable = await valid_invoice(api)
-    for place, id in (("/api/consolidated-invoices", sent["id"]), ("/api/adjustment-notes", credit["id"])):
-        await until(lambda: answered(api, "GET", f"{place}/{id}"), lambda answer: answer[1]["status"] == "Valid")
-    one, two, three = "/api/invoices/{id}", "/api/adjustment-notes/{id}", "/api/consolidated-invoices/{id}"
+    for place, id in (
+        ("/api/consolidated-invoices", sent["id"]),
+        ("/api/adjustment-notes", credit["id"]),
+    ):
+        await until(
+            lambda: answered(api, "GET", f"{place}/{id}"),
+            lambda answer: answer[1]["status"] == "Valid",
+        )
+    one, two, three = (
+        "/api/invoices/{id}",
+        "/api/adjustment-notes/{id}",
+        "/api/consolidated-invoices/{id}",
+    )
     person = {"name": "Siti", "email": "siti@example.com", "role": "member"}
     small = {"lineItems": lines}
     return {
         "/api/invoices": ("/api/invoices", invoice()),
-        f"{one}/adjustment-note": (f"/api/invoices/{valid}/adjustment-note", note(type="DEBIT_NOTE")),
+        f"{one}/adjustment-note": (
+            f"/api/invoices/{valid}/adjustment-note",
+            note(type="DEBIT_NOTE"),
+        ),
         f"{one}/submit-to-portal": (f"/api/invoices/{draft}/submit-to-portal", {}),
         f"{one}/cancel-latest-invoice-submitted": (
             f"/api/invoices/{cancellable}/cancel-latest-invoice-submitted",
             {},
         ),
-        f"{two}/submit-to-portal": (filled(f"{two}/submit-to-portal", ids["/api/adjustment-notes"]), {}),
+        f"{two}/submit-to-portal": (
+            filled(f"{two}/submit-to-portal", ids["/api/adjustment-notes"]),
+            {},
+        ),
         f"{two}/cancel-latest-adjustment-note-submitted": (
             filled(f"{two}/cancel-latest-adjustment-note-submitted", credit["id"]),
             {},
@@ -189,7 +225,10 @@ async def _posts(api):
             "/api/consolidated-invoices",
             {**family, "code": 902, "invoiceIds": [await sale(api)]},
         ),
-        f"{three}/submit-to-portal": (filled(f"{three}/submit-to-portal", ids["/api/consolidated-invoices"]), {}),
+        f"{three}/submit-to-portal": (
+            filled(f"{three}/submit-to-portal", ids["/api/consolidated-invoices"]),
+            {},
+        ),
         f"{three}/cancel-latest-invoice-submitted": (
             filled(f"{three}/cancel-latest-invoice-submitted", sent["id"]),
             {},
@@ -204,7 +243,10 @@ async def _posts(api):
         ),
         "/api/webhooks": ("/api/webhooks", {"url": "http://127.0.0.1:9/"}),
         "/api/webhooks/{id}/rotate-secret": (f"{path}/rotate-secret", {}),
-        "/api/webhooks/{id}/deliveries/{delivery_id}/redeliver": (f"{path}/deliveries/{delivery}/redeliver", {}),
+        "/api/webhooks/{id}/deliveries/{delivery_id}/redeliver": (
+            f"{path}/deliveries/{delivery}/redeliver",
+            {},
+        ),
         f"{INTEGRATIONS}users": (f"{INTEGRATIONS}users", person),
     }
 

@@ -116,7 +116,14 @@ async def made_user(client, **changes):
 
 async def test_a_created_user_is_answered_whole_and_can_be_read(portal):
     status, body = await ask(portal, "POST", USERS, json=user())
-    assert status == 201 and list(body) == ["id", "name", "email", "role", "created_at", "updated_at"]
+    assert status == 201 and list(body) == [
+        "id",
+        "name",
+        "email",
+        "role",
+        "created_at",
+        "updated_at",
+    ]
     assert isinstance(body["id"], str) and body["created_at"].endswith("+00:00")
     assert {name: body[name] for name in user()} == user()
     assert await ask(portal, "GET", f"{USERS}/{body['id']}") == (200, body)
@@ -158,9 +165,13 @@ async def test_a_user_needs_name_email_and_role(portal):
     assert {fault["rule"] for fault in details["errors"]} == {"required"}
 
 
-@pytest.mark.parametrize("sent", [b"{", b'{"name":"a","name":"b"}', b'{"name":NaN}', b"\xff", b"[" * 40])
+@pytest.mark.parametrize(
+    "sent", [b"{", b'{"name":"a","name":"b"}', b'{"name":NaN}', b"\xff", b"[" * 40]
+)
 async def test_a_body_that_is_no_json_is_a_400(portal, sent):
-    await refused(portal, "POST", USERS, 400, data=sent, headers={"Content-Type": "application/json"})
+    await refused(
+        portal, "POST", USERS, 400, data=sent, headers={"Content-Type": "application/json"}
+    )
 
 
 async def test_a_body_that_is_no_object_is_a_400(portal):
@@ -179,7 +190,14 @@ async def test_a_body_over_the_limit_is_a_413(open_portal, account):
 
 @pytest.mark.parametrize("path", [USERS, ORGANIZATIONS])
 async def test_a_bad_query_is_a_400_that_names_the_parameter(portal, path):
-    for query in ("page=0", "page=x", "per_page=0", "per_page=101", f"query={'x' * 301}", "query=%00"):
+    for query in (
+        "page=0",
+        "page=x",
+        "per_page=0",
+        "per_page=101",
+        f"query={'x' * 301}",
+        "query=%00",
+    ):
         details = await refused(portal, "GET", f"{path}?{query}", 400)
         assert [fault["path"] for fault in details["errors"]] == [query.split("=")[0]]
 
@@ -207,10 +225,24 @@ async def test_users_are_listed_newest_first_with_their_place(portal):
     ids = [await made_user(portal, email=f"{number}@example.com") for number in range(5)]
     status, body = await ask(portal, "GET", f"{USERS}?per_page=2")
     assert status == 200 and [found["id"] for found in body["data"]] == [ids[4], ids[3]]
-    assert body["meta"] == {"total": 5, "per_page": 2, "current_page": 1, "last_page": 3, "from": 1, "to": 2}
+    assert body["meta"] == {
+        "total": 5,
+        "per_page": 2,
+        "current_page": 1,
+        "last_page": 3,
+        "from": 1,
+        "to": 2,
+    }
     _, body = await ask(portal, "GET", f"{USERS}?per_page=2&page=3")
     assert [found["id"] for found in body["data"]] == [ids[0]]
-    assert body["meta"] == {"total": 5, "per_page": 2, "current_page": 3, "last_page": 3, "from": 5, "to": 5}
+    assert body["meta"] == {
+        "total": 5,
+        "per_page": 2,
+        "current_page": 3,
+        "last_page": 3,
+        "from": 5,
+        "to": 5,
+    }
 
 
 @pytest.mark.parametrize("path", [USERS, ORGANIZATIONS])
@@ -228,7 +260,17 @@ async def test_a_page_past_the_end_is_empty_and_knows_the_total(portal):
 
 @pytest.mark.parametrize(
     "words, found",
-    [("huda", 1), ("HUDA", 1), ("siti@", 1), ("example.com", 2), ("100%", 1), ("%", 1), ("_", 0), ("nobody", 0), ("", 2)],
+    [
+        ("huda", 1),
+        ("HUDA", 1),
+        ("siti@", 1),
+        ("example.com", 2),
+        ("100%", 1),
+        ("%", 1),
+        ("_", 0),
+        ("nobody", 0),
+        ("", 2),
+    ],
 )
 async def test_users_are_searched_by_name_and_email_to_the_letter(portal, words, found):
     await made_user(portal)
@@ -238,16 +280,39 @@ async def test_users_are_searched_by_name_and_email_to_the_letter(portal, words,
     assert body["meta"]["total"] == len(body["data"]) == found
 
 
-async def test_an_organization_has_its_members_and_its_companies(portal, organize, account, company, environment):
+async def test_an_organization_has_its_members_and_its_companies(
+    portal, organize, account, company, environment
+):
     other = await make_company(environment, name="Teh Satu Sdn. Bhd.", tin_code="C1234567890")
     id = await organize(account, "Penang Branch", [other.id, company.id])
-    nurul, siti = await made_user(portal), await made_user(portal, name="Siti", email="siti@example.com")
+    nurul, siti = (
+        await made_user(portal),
+        await made_user(portal, name="Siti", email="siti@example.com"),
+    )
     members = [{"userId": siti, "role": "owner"}, {"userId": nurul}]
-    body = {"name": "Penang HQ", "email": "hq@example.com", "phone": "+6041234567", "members": members}
+    body = {
+        "name": "Penang HQ",
+        "email": "hq@example.com",
+        "phone": "+6041234567",
+        "members": members,
+    }
     status, found = await ask(portal, "PUT", f"{ORGANIZATIONS}/{id}", json=body)
     assert status == 200
-    assert list(found) == ["id", "name", "email", "phone", "companies", "members", "created_at", "updated_at"]
-    assert (found["name"], found["email"], found["phone"]) == ("Penang HQ", "hq@example.com", "+6041234567")
+    assert list(found) == [
+        "id",
+        "name",
+        "email",
+        "phone",
+        "companies",
+        "members",
+        "created_at",
+        "updated_at",
+    ]
+    assert (found["name"], found["email"], found["phone"]) == (
+        "Penang HQ",
+        "hq@example.com",
+        "+6041234567",
+    )
     assert found["companies"] == [
         {"id": company.id, "name": "Kopi Tiga Sdn. Bhd.", "tin_code": "C20880050010"},
         {"id": other.id, "name": "Teh Satu Sdn. Bhd.", "tin_code": "C1234567890"},
@@ -265,12 +330,20 @@ async def test_members_are_replaced_and_a_role_that_is_not_sent_stays(portal, or
     users = [await made_user(portal, email=f"{number}@example.com") for number in range(3)]
 
     async def put(*members):
-        status, body = await ask(portal, "PUT", f"{ORGANIZATIONS}/{id}", json={"members": list(members)})
+        status, body = await ask(
+            portal, "PUT", f"{ORGANIZATIONS}/{id}", json={"members": list(members)}
+        )
         assert status == 200, body
         return {member["userId"]: member["role"] for member in body["members"]}
 
-    assert await put({"userId": users[0], "role": "owner"}, {"userId": users[1]}) == {users[0]: "owner", users[1]: "member"}
-    assert await put({"userId": users[0]}, {"userId": users[2], "role": "admin"}) == {users[0]: "owner", users[2]: "admin"}
+    assert await put({"userId": users[0], "role": "owner"}, {"userId": users[1]}) == {
+        users[0]: "owner",
+        users[1]: "member",
+    }
+    assert await put({"userId": users[0]}, {"userId": users[2], "role": "admin"}) == {
+        users[0]: "owner",
+        users[2]: "admin",
+    }
     assert await put({"userId": users[0], "role": "member"}) == {users[0]: "member"}
     status, body = await ask(portal, "PUT", f"{ORGANIZATIONS}/{id}", json={"name": "Renamed"})
     assert status == 200 and [member["userId"] for member in body["members"]] == [users[0]]
@@ -293,7 +366,9 @@ async def test_null_empties_email_and_phone(portal, organize, account):
     assert (body["email"], body["phone"]) == (None, "1")
 
 
-async def test_a_member_who_is_no_user_or_comes_twice_is_a_400_and_nothing_changes(portal, open_portal, organize, account, rival):
+async def test_a_member_who_is_no_user_or_comes_twice_is_a_400_and_nothing_changes(
+    portal, open_portal, organize, account, rival
+):
     id, nurul = await organize(account), await made_user(portal)
     stranger = await made_user(await open_portal(rival))
     members = [{"userId": nurul}, {"userId": stranger}, {"userId": NO_USER}, {"userId": nurul}]
@@ -321,36 +396,59 @@ async def test_a_member_who_is_no_user_or_comes_twice_is_a_400_and_nothing_chang
         ({"companies": []}, "/companies"),
     ],
 )
-async def test_a_bad_organization_is_a_400_that_names_the_member(portal, organize, account, body, path):
-    details = await refused(portal, "PUT", f"{ORGANIZATIONS}/{await organize(account)}", 400, json=body)
+async def test_a_bad_organization_is_a_400_that_names_the_member(
+    portal, organize, account, body, path
+):
+    details = await refused(
+        portal, "PUT", f"{ORGANIZATIONS}/{await organize(account)}", 400, json=body
+    )
     assert [fault["path"] for fault in details["errors"]] == [path]
 
 
-async def test_replacing_the_members_at_once_leaves_one_of_the_memberships(portal, organize, account):
+async def test_replacing_the_members_at_once_leaves_one_of_the_memberships(
+    portal, organize, account
+):
     id = await organize(account)
     users = [await made_user(portal, email=f"{number}@example.com") for number in range(8)]
-    bodies = [{"members": [{"userId": users[at]}, {"userId": users[at + 1]}]} for at in range(0, 8, 2)] * 5
-    answers = await asyncio.gather(*[ask(portal, "PUT", f"{ORGANIZATIONS}/{id}", json=body) for body in bodies])
+    bodies = [
+        {"members": [{"userId": users[at]}, {"userId": users[at + 1]}]} for at in range(0, 8, 2)
+    ] * 5
+    answers = await asyncio.gather(
+        *[ask(portal, "PUT", f"{ORGANIZATIONS}/{id}", json=body) for body in bodies]
+    )
     assert {status for status, _ in answers} == {200}
     _, found = await ask(portal, "GET", f"{ORGANIZATIONS}/{id}")
     assert {"members": [{"userId": member["userId"]} for member in found["members"]]} in bodies
 
 
-async def test_organizations_are_searched_by_name_and_listed_newest_first(portal, organize, account):
+async def test_organizations_are_searched_by_name_and_listed_newest_first(
+    portal, organize, account
+):
     ids = [await organize(account, name) for name in ("Penang North", "Ipoh", "Penang South")]
     _, body = await ask(portal, "GET", f"{ORGANIZATIONS}?query=penang&per_page=1")
     assert [found["id"] for found in body["data"]] == [ids[2]]
-    assert body["meta"] == {"total": 2, "per_page": 1, "current_page": 1, "last_page": 2, "from": 1, "to": 1}
+    assert body["meta"] == {
+        "total": 2,
+        "per_page": 1,
+        "current_page": 1,
+        "last_page": 2,
+        "from": 1,
+        "to": 1,
+    }
 
 
 async def test_the_organizations_of_a_user(portal, organize, account):
     id, lonely = await made_user(portal), await made_user(portal, email="lonely@example.com")
     ids = [await organize(account, name) for name in ("One", "Two", "Not theirs")]
     for organization in ids[:2]:
-        await ask(portal, "PUT", f"{ORGANIZATIONS}/{organization}", json={"members": [{"userId": id}]})
+        await ask(
+            portal, "PUT", f"{ORGANIZATIONS}/{organization}", json={"members": [{"userId": id}]}
+        )
     status, body = await ask(portal, "GET", f"{USERS}/{id}/organizations")
     assert status == 200 and body["meta"] == {"total": 2, "count": 2}
-    assert body["data"] == [(await ask(portal, "GET", f"{ORGANIZATIONS}/{one}"))[1] for one in (ids[1], ids[0])]
+    assert body["data"] == [
+        (await ask(portal, "GET", f"{ORGANIZATIONS}/{one}"))[1] for one in (ids[1], ids[0])
+    ]
     nothing = {"data": [], "meta": {"total": 0, "count": 0}}
     assert await ask(portal, "GET", f"{USERS}/{lonely}/organizations") == (200, nothing)
 
@@ -374,8 +472,12 @@ async def test_a_repetition_counts_against_the_quota_and_shows_it(open_portal, a
 async def test_the_key_with_another_body_is_a_422_of_the_surfaces_shape(portal):
     await post(portal, "a", **user())
     headers = {"Idempotency-Key": "a"}
-    details = await refused(portal, "POST", USERS, 422, json=user(email="siti@example.com"), headers=headers)
-    assert [(fault["path"], fault["rule"]) for fault in details["errors"]] == [("Idempotency-Key", "reused")]
+    details = await refused(
+        portal, "POST", USERS, 422, json=user(email="siti@example.com"), headers=headers
+    )
+    assert [(fault["path"], fault["rule"]) for fault in details["errors"]] == [
+        ("Idempotency-Key", "reused")
+    ]
     assert (await ask(portal, "GET", USERS))[1]["meta"]["total"] == 1
 
 
@@ -388,17 +490,24 @@ async def test_fifty_repetitions_at_once_make_one_user(portal, owner):
     """Without the index that would keep a second one out."""
     await owner.execute("drop index integration_users_email_once")
     answers = await asyncio.gather(*[post(portal, "a", **user()) for _ in range(50)])
-    assert {status for status, *_ in answers} <= {201, 409} and 201 in {status for status, *_ in answers}
+    assert {status for status, *_ in answers} <= {201, 409} and 201 in {
+        status for status, *_ in answers
+    }
     assert len({body["id"] for status, body, _ in answers if status == 201}) == 1
     assert await owner.fetchval("select count(*) from integration_users") == 1
 
 
-async def test_a_repetition_while_the_first_is_running_is_a_409_of_the_surfaces_shape(portal, owner):
+async def test_a_repetition_while_the_first_is_running_is_a_409_of_the_surfaces_shape(
+    portal, owner
+):
     async with owner.transaction():
         await owner.execute("lock table integration_users")
         first = asyncio.create_task(post(portal, "a", **user()))
         await until(lambda: owner.fetchval("select true from integration_idempotency_keys"))
-        assert await refused(portal, "POST", USERS, 409, json=user(), headers={"Idempotency-Key": "a"}) == {}
+        assert (
+            await refused(portal, "POST", USERS, 409, json=user(), headers={"Idempotency-Key": "a"})
+            == {}
+        )
     status, body, replayed = await first
     assert (status, replayed) == (201, None)
     assert await post(portal, "a", **user()) == (201, body, "true")
@@ -410,7 +519,10 @@ async def test_two_accounts_with_one_key_do_not_see_each_others_answers(portal, 
     other = await post(stranger, "a", **user())
     assert (other[0], other[2]) == (201, None) and other[1]["id"] != first[1]["id"]
     assert (await post(stranger, "b", **user(email="siti@example.com")))[0] == 201
-    assert (await post(portal, "b", **user(name="Siti", email="siti@example.com")))[::2] == (201, None)
+    assert (await post(portal, "b", **user(name="Siti", email="siti@example.com")))[::2] == (
+        201,
+        None,
+    )
     assert await post(portal, "a", **user()) == (*first[:2], "true")
     assert await post(stranger, "a", **user()) == (*other[:2], "true")
 
@@ -440,7 +552,8 @@ async def test_after_72_hours_the_key_is_free(portal, owner):
     assert (await post(portal, "a", **user(email="siti@example.com")))[::2] == (201, None)
 
 
-#: An answer is written with its effect, then once more when it is final. This fails the one or the other.
+#: An answer is written with its effect, then once more when it is final. This fails the one or the
+#: other.
 FAILING_KEEP = """
     create function fail() returns trigger language plpgsql as $$ begin raise 'no'; end $$;
     create trigger failing before update on integration_idempotency_keys
@@ -465,9 +578,16 @@ async def test_an_answer_is_kept_with_its_effect_whatever_becomes_of_the_request
 @pytest.fixture
 async def records(portal, organize, account):
     """Each kind of record that can be changed, and two changes to it: (path, change, another)."""
-    users, organizations = f"{USERS}/{await made_user(portal)}", f"{ORGANIZATIONS}/{await organize(account)}"
+    users, organizations = (
+        f"{USERS}/{await made_user(portal)}",
+        f"{ORGANIZATIONS}/{await organize(account)}",
+    )
     members = {"members": [{"userId": users.rpartition("/")[2]}]}
-    return (users, {"name": "Siti"}, {"email": "siti@example.com"}), (organizations, {"phone": "1"}, members)
+    return (users, {"name": "Siti"}, {"email": "siti@example.com"}), (
+        organizations,
+        {"phone": "1"},
+        members,
+    )
 
 
 async def etag_of(client, path):
@@ -481,7 +601,11 @@ async def test_a_record_that_is_known_is_not_sent_again(portal, records):
         for change in changes:
             etag = await etag_of(portal, path)
             async with portal.get(path, headers={"If-None-Match": etag}) as response:
-                assert response.status == 304 and response.headers["ETag"] == etag and not await response.read()
+                assert (
+                    response.status == 304
+                    and response.headers["ETag"] == etag
+                    and not await response.read()
+                )
                 assert set(QUOTA_HEADERS) <= set(response.headers)
             assert (await ask(portal, "PUT", path, json=change))[0] == 200
             async with portal.get(path, headers={"If-None-Match": etag}) as response:
@@ -493,7 +617,9 @@ async def test_a_change_to_what_has_changed_is_a_412_and_changes_nothing(portal,
         etag = await etag_of(portal, path)
         assert (await ask(portal, "PUT", path, json=change, headers={"If-Match": etag}))[0] == 200
         before = await ask(portal, "GET", path)
-        assert await refused(portal, "PUT", path, 412, json=another, headers={"If-Match": etag}) == {}
+        assert (
+            await refused(portal, "PUT", path, 412, json=another, headers={"If-Match": etag}) == {}
+        )
         assert await ask(portal, "GET", path) == before
         headers = {"If-Match": f'"other", {await etag_of(portal, path)}'}
         assert (await ask(portal, "PUT", path, json=another, headers=headers))[0] == 200
@@ -503,7 +629,9 @@ async def test_a_change_to_what_has_changed_is_a_412_and_changes_nothing(portal,
 async def test_of_ten_changes_at_once_to_what_was_read_one_happens(portal, records):
     for path, change, _ in records:
         headers = {"If-Match": await etag_of(portal, path)}
-        answers = await asyncio.gather(*[ask(portal, "PUT", path, json=change, headers=headers) for _ in range(10)])
+        answers = await asyncio.gather(
+            *[ask(portal, "PUT", path, json=change, headers=headers) for _ in range(10)]
+        )
         assert sorted(status for status, _ in answers) == [200] + [412] * 9
 
 
@@ -516,14 +644,24 @@ async def test_unknown_malformed_and_foreign_ids_are_one_404(portal, open_portal
     stranger = await open_portal(rival)
     ids = {
         USERS: [await made_user(stranger), NO_USER, "1", "usr_", "usr_%00", "%E2%9C%93", "x" * 500],
-        ORGANIZATIONS: [await organize(rival), NO_ORGANIZATION, "1", "usr_", "org_%00", "%E2%9C%93", "x" * 500],
+        ORGANIZATIONS: [
+            await organize(rival),
+            NO_ORGANIZATION,
+            "1",
+            "usr_",
+            "org_%00",
+            "%E2%9C%93",
+            "x" * 500,
+        ],
     }
     nouns = {USERS: "User", ORGANIZATIONS: "Organization"}
     for path, texts in ids.items():
         expected = {"error": "Not Found", "message": f"{nouns[path]} not found", "details": {}}
         bodies = set()
         for text in texts:
-            for method, rest in [("GET", ""), ("PUT", "")] + ([("GET", "/organizations")] if path == USERS else []):
+            for method, rest in [("GET", ""), ("PUT", "")] + (
+                [("GET", "/organizations")] if path == USERS else []
+            ):
                 async with portal.request(method, f"{path}/{text}{rest}") as response:
                     assert response.status == 404, (method, text)
                     bodies.add(await response.read())
@@ -535,7 +673,10 @@ async def test_unknown_paths_and_methods_have_the_surfaces_shape_and_ask_for_a_k
     await refused(portal, "GET", "/api/integrations", 404)
     async with portal.delete(USERS) as response:
         assert response.status == 405 and response.headers["Allow"] == "GET,HEAD,POST"
-    assert await ask(portal, "GET", "/api/integrations/nothing", headers={"X-Portal-Key": "x"}) == (401, UNAUTHORIZED)
+    assert await ask(portal, "GET", "/api/integrations/nothing", headers={"X-Portal-Key": "x"}) == (
+        401,
+        UNAUTHORIZED,
+    )
 
 
 async def test_what_breaks_inside_is_a_500_of_the_surfaces_shape_that_says_no_more(portal, owner):
@@ -543,22 +684,37 @@ async def test_what_breaks_inside_is_a_500_of_the_surfaces_shape_that_says_no_mo
     assert await refused(portal, "POST", USERS, 500, json=user()) == {}
 
 
-@pytest.mark.parametrize("method, path", [("GET", USERS), ("POST", USERS), ("GET", f"{USERS}/{NO_USER}"), ("GET", ORGANIZATIONS)])
-async def test_neither_no_key_nor_a_wrong_one_nor_a_companys_opens_the_surface(portal, company, account, method, path):
+@pytest.mark.parametrize(
+    "method, path",
+    [("GET", USERS), ("POST", USERS), ("GET", f"{USERS}/{NO_USER}"), ("GET", ORGANIZATIONS)],
+)
+async def test_neither_no_key_nor_a_wrong_one_nor_a_companys_opens_the_surface(
+    portal, company, account, method, path
+):
     changed = account.key[:-1] + ("0" if account.key[-1] != "0" else "1")
     for key in ("", " ", "x", changed, company.key, account.key.replace("einp", "einv")):
-        assert await ask(portal, method, path, headers={"X-Portal-Key": key, "X-API-Key": company.key}) == (401, UNAUTHORIZED)
+        assert await ask(
+            portal, method, path, headers={"X-Portal-Key": key, "X-API-Key": company.key}
+        ) == (401, UNAUTHORIZED)
 
 
 async def test_an_integration_key_does_not_open_the_company_surface(start, account, company):
     api = await start(company, background=False)
-    assert await ask(api, "GET", "/api/invoices", headers={"X-API-Key": account.key}) == (401, {"message": "Invalid API key"})
+    assert await ask(api, "GET", "/api/invoices", headers={"X-API-Key": account.key}) == (
+        401,
+        {"message": "Invalid API key"},
+    )
     missing = {"X-API-Key": "", "X-Portal-Key": account.key}
-    assert await ask(api, "GET", "/api/invoices", headers=missing) == (401, {"message": "API key is required"})
+    assert await ask(api, "GET", "/api/invoices", headers=missing) == (
+        401,
+        {"message": "API key is required"},
+    )
 
 
 async def test_an_expired_key_is_refused(portal, owner, account):
-    await owner.execute("update integration_keys set expires_at = clock_timestamp() - interval '1 second'")
+    await owner.execute(
+        "update integration_keys set expires_at = clock_timestamp() - interval '1 second'"
+    )
     assert await ask(portal, "GET", USERS) == (401, UNAUTHORIZED)
 
 
@@ -566,7 +722,9 @@ async def test_last_use_of_a_key_is_kept(open_portal, account, owner):
     portal = await open_portal(account)
     await ask(portal, "GET", USERS)
     await portal.close()
-    assert await owner.fetchval("select last_used_at from integration_keys where key_id = $1", account.key_id)
+    assert await owner.fetchval(
+        "select last_used_at from integration_keys where key_id = $1", account.key_id
+    )
 
 
 async def test_a_key_has_the_form_of_its_kind(account, company):
@@ -577,7 +735,13 @@ async def test_a_key_has_the_form_of_its_kind(account, company):
 
 async def test_the_quota_is_one_for_two_processes_and_shown_on_every_answer(open_portal, account):
     clients = [await open_portal(account, INTEGRATION_REQUESTS_PER_MINUTE="6") for _ in range(2)]
-    asked = [("GET", USERS, 200), ("GET", f"{USERS}/x", 404), ("POST", USERS, 400), ("DELETE", USERS, 405), ("GET", "/api/integrations", 404)]
+    asked = [
+        ("GET", USERS, 200),
+        ("GET", f"{USERS}/x", 404),
+        ("POST", USERS, 400),
+        ("DELETE", USERS, 405),
+        ("GET", "/api/integrations", 404),
+    ]
     ends = set()
     for place, (method, path, status) in enumerate([*asked, ("GET", ORGANIZATIONS, 200)]):
         async with clients[place % 2].request(method, path) as response:
@@ -596,7 +760,9 @@ async def test_the_quota_is_one_for_two_processes_and_shown_on_every_answer(open
 
 async def test_no_more_than_the_quota_passes_when_all_come_at_once(open_portal, account):
     clients = [await open_portal(account, INTEGRATION_REQUESTS_PER_MINUTE="10") for _ in range(2)]
-    answers = await asyncio.gather(*[ask(clients[number % 2], "GET", USERS) for number in range(40)])
+    answers = await asyncio.gather(
+        *[ask(clients[number % 2], "GET", USERS) for number in range(40)]
+    )
     assert sorted(status for status, _ in answers) == [200] * 10 + [429] * 30
 
 
@@ -612,7 +778,9 @@ async def test_keys_have_a_quota_each(open_portal, account, rival, environment):
     assert second.id == account.id
     portal = await open_portal(account, INTEGRATION_REQUESTS_PER_MINUTE="1")
     for key in (account.key, second.key, rival.key):
-        statuses = [(await ask(portal, "GET", USERS, headers={"X-Portal-Key": key}))[0] for _ in range(2)]
+        statuses = [
+            (await ask(portal, "GET", USERS, headers={"X-Portal-Key": key}))[0] for _ in range(2)
+        ]
         assert statuses == [200, 429]
 
 
@@ -638,7 +806,11 @@ async def filled(portal, open_portal, organize, account, rival, company):
     for owned, client in ((account, portal), (rival, await open_portal(rival))):
         _, body, _ = await post(client, "first", **user())
         user_id, id = body["id"], await organize(owned, companies=[company.id])
-        assert (await ask(client, "PUT", f"{ORGANIZATIONS}/{id}", json={"members": [{"userId": user_id}]}))[0] == 200
+        assert (
+            await ask(
+                client, "PUT", f"{ORGANIZATIONS}/{id}", json={"members": [{"userId": user_id}]}
+            )
+        )[0] == 200
         made[owned.id] = user_id, id
     return made
 
@@ -648,23 +820,34 @@ async def test_the_wall_hides_the_other_account_where_no_statement_does(filled, 
     async with owner.transaction():
         await owner.execute(f"set local app.account_id = '{account.id}'")
         for table in ACCOUNT_TABLES:
-            assert await owner.fetchval(f"select array_agg(distinct account_id) from {table}") == [account.id], table
+            assert await owner.fetchval(f"select array_agg(distinct account_id) from {table}") == [
+                account.id
+            ], table
         for view, place in (("integration_user_records", 0), ("organization_records", 1)):
-            assert [row["id"] for row in await owner.fetch(f"select id from {view}")] == [filled[account.id][place]]
+            assert [row["id"] for row in await owner.fetch(f"select id from {view}")] == [
+                filled[account.id][place]
+            ]
         assert await owner.fetch("select id from accounts") == [(account.id,)]
     for table in ACCOUNT_TABLES:
         assert await owner.fetchval(f"select count(account_id) from {table}") == 0, table
 
 
 @pytest.mark.parametrize(
-    "statement", [sql.integration_user_page, sql.organization_page], ids=lambda statement: statement.name
+    "statement",
+    [sql.integration_user_page, sql.organization_page],
+    ids=lambda statement: statement.name,
 )
-async def test_a_list_without_its_predicate_shows_no_other_account(filled, owner, account, statement):
-    query, predicates = re.subn(r"(r\.)?account_id = \$1", "$1::bigint is not null", statement.query)
+async def test_a_list_without_its_predicate_shows_no_other_account(
+    filled, owner, account, statement
+):
+    query, predicates = re.subn(
+        r"(r\.)?account_id = \$1", "$1::bigint is not null", statement.query
+    )
     assert predicates == 2
     values = {"account_id": account.id, "query": None, "per_page": 10, "offset": 0}
     arguments = [values[name] for name in statement.variables]
-    assert (await owner.fetchrow(query, *arguments))["total"] == 2  # the owner stands above the wall
+    # The owner stands above the wall
+    assert (await owner.fetchrow(query, *arguments))["total"] == 2
     async with owner.transaction():
         await owner.execute(f"set local role {SERVICE_ROLE}")
         await owner.execute(f"set local app.account_id = '{account.id}'")
@@ -685,24 +868,39 @@ async def test_the_wall_refuses_to_write_for_the_other_account(filled, owner, ac
         assert await owner.execute("delete from organization_members") == "DELETE 1"
 
 
-async def test_the_statements_hide_the_other_account_where_no_wall_does(filled, owner, account, rival):
+async def test_the_statements_hide_the_other_account_where_no_wall_does(
+    filled, owner, account, rival
+):
     """`owner` is a superuser, whom no policy binds."""
     user_id, id = filled[rival.id]
     mine = {"account_id": account.id}
     assert await sql.integration_user_get(owner, **mine, id=user_id) is None
     assert await sql.integration_user_exists(owner, **mine, id=user_id) is None
-    assert await sql.integration_user_update(owner, **mine, id=user_id, name="taken", email=None) is None
+    assert (
+        await sql.integration_user_update(owner, **mine, id=user_id, name="taken", email=None)
+        is None
+    )
     assert (await sql.integration_user_organizations(owner, **mine, id=user_id))["total"] == 0
     assert await sql.organization_get(owner, **mine, id=id) is None
     assert await sql.organization_update(owner, **mine, id=id, body="{}") is None
-    assert [row["place"] for row in await sql.organization_members_unknown(owner, **mine, users=[user_id])] == [0]
+    assert [
+        row["place"]
+        for row in await sql.organization_members_unknown(owner, **mine, users=[user_id])
+    ] == [0]
     for page in (sql.integration_user_page, sql.organization_page):
         assert (await page(owner, **mine, query=None, per_page=10, offset=0))["total"] == 1
     await sql.organization_members_put(owner, **mine, id=filled[account.id][1], users=[], roles=[])
-    assert await owner.fetchval("select count(*) from organization_members where account_id = $1", rival.id) == 1
+    assert (
+        await owner.fetchval(
+            "select count(*) from organization_members where account_id = $1", rival.id
+        )
+        == 1
+    )
 
 
-async def test_of_companies_an_account_sees_name_and_tin_of_the_linked_ones_alone(filled, owner, account, environment):
+async def test_of_companies_an_account_sees_name_and_tin_of_the_linked_ones_alone(
+    filled, owner, account, environment
+):
     await make_company(environment, name="Not linked", tin_code="C999")
     async with owner.transaction():
         await owner.execute(f"set local role {SERVICE_ROLE}")
@@ -735,41 +933,117 @@ async def test_every_statement_of_the_surface_is_understood_by_postgresql(owner)
 def command(environment, *arguments):
     """(exit code, printed JSON or complaint) of `python run.py …` as a process of its own."""
     done = subprocess.run(
-        [sys.executable, str(ROOT / "run.py"), *arguments], env=environment, capture_output=True, text=True, timeout=60
+        [sys.executable, str(ROOT / "run.py"), *arguments],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
     return done.returncode, json.loads(done.stdout) if done.returncode == 0 else done.stderr.strip()
 
 
-async def test_the_commands_make_an_account_that_works_and_end_its_key(environment, open_portal, company):
+async def test_the_commands_make_an_account_that_works_and_end_its_key(
+    environment, open_portal, company
+):
     async def run(*arguments):
         return await asyncio.to_thread(command, environment, *arguments)
 
     status, made = await run("add-integration-key", "--account", "Melaka Group")
     assert status == 0 and set(made) == {"key", "key_id", "account_id"}
-    status, user_made = await run("add-user", "--account", "Melaka Group", "--name", "Siti", "--email", "s@example.com", "--role", "owner")
+    status, user_made = await run(
+        "add-user",
+        "--account",
+        "Melaka Group",
+        "--name",
+        "Siti",
+        "--email",
+        "s@example.com",
+        "--role",
+        "owner",
+    )
     assert status == 0 and user_made["account_id"] == made["account_id"]
-    status, organization = await run("add-organization", "--account", "Melaka Group", "--name", "HQ", "--company", str(company.id))
+    status, organization = await run(
+        "add-organization",
+        "--account",
+        "Melaka Group",
+        "--name",
+        "HQ",
+        "--company",
+        str(company.id),
+    )
     assert status == 0
     portal = await open_portal(SimpleNamespace(key=made["key"]))
     assert (await ask(portal, "GET", f"{USERS}/{user_made['id']}"))[1]["role"] == "owner"
     _, found = await ask(portal, "GET", f"{ORGANIZATIONS}/{organization['id']}")
     assert [linked["id"] for linked in found["companies"]] == [company.id]
-    assert await run("revoke-key", made["key_id"]) == (0, {"key_id": made["key_id"], "revoked": True})
+    assert await run("revoke-key", made["key_id"]) == (
+        0,
+        {"key_id": made["key_id"], "revoked": True},
+    )
     await until(lambda: ask(portal, "GET", USERS), lambda answer: answer == (401, UNAUTHORIZED))
-    assert await run("revoke-key", made["key_id"]) == (0, {"key_id": made["key_id"], "revoked": False})
+    assert await run("revoke-key", made["key_id"]) == (
+        0,
+        {"key_id": made["key_id"], "revoked": False},
+    )
 
 
 @pytest.mark.parametrize(
     "arguments, complaint",
     [
-        (["add-user", "--account", "None", "--name", "A", "--email", "a@b.c", "--role", "owner"], "There is no account None"),
-        (["add-user", "--account", "Penang Trading Group", "--name", "A", "--email", "a", "--role", "king"], "e-mail"),
-        (["add-user", "--account", "Penang Trading Group", "--name", "A", "--email", "nurul@example.com", "--role", "owner"], "has the e-mail address"),
+        (
+            ["add-user", "--account", "None", "--name", "A", "--email", "a@b.c", "--role", "owner"],
+            "There is no account None",
+        ),
+        (
+            [
+                "add-user",
+                "--account",
+                "Penang Trading Group",
+                "--name",
+                "A",
+                "--email",
+                "a",
+                "--role",
+                "king",
+            ],
+            "e-mail",
+        ),
+        (
+            [
+                "add-user",
+                "--account",
+                "Penang Trading Group",
+                "--name",
+                "A",
+                "--email",
+                "nurul@example.com",
+                "--role",
+                "owner",
+            ],
+            "has the e-mail address",
+        ),
         (["add-organization", "--account", "None", "--name", "A"], "There is no account None"),
-        (["add-organization", "--account", "Penang Trading Group", "--name", "A", "--company", "77"], "There is no company 77"),
-        (["add-organization", "--account", "Penang Trading Group", "--name", " "], "name must not be blank"),
+        (
+            [
+                "add-organization",
+                "--account",
+                "Penang Trading Group",
+                "--name",
+                "A",
+                "--company",
+                "77",
+            ],
+            "There is no company 77",
+        ),
+        (
+            ["add-organization", "--account", "Penang Trading Group", "--name", " "],
+            "name must not be blank",
+        ),
         (["add-integration-key", "--account", " "], "An account needs a name"),
-        (["add-integration-key", "--account", "A", "--expires", "tomorrow"], "is not a date and a time"),
+        (
+            ["add-integration-key", "--account", "A", "--expires", "tomorrow"],
+            "is not a date and a time",
+        ),
         (["revoke-key", "x"], "There is no key x"),
     ],
 )

@@ -98,7 +98,11 @@ async def posted(api, text):
 async def test_a_creation_answers_the_id(api):
     status, body = await answered(api, "POST", "/api/invoices", json=invoice())
     assert status == 201
-    assert body == {"success": True, "message": "Invoice created.", "data": {"id": body["data"]["id"]}}
+    assert body == {
+        "success": True,
+        "message": "Invoice created.",
+        "data": {"id": body["data"]["id"]},
+    }
     assert type(body["data"]["id"]) is int
 
 
@@ -114,7 +118,12 @@ async def test_a_record_has_the_specified_members(api, company):
     assert found["line_items"] == sent["lineItems"]
     assert found["currency_code"] == "MYR" and found["exchange_rate"] is None
     assert found["consolidated_invoice_id"] is None
-    assert list(found["legal_monetary_total"]) == ["excludingTax", "includingTax", "payableAmount", "netAmount"]
+    assert list(found["legal_monetary_total"]) == [
+        "excludingTax",
+        "includingTax",
+        "payableAmount",
+        "netAmount",
+    ]
 
 
 async def test_an_answer_is_json_and_says_so(api):
@@ -125,19 +134,44 @@ async def test_an_answer_is_json_and_says_so(api):
 async def test_instants_of_the_service_are_utc_with_milliseconds(api):
     found = await record(api, await created(api))
     for member in ("created_at", "updated_at", "issue_date"):
-        assert len(found[member]) == 29 and found[member].endswith("+00:00") and found[member][19] == "."
+        assert (
+            len(found[member]) == 29
+            and found[member].endswith("+00:00")
+            and found[member][19] == "."
+        )
 
 
 async def test_a_code_comes_back_as_a_text_of_its_digits(api):
-    for code, digits in (("1", "1"), ("2.0", "2"), ("3e0", "3"), ("1E+3", "1000"), ("999999999999", "999999999999")):
+    for code, digits in (
+        ("1", "1"),
+        ("2.0", "2"),
+        ("3e0", "3"),
+        ("1E+3", "1000"),
+        ("999999999999", "999999999999"),
+    ):
         text = json.dumps(invoice(code=0)).replace('"code": 0', f'"code": {code}')
         assert (await record(api, await posted(api, text)))["invoice_code"] == digits, code
 
 
 async def test_numbers_come_back_as_they_were_sent(api):
-    numbers = ["0.1", "0.10", "1.10", "3", "12345678901234567890.123456789", "0.00000000000000000001"]
-    body = invoice(buyer=buyer(numbers="HERE"), lineItems=[line(unit={"code": "KGM", "price": "P", "count": "C"})])
-    text = json.dumps(body).replace('"HERE"', f"[{','.join(numbers)}]").replace('"P"', "0.1").replace('"C"', "19.990")
+    numbers = [
+        "0.1",
+        "0.10",
+        "1.10",
+        "3",
+        "12345678901234567890.123456789",
+        "0.00000000000000000001",
+    ]
+    body = invoice(
+        buyer=buyer(numbers="HERE"),
+        lineItems=[line(unit={"code": "KGM", "price": "P", "count": "C"})],
+    )
+    text = (
+        json.dumps(body)
+        .replace('"HERE"', f"[{','.join(numbers)}]")
+        .replace('"P"', "0.1")
+        .replace('"C"', "19.990")
+    )
     stored = await text_of(api, await posted(api, text))
     assert f'"numbers": [{", ".join(numbers)}]' in stored
     assert '"price": 0.1,' in stored or '"price": 0.1}' in stored
@@ -146,7 +180,15 @@ async def test_numbers_come_back_as_they_were_sent(api):
 
 async def test_a_number_that_is_stored_can_be_changed_and_submitted(api):
     """PostgreSQL writes it out without an exponent; it has to come in again like that."""
-    for number in ("1e20", "1.5e19", "-1e-20", "1234567890123456789e20", "1.234567890123456789e-20", "0e-38", "1e38"):
+    for number in (
+        "1e20",
+        "1.5e19",
+        "-1e-20",
+        "1234567890123456789e20",
+        "1.234567890123456789e-20",
+        "0e-38",
+        "1e38",
+    ):
         text = json.dumps(invoice(buyer=buyer(number="HERE"))).replace('"HERE"', number)
         id = await posted(api, text)
         assert (await updated(api, id, isReady=True))[0] == 200, number
@@ -155,14 +197,23 @@ async def test_a_number_that_is_stored_can_be_changed_and_submitted(api):
 
 async def test_members_that_are_not_listed_are_kept_where_objects_are_open(api):
     extra = {"grade": {"letters": ["A", None], "sure": False}}
-    person = buyer(**extra, address={**buyer()["address"], **extra}, registration={**buyer()["registration"], **extra})
-    item = line(**extra, unit={**line()["unit"], **extra}, taxDetails=[{**line()["taxDetails"][0], **extra}])
+    person = buyer(
+        **extra,
+        address={**buyer()["address"], **extra},
+        registration={**buyer()["registration"], **extra},
+    )
+    item = line(
+        **extra, unit={**line()["unit"], **extra}, taxDetails=[{**line()["taxDetails"][0], **extra}]
+    )
     found = await record(api, await created(api, buyer=person, lineItems=[item]))
     assert found["buyer"] == person and found["line_items"] == [item]
 
 
 async def test_what_a_client_says_of_sums_is_kept_and_not_believed(api):
-    found = await record(api, await created(api, lineItems=[line(total=1, legal_monetary_total={"payableAmount": 1})]))
+    found = await record(
+        api,
+        await created(api, lineItems=[line(total=1, legal_monetary_total={"payableAmount": 1})]),
+    )
     assert found["line_items"][0]["total"] == 1
     assert found["legal_monetary_total"]["payableAmount"] == 104.76
 
@@ -183,17 +234,26 @@ SUMS = (
     ([priced(2.675, 1)], None, 2.68, 0, 2.68),
     ([priced(0.333, 3)], None, 1, 0, 1),
     ([priced(1.25, 1, 10)], None, 1.25, 0.13, 1.25),
-    ([priced(0.05, 1, 10), priced(0.05, 1, 10)], None, 0.1, 0.02, 0.1),  # each line's tax is rounded
+    # Each line's tax is rounded
+    ([priced(0.05, 1, 10), priced(0.05, 1, 10)], None, 0.1, 0.02, 0.1),
     ([priced(100, 1, 6, discount={"amount": 10})], None, 90, 5.4, 90),
     ([priced(100, 1, 6, discount={"rate": 12.5}, charge={"amount": 0.5})], None, 88, 5.28, 88),
     ([priced(0, 5, 8)], None, 0, 0, 0),
-    ([priced(100, 1, 10)], {"allowances": [{"amount": 30}], "charges": [{"amount": 5}, {"amount": 1}]}, 76, 10, 100),
+    (
+        [priced(100, 1, 10)],
+        {"allowances": [{"amount": 30}], "charges": [{"amount": 5}, {"amount": 1}]},
+        76,
+        10,
+        100,
+    ),
 )
 
 
 async def test_amounts_are_computed_from_the_lines(api):
     for items, document, excluding, tax, net in SUMS:
-        found = await record(api, await created(api, lineItems=items, invoiceLevelAllowanceCharge=document))
+        found = await record(
+            api, await created(api, lineItems=items, invoiceLevelAllowanceCharge=document)
+        )
         including = round(excluding + tax, 2)
         assert found["legal_monetary_total"] == {
             "excludingTax": excluding,
@@ -213,10 +273,16 @@ async def test_what_makes_no_amount_is_refused_with_its_place(api):
     per_unit = [{"taxType": "01", "taxRate": {"perUnitAmount": 1e-21}}]
     for changes, path in (
         ({"lineItems": [priced(1, 1, discount={"amount": 1.01})]}, "/lineItems/0/discount"),
-        ({"invoiceLevelAllowanceCharge": {"allowances": [{"amount": 1000}]}}, "/invoiceLevelAllowanceCharge/allowances"),
+        (
+            {"invoiceLevelAllowanceCharge": {"allowances": [{"amount": 1000}]}},
+            "/invoiceLevelAllowanceCharge/allowances",
+        ),
         ({"lineItems": [priced(999999999999, 999999999999)]}, "/lineItems"),
         ({"lineItems": [priced(1e-21, 1)]}, "/lineItems/0/unit/price"),
-        ({"lineItems": [line(taxDetails=per_unit)]}, "/lineItems/0/taxDetails/0/taxRate/perUnitAmount"),
+        (
+            {"lineItems": [line(taxDetails=per_unit)]},
+            "/lineItems/0/taxDetails/0/taxRate/perUnitAmount",
+        ),
     ):
         assert await refusal(api, **changes) == {path: "amount"}, changes
 
@@ -241,7 +307,9 @@ INSTANTS = (
 
 async def test_an_instant_comes_back_in_utc(api):
     for sent, stored in INSTANTS:
-        assert (await record(api, await created(api, issueDateTime=sent)))["issue_date"] == stored, sent
+        assert (await record(api, await created(api, issueDateTime=sent)))[
+            "issue_date"
+        ] == stored, sent
 
 
 async def test_what_the_calendar_does_not_have_is_refused(api):
@@ -269,7 +337,11 @@ async def test_a_code_is_refused_the_second_time_in_a_year(api):
 
 async def test_a_code_is_one_over_all_types_of_invoice(api):
     await created(api, code=5)
-    for type in ("SELF_BILLED_INVOICE", "PENDING_FINALIZE_INVOICE", "PENDING_FINALIZE_SELF_BILLED_INVOICE"):
+    for type in (
+        "SELF_BILLED_INVOICE",
+        "PENDING_FINALIZE_INVOICE",
+        "PENDING_FINALIZE_SELF_BILLED_INVOICE",
+    ):
         assert await refusal(api, code=5, type=type, supplier=buyer()) == {"/code": "unique"}
 
 
@@ -295,7 +367,9 @@ async def test_two_companies_use_the_same_code(api, start, environment):
 
 async def test_of_fifty_creations_of_one_code_at_once_one_wins(api, owner):
     bodies = [invoice(code=5) for _ in range(50)]
-    answers = await asyncio.gather(*[answered(api, "POST", "/api/invoices", json=body) for body in bodies])
+    answers = await asyncio.gather(
+        *[answered(api, "POST", "/api/invoices", json=body) for body in bodies]
+    )
     refused = [body["errors"] for status, body in answers if status == 422]
     assert sorted(status for status, _ in answers) == [201] + [422] * 49
     assert refused == [[TAKEN]] * 49
@@ -330,7 +404,11 @@ async def test_a_pending_invoice_needs_no_party(api):
 async def test_each_type_needs_its_party(api):
     assert await refusal(api, buyer=None) == {"/buyer": "required"}
     assert await refusal(api, type="SELF_BILLED_INVOICE") == {"/supplier": "required"}
-    assert (await record(api, await created(api, type="SELF_BILLED_INVOICE", buyer=None, supplier=buyer())))["supplier"]
+    assert (
+        await record(
+            api, await created(api, type="SELF_BILLED_INVOICE", buyer=None, supplier=buyer())
+        )
+    )["supplier"]
 
 
 async def test_another_currency_needs_a_rate(api):
@@ -344,7 +422,12 @@ async def test_another_currency_needs_a_rate(api):
 
 
 async def test_an_update_changes_what_is_sent_and_nothing_else(api):
-    id = await created(api, invoiceLevelAllowanceCharge={"charges": [{"amount": 5}]}, currencyCode="USD", exchangeRate=4.5)
+    id = await created(
+        api,
+        invoiceLevelAllowanceCharge={"charges": [{"amount": 5}]},
+        currencyCode="USD",
+        exchangeRate=4.5,
+    )
     before = await record(api, id)
     assert await updated(api, id, buyer=buyer(name="Bakar")) == (
         200,
@@ -361,10 +444,18 @@ async def test_every_member_can_be_updated(api):
         ({"code": 777777}, "invoice_code", "777777"),
         ({"isReady": True}, "is_ready", True),
         ({"type": "PENDING_FINALIZE_INVOICE"}, "type", "PENDING_FINALIZE_INVOICE"),
-        ({"issueDateTime": "2026-03-01T00:00:00+08:00"}, "issue_date", "2026-02-28T16:00:00.000+00:00"),
+        (
+            {"issueDateTime": "2026-03-01T00:00:00+08:00"},
+            "issue_date",
+            "2026-02-28T16:00:00.000+00:00",
+        ),
         ({"currencyCode": "SGD", "exchangeRate": 3.31}, "currency_code", "SGD"),
         ({"lineItems": [priced(10, 1)]}, "final_adjusted_amount", 10),
-        ({"invoiceLevelAllowanceCharge": {"charges": [{"amount": 1}]}}, "final_adjusted_amount", 105.76),
+        (
+            {"invoiceLevelAllowanceCharge": {"charges": [{"amount": 1}]}},
+            "final_adjusted_amount",
+            105.76,
+        ),
     ):
         id = await created(api)
         assert (await updated(api, id, **changes))[0] == 200, changes
@@ -383,7 +474,9 @@ async def test_allowances_and_charges_can_be_taken_away(api):
     id = await created(api, invoiceLevelAllowanceCharge={"charges": [{"amount": 1}]})
     assert (await updated(api, id, invoiceLevelAllowanceCharge=None))[0] == 200
     found = await record(api, id)
-    assert found["invoice_level_allowance_charge"] is None and found["final_adjusted_amount"] == 104.76
+    assert (
+        found["invoice_level_allowance_charge"] is None and found["final_adjusted_amount"] == 104.76
+    )
 
 
 async def test_an_updated_invoice_is_held_to_the_rules_of_a_creation(api):
@@ -419,17 +512,29 @@ async def test_an_update_to_a_code_in_use_is_refused(api):
 async def test_updates_at_once_lose_nothing(api):
     """Each changes another member; all of them are there in the end."""
     id = await created(api)
-    changes = [{"isReady": True}, {"code": 77}, {"buyer": buyer(name="Bakar")}, {"lineItems": [priced(10, 1)]}]
+    changes = [
+        {"isReady": True},
+        {"code": 77},
+        {"buyer": buyer(name="Bakar")},
+        {"lineItems": [priced(10, 1)]},
+    ]
     answers = await asyncio.gather(*[updated(api, id, **change) for change in changes * 5])
     assert {status for status, _ in answers} == {200}
     found = await record(api, id)
-    assert (found["is_ready"], found["invoice_code"], found["buyer"]["name"]) == (True, "77", "Bakar")
+    assert (found["is_ready"], found["invoice_code"], found["buyer"]["name"]) == (
+        True,
+        "77",
+        "Bakar",
+    )
     assert found["final_adjusted_amount"] == 10
 
 
 async def test_a_submitted_invoice_can_be_neither_updated_nor_deleted(api):
     id = await valid_invoice(api)
-    assert await updated(api, id, isReady=True) == (403, {"message": CANCEL_FIRST.format("updated")})
+    assert await updated(api, id, isReady=True) == (
+        403,
+        {"message": CANCEL_FIRST.format("updated")},
+    )
     assert await deleted(api, id) == (403, {"message": CANCEL_FIRST.format("deleted")})
     assert (await record(api, id))["is_submitted_to_portal"] is True
 
@@ -450,8 +555,13 @@ def no_ids(id):
     return [*(form.replace("{}", str(id)) for form in NO_IDS), str(id).translate(ARABIC)]
 
 
-async def test_every_route_answers_all_that_is_no_id_of_the_company_in_the_same_bytes(start, environment, company):
-    api, stranger = await start(company, **GENEROUS), await start(await make_company(environment), **GENEROUS)
+async def test_every_route_answers_all_that_is_no_id_of_the_company_in_the_same_bytes(
+    start, environment, company
+):
+    api, stranger = (
+        await start(company, **GENEROUS),
+        await start(await make_company(environment), **GENEROUS),
+    )
     own, theirs, gone = await one_of_each(api), await one_of_each(stranger), await one_of_each(api)
     own["/api/invoices"] = await valid_invoice(api)
     gone["/api/invoices"] = await created(api)
@@ -461,7 +571,10 @@ async def test_every_route_answers_all_that_is_no_id_of_the_company_in_the_same_
         place = place_of(path)
         if "{id}" not in path or path.startswith(INTEGRATIONS):
             continue
-        expected = 404, b"" if method == "HEAD" else f'{{"message":"{PLACES[place]} not found"}}'.encode()
+        expected = (
+            404,
+            b"" if method == "HEAD" else f'{{"message":"{PLACES[place]} not found"}}'.encode(),
+        )
         for id in (*no_ids(own[place]), theirs[place], gone[place]):
             body = note() if path.endswith("/adjustment-note") else {}
             assert await raw(api, method, filled(path, id), body) == expected, (method, path, id)
@@ -478,7 +591,10 @@ async def test_every_route_of_the_integrations_answers_all_that_is_no_id_of_the_
     start, environment, company
 ):
     api, stranger = await start(company, **GENEROUS), await start(company, **GENEROUS)
-    account, rival = await open_integrations(api, environment), await open_integrations(stranger, environment, "Ipoh")
+    account, rival = (
+        await open_integrations(api, environment),
+        await open_integrations(stranger, environment, "Ipoh"),
+    )
     own = await one_of_each_integration(api, environment, account)
     theirs = await one_of_each_integration(stranger, environment, rival)
     user, organization = own.values()
@@ -487,8 +603,17 @@ async def test_every_route_of_the_integrations_answers_all_that_is_no_id_of_the_
         if "{id}" not in path or not path.startswith(INTEGRATIONS):
             continue
         place = place_of(path)
-        message = f'{{"error":"Not Found","message":"{nouns[place]} not found","details":{{}}}}'.encode()
-        others = {user, organization, user.swapcase(), user[:-1], organization[:-1], *theirs.values()} - {own[place]}
+        message = (
+            f'{{"error":"Not Found","message":"{nouns[place]} not found","details":{{}}}}'.encode()
+        )
+        others = {
+            user,
+            organization,
+            user.swapcase(),
+            user[:-1],
+            organization[:-1],
+            *theirs.values(),
+        } - {own[place]}
         for id in (*(form.replace("{}", own[place]) for form in NO_TEXTS), *others):
             given = await raw(api, method, filled(path, id), {})
             assert given == (404, b"" if method == "HEAD" else message), (method, path, id)
@@ -497,14 +622,23 @@ async def test_every_route_of_the_integrations_answers_all_that_is_no_id_of_the_
 async def test_every_submitted_document_that_is_not_its_subjects_is_answered_in_the_same_bytes(
     start, environment, company
 ):
-    api, stranger = await start(company, **GENEROUS), await start(await make_company(environment), **GENEROUS)
-    made, others, theirs = await one_of_each(api), await one_of_each(api), await one_of_each(stranger)
+    api, stranger = (
+        await start(company, **GENEROUS),
+        await start(await make_company(environment), **GENEROUS),
+    )
+    made, others, theirs = (
+        await one_of_each(api),
+        await one_of_each(api),
+        await one_of_each(stranger),
+    )
     places = ("/api/invoices", "/api/adjustment-notes", "/api/consolidated-invoices")
     for place in places:
         own = await submitted_document(api, place, made[place])
         other = await submitted_document(api, place, others[place])
         foreign = await submitted_document(stranger, place, theirs[place])
-        elsewhere = await submitted_document(api, *next((each, made[each]) for each in places if each != place))
+        elsewhere = await submitted_document(
+            api, *next((each, made[each]) for each in places if each != place)
+        )
         for document in (*no_ids(own), foreign, other, elsewhere):
             given = await raw(api, "GET", f"{place}/{made[place]}/submitted-documents/{document}")
             assert given == (404, b'{"message":"Submitted document not found"}'), (place, document)
@@ -517,22 +651,35 @@ async def submitted_document(api, place, id):
             return found[0]["id"]
         status, body = await answered(api, "POST", f"{place}/{id}/submit-to-portal", json={})
         assert status == 200, body
+    return None
 
 
-async def test_every_delivery_that_is_not_the_webhooks_is_answered_in_the_same_bytes(start, environment, company):
-    api, stranger = await start(company, **GENEROUS), await start(await make_company(environment), **GENEROUS)
+async def test_every_delivery_that_is_not_the_webhooks_is_answered_in_the_same_bytes(
+    start, environment, company
+):
+    api, stranger = (
+        await start(company, **GENEROUS),
+        await start(await make_company(environment), **GENEROUS),
+    )
     address = {"url": "http://127.0.0.1:9/"}
-    hooks = [(each, (await answered(each, "POST", "/api/webhooks", json=address))[1]) for each in (api, api, stranger)]
+    hooks = [
+        (each, (await answered(each, "POST", "/api/webhooks", json=address))[1])
+        for each in (api, api, stranger)
+    ]
     own, other, theirs = [await a_delivery(each, body["data"]["id"]) for each, body in hooks]
     webhook = hooks[0][1]["data"]["id"]
     for delivery in (*no_ids(own), other, theirs):
-        given = await raw(api, "POST", f"/api/webhooks/{webhook}/deliveries/{delivery}/redeliver", {})
+        given = await raw(
+            api, "POST", f"/api/webhooks/{webhook}/deliveries/{delivery}/redeliver", {}
+        )
         assert given == (404, b'{"message":"Delivery not found"}'), delivery
 
 
 async def raw(api, method, path, body=None):
     """(status, bytes) of an answer."""
-    async with api.request(method, path, json=None if method in ("GET", "HEAD") else body) as response:
+    async with api.request(
+        method, path, json=None if method in ("GET", "HEAD") else body
+    ) as response:
         return response.status, await response.read()
 
 

@@ -20,7 +20,8 @@ PLACES = {
     "/api/consolidated-invoices": ("consolidated_invoices", "line_items"),
     "/api/einvoice-requests": ("einvoice_requests", "buyer"),
 }
-#: SQL of a text of so many bytes: one that hardly takes room where it is stored, and one that does not compress.
+#: SQL of a text of so many bytes: one that hardly takes room where it is stored, and one that does
+#: not compress.
 TEXTS = {
     "compressible": "repeat('x', {})",
     "incompressible": "(select string_agg(md5(random()::text || n), '') from generate_series(1, {} / 32) n)",
@@ -31,7 +32,9 @@ async def enlarge(owner, table, member, size, kind="compressible"):
     """Put a text of `size` bytes into every record of a table, as records from before the limit may have."""
     place = "{remark}" if member == "buyer" else "{0,remark}"
     text = TEXTS[kind].format(size)
-    await owner.execute(f"update {table} set {member} = jsonb_set({member}, '{place}', to_jsonb({text}))")
+    await owner.execute(
+        f"update {table} set {member} = jsonb_set({member}, '{place}', to_jsonb({text}))"
+    )
 
 
 @pytest.fixture
@@ -41,7 +44,13 @@ def results(monkeypatch):
 
     async def measured(statement, conn, **values):
         result = await call(statement, conn, **values)
-        texts = [result] if isinstance(result, str) else list(result.values()) if hasattr(result, "values") else []
+        texts = (
+            [result]
+            if isinstance(result, str)
+            else list(result.values())
+            if hasattr(result, "values")
+            else []
+        )
         found.extend((statement.name, len(text)) for text in texts if isinstance(text, str))
         return result
 
@@ -61,12 +70,22 @@ async def test_a_large_page_is_whole_and_in_order(api, owner, results, kind, que
     await copies(owner, await created(api), 12)
     await enlarge(owner, "invoices", "buyer", 400_000, kind)
     async with api.get(LIST + query) as response:
-        assert response.status == 200 and response.headers["Content-Type"] == "application/json; charset=utf-8"
+        assert (
+            response.status == 200
+            and response.headers["Content-Type"] == "application/json; charset=utf-8"
+        )
         page = json.loads(await response.read())
     ids = [row["id"] for row in await owner.fetch("select id from invoices order by id desc")]
     assert list(page) == ["meta", "data"] and len(ids) == 12
     assert page["data"] == await records(api, "/api/invoices", ids)
-    assert max(length for name, length in results if name in ("invoice_page", "invoice_search", "invoice_get")) < 500_000
+    assert (
+        max(
+            length
+            for name, length in results
+            if name in ("invoice_page", "invoice_search", "invoice_get")
+        )
+        < 500_000
+    )
 
 
 async def test_every_list_streams_a_large_page(start, company, owner, results):
@@ -74,12 +93,19 @@ async def test_every_list_streams_a_large_page(start, company, owner, results):
     await one_of_each(api)
     for place, (table, member) in PLACES.items():
         await enlarge(owner, table, member, 1_900_000)
-        ids = [row["id"] for row in await owner.fetch(f"select id from {table} where deleted_at is null order by id desc")]
+        ids = [
+            row["id"]
+            for row in await owner.fetch(
+                f"select id from {table} where deleted_at is null order by id desc"
+            )
+        ]
         expected = await records(api, place, ids)
         for query in ("", "&sort=-id", "&sort=id"):
             results.clear()
             status, page = await answered(api, "GET", f"{place}?per_page=100{query}")
-            assert status == 200 and page["data"] == (expected[::-1] if query == "&sort=id" else expected), (place, query)
+            assert status == 200 and page["data"] == (
+                expected[::-1] if query == "&sort=id" else expected
+            ), (place, query)
             assert max(length for _, length in results) < 2_000_000, place
             paged = [length for name, length in results if name.endswith(("_page", "_search"))]
             assert max(paged, default=0) <= BUDGET_BYTES, place
@@ -165,7 +191,9 @@ async def test_many_large_pages_at_once_are_all_whole(api, owner):
     assert [(status, len(page["data"])) for status, page in pages] == [(200, 30)] * 12
 
 
-@pytest.mark.parametrize("kind, most", [("incompressible", 1_500_000), ("compressible", 12_000_000)])
+@pytest.mark.parametrize(
+    "kind, most", [("incompressible", 1_500_000), ("compressible", 12_000_000)]
+)
 async def test_a_batch_of_an_export_is_bounded_in_bytes(api, owner, results, kind, most):
     """Small records let a batch grow to many; the large ones behind them make it small again."""
     await copies(owner, await created(api), 640)

@@ -11,12 +11,27 @@ import aiohttp
 import pytest
 from certificates import issued, key_text
 from conftest import until
-from kit import CERTIFICATE, GENEROUS, INTEGRATIONS, answered, buyer, cancelled, created, integration_key, invoice, submitted
+from kit import (
+    CERTIFICATE,
+    GENEROUS,
+    INTEGRATIONS,
+    answered,
+    buyer,
+    cancelled,
+    created,
+    integration_key,
+    invoice,
+    submitted,
+)
 from processes import Service
 from test_edge import BROKEN
 
 #: What stands for a person and a business in bodies, and for what a client says by mistake.
-PERSON = {"name": "Zarina Quux", "contactNumber": "+60123450987", "email": "zarina.quux@example.com"}
+PERSON = {
+    "name": "Zarina Quux",
+    "contactNumber": "+60123450987",
+    "email": "zarina.quux@example.com",
+}
 SAID = "marzipan"
 PASSWORD = "opensesame-4711"
 
@@ -30,11 +45,18 @@ async def service(environment, tmp_path):
     await process.stop()
 
 
-async def test_no_secret_no_body_and_no_person_comes_into_the_log(service, environment, company, owner, sandbox, tmp_path):
+async def test_no_secret_no_body_and_no_person_comes_into_the_log(
+    service, environment, company, owner, sandbox, tmp_path
+):
     integration = (await integration_key(environment))["key"]
     headers = {"X-API-Key": company.key, "X-Portal-Key": integration}
     async with aiohttp.ClientSession(service.base, headers=headers) as api:
-        secrets = [*await _succeed(api), *await _fail(api, owner, sandbox), company.key, integration]
+        secrets = [
+            *await _succeed(api),
+            *await _fail(api, owner, sandbox),
+            company.key,
+            integration,
+        ]
     for sent in BROKEN.values():
         await _raw(service.port, sent.replace(b"%s", company.key.encode()))
     limits = Path(f"/proc/{service.process.pid}/limits").read_text()
@@ -44,46 +66,85 @@ async def test_no_secret_no_body_and_no_person_comes_into_the_log(service, envir
     assert output.count("request_id=") > 30 and " failed" in output
     secrets += [*_texts(environment), *_tokens(tmp_path / "sandbox.sqlite3")]
     assert [secret for secret in secrets if secret in output] == []
-    assert [line for line in output.splitlines() if SAID in line.lower() or "quux" in line.lower()] == []
+    assert [
+        line for line in output.splitlines() if SAID in line.lower() or "quux" in line.lower()
+    ] == []
 
 
 async def _succeed(api):
     """Requests that do what they ask for; the secrets of them."""
-    webhook = (await answered(api, "POST", "/api/webhooks", json={"url": f"http://127.0.0.1:9/{SAID}"}))[1]["data"]
-    rotated = (await answered(api, "POST", f"/api/webhooks/{webhook['id']}/rotate-secret", json={}))[1]["data"]
+    webhook = (
+        await answered(api, "POST", "/api/webhooks", json={"url": f"http://127.0.0.1:9/{SAID}"})
+    )[1]["data"]
+    rotated = (
+        await answered(api, "POST", f"/api/webhooks/{webhook['id']}/rotate-secret", json={})
+    )[1]["data"]
     id = await created(api, buyer=buyer(**PERSON))
     assert (await submitted(api, id))[0] == 200
     assert (await cancelled(api, id, reason=SAID))[0] == 200
     signer = issued()
-    pair = {"certificate": signer.certificate_pem, "key": key_text(signer.key, PASSWORD), "password": PASSWORD}
+    pair = {
+        "certificate": signer.certificate_pem,
+        "key": key_text(signer.key, PASSWORD),
+        "password": PASSWORD,
+    }
     assert (await answered(api, "PUT", CERTIFICATE, json=pair))[0] == 200
     person = {"name": PERSON["name"], "email": PERSON["email"], "role": "member"}
     assert (await answered(api, "POST", f"{INTEGRATIONS}users", json=person))[0] == 201
-    for path in ("/api/invoices?query=Zarina", "/api/invoices/export-all", f"/api/invoices/{id}/print", "/api/companies"):
+    for path in (
+        "/api/invoices?query=Zarina",
+        "/api/invoices/export-all",
+        f"/api/invoices/{id}/print",
+        "/api/companies",
+    ):
         async with api.get(path) as response:
             assert response.status == 200
     path = f"/api/webhooks/{webhook['id']}/deliveries"
-    await until(lambda: answered(api, "GET", path), lambda answer: any(one["attempts"] for one in answer[1]["data"]))
-    return [webhook["secret"], rotated["secret"], PASSWORD, *[line for line in pair["key"].splitlines() if len(line) == 64]]
+    await until(
+        lambda: answered(api, "GET", path),
+        lambda answer: any(one["attempts"] for one in answer[1]["data"]),
+    )
+    return [
+        webhook["secret"],
+        rotated["secret"],
+        PASSWORD,
+        *[line for line in pair["key"].splitlines() if len(line) == 64],
+    ]
 
 
 async def _fail(api, owner, sandbox):
     """Requests that are refused, each in a way of its own, and one that fails with the row in PostgreSQL's detail."""
     await owner.execute("alter table invoices add constraint none_of_it check (code <> 777777)")
-    for body in (invoice(buyer=buyer(**PERSON), code=777777), invoice(code=8, buyer=buyer(**PERSON), nothing=SAID)):
+    for body in (
+        invoice(buyer=buyer(**PERSON), code=777777),
+        invoice(code=8, buyer=buyer(**PERSON), nothing=SAID),
+    ):
         await answered(api, "POST", "/api/invoices", json=body)
-    await answered(api, "POST", "/api/invoices", json=invoice(code=1, buyer={**buyer(**PERSON), "state": SAID}))
-    for raw in (b'{"buyer": "Zarina Quux" marzipan', b"\xff" + SAID.encode(), json.dumps({"a\0": SAID}).encode()):
+    await answered(
+        api, "POST", "/api/invoices", json=invoice(code=1, buyer={**buyer(**PERSON), "state": SAID})
+    )
+    for raw in (
+        b'{"buyer": "Zarina Quux" marzipan',
+        b"\xff" + SAID.encode(),
+        json.dumps({"a\0": SAID}).encode(),
+    ):
         for type in ("application/json", "text/plain"):
             await answered(api, "POST", "/api/invoices", data=raw, headers={"Content-Type": type})
     wrong = f"einv_live_{'A' * 12}_{SAID * 5}{SAID[:3]}000000"
     for key in (wrong, SAID, wrong, wrong, wrong):
         await answered(api, "GET", "/api/invoices", headers={"X-API-Key": key})
-    for path in (f"/api/invoices?api_key={wrong}", f"/api/{SAID}", f"/api/invoices/{SAID}", f"/api/invoices?status={SAID}"):
+    for path in (
+        f"/api/invoices?api_key={wrong}",
+        f"/api/{SAID}",
+        f"/api/invoices/{SAID}",
+        f"/api/invoices?status={SAID}",
+    ):
         await answered(api, "GET", path)
     await answered(api, "GET", f"/api/invoices?query={SAID}%00")
     for name in ("X-Request-Id", "If-None-Match", "Idempotency-Key", "Cookie", "Authorization"):
-        await answered(api, "POST", "/api/invoices", json={"a": 1}, headers={name: f"{SAID} \u00fc"})
+        await answered(
+            api, "POST", "/api/invoices", json={"a": 1}, headers={name: f"{SAID} \u00fc"}
+        )
     for kind in ("error_before", "html", "truncate", "accept_then_drop"):
         await sandbox.fault("submit", kind)
         await submitted(api, await created(api, buyer=buyer(**PERSON)))
@@ -106,6 +167,6 @@ def _texts(environment):
 
 def _tokens(state):
     """Every token that the sandbox has handed out."""
-    found = [token for token, in sqlite3.connect(state).execute("select token from tokens")]
+    found = [token for (token,) in sqlite3.connect(state).execute("select token from tokens")]
     assert found
     return found

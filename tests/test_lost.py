@@ -16,7 +16,13 @@ HOUR = timedelta(hours=1)
 
 @pytest.mark.parametrize(
     "hours, searched, state",
-    [(0.9, None, "Accepted"), (1, None, "look"), (1.9, 1, "Accepted"), (2, 1, "look"), (24.1, 24, "NeedsPerson")],
+    [
+        (0.9, None, "Accepted"),
+        (1, None, "look"),
+        (1.9, 1, "Accepted"),
+        (2, 1, "look"),
+        (24.1, 24, "NeedsPerson"),
+    ],
 )
 def test_it_is_waited_for_then_looked_for_every_hour_then_given_to_a_person(hours, searched, state):
     """Hours since the portal first did not know it, and since it was last looked for."""

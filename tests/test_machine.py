@@ -74,7 +74,9 @@ class HastySubmissions(Submissions):
     times, detects = HASTY, True
 
 
-LIMITS = settings(max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck))
+LIMITS = settings(
+    max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+)
 TestSubmissions = Submissions.TestCase
 TestSubmissions.settings = LIMITS
 TestHastySubmissions = HastySubmissions.TestCase
@@ -95,25 +97,38 @@ def test_the_world_sees_a_second_document():
 
 
 def test_schedules_reach_every_state():
-    reached = {row.call.state for seed in range(SCHEDULES // 7) for row in schedule(seed, steps=150).rows.values()}
-    assert set(states.SUBMISSION_MOVES) - reached <= {"Queued", "Sending", "Uncertain", "NeedsPerson"}
+    reached = {
+        row.call.state
+        for seed in range(SCHEDULES // 7)
+        for row in schedule(seed, steps=150).rows.values()
+    }
+    assert set(states.SUBMISSION_MOVES) - reached <= {
+        "Queued",
+        "Sending",
+        "Uncertain",
+        "NeedsPerson",
+    }
 
 
 def test_what_is_open_can_be_claimed_and_what_is_closed_cannot():
     open_ones = {state for state, event in machine.RULES if event is Claimed}
-    assert open_ones == {state for state, moves in states.SUBMISSION_MOVES.items() if moves} - {"NeedsPerson"}
+    assert open_ones == {state for state, moves in states.SUBMISSION_MOVES.items() if moves} - {
+        "NeedsPerson"
+    }
     assert {state for state, _ in machine.RULES} == open_ones
 
 
 @pytest.mark.parametrize("state", ["Queued", "Sending", "Uncertain", "Accepted"])
 def test_what_is_claimed_again_and_again_without_a_result_goes_to_a_person(state):
     call = Call(state, "pending", NOW, docs=DOCS, claims=machine.MOST_CLAIMS + 1)
-    assert machine.step(call, Claimed(), TIMES)[1] == [Write("NeedsPerson", error=machine.FRUITLESS)]
+    assert machine.step(call, Claimed(), TIMES)[1] == [
+        Write("NeedsPerson", error=machine.FRUITLESS)
+    ]
 
 
 def test_a_receipt_that_does_not_name_every_document_decides_nothing():
     call = Call("Sending", "pending", NOW, docs=DOCS, first_sent_at=NOW, last_sent_at=NOW)
-    then, commands = machine.step(call, Receipt("S", {"INV-1": "U"}, {}), TIMES)
+    then, _commands = machine.step(call, Receipt("S", {"INV-1": "U"}, {}), TIMES)
     assert then.state == "Uncertain" and {doc.status for doc in then.docs} == {"Submitting"}
     assert [one.uuid for one in then.seen] == ["U"]
 
@@ -121,7 +136,15 @@ def test_a_receipt_that_does_not_name_every_document_decides_nothing():
 def test_a_submission_found_sending_is_never_queued_again() -> None:
     """Its sender died and may have sent it: how late nobody knows."""
     hour_ago = NOW - timedelta(hours=1)
-    call = Call("Sending", "pending", NOW, docs=DOCS, first_sent_at=hour_ago, last_sent_at=hour_ago, absent_proofs=1)
+    call = Call(
+        "Sending",
+        "pending",
+        NOW,
+        docs=DOCS,
+        first_sent_at=hour_ago,
+        last_sent_at=hour_ago,
+        absent_proofs=1,
+    )
     then, (write,) = machine.step(call, Claimed(), TIMES)
     assert then.state == "Uncertain" and write.still_sent
     assert (then.last_sent_at, then.absent_proofs) == (NOW, 0)
@@ -136,7 +159,12 @@ SETTLED, UNSETTLED = TIMES.portal_settle, TIMES.portal_settle - timedelta(second
         (SETTLED, None, "Uncertain", 1),
         (UNSETTLED, None, "Uncertain", 0),
         (SETTLED + TIMES.portal_proof_gap, TIMES.portal_proof_gap, "Queued", 2),
-        (SETTLED + TIMES.portal_proof_gap, TIMES.portal_proof_gap - timedelta(seconds=1), "Uncertain", 1),
+        (
+            SETTLED + TIMES.portal_proof_gap,
+            TIMES.portal_proof_gap - timedelta(seconds=1),
+            "Uncertain",
+            1,
+        ),
     ],
 )
 def test_absence_takes_two_proofs_after_the_settling_time(
@@ -164,7 +192,9 @@ def test_only_the_submission_that_ends_processes_goes_to_a_person(monkeypatch, i
     If those that were in hand at a crash were not handled alone afterwards, all of them would be given to a person.
     """
     if not is_alone:
-        monkeypatch.setattr(World, "_is_fresh", lambda self, id: self.rows[id].call.state == "Uncertain")
+        monkeypatch.setattr(
+            World, "_is_fresh", lambda self, id: self.rows[id].call.state == "Uncertain"
+        )
         monkeypatch.setattr(World, "_write", _without_the_check(World._write))
     world = World(lambda options: "lose" if options is ANSWERS else options[0])
     for _ in range(6):
@@ -175,7 +205,12 @@ def test_only_the_submission_that_ends_processes_goes_to_a_person(monkeypatch, i
         world.wait(0.1)
     world.wait(10)  # until all of them are due
     for _ in range(500):
-        if process.job and process.job.id == 0 and len(process.job.commands) and world.rows[0].call.claims <= MOST_CLAIMS:
+        if (
+            process.job
+            and process.job.id == 0
+            and len(process.job.commands)
+            and world.rows[0].call.claims <= MOST_CLAIMS
+        ):
             world.crash(process)
             world.wait(70)
         world.work(process)

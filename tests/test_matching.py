@@ -16,10 +16,14 @@ SETTLED = {"NotReceived", "Accepted", "Finished", "Refused", "NeedsPerson"}
 
 
 @pytest.fixture
-async def elsewhere(cluster: str, templates: Templates, sandbox: Sandbox, aiohttp_client: Any) -> AsyncIterator[Any]:
+async def elsewhere(
+    cluster: str, templates: Templates, sandbox: Sandbox, aiohttp_client: Any
+) -> AsyncIterator[Any]:
     """A client of another installation for the same taxpayer."""
     name = f"test_{secrets.token_hex(6)}"
-    await administer(cluster, f"create database {name} template {templates.empty} strategy file_copy")
+    await administer(
+        cluster, f"create database {name} template {templates.empty} strategy file_copy"
+    )
     environment = variables(renamed(cluster, name), sandbox.base)
     app = create_app(read_config(environment))
     client = await aiohttp_client(app, headers={"X-API-Key": (await make_company(environment)).key})
@@ -31,7 +35,8 @@ async def elsewhere(cluster: str, templates: Templates, sandbox: Sandbox, aiohtt
 async def outcome(owner: asyncpg.Connection) -> str:
     """The state in which the latest submission settles."""
     return await until(
-        lambda: owner.fetchval("select state from submissions order by id desc limit 1"), SETTLED.__contains__
+        lambda: owner.fetchval("select state from submissions order by id desc limit 1"),
+        SETTLED.__contains__,
     )
 
 

@@ -11,7 +11,11 @@ TEN_A_NIGHT = {"taxType": "03", "taxRate": {"perUnitAmount": "ten"}}
 
 
 def item(price="10.00", count="1", *taxes, **more):
-    return {"unit": {"price": Decimal(price), "count": Decimal(count)}, "taxDetails": list(taxes), **more}
+    return {
+        "unit": {"price": Decimal(price), "count": Decimal(count)},
+        "taxDetails": list(taxes),
+        **more,
+    }
 
 
 def percent(kind, percentage):
@@ -86,7 +90,13 @@ def test_a_tax_per_unit_is_due_for_its_own_count_when_it_has_one():
 
 def test_a_discount_and_a_charge_of_an_amount_change_the_taxed_net():
     amounts = money.line_amounts(
-        item("100.00", "1", percent("01", 10), discount={"amount": Decimal("10.005")}, charge={"amount": 5})
+        item(
+            "100.00",
+            "1",
+            percent("01", 10),
+            discount={"amount": Decimal("10.005")},
+            charge={"amount": 5},
+        )
     )
     assert (amounts.net, amounts.tax) == (Decimal("94.99"), Decimal("9.50"))
 
@@ -104,7 +114,10 @@ def test_a_discount_as_large_as_the_line_leaves_nothing():
 def test_the_sums_of_a_document():
     chairs = item("145.00", "12", percent("01", 10), discount={"rate": 5})
     work = item("80.00", "6", percent("02", 8))
-    sums = money.totals([chairs, work], {"allowances": [{"amount": 50}], "charges": [{"amount": 100}, {"amount": 20}]})
+    sums = money.totals(
+        [chairs, work],
+        {"allowances": [{"amount": 50}], "charges": [{"amount": 100}, {"amount": 20}]},
+    )
     assert sums.net_amount == 2133
     assert (sums.allowances, sums.charges) == (50, 120)
     assert sums.excluding_tax == 2203
@@ -143,7 +156,10 @@ def test_a_number_that_makes_no_amount_is_named(line, path):
 
 def test_every_bad_line_is_named():
     body = {"lineItems": [item("-1"), item(), item("-1")]}
-    assert [fault["path"] for fault in money.faults(body)] == ["/lineItems/0/unit/price", "/lineItems/2/unit/price"]
+    assert [fault["path"] for fault in money.faults(body)] == [
+        "/lineItems/0/unit/price",
+        "/lineItems/2/unit/price",
+    ]
 
 
 def test_allowances_larger_than_the_document_are_refused():

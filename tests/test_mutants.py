@@ -4,7 +4,16 @@ from pathlib import Path
 
 import pytest
 from mutants.cases import MUTANTS, Mutant
-from mutants.runner import BROKEN, KILLED, NOT_APPLICABLE, SURVIVED, TIMED_OUT, Runner, check, copy_tree
+from mutants.runner import (
+    BROKEN,
+    KILLED,
+    NOT_APPLICABLE,
+    SURVIVED,
+    TIMED_OUT,
+    Runner,
+    check,
+    copy_tree,
+)
 
 CODE = "def add(a, b):\n    return a + b\n"
 TESTS = """
@@ -61,7 +70,9 @@ def test_mutants_have_names_of_their_own() -> None:
     ],
     ids=lambda value: value.name if isinstance(value, Mutant) else "",
 )
-async def test_each_outcome_of_a_mutant_is_told_apart(runner: Runner, mutant: Mutant, outcome: str) -> None:
+async def test_each_outcome_of_a_mutant_is_told_apart(
+    runner: Runner, mutant: Mutant, outcome: str
+) -> None:
     result = await runner.run_one(mutant)
     assert result.outcome == outcome, result.output
     assert result.is_noticed == (outcome == KILLED)
@@ -90,4 +101,7 @@ def test_the_copied_tree_is_the_work_tree_without_ignored_files(tmp_path: Path) 
         (root / name).touch()
     (root / ".gitignore").write_text(".venv/\n*.pyc\n")
     copy_tree(target, root)
-    assert sorted(path.name for path in target.rglob("*") if path.is_file()) == [".gitignore", "kept.py"]
+    assert sorted(path.name for path in target.rglob("*") if path.is_file()) == [
+        ".gitignore",
+        "kept.py",
+    ]

@@ -16,7 +16,13 @@ from service.portal.answers import OddRow
 from service.submission.oddities import may_be
 
 #: Members with which a row is no longer what it was.
-ODD = ({"status": "Archived"}, {"status": None}, {"internalId": None}, {"dateTimeIssued": "soon"}, {"uuid": 5})
+ODD = (
+    {"status": "Archived"},
+    {"status": None},
+    {"internalId": None},
+    {"dateTimeIssued": "soon"},
+    {"uuid": 5},
+)
 
 
 @pytest.fixture
@@ -50,7 +56,7 @@ async def test_an_odd_row_keeps_no_other_outcome_unknown(
 async def test_the_sweep_goes_past_an_odd_row_and_misses_nothing(
     api: Any, config: Any, sandbox: Sandbox, owner: asyncpg.Connection
 ) -> None:
-    good, odd = await valid_invoice(api), await valid_invoice(api)
+    good, _ = await valid_invoice(api), await valid_invoice(api)
     for members in ODD:
         await sandbox.show_oddly(await latest_number(sandbox), **members)
         (told,) = (await reconcile(config))["companies"]
@@ -59,8 +65,10 @@ async def test_the_sweep_goes_past_an_odd_row_and_misses_nothing(
     assert (await record(api, good))["status"] == "Valid"
 
 
-async def test_an_oddity_is_recorded_once(api: Any, config: Any, sandbox: Sandbox, owner: asyncpg.Connection, caplog: Any) -> None:
-    invoice_id = await valid_invoice(api)
+async def test_an_oddity_is_recorded_once(
+    api: Any, config: Any, sandbox: Sandbox, owner: asyncpg.Connection, caplog: Any
+) -> None:
+    await valid_invoice(api)
     await sandbox.show_oddly(await latest_number(sandbox), status="Archived")
     for _ in range(3):
         await reconcile(config)
@@ -134,6 +142,8 @@ DOC = Doc(1, "INV-1", "01", NOW)
         ({"type_code": "01", "issued_at": NOW, "issuer_tin": "C1"}, True),
     ],
 )
-def test_what_can_be_read_of_a_row_tells_whose_it_is_not(read: dict[str, Any], blocks: bool) -> None:
+def test_what_can_be_read_of_a_row_tells_whose_it_is_not(
+    read: dict[str, Any], blocks: bool
+) -> None:
     call = Call("Uncertain", "failed", NOW, tin="C1", docs=(DOC,))
     assert may_be(OddRow("X", ("odd",), "{}", "X", **read), call, DOC) is blocks

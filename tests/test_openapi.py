@@ -103,13 +103,15 @@ def test_every_component_is_a_schema():
 def test_each_operation_is_well_formed():
     for path, methods in API["paths"].items():
         named = set(re.findall(r"{(\w+)}", path))
-        for method, operation in methods.items():
+        for _method, operation in methods.items():
             parameters = [resolved(parameter) for parameter in operation.get("parameters", [])]
             assert {each["name"] for each in parameters if each["in"] == "path"} == named, path
             assert len({(each["name"], each["in"]) for each in parameters}) == len(parameters), path
             assert operation["summary"] and operation["tags"], path
             assert any(status.startswith("2") for status in operation["responses"]), path
-            assert all(resolved(response)["description"] for response in operation["responses"].values()), path
+            assert all(
+                resolved(response)["description"] for response in operation["responses"].values()
+            ), path
             schemes = {name for names in operation["security"] for name in names}
             assert schemes <= API["components"]["securitySchemes"].keys()
             assert bool(schemes) == (path not in OPEN), path
@@ -133,9 +135,15 @@ def test_the_examples_of_records_pass_their_schemas():
 
 @pytest.mark.parametrize("module", [module for module in HANDLERS if hasattr(module, "SORTS")])
 def test_lists_take_the_parameters_that_are_described(module):
-    for path in (route.path for route in module.routes if API["paths"][route.path].get("get", {}).get("parameters")):
+    for path in (
+        route.path
+        for route in module.routes
+        if API["paths"][route.path].get("get", {}).get("parameters")
+    ):
         described_ones = API["paths"][path]["get"]["parameters"]
-        parameters = {each["name"]: resolved(each["schema"]) for each in described_ones if "name" in each}
+        parameters = {
+            each["name"]: resolved(each["schema"]) for each in described_ones if "name" in each
+        }
         if "page" not in parameters:
             continue
         assert parameters.keys() - {"sort"} == {*PAGE, *module.FILTERS}, path
@@ -182,7 +190,9 @@ async def test_real_answers_are_as_described(api):
     status, answer = await call(api, "POST", invoices, invoices, json=invoice())
     assert status == 201
     id = answer["data"]["id"]
-    assert (await call(api, "POST", invoices, invoices, json=invoice(submitImmediately=True)))[0] == 201
+    assert (await call(api, "POST", invoices, invoices, json=invoice(submitImmediately=True)))[
+        0
+    ] == 201
     too_old = invoice(submitImmediately=True, issueDateTime="2024-01-01T00:00Z")
     assert (await call(api, "POST", invoices, invoices, json=too_old))[0] == 201
     status, page = await call(api, "GET", f"{invoices}?status=Draft&per_page=1&sort=code", invoices)
@@ -190,8 +200,14 @@ async def test_real_answers_are_as_described(api):
     status, answer = await call(api, "GET", f"{invoices}/{id}", one)
     closed(answer, "Invoice")
     assert (await call(api, "PUT", f"{invoices}/{id}", one, json={"isReady": True}))[0] == 200
-    assert (await call(api, "POST", f"{invoices}/{id}/submit-to-portal", f"{one}/submit-to-portal", json={}))[0] == 200
-    status, found = await call(api, "GET", f"{invoices}/{id}/submitted-documents", f"{one}/submitted-documents")
+    assert (
+        await call(
+            api, "POST", f"{invoices}/{id}/submit-to-portal", f"{one}/submit-to-portal", json={}
+        )
+    )[0] == 200
+    status, found = await call(
+        api, "GET", f"{invoices}/{id}/submitted-documents", f"{one}/submitted-documents"
+    )
     closed(found[0], "SubmittedDocument")
     status, export = await call(api, "GET", f"{invoices}/{id}/export", f"{one}/export")
     closed(export, "InvoiceExport")
@@ -201,13 +217,17 @@ async def test_real_answers_are_as_described(api):
 async def test_real_answers_on_notes_are_as_described(api):
     id = await valid_invoice(api)
     place, one = f"/api/invoices/{id}/adjustment-note", "/api/adjustment-notes/{id}"
-    status, answer = await call(api, "POST", place, "/api/invoices/{id}/adjustment-note", json=note())
+    status, answer = await call(
+        api, "POST", place, "/api/invoices/{id}/adjustment-note", json=note()
+    )
     assert status == 201
     path = f"/api/adjustment-notes/{answer['data']['id']}"
     closed((await call(api, "GET", path, one))[1], "AdjustmentNote")
     closed((await call(api, "GET", f"{path}/export", f"{one}/export"))[1], "AdjustmentNoteExport")
     assert (await call(api, "GET", "/api/adjustment-notes", "/api/adjustment-notes"))[0] == 200
-    assert (await call(api, "POST", f"{path}/submit-to-portal", f"{one}/submit-to-portal"))[0] == 200
+    assert (await call(api, "POST", f"{path}/submit-to-portal", f"{one}/submit-to-portal"))[
+        0
+    ] == 200
     assert (await call(api, "DELETE", path, one))[0] == 403
 
 
@@ -217,10 +237,28 @@ async def test_real_refusals_are_as_described(api):
     id = await created(api, **taken)
     cases = (
         (400, "POST", f"{invoices}/{id}/submit-to-portal", f"{one}/submit-to-portal", {"json": {}}),
-        (400, "POST", invoices, invoices, {"data": b"{", "headers": {"Content-Type": "application/json"}}),
+        (
+            400,
+            "POST",
+            invoices,
+            invoices,
+            {"data": b"{", "headers": {"Content-Type": "application/json"}},
+        ),
         (401, "GET", invoices, invoices, {"headers": {"X-API-Key": "wrong"}}),
-        (403, "POST", f"{invoices}/{id}/cancel-latest-invoice-submitted", f"{one}/cancel-latest-invoice-submitted", {}),
-        (403, "POST", f"{invoices}/{id}/adjustment-note", f"{one}/adjustment-note", {"json": note()}),
+        (
+            403,
+            "POST",
+            f"{invoices}/{id}/cancel-latest-invoice-submitted",
+            f"{one}/cancel-latest-invoice-submitted",
+            {},
+        ),
+        (
+            403,
+            "POST",
+            f"{invoices}/{id}/adjustment-note",
+            f"{one}/adjustment-note",
+            {"json": note()},
+        ),
         (404, "GET", f"{invoices}/{10**18}", one, {}),
         (412, "PUT", f"{invoices}/{id}", one, {"json": {}, "headers": {"If-Match": '"another"'}}),
         (415, "POST", invoices, invoices, {"data": "text"}),
@@ -236,7 +274,10 @@ async def test_a_record_that_is_known_is_not_sent_again(api):
     path = f"/api/invoices/{await created(api)}"
     async with api.get(path) as response:
         etag = response.headers["ETag"]
-    assert await call(api, "GET", path, "/api/invoices/{id}", headers={"If-None-Match": etag}) == (304, None)
+    assert await call(api, "GET", path, "/api/invoices/{id}", headers={"If-None-Match": etag}) == (
+        304,
+        None,
+    )
 
 
 async def test_real_answers_on_the_integration_surface_are_as_described(api, environment):
@@ -254,7 +295,9 @@ async def test_real_answers_on_the_integration_surface_are_as_described(api, env
     users = "/api/integrations/users"
     for name, status in (("Siti", 201), ("Siti", 201), ("Aminah", 422)):
         body = {"name": name, "email": "siti@example.com", "role": "member"}
-        assert (await call(api, "POST", users, users, json=body, headers={"Idempotency-Key": "a"}))[0] == status
+        assert (await call(api, "POST", users, users, json=body, headers={"Idempotency-Key": "a"}))[
+            0
+        ] == status
     assert (await call(api, "POST", users, users, json=body))[0] == 409
     assert (await call(api, "POST", users, users, headers={"Idempotency-Key": "x" * 256}))[0] == 400
 
@@ -275,12 +318,17 @@ async def test_the_page_is_whole_and_reaches_nothing_outside(api):
     for text in (page, program, looks):
         assert "//" not in re.sub(r"(?m)^\s*//.*$", "", text)
     assert not re.search(r"<script(?![^>]*src=)|<style|\son\w+=|\sstyle=", page)
-    assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function", program)
+    assert not re.search(
+        r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function", program
+    )
 
 
 async def test_the_page_runs_nothing_inline(api):
     async with api.get("/api/docs") as response:
-        policy = dict(part.strip().split(" ", 1) for part in response.headers["Content-Security-Policy"].split(";"))
+        policy = dict(
+            part.strip().split(" ", 1)
+            for part in response.headers["Content-Security-Policy"].split(";")
+        )
     assert policy["default-src"] == "'none'"
     assert policy["script-src"] == policy["style-src"] == policy["connect-src"] == "'self'"
     assert policy["frame-ancestors"] == policy["base-uri"] == policy["form-action"] == "'none'"
@@ -288,7 +336,9 @@ async def test_the_page_runs_nothing_inline(api):
 
 def test_an_absent_schema_is_described_as_any_object():
     without = {name: each for name, each in schema.ALL.items() if name != "cancel"}
-    assert describe(OPERATIONS, without, {})["components"]["schemas"]["Cancel"] == {"type": "object"}
+    assert describe(OPERATIONS, without, {})["components"]["schemas"]["Cancel"] == {
+        "type": "object"
+    }
 
 
 def test_two_schemas_of_one_name_are_refused():
@@ -302,4 +352,3 @@ async def _text(api, path, content_type):
         assert response.content_type == content_type
         assert "Content-Security-Policy" in response.headers
         return await response.text()
-

@@ -5,7 +5,7 @@ Others wrote it, from the portal's own pages: it shares no mistake with the serv
 
 import asyncio
 import json
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import get_args, get_origin
@@ -20,15 +20,17 @@ from myinvois.ubl.builders._number import format_canonical_json_amount
 from myinvois.ubl.builders.json import JsonEnvelopeBuilder
 from myinvois.ubl.signing import JsonSigner
 from pydantic import BaseModel
-from test_sandbox_kit import BUYER, HOUR, SUPPLIER, document, minified, put
-from test_sandbox_kit import portal, settings  # noqa: F401
+from test_sandbox_kit import BUYER, HOUR, SUPPLIER, document, minified, portal, put, settings  # noqa: F401
 from test_sandbox_signature import made_certificate, rsa_key
 
 from service import wire
 from service.commands.serve import DEMO_COMPANY
 from service.portal.document import build, encode
 
-GOLDEN = [Path(__file__).with_name("documents") / f"{name}.json" for name in (*sources.GOLDEN, "portal_example")]
+GOLDEN = [
+    Path(__file__).with_name("documents") / f"{name}.json"
+    for name in (*sources.GOLDEN, "portal_example")
+]
 HOST = config.Environment.SANDBOX
 CREDENTIALS = ("sandbox-client", "sandbox-secret")
 
@@ -67,12 +69,18 @@ async def valid(client, number, text):
 
 async def test_it_submits_reads_and_cancels(client, portal):
     texts = {number: minified(await portal.fresh(number)) for number in "AB"}
-    answer = await client.submissions.submit_documents([build_submission_payload(*each) for each in texts.items()])
+    answer = await client.submissions.submit_documents(
+        [build_submission_payload(*each) for each in texts.items()]
+    )
     assert [each.invoice_code_number for each in answer.accepted_documents] == ["A", "B"]
     submission = await client.submissions.get_submission(answer.submission_uid)
     assert (submission.overall_status, submission.document_count) == ("Valid", 2)
     first = submission.document_summary[0]
-    assert (first.internal_id, first.status, first.totals.total_payable_amount) == ("A", "Valid", Decimal(580))
+    assert (first.internal_id, first.status, first.totals.total_payable_amount) == (
+        "A",
+        "Valid",
+        Decimal(580),
+    )
     assert (await client.documents.get_details(first.uuid))["longId"]
     assert (await client.documents.get_raw(first.uuid))["document"].encode() == texts["A"]
     cancelled = await client.documents.cancel_document(first.uuid, "Wrong buyer")
@@ -89,7 +97,9 @@ async def test_its_other_half_that_waits_does_the_same(portal, address):
             client.login()
             answer = client.submissions.submit_documents([build_submission_payload("A", text)])
             uuid = answer.accepted_documents[0].uuid
-            return client.documents.get_details(uuid)["status"], client.documents.cancel_document(uuid, "Why").status
+            return client.documents.get_details(uuid)["status"], client.documents.cancel_document(
+                uuid, "Why"
+            ).status
 
     assert await asyncio.to_thread(walk) == ("Valid", "Cancelled")
 
@@ -97,7 +107,9 @@ async def test_its_other_half_that_waits_does_the_same(portal, address):
 async def test_it_reads_who_was_rejected_and_why(client, portal):
     bad = put(await portal.fresh("B"), "AccountingCustomerParty.0.Party.0.Contact", None)
     texts = {"A": minified(await portal.fresh("A")), "B": minified(bad)}
-    answer = await client.submissions.submit_documents([build_submission_payload(*each) for each in texts.items()])
+    answer = await client.submissions.submit_documents(
+        [build_submission_payload(*each) for each in texts.items()]
+    )
     (rejected,) = answer.rejected_documents
     assert (rejected.invoice_code_number, rejected.error.code) == ("B", "3")
     assert [each["code"] for each in rejected.error.details] == ["CF349"]
@@ -105,18 +117,29 @@ async def test_it_reads_who_was_rejected_and_why(client, portal):
 
 async def test_it_finds_documents_and_taxpayers(client, portal):
     await valid(client, "A", minified(await portal.fresh("A")))
-    span = {"submission_date_from": await portal.now(-HOUR), "submission_date_to": await portal.now(HOUR)}
-    assert [row["internalId"] for row in (await client.documents.search_documents(**span))["result"]] == ["A"]
-    assert (await client.documents.get_recent_documents(invoice_direction="Sent"))["metadata"]["totalCount"] == 1
+    span = {
+        "submission_date_from": await portal.now(-HOUR),
+        "submission_date_to": await portal.now(HOUR),
+    }
+    assert [
+        row["internalId"] for row in (await client.documents.search_documents(**span))["result"]
+    ] == ["A"]
+    assert (await client.documents.get_recent_documents(invoice_direction="Sent"))["metadata"][
+        "totalCount"
+    ] == 1
     assert await client.taxpayer.validate_tin(tin=SUPPLIER, id_type="BRN", id_value="201801024680")
-    assert await client.taxpayer.search_tin(id_type="BRN", id_value="202101033579") == {"tin": BUYER}
+    assert await client.taxpayer.search_tin(id_type="BRN", id_value="202101033579") == {
+        "tin": BUYER
+    }
 
 
 async def test_it_rejects_as_the_buyer(client, portal, address):
     uuid = await valid(client, "A", minified(await portal.fresh("A")))
     async with AsyncMyInvoisClient(*CREDENTIALS, on_behalf_of=BUYER) as buyer:
         await buyer.login()  # by itself it would log in for the intermediary
-        assert (await buyer.documents.reject_document(uuid, "Never ordered")).status == "Requested for Rejection"
+        assert (
+            await buyer.documents.reject_document(uuid, "Never ordered")
+        ).status == "Requested for Rejection"
     details = await client.documents.get_details(uuid)
     assert (details["status"], details["documentStatusReason"]) == ("Valid", "Never ordered")
 
@@ -163,11 +186,15 @@ async def cancel_twice(client, portal):
 
 
 async def cancel_without_reason(client, portal):
-    await client.documents.cancel_document(await valid(client, "A", minified(await portal.fresh("A"))))
+    await client.documents.cancel_document(
+        await valid(client, "A", minified(await portal.fresh("A")))
+    )
 
 
 async def reject_ones_own(client, portal):
-    await client.documents.reject_document(await valid(client, "A", minified(await portal.fresh("A"))), "Why")
+    await client.documents.reject_document(
+        await valid(client, "A", minified(await portal.fresh("A"))), "Why"
+    )
 
 
 async def send_twice(client, portal):
@@ -236,7 +263,9 @@ async def test_refusals_become_its_errors(client, portal, act, kind, status, say
 
 async def test_it_is_told_of_notes_that_hold_their_original(client, portal):
     uuid = await valid(client, "A", minified(await portal.fresh("A")))
-    await valid(client, "CN", text_of(own(ubl.CreditNote, "CN", await issued(portal), original=(uuid, "A"))))
+    await valid(
+        client, "CN", text_of(own(ubl.CreditNote, "CN", await issued(portal), original=(uuid, "A")))
+    )
     with pytest.raises(exceptions.ValidationError, match="ActiveReferencingDocuments"):
         await client.documents.cancel_document(uuid, "Wrong buyer")
 
@@ -254,7 +283,9 @@ def own_party(tin, number, name, **members):
     )
     numbers = {"TIN": tin, "BRN": number, "SST": "NA", "TTX": "NA"}
     party = ubl.Party(
-        party_identifications=[ubl.PartyIdentification(id=id, scheme_id=scheme) for scheme, id in numbers.items()],
+        party_identifications=[
+            ubl.PartyIdentification(id=id, scheme_id=scheme) for scheme, id in numbers.items()
+        ],
         postal_address=address,
         legal_entity=ubl.LegalEntity(registration_name=name),
         contact=ubl.Contact(telephone="+6069871234", electronic_mail="akaun@serimaju.example"),
@@ -265,7 +296,9 @@ def own_party(tin, number, name, **members):
 
 def own_tax(taxable, tax):
     category = ubl.TaxCategory(id="01", tax_scheme=ubl.TaxScheme(id="OTH"))
-    part = ubl.TaxSubTotal(taxable_amount=taxable, tax_amount=tax, percent=10, tax_category=category)
+    part = ubl.TaxSubTotal(
+        taxable_amount=taxable, tax_amount=tax, percent=10, tax_category=category
+    )
     return ubl.TaxTotal(tax_amount=tax, tax_sub_totals=[part])
 
 
@@ -278,7 +311,9 @@ def own_line(**members):
         tax_total=own_tax(580, 58),
         item=ubl.Item(
             description="Rubberwood dining chair",
-            commodity_classifications=[ubl.CommodityClassification(item_classification_code="022", list_id="CLASS")],
+            commodity_classifications=[
+                ubl.CommodityClassification(item_classification_code="022", list_id="CLASS")
+            ],
             country=ubl.Country(identification_code="MYS"),
         ),
         price=ubl.Price(price_amount=145),
@@ -289,12 +324,20 @@ def own_line(**members):
 
 def own(kind, number, at, original=None, **members):
     """A document of that class of the client, issued by the supplier, also where it bills itself."""
-    us, them = (SUPPLIER, "201801024680", "Perabot Seri Maju"), (BUYER, "202101033579", "Tiga Rasa Restoran")
+    us, them = (
+        (SUPPLIER, "201801024680", "Perabot Seri Maju"),
+        (BUYER, "202101033579", "Tiga Rasa Restoran"),
+    )
     supplier, buyer = (them, us) if kind.__name__.startswith("SelfBilled") else (us, them)
-    references = [ubl.BillingReference(invoice_document_reference=reference(*original))] if original else []
+    references = (
+        [ubl.BillingReference(invoice_document_reference=reference(*original))] if original else []
+    )
     trade = ("31001", "Manufacture of wooden and cane furniture")
     total = ubl.LegalMonetaryTotal(
-        line_extension_amount=580, tax_exclusive_amount=580, tax_inclusive_amount=638, payable_amount=638
+        line_extension_amount=580,
+        tax_exclusive_amount=580,
+        tax_inclusive_amount=638,
+        payable_amount=638,
     )
     given = {"legal_monetary_total": total, "billing_references": references, **members}
     return kind(
@@ -325,7 +368,9 @@ async def test_all_eight_types_are_valid(client, portal, family):
     first, named = family
     uuid = await valid(client, "A", text_of(own(getattr(ubl, first), "A", await issued(portal))))
     for name in ("CreditNote", "DebitNote", "RefundNote"):
-        note = own(getattr(ubl, named.format(name)), name, await issued(portal), original=(uuid, "A"))
+        note = own(
+            getattr(ubl, named.format(name)), name, await issued(portal), original=(uuid, "A")
+        )
         await valid(client, name, text_of(note))
 
 
@@ -334,8 +379,12 @@ async def test_everything_it_can_say_of_a_document_is_taken(client, portal):
     at, line = await issued(portal), own_line()
     address = own_party(BUYER, "202101033579", "Tiga Rasa").party.postal_address
     charge = ubl.AllowanceCharge(charge_indicator=True, allowance_charge_reason="Lorry", amount=20)
-    discount = ubl.AllowanceCharge(charge_indicator=False, allowance_charge_reason="Rebate", amount=10)
-    account = ubl.PayeeFinancialAccount(id="512345678901", name="Maju", financial_institution_branch={"id": "MBB"})
+    discount = ubl.AllowanceCharge(
+        charge_indicator=False, allowance_charge_reason="Rebate", amount=10
+    )
+    account = ubl.PayeeFinancialAccount(
+        id="512345678901", name="Maju", financial_institution_branch={"id": "MBB"}
+    )
     days = {"start_date": "2026-09-01", "end_date": "2026-09-30"}
     customs = {"id": "E12345678912", "document_type": "CustomsImportForm"}
     invoice = own(
@@ -346,11 +395,15 @@ async def test_everything_it_can_say_of_a_document_is_taken(client, portal):
         buyer_reference="PO-1",
         accounting_cost_code="FURNITURE",
         invoice_period=ubl.InvoicePeriod(**days, description="Monthly"),
-        order_reference=ubl.OrderReference(id="PO-1", sales_order_id="SO-1", issue_date="2026-09-01"),
+        order_reference=ubl.OrderReference(
+            id="PO-1", sales_order_id="SO-1", issue_date="2026-09-01"
+        ),
         billing_references=[ubl.BillingReference(additional_document_reference={"id": "DO-88123"})],
         additional_document_references=[
             ubl.AdditionalDocumentReference(**customs),
-            ubl.AdditionalDocumentReference(id="FTA", document_type="FreeTradeAgreement", document_description="ASEAN"),
+            ubl.AdditionalDocumentReference(
+                id="FTA", document_type="FreeTradeAgreement", document_description="ASEAN"
+            ),
             ubl.AdditionalDocumentReference(id="CIF"),
         ],
         delivery=ubl.Delivery(
@@ -359,8 +412,12 @@ async def test_everything_it_can_say_of_a_document_is_taken(client, portal):
             delivery_party=own_party(BUYER, "202101033579", "Tiga Rasa").party,
             shipment={"id": "FULL", "freight_allowance_charge": [charge]},
         ),
-        payment_means=ubl.PaymentMeans(payment_means_code="03", payee_financial_account=account, payment_id="P-1"),
-        payment_terms=ubl.PaymentTerms(note="30 days", settlement_discount_percent=1, settlement_period=days),
+        payment_means=ubl.PaymentMeans(
+            payment_means_code="03", payee_financial_account=account, payment_id="P-1"
+        ),
+        payment_terms=ubl.PaymentTerms(
+            note="30 days", settlement_discount_percent=1, settlement_period=days
+        ),
         prepaid_payment=ubl.PrepaidPayment(id="DEP-771", paid_amount=100, paid_date_time=at),
         allowance_charges=[charge, discount],
         legal_monetary_total=ubl.LegalMonetaryTotal(
@@ -375,9 +432,14 @@ async def test_everything_it_can_say_of_a_document_is_taken(client, portal):
     )
     supplier = invoice.accounting_supplier_party
     tariff = {"item_classification_code": "9401.61.0000", "list_id": "PTC"}
-    supplier.additional_account_id, supplier.supplier_assigned_account_id = "CPT-CCN-W-211111-KL-000002", "A-1"
+    supplier.additional_account_id, supplier.supplier_assigned_account_id = (
+        "CPT-CCN-W-211111-KL-000002",
+        "A-1",
+    )
     supplier.party.name, supplier.party.physical_location = "Seri Maju", address
-    supplier.party.party_tax_scheme = ubl.PartyTaxScheme(company_id="W10", tax_scheme=ubl.TaxScheme(id="OTH"))
+    supplier.party.party_tax_scheme = ubl.PartyTaxScheme(
+        company_id="W10", tax_scheme=ubl.TaxScheme(id="OTH")
+    )
     line.item.commodity_classifications.append(ubl.CommodityClassification(**tariff))
     line.item.name, line.note, line.accounting_cost_code = "Chair", "Oiled", "FURNITURE"
     line.invoice_period, line.price.base_quantity = invoice.invoice_period, Decimal(1)
@@ -386,20 +448,34 @@ async def test_everything_it_can_say_of_a_document_is_taken(client, portal):
 
 
 async def test_its_foreign_currency_is_taken(client, portal):
-    rate = ubl.TaxExchangeRate(source_currency_code="USD", target_currency_code="MYR", calculation_rate=Decimal("4.25"))
-    invoice = own(ubl.Invoice, "USD", await issued(portal), document_currency_code="USD", tax_exchange_rate=rate)
+    rate = ubl.TaxExchangeRate(
+        source_currency_code="USD", target_currency_code="MYR", calculation_rate=Decimal("4.25")
+    )
+    invoice = own(
+        ubl.Invoice,
+        "USD",
+        await issued(portal),
+        document_currency_code="USD",
+        tax_exchange_rate=rate,
+    )
     for tax in (invoice.tax_total, invoice.invoice_lines[0].tax_total):
         tax.tax_amount_currency_id = "USD"
     await valid(client, "USD", text_of(invoice))
 
 
 async def test_its_inconsistent_totals_are_a_warning(client, portal):
-    odd = ubl.LegalMonetaryTotal(tax_exclusive_amount=1436, tax_inclusive_amount=1436, payable_amount=1436)
+    odd = ubl.LegalMonetaryTotal(
+        tax_exclusive_amount=1436, tax_inclusive_amount=1436, payable_amount=1436
+    )
     details = await details_of(
-        client, "ODD", text_of(own(ubl.Invoice, "ODD", await issued(portal), legal_monetary_total=odd))
+        client,
+        "ODD",
+        text_of(own(ubl.Invoice, "ODD", await issued(portal), legal_monetary_total=odd)),
     )
     assert details["status"] == "Valid"
-    assert {each["target"] for each in details["warnings"]} > {"LegalMonetaryTotal.LineExtensionAmount"}
+    assert {each["target"] for each in details["warnings"]} > {
+        "LegalMonetaryTotal.LineExtensionAmount"
+    }
 
 
 def signer():
@@ -423,7 +499,8 @@ async def test_what_is_changed_after_it_signed_does_not(client, portal):
     assert [each["errorCode"] for each in found] == ["DS322", "DS333"]
 
 
-# Documents of ours, in its models: each is read, built again by the client, and still says the same.
+# Documents of ours, in its models: each is read, built again by the client, and still says the
+# same.
 
 
 def model_of(annotation):
@@ -439,8 +516,14 @@ def read(kind, node):
     for name, about in kind.model_fields.items():
         if found := node.get(about.serialization_alias):
             inner = model_of(about.annotation)
-            each = [read(inner, entry) for entry in found] if inner else [entry["_"] for entry in found]
-            assert len(each) == 1 or get_origin(about.annotation) is list, f"{name} is given {len(each)} times"
+            each = (
+                [read(inner, entry) for entry in found]
+                if inner
+                else [entry["_"] for entry in found]
+            )
+            assert len(each) == 1 or get_origin(about.annotation) is list, (
+                f"{name} is given {len(each)} times"
+            )
             values[name] = each if get_origin(about.annotation) is list else each[0]
             if f"{name}_currency_id" in kind.model_fields:
                 values[f"{name}_currency_id"] = found[0].get("currencyID")
@@ -450,7 +533,10 @@ def read(kind, node):
 def one_original_each(node):
     """The client names each original of a note in a reference of its own, which says the same."""
     references = [
-        {name: [each]} for entry in node.get("BillingReference", ()) for name, found in entry.items() for each in found
+        {name: [each]}
+        for entry in node.get("BillingReference", ())
+        for name, found in entry.items()
+        for each in found
     ]
     return node | ({"BillingReference": references} if references else {})
 
@@ -474,7 +560,11 @@ def origin(node):
 
 def trade(node):
     code = "IndustryClassificationCode"
-    return {"industry_classification_code": (the(node, code), the(node, code, "name"))} if code in node else {}
+    return (
+        {"industry_classification_code": (the(node, code), the(node, code, "name"))}
+        if code in node
+        else {}
+    )
 
 
 ELSEWHERE = {
@@ -485,10 +575,14 @@ ELSEWHERE = {
     ubl.Party: trade,
     ubl.PartyIdentification: lambda node: {"scheme_id": the(node, "ID", "schemeID")},
     ubl.Item: origin,
-    ubl.CommodityClassification: lambda node: {"list_id": the(node, "ItemClassificationCode", "listID")},
+    ubl.CommodityClassification: lambda node: {
+        "list_id": the(node, "ItemClassificationCode", "listID")
+    },
     ubl.InvoiceLine: lambda node: {"unit_code": the(node, "InvoicedQuantity", "unitCode")},
     ubl.LegalMonetaryTotal: lambda node: {"currency_id": the(node, "PayableAmount", "currencyID")},
-    ubl.PrepaidPayment: lambda node: {"paid_date_time": f"{the(node, 'PaidDate')}T{the(node, 'PaidTime')}"},
+    ubl.PrepaidPayment: lambda node: {
+        "paid_date_time": f"{the(node, 'PaidDate')}T{the(node, 'PaidTime')}"
+    },
 }
 
 
@@ -537,18 +631,30 @@ def with_known_states(node):
     return {name: with_known_states(member) for name, member in node.items()} | kept
 
 
-EXEMPT = {"taxDetails": [{"taxType": "E", "taxRate": {"percentage": 0}}], "taxExemptionReason": "Order 2018"}
+EXEMPT = {
+    "taxDetails": [{"taxType": "E", "taxRate": {"percentage": 0}}],
+    "taxExemptionReason": "Order 2018",
+}
 NIGHTS = {"perUnitAmount": 10, "unitCount": 3}
-NOTE = {"selfBilled": False, "buyer": kit.buyer(), "originals": [{"uuid": "7" * 26, "number": "INV-1"}]}
+NOTE = {
+    "selfBilled": False,
+    "buyer": kit.buyer(),
+    "originals": [{"uuid": "7" * 26, "number": "INV-1"}],
+}
 SOURCES = {
     "individual": kit.invoice(),
     "foreign": kit.invoice(currencyCode="USD", exchangeRate=4.25),
-    "fixed rate": kit.invoice(lineItems=[kit.line(taxDetails=[{"taxType": "03", "taxRate": NIGHTS}])]),
+    "fixed rate": kit.invoice(
+        lineItems=[kit.line(taxDetails=[{"taxType": "03", "taxRate": NIGHTS}])]
+    ),
     "public": kit.invoice(type="CONSOLIDATED_INVOICE", buyer={"type": "GENERAL_PUBLIC"}),
     "self-billed": kit.invoice(type="SELF_BILLED_INVOICE", supplier=kit.buyer(), buyer=None),
     "discounts": kit.invoice(
         lineItems=[kit.line(discount={"rate": 5}), kit.line(charge={"amount": 1.5}, **EXEMPT)],
-        invoiceLevelAllowanceCharge={"allowances": [{"amount": 3, "reason": "Rebate"}], "charges": [{"amount": 2}]},
+        invoiceLevelAllowanceCharge={
+            "allowances": [{"amount": 3, "reason": "Rebate"}],
+            "charges": [{"amount": 2}],
+        },
     ),
     "note": {**kit.note(), **NOTE},
 }
@@ -557,6 +663,9 @@ SOURCES = {
 @pytest.mark.parametrize("name", SOURCES)
 def test_it_reads_what_the_service_builds(name):
     source = wire.loads(json.dumps(SOURCES[name]).encode())
-    issued_at = datetime(2026, 9, 14, tzinfo=timezone.utc)
-    root = json.loads(encode(build(source, DEMO_COMPANY, number="INV-00001", issued_at=issued_at)), parse_float=Decimal)
+    issued_at = datetime(2026, 9, 14, tzinfo=UTC)
+    root = json.loads(
+        encode(build(source, DEMO_COMPANY, number="INV-00001", issued_at=issued_at)),
+        parse_float=Decimal,
+    )
     assert said(rebuilt(root)) == said(root)

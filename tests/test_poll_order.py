@@ -27,13 +27,17 @@ async def companies(environment: dict[str, str], company: Any) -> list[int]:
     config = read_config(environment)
     async with connected_pool(config.database_url, 2) as pool:
         more = [
-            await insert_company(Database(pool), {**DEMO_COMPANY, "tin_code": f"C3088005{number:04}"})
+            await insert_company(
+                Database(pool), {**DEMO_COMPANY, "tin_code": f"C3088005{number:04}"}
+            )
             for number in range(11)
         ]
     return [company.id, *more]
 
 
-async def add(owner: asyncpg.Connection, company_id: int, count: int, seconds: int, has_outcome: bool = False) -> None:
+async def add(
+    owner: asyncpg.Connection, company_id: int, count: int, seconds: int, has_outcome: bool = False
+) -> None:
     """Add submissions of a company whose polls have been due for so many seconds."""
     await owner.execute(ADD, company_id, has_outcome, seconds, count)
 
@@ -73,12 +77,16 @@ async def test_polls_for_an_outcome_come_before_polls_for_later_changes(
     assert [row["company_id"] for row in await owner.fetch(CLAIM, 50)] == [companies[0]] * 20
 
 
-async def test_a_submission_has_an_outcome_once_its_documents_do(api: Any, owner: asyncpg.Connection) -> None:
+async def test_a_submission_has_an_outcome_once_its_documents_do(
+    api: Any, owner: asyncpg.Connection
+) -> None:
     await valid_invoice(api)
     await until(lambda: owner.fetchval("select has_outcome from submissions"))
 
 
-async def test_the_next_poll_is_known_before_it_is_due(owner: asyncpg.Connection, companies: list[int]) -> None:
+async def test_the_next_poll_is_known_before_it_is_due(
+    owner: asyncpg.Connection, companies: list[int]
+) -> None:
     seconds = "select extract(epoch from next_due())"
     assert await owner.fetchval(seconds) is None
     await add(owner, companies[0], 1, seconds=-600, has_outcome=True)

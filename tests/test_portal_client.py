@@ -10,7 +10,7 @@ import socket
 import struct
 import time
 import zlib
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -55,9 +55,17 @@ RAW = json.dumps(RECEIPT).encode()
 def http(status, body=b"", kind="application/json", length=None, close=True, **headers):
     """The bytes of an answer; `length` may lie, and a header that is None is left out."""
     body = body if isinstance(body, bytes) else json.dumps(body).encode()
-    lines = {"Content_Type": kind, "Content_Length": len(body) if length is None else length, **headers}
+    lines = {
+        "Content_Type": kind,
+        "Content_Length": len(body) if length is None else length,
+        **headers,
+    }
     lines["Connection"] = "close" if close else "keep-alive"
-    head = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in lines.items() if value is not None)
+    head = "".join(
+        f"{name.replace('_', '-')}: {value}\r\n"
+        for name, value in lines.items()
+        if value is not None
+    )
     return f"HTTP/1.1 {status} Whatever\r\n{head}\r\n".encode() + body
 
 
@@ -81,7 +89,9 @@ class RawPortal:
         self.requests, self.received, self.handlers = [], b"", set()
 
     def new_token(self, request):
-        return http(200, {"access_token": f"token-{len(self.logins)}", "expires_in": 3600}, close=False)
+        return http(
+            200, {"access_token": f"token-{len(self.logins)}", "expires_in": 3600}, close=False
+        )
 
     @property
     def logins(self):
@@ -111,14 +121,19 @@ class RawPortal:
         await writer.drain()
         if b"Connection: keep-alive" not in raw:
             raise ConnectionError
+        return None
 
     async def read(self, reader):
         head = await reader.readuntil(b"\r\n\r\n")
         self.received += head
         first, *lines = head.decode().split("\r\n")[:-2]
-        headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
+        headers = {
+            name.lower(): value for name, _, value in (line.partition(": ") for line in lines)
+        }
         method, target, _ = first.split()
-        return Request(method, target, headers, await reader.readexactly(int(headers.get("content-length", 0))))
+        return Request(
+            method, target, headers, await reader.readexactly(int(headers.get("content-length", 0)))
+        )
 
 
 def config_for(base, **more):
@@ -139,14 +154,18 @@ async def portal_to(act, login=None, options=None, **variables):
     """(Portal, RawPortal). At the end all connections are closed and their handlers have run out."""
     server = RawPortal(act, login)
     async with await asyncio.start_server(server.serve, "127.0.0.1", 0) as listening:
-        config = config_for("http://127.0.0.1:%d" % listening.sockets[0].getsockname()[1], **variables)
+        config = config_for(
+            f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}", **variables
+        )
         async with portal_session(config) as session:
             yield Portal(session, config, **options or {}), server
         await asyncio.gather(*server.handlers)
 
 
 async def reset(reader, writer, request):
-    writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    writer.get_extra_info("socket").setsockopt(
+        socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
+    )
     writer.transport.abort()
 
 
@@ -172,10 +191,25 @@ def dripping(head):
 
 
 def refusal(code, **more):
-    return {"error": {"code": code, "message": f"It is {code}.", "target": None, "details": None, **more}}
+    return {
+        "error": {
+            "code": code,
+            "message": f"It is {code}.",
+            "target": None,
+            "details": None,
+            **more,
+        }
+    }
 
 
-STANDARD = {"error": {"errorCode": "NotFound", "error": "Not there.", "errorMS": "Tiada.", "innerError": None}}
+STANDARD = {
+    "error": {
+        "errorCode": "NotFound",
+        "error": "Not there.",
+        "errorMS": "Tiada.",
+        "innerError": None,
+    }
+}
 PROBLEM = {
     "type": "https://tools.ietf.org/html/rfc9110#section-15.5.5",
     "title": "Not Found",
@@ -193,7 +227,11 @@ def chunked(*chunks, **headers):
 def spoilt_gzip():
     """Its first chunk unpacks to the receipt, its second to nothing: both arrive before anybody reads."""
     packer = zlib.compressobj(wbits=31)
-    return chunked(packer.compress(RAW) + packer.flush(zlib.Z_SYNC_FLUSH), b"\xff" * 99, Content_Encoding="gzip")
+    return chunked(
+        packer.compress(RAW) + packer.flush(zlib.Z_SYNC_FLUSH),
+        b"\xff" * 99,
+        Content_Encoding="gzip",
+    )
 
 
 PAGE = b"<html><title>Sign in to the network</title></html>"
@@ -241,20 +279,32 @@ SUBMITS = {
     "202 null": (http(202, b"null"), Unclear),
     "202 list": (http(202, [RECEIPT]), Unclear),
     "202 without lists": (http(202, {"submissionUid": UID}), Unclear),
-    "202 with null lists": (http(202, receipt(acceptedDocuments=None, rejectedDocuments=None)), Unclear),
-    "202 with an object for a list": (http(202, receipt(acceptedDocuments={"uuid": UUID})), Unclear),
+    "202 with null lists": (
+        http(202, receipt(acceptedDocuments=None, rejectedDocuments=None)),
+        Unclear,
+    ),
+    "202 with an object for a list": (
+        http(202, receipt(acceptedDocuments={"uuid": UUID})),
+        Unclear,
+    ),
     "202 with texts in a list": (http(202, receipt(acceptedDocuments=[UUID])), Unclear),
     "202 with a number for a text": (
         http(202, receipt(acceptedDocuments=[{"uuid": UUID, "invoiceCodeNumber": 1}])),
         Unclear,
     ),
-    "202 without a uuid": (http(202, receipt(acceptedDocuments=[{"invoiceCodeNumber": "INV-1"}])), Unclear),
+    "202 without a uuid": (
+        http(202, receipt(acceptedDocuments=[{"invoiceCodeNumber": "INV-1"}])),
+        Unclear,
+    ),
     "202 with a path for a uuid": (
         http(202, receipt(acceptedDocuments=[{"uuid": "../state", "invoiceCodeNumber": "INV-1"}])),
         Unclear,
     ),
     "202 accepted without an id": (http(202, receipt(submissionUid=None)), Unclear),
-    "202 naming one twice": (http(202, receipt(acceptedDocuments=RECEIPT["acceptedDocuments"] * 2)), Unclear),
+    "202 naming one twice": (
+        http(202, receipt(acceptedDocuments=RECEIPT["acceptedDocuments"] * 2)),
+        Unclear,
+    ),
     "202 accepting and rejecting": (
         http(202, receipt(rejectedDocuments=[{"invoiceCodeNumber": "INV-1", "error": None}])),
         Unclear,
@@ -305,8 +355,14 @@ CANCELS = {
     "without a status": (http(200, {"uuid": UUID}), Unclear),
     "another status": (http(200, {"uuid": UUID, "status": "Valid"}), Unclear),
     "another document": (http(200, {"uuid": "A" * 26, "status": "Cancelled"}), Unclear),
-    "error in a 200": (http(200, {"uuid": UUID, "status": "Cancelled", **refusal("IncorrectState")}), Refused),
-    "empty error in a 200": (http(200, {"uuid": UUID, "status": "Cancelled", "error": {}}), Refused),
+    "error in a 200": (
+        http(200, {"uuid": UUID, "status": "Cancelled", **refusal("IncorrectState")}),
+        Refused,
+    ),
+    "empty error in a 200": (
+        http(200, {"uuid": UUID, "status": "Cancelled", "error": {}}),
+        Refused,
+    ),
     "400": (http(400, refusal("OperationPeriodOver")), Refused),
     "403 page": (http(403, PAGE, "text/html"), Refused),
 }
@@ -348,7 +404,9 @@ def unused_port():
         return probe.getsockname()[1]
 
 
-@pytest.mark.parametrize("base", ["http://127.0.0.1:{}", "http://portal.invalid"], ids=["refused", "unknown name"])
+@pytest.mark.parametrize(
+    "base", ["http://127.0.0.1:{}", "http://portal.invalid"], ids=["refused", "unknown name"]
+)
 async def test_a_portal_that_cannot_be_reached_was_sent_nothing(base):
     config = config_for(base.format(unused_port()), PORTAL_CONNECT_TIMEOUT_SECONDS="1")
     async with portal_session(config) as session:
@@ -360,15 +418,14 @@ async def test_a_portal_that_cannot_be_reached_was_sent_nothing(base):
 async def test_a_tls_handshake_that_fails_or_stalls_sends_nothing(act):
     async def speak(reader, writer):
         await reader.read(1)
-        try:
+        with suppress(ConnectionError):
             await act(reader, writer, None)
-        except ConnectionError:
-            pass
         writer.close()
 
     async with await asyncio.start_server(speak, "127.0.0.1", 0) as listening:
         config = config_for(
-            "https://127.0.0.1:%d" % listening.sockets[0].getsockname()[1], PORTAL_CONNECT_TIMEOUT_SECONDS="0.3"
+            f"https://127.0.0.1:{listening.sockets[0].getsockname()[1]}",
+            PORTAL_CONNECT_TIMEOUT_SECONDS="0.3",
         )
         async with asyncio.timeout(60), portal_session(config) as session:
             with pytest.raises(NotSent):
@@ -393,7 +450,9 @@ async def test_waiting_in_vain_for_a_free_connection_sends_nothing(monkeypatch):
         assert len(server.calls) == 1
 
 
-@pytest.mark.parametrize("error", [NotSent("The claim is too old."), LookupError("A bug."), OSError("Passing.")])
+@pytest.mark.parametrize(
+    "error", [NotSent("The claim is too old."), LookupError("A bug."), OSError("Passing.")]
+)
 async def test_before_bytes_can_stop_the_request(error):
     async def stop():
         raise error
@@ -436,7 +495,11 @@ class TlsPortal:
 @asynccontextmanager
 async def opened_over_tls(tmp_path):
     """(OpenSubmission, TlsPortal): its login went to another server."""
-    authority, server, identity = make_authority(tmp_path), TlsPortal(http(202, RECEIPT)), RawPortal(None)
+    authority, server, identity = (
+        make_authority(tmp_path),
+        TlsPortal(http(202, RECEIPT)),
+        RawPortal(None),
+    )
     listening = await asyncio.start_server(server.serve, "127.0.0.1", 0, ssl=authority.server)
     logins = await asyncio.start_server(identity.serve, "127.0.0.1", 0)
     bases = {
@@ -495,7 +558,9 @@ async def test_a_submit_on_a_connection_that_was_just_closed_is_not_repeated():
     assert [request.method for request in server.calls] == ["GET", "POST"]
 
 
-@pytest.mark.parametrize("second", [http(429, {}), http(400, refusal("IncorrectState")), http(503, {})])
+@pytest.mark.parametrize(
+    "second", [http(429, {}), http(400, refusal("IncorrectState")), http(503, {})]
+)
 async def test_a_cancel_that_the_library_repeated_and_that_failed_is_unclear(second):
     """The first request may be carried out yet, whatever the second one was answered with."""
     answers = iter([b"", second])
@@ -546,11 +611,16 @@ async def test_a_gate_is_passed_before_every_request_and_can_close():
 
 
 def accepts_token(token, raw):
-    return lambda request: raw if request.headers["authorization"] == f"Bearer {token}" else http(401, close=False)
+    return lambda request: (
+        raw if request.headers["authorization"] == f"Bearer {token}" else http(401, close=False)
+    )
 
 
 LOGINS = {
-    "invalid_client": (http(400, {"error": "invalid_client", "error_description": "User blocked"}), LoginRefused),
+    "invalid_client": (
+        http(400, {"error": "invalid_client", "error_description": "User blocked"}),
+        LoginRefused,
+    ),
     "401": (http(401, {"error": "invalid_client"}), LoginRefused),
     "403": (http(403, refusal("Forbidden")), LoginRefused),
     "403 empty": (http(403), LoginRefused),
@@ -562,7 +632,10 @@ LOGINS = {
     "page": (http(200, PAGE, "text/html"), NotSent),
     "cut": (http(200, {"access_token": "x", "expires_in": 3600}, length=999), NotSent),
     "no token": (http(200, {"expires_in": 3600}), NotSent),
-    "a token that breaks a header": (http(200, {"access_token": "a\r\nX: b", "expires_in": 3600}), NotSent),
+    "a token that breaks a header": (
+        http(200, {"access_token": "a\r\nX: b", "expires_in": 3600}),
+        NotSent,
+    ),
     "no answer": (silent, NotSent),
     "reset": (reset, NotSent),
     "429": (http(429, Retry_After="9"), Throttled),
@@ -581,7 +654,9 @@ async def test_a_refused_login_says_why():
     async with portal_to(b"", LOGINS["invalid_client"][0]) as (portal, _):
         with pytest.raises(LoginRefused) as refused:
             await portal.submit(TIN, b"{}")
-    assert refused.value.errors == [{"code": "invalid_client", "path": "", "message": "User blocked"}]
+    assert refused.value.errors == [
+        {"code": "invalid_client", "path": "", "message": "User blocked"}
+    ]
 
 
 async def test_the_login_is_a_form_without_onbehalfof():
@@ -617,7 +692,9 @@ async def test_twenty_calls_at_once_log_in_once():
 
 async def test_twenty_calls_at_once_share_a_failed_login():
     async with portal_to(b"", http(500)) as (portal, server):
-        results = await asyncio.gather(*(portal.submit(TIN, b"{}") for _ in range(20)), return_exceptions=True)
+        results = await asyncio.gather(
+            *(portal.submit(TIN, b"{}") for _ in range(20)), return_exceptions=True
+        )
     assert {type(result) for result in results} == {NotSent} and len(server.logins) == 1
 
 
@@ -692,8 +769,20 @@ async def test_a_new_token_that_is_refused_ends_the_call():
         ({}, 60),
         ({"Retry_After": "soon"}, 60),
         ({"Retry_After": "-5"}, 60),
-        ({"Retry_After": format_datetime(NOW + timedelta(seconds=90), True), "Date": format_datetime(NOW, True)}, 90),
-        ({"Retry_After": format_datetime(NOW - timedelta(days=9), True), "Date": format_datetime(NOW, True)}, 1),
+        (
+            {
+                "Retry_After": format_datetime(NOW + timedelta(seconds=90), True),
+                "Date": format_datetime(NOW, True),
+            },
+            90,
+        ),
+        (
+            {
+                "Retry_After": format_datetime(NOW - timedelta(days=9), True),
+                "Date": format_datetime(NOW, True),
+            },
+            1,
+        ),
         ({"Retry_After": "Sun, 01 Jan 2090 00:00:00 GMT"}, 900),
     ],
 )
@@ -710,12 +799,16 @@ async def test_retry_after_is_seconds_or_a_date_within_bounds(status, error, hea
 
 async def test_a_submission_is_sent_as_it_is_and_its_lists_come_back():
     body = json.dumps({"documents": ["x" * 3_000_000]}).encode()
-    error = refusal("3", details=[{"code": "CF321", "message": "Too old.", "propertyPath": "Invoice.IssueDate"}])
+    error = refusal(
+        "3", details=[{"code": "CF321", "message": "Too old.", "propertyPath": "Invoice.IssueDate"}]
+    )
     rejected = [{"invoiceCodeNumber": "INV-2", **error}]
     answer = http(202, receipt(rejectedDocuments=rejected), Date="Mon, 14 Sep 2026 03:26:00 GMT")
     async with portal_to(answer) as (portal, server):
         submission = await portal.submit(TIN, body)
-    assert server.calls[0].body == body and server.calls[0].target == "/api/v1.0/documentsubmissions/"
+    assert (
+        server.calls[0].body == body and server.calls[0].target == "/api/v1.0/documentsubmissions/"
+    )
     assert server.calls[0].headers["content-type"] == "application/json"
     assert submission == client.Submission(
         UID,
@@ -726,7 +819,9 @@ async def test_a_submission_is_sent_as_it_is_and_its_lists_come_back():
 
 
 async def test_a_submission_may_be_rejected_whole_or_name_nothing():
-    rejected = [{"invoiceCodeNumber": "INV-1", "error": {"code": None, "message": "Hash.", "details": None}}]
+    rejected = [
+        {"invoiceCodeNumber": "INV-1", "error": {"code": None, "message": "Hash.", "details": None}}
+    ]
     all_rejected = {"submissionUid": None, "acceptedDocuments": [], "rejectedDocuments": rejected}
     async with portal_to(http(202, all_rejected)) as (portal, _):
         submission = await portal.submit(TIN, b"{}")
@@ -764,7 +859,11 @@ async def test_a_damaged_answer_still_shows_the_uuid(raw, expected):
 
 
 def deep(code):
-    return {"errorCode": "Error04", "error": "Step04", "innerError": [{"errorCode": code, "error": "No such state."}]}
+    return {
+        "errorCode": "Error04",
+        "error": "Step04",
+        "innerError": [{"errorCode": code, "error": "No such state."}],
+    }
 
 
 @pytest.mark.parametrize(
@@ -772,17 +871,33 @@ def deep(code):
     [
         (refusal("BadStructure"), "BadStructure", [("BadStructure", "", "It is BadStructure.")]),
         (
-            {"error": {"code": "BadRequest", "details": [{"code": "OperationPeriodOver", "message": "Over."}]}},
+            {
+                "error": {
+                    "code": "BadRequest",
+                    "details": [{"code": "OperationPeriodOver", "message": "Over."}],
+                }
+            },
             "OperationPeriodOver",
             [("OperationPeriodOver", "", "Over.")],
         ),
-        ({"error": {"errorCode": "IncorrectState", "error": "No."}}, "IncorrectState", [("IncorrectState", "", "No.")]),
+        (
+            {"error": {"errorCode": "IncorrectState", "error": "No."}},
+            "IncorrectState",
+            [("IncorrectState", "", "No.")],
+        ),
         ({"error": deep("ActiveReferencingDocuments")}, "ActiveReferencingDocuments", None),
-        ({"ERROR": {"CODE": "incorrectstate", "Message": "No."}}, "IncorrectState", [("incorrectstate", "", "No.")]),
+        (
+            {"ERROR": {"CODE": "incorrectstate", "Message": "No."}},
+            "IncorrectState",
+            [("incorrectstate", "", "No.")],
+        ),
         (deep("CV302"), "Error04", [("CV302", "", "No such state.")]),
         ({"error": {"code": 7, "message": None}}, "7", [("7", "", "")]),
         (
-            refusal("ValidationError", message="The authenticated TIN and documents TIN is not matching "),
+            refusal(
+                "ValidationError",
+                message="The authenticated TIN and documents TIN is not matching ",
+            ),
             "IncorrectSubmitter",
             None,
         ),
@@ -808,7 +923,10 @@ async def test_a_refusal_is_read_in_any_dialect(body, code, errors):
 
 async def test_text_of_the_portal_is_cleaned_and_capped():
     details = [{"code": "A\0B", "message": "\ud800" + "x" * 3000}] * 300
-    async with portal_to(http(400, refusal("Z", details=details), correlationId="a b")) as (portal, _):
+    async with portal_to(http(400, refusal("Z", details=details), correlationId="a b")) as (
+        portal,
+        _,
+    ):
         with pytest.raises(Refused) as refused:
             await portal.submit(TIN, b"{}")
     assert refused.value.errors == [{"code": "AB", "path": "", "message": "x" * 2000}] * 200
@@ -878,7 +996,9 @@ async def test_all_other_answers_are_read_under_any_casing():
         assert (await portal.submit(TIN, b"{}")).accepted == {"INV-1": UUID}
     assert len((await read("submission", upper(state([document()])), UID)).documents) == 1
     assert len(await read("search", upper(listing([document()])), NOW, NOW)) == 1
-    assert (await read("details", {"submissionUID": None, **document()}, UUID)).submission_uid == UID
+    assert (
+        await read("details", {"submissionUID": None, **document()}, UUID)
+    ).submission_uid == UID
     assert await read("cancel", {"UUID": UUID, "STATUS": "cancelled"}, UUID, "Wrong") is None
 
 
@@ -920,14 +1040,21 @@ async def test_a_document_that_makes_no_sense_is_unclear(changes):
 
 
 async def test_a_document_is_read_with_the_text_that_was_submitted():
-    amounts = {"totalPayableAmount": 104.76, "totalExcludingTax": 97, "totalNetAmount": None, "receiverName": "Aminah"}
+    amounts = {
+        "totalPayableAmount": 104.76,
+        "totalExcludingTax": 97,
+        "totalNetAmount": None,
+        "receiverName": "Aminah",
+    }
     found = await read("raw", document(document='{"Invoice":[{"\u00e9":1}]}', **amounts), UUID)
     assert found.content == '{"Invoice":[{"\u00e9":1}]}'
     assert (found.payable, found.excluding_tax, found.net) == (Decimal("104.76"), Decimal(97), None)
     assert found.receiver_name == "Aminah" and found.buyer_tin is None
 
 
-@pytest.mark.parametrize("changes", [{}, {"document": None}, {"document": ""}, {"document": {}}, {"uuid": "OTHER"}])
+@pytest.mark.parametrize(
+    "changes", [{}, {"document": None}, {"document": ""}, {"document": {}}, {"uuid": "OTHER"}]
+)
 async def test_an_answer_without_the_text_of_the_document_is_unclear(changes):
     with pytest.raises(Unclear):
         await read("raw", document(**changes), UUID)
@@ -935,11 +1062,25 @@ async def test_an_answer_without_the_text_of_the_document_is_unclear(changes):
 
 async def test_the_errors_of_every_invalid_step_are_flattened_to_the_innermost():
     path = "$.Invoice[*].ID[*]._"
-    inner = {"propertyName": "ID", "propertyPath": path, "errorCode": "CV302", "error": "Wrong.", "errorMs": "Salah."}
+    inner = {
+        "propertyName": "ID",
+        "propertyPath": path,
+        "errorCode": "CV302",
+        "error": "Wrong.",
+        "errorMs": "Salah.",
+    }
     steps = [
         {"status": "Valid", "name": "Step03"},
-        {"status": "Invalid", "name": "Step04", "error": {**deep("CV300"), "innerError": [inner, deep("CV316")]}},
-        {"status": "Invalid", "name": "Step05", "error": {"errorCode": "Error05", "error": "TIN.", "innerError": []}},
+        {
+            "status": "Invalid",
+            "name": "Step04",
+            "error": {**deep("CV300"), "innerError": [inner, deep("CV316")]},
+        },
+        {
+            "status": "Invalid",
+            "name": "Step05",
+            "error": {"errorCode": "Error05", "error": "TIN.", "innerError": []},
+        },
         {"status": "Invalid", "name": "Step06"},
         {"status": "Submitted", "name": "Step07", "error": deep("Never")},
     ]
@@ -958,11 +1099,21 @@ async def test_the_errors_of_every_invalid_step_are_flattened_to_the_innermost()
 
 def numbered(number, **changes):
     moment = (NOW + timedelta(seconds=number)).isoformat().replace("+00:00", "Z")
-    return document(**{"uuid": f"UUID{number:05}", "internalId": f"INV-{number}", "dateTimeReceived": moment, **changes})
+    return document(
+        **{
+            "uuid": f"UUID{number:05}",
+            "internalId": f"INV-{number}",
+            "dateTimeReceived": moment,
+            **changes,
+        }
+    )
 
 
 def listing(rows, pages=1, count=None):
-    return {"result": rows, "metadata": {"totalPages": pages, "totalCount": len(rows) if count is None else count}}
+    return {
+        "result": rows,
+        "metadata": {"totalPages": pages, "totalCount": len(rows) if count is None else count},
+    }
 
 
 def state(rows, count=None, **changes):
@@ -1048,9 +1199,18 @@ INCOMPLETE = {
     "no result": [{"metadata": {"totalPages": 1, "totalCount": 0}}],
     "a count that is text": [{"result": [], "metadata": {"totalPages": 1, "totalCount": "0"}}],
     "rows were lost": [listing(HUNDREDS[0], 2, 200), listing(HUNDREDS[1][:99], 2, 199)],
-    "more rows came than pages were told": [listing(HUNDREDS[0], 2, 150), listing(HUNDREDS[1], 2, 250)],
-    "it grew, and a page is not full": [listing(HUNDREDS[0][:50], 2, 150), listing(HUNDREDS[1], 2, 151)],
-    "it grew, and rows are missing": [listing(HUNDREDS[0], 2, 150), listing(HUNDREDS[0][60:], 2, 160)],
+    "more rows came than pages were told": [
+        listing(HUNDREDS[0], 2, 150),
+        listing(HUNDREDS[1], 2, 250),
+    ],
+    "it grew, and a page is not full": [
+        listing(HUNDREDS[0][:50], 2, 150),
+        listing(HUNDREDS[1], 2, 151),
+    ],
+    "it grew, and rows are missing": [
+        listing(HUNDREDS[0], 2, 150),
+        listing(HUNDREDS[0][60:], 2, 160),
+    ],
 }
 
 
@@ -1067,12 +1227,27 @@ GROWN = [row for rows in HUNDREDS for row in rows]
 @pytest.mark.parametrize(
     "given, numbers",
     [
-        # Newest first, and 20 more come before the second page: the last 20 of the first page are shown again.
+        # Newest first, and 20 more come before the second page: the last 20 of the first page are
+        # shown again.
         ([listing(GROWN[:100], 2, 150), listing(GROWN[80:170], 2, 170)], range(170)),
         # A whole page more than at the beginning, and the last page is told by the second.
-        ([listing(GROWN[:100], 2, 150), listing(GROWN[:100], 3, 260), listing(GROWN[90:150], 3, 260)], range(150)),
+        (
+            [
+                listing(GROWN[:100], 2, 150),
+                listing(GROWN[:100], 3, 260),
+                listing(GROWN[90:150], 3, 260),
+            ],
+            range(150),
+        ),
         # Oldest first: what comes is at the end.
-        ([listing(GROWN[:100], 2, 150), listing(GROWN[100:200], 3, 230), listing(GROWN[200:230], 3, 230)], range(230)),
+        (
+            [
+                listing(GROWN[:100], 2, 150),
+                listing(GROWN[100:200], 3, 230),
+                listing(GROWN[200:230], 3, 230),
+            ],
+            range(230),
+        ),
     ],
 )
 async def test_a_listing_that_grew_meanwhile_is_complete(given, numbers):
@@ -1085,7 +1260,11 @@ async def test_a_listing_that_grew_meanwhile_is_complete(given, numbers):
 async def test_an_unknown_status_keeps_no_other_row_from_being_read(status):
     rows = [numbered(1), numbered(2, status=status), numbered(3)]
     found = await read("search", listing(rows), NOW, NOW + timedelta(1))
-    assert [(row.number, row.status) for row in found] == [("INV-3", "Submitted"), ("INV-2", "Unknown"), ("INV-1", "Submitted")]
+    assert [(row.number, row.status) for row in found] == [
+        ("INV-3", "Submitted"),
+        ("INV-2", "Unknown"),
+        ("INV-1", "Submitted"),
+    ]
     assert found.odd == [] and [bool(row.odd) for row in found] == [False, True, False]
     assert found[1].odd.number == "INV-2" and "status" in found[1].odd.problems[0].lower()
     told = await read("submission", state(rows), UID)
@@ -1110,14 +1289,24 @@ async def test_a_row_that_cannot_be_read_is_skipped_and_told(changes):
     found = await read("search", listing(rows), NOW, NOW + timedelta(1))
     (odd,) = found.odd
     assert [row.number for row in found] == ["INV-1"]
-    assert odd.number in ("INV-2", None) and odd.uuid in ("UUID00002", None) and list(changes)[0] in odd.problems[0]
+    assert (
+        odd.number in ("INV-2", None)
+        and odd.uuid in ("UUID00002", None)
+        and next(iter(changes)) in odd.problems[0]
+    )
     told = await read("submission", state(rows), UID)
     assert [row.key for row in told.odd] == [odd.key] and len(told.documents) == 1
 
 
 @pytest.mark.parametrize(
     "changes",
-    [{"longId": "a/../b"}, {"dateTimeValidated": "soon"}, {"cancelDateTime": 5}, {"documentStatusReason": []}, {"typeName": "Order"}],
+    [
+        {"longId": "a/../b"},
+        {"dateTimeValidated": "soon"},
+        {"cancelDateTime": 5},
+        {"documentStatusReason": []},
+        {"typeName": "Order"},
+    ],
 )
 async def test_an_odd_member_that_tells_no_documents_apart_is_left_out(changes):
     (row,) = await read("search", listing([numbered(1, **changes)]), NOW, NOW + timedelta(1))
@@ -1126,7 +1315,9 @@ async def test_an_odd_member_that_tells_no_documents_apart_is_left_out(changes):
 
 
 async def test_members_that_nobody_knows_are_ignored():
-    (row,) = found = await read("search", listing([numbered(1, colour="red", parts=[{}])]), NOW, NOW + timedelta(1))
+    (row,) = found = await read(
+        "search", listing([numbered(1, colour="red", parts=[{}])]), NOW, NOW + timedelta(1)
+    )
     assert row.odd is None and found.odd == []
 
 
@@ -1136,7 +1327,9 @@ async def test_a_row_that_is_no_object_is_skipped(row):
     assert len(found) == 1 and found.odd[0].number is None
 
 
-@pytest.mark.parametrize("results", [[], "none", {"validationSteps": "none"}, {"validationSteps": [5]}])
+@pytest.mark.parametrize(
+    "results", [[], "none", {"validationSteps": "none"}, {"validationSteps": [5]}]
+)
 async def test_reasons_that_cannot_be_read_are_told_as_such(results):
     found = await read("details", document(status="Invalid", validationResults=results), UUID)
     assert found.status == "Invalid" and found.errors == [answers.UNREADABLE_REASONS]
@@ -1144,7 +1337,10 @@ async def test_reasons_that_cannot_be_read_are_told_as_such(results):
 
 @pytest.mark.parametrize("overall", [None, 5, "Halted"])
 async def test_a_submission_without_a_known_overall_status_is_read(overall):
-    assert len((await read("submission", state([document()], overallStatus=overall), UID)).documents) == 1
+    assert (
+        len((await read("submission", state([document()], overallStatus=overall), UID)).documents)
+        == 1
+    )
 
 
 async def test_a_failure_on_a_later_page_fails_the_listing():
@@ -1159,7 +1355,10 @@ async def test_a_failure_on_a_later_page_fails_the_listing():
 
 async def test_a_listing_without_end_stops(monkeypatch):
     monkeypatch.setattr(client, "MOST_PAGES", 2)
-    async with portal_to(lambda request: http(200, listing(HUNDREDS[0], 99, 9900))) as (portal, server):
+    async with portal_to(lambda request: http(200, listing(HUNDREDS[0], 99, 9900))) as (
+        portal,
+        server,
+    ):
         with pytest.raises(Unclear):
             await portal.search(TIN, NOW, NOW + timedelta(1))
     assert len(server.calls) == 2
@@ -1199,10 +1398,19 @@ async def test_a_submission_with_gaps_is_unclear(pages):
 
 
 async def test_a_cancel_is_a_put_with_its_reason():
-    async with portal_to(http(200, {"uuid": UUID, "status": "Cancelled", "error": None})) as (portal, server):
+    async with portal_to(http(200, {"uuid": UUID, "status": "Cancelled", "error": None})) as (
+        portal,
+        server,
+    ):
         assert await portal.cancel(TIN, UUID, "Wrong buyer – sorry") is None
-    assert (server.calls[0].method, server.calls[0].target) == ("PUT", f"/api/v1.0/documents/state/{UUID}/state")
-    assert json.loads(server.calls[0].body) == {"status": "cancelled", "reason": "Wrong buyer – sorry"}
+    assert (server.calls[0].method, server.calls[0].target) == (
+        "PUT",
+        f"/api/v1.0/documents/state/{UUID}/state",
+    )
+    assert json.loads(server.calls[0].body) == {
+        "status": "cancelled",
+        "reason": "Wrong buyer – sorry",
+    }
 
 
 async def test_a_tin_is_known_by_the_status_alone():
@@ -1249,13 +1457,20 @@ async def test_each_call_is_one_line_in_the_log_without_secrets(caplog):
             await portal.submit(TIN, b"{}")
     lines = [record.getMessage() for record in caplog.records if record.name == client.__name__]
     assert re.fullmatch(r"portal operation=submit status=202 ms=\d+ correlation_id=0HN:3", lines[1])
-    assert re.fullmatch(r"portal operation=submit status=- ms=\d+ correlation_id=- fault=\w+", lines[3])
+    assert re.fullmatch(
+        r"portal operation=submit status=- ms=\d+ correlation_id=- fault=\w+", lines[3]
+    )
     assert len(lines) == 4 and not re.search("secret|token|body", " ".join(lines))
 
 
 def test_evidence_in_hostile_bytes_is_found_in_time():
     began = time.process_time()
-    for hostile in (b'{\\"' * 350_000, b'"uuid"' * 170_000, b'"uuid":"' * 130_000, b"{" * 1024 * 1024):
+    for hostile in (
+        b'{\\"' * 350_000,
+        b'"uuid"' * 170_000,
+        b'"uuid":"' * 130_000,
+        b"{" * 1024 * 1024,
+    ):
         assert answers.evidence(hostile) == []
     assert time.process_time() - began < 10  # seconds; quadratic time would take hours
 
@@ -1301,5 +1516,9 @@ def fresh_submission(number):
     document["Invoice"][0]["IssueDate"][0]["_"] = issued.strftime("%Y-%m-%d")
     document["Invoice"][0]["IssueTime"][0]["_"] = issued.strftime("%H:%M:00Z")
     raw = json.dumps(document).encode()
-    entry = {"format": "JSON", "document": base64.b64encode(raw).decode(), "documentHash": sha256(raw).hexdigest()}
+    entry = {
+        "format": "JSON",
+        "document": base64.b64encode(raw).decode(),
+        "documentHash": sha256(raw).hexdigest(),
+    }
     return json.dumps({"documents": [{**entry, "codeNumber": number}]}).encode()

@@ -94,8 +94,14 @@ async def test_confirmed_difference_blocks_while_it_cannot_be_measured(often):
     portal.latest = reading(75)
     assert await portal.blocking_difference(reading(), Measured(75)) > MOST_APART
     since = portal.apart_since
-    assert await portal.blocking_difference(reading(), Measured(None)) > MOST_APART and portal.apart_since == since
-    assert await portal.blocking_difference(reading(), Measured(0)) is None and portal.apart_since is None
+    assert (
+        await portal.blocking_difference(reading(), Measured(None)) > MOST_APART
+        and portal.apart_since == since
+    )
+    assert (
+        await portal.blocking_difference(reading(), Measured(0)) is None
+        and portal.apart_since is None
+    )
 
 
 async def test_any_later_response_ends_the_block(often):
@@ -109,9 +115,12 @@ async def test_any_later_response_ends_the_block(often):
 async def test_twenty_submissions_at_once_measure_once():
     portal, measured = PortalClock(), Measured(75)
     portal.latest = reading(75)
-    found = await asyncio.gather(*[portal.blocking_difference(reading(), measured) for _ in range(20)])
+    found = await asyncio.gather(
+        *[portal.blocking_difference(reading(), measured) for _ in range(20)]
+    )
     assert all(found) and measured.times == 1
-    assert await portal.blocking_difference(reading(), measured) and measured.times == 1  # soon after
+    # Soon after
+    assert await portal.blocking_difference(reading(), measured) and measured.times == 1
 
 
 async def test_measurement_that_took_too_long_confirms_nothing(often, monkeypatch):

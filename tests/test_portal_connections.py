@@ -19,7 +19,9 @@ async def hold(connections, taxpayer, count, seconds=LONG):
     """Return (stacks of the connections that were granted at once, tasks that wait)."""
     tasks = [asyncio.create_task(_enter(connections, taxpayer, seconds)) for _ in range(count)]
     await _settle()
-    return [task.result() for task in tasks if task.done()], [task for task in tasks if not task.done()]
+    return [task.result() for task in tasks if task.done()], [
+        task for task in tasks if not task.done()
+    ]
 
 
 async def _enter(connections, taxpayer, seconds):
@@ -43,7 +45,10 @@ async def test_one_taxpayer_leaves_a_third_of_the_connections():
 
 async def test_a_taxpayer_gets_a_third_while_another_waits():
     connections = FairConnections(32)
-    (held, waiting), (others, refused) = await hold(connections, "A", 40), await hold(connections, "B", 20)
+    (held, waiting), (others, refused) = (
+        await hold(connections, "A", 40),
+        await hold(connections, "B", 20),
+    )
     assert (len(others), len(refused)) == (10, 10)
     for stack in held[:11]:
         await stack.aclose()
@@ -114,7 +119,9 @@ async def test_a_request_without_a_free_connection_is_not_sent():
     """33 requests of one taxpayer hang; those that got no connection are certainly not sent."""
     bounds = {"PORTAL_TIMEOUT_SECONDS": "2", "PORTAL_CONNECT_TIMEOUT_SECONDS": "0.5"}
     async with portal_to(silent, **bounds) as (portal, server):
-        outcomes = await asyncio.gather(*[portal.submit(TIN, b"{}") for _ in range(33)], return_exceptions=True)
+        outcomes = await asyncio.gather(
+            *[portal.submit(TIN, b"{}") for _ in range(33)], return_exceptions=True
+        )
         unclear = [outcome for outcome in outcomes if isinstance(outcome, Unclear)]
         refused = [outcome for outcome in outcomes if isinstance(outcome, NotSent)]
         assert (len(unclear), len(refused)) == (21, 12) and len(server.calls) == 21
@@ -127,9 +134,15 @@ async def test_clients_of_one_session_share_the_connections():
         assert portal.through(None)._connections is portal._connections
 
 
-async def test_hanging_sends_of_one_company_leave_another_its_submit(start, company, environment, sandbox):
+async def test_hanging_sends_of_one_company_leave_another_its_submit(
+    start, company, environment, sandbox
+):
     """40 sends of one company are not answered; another company's submit succeeds while they hang."""
-    bounds = {"PORTAL_TIMEOUT_SECONDS": "15", "PORTAL_CONNECT_TIMEOUT_SECONDS": "4", "SUBMIT_WAIT_SECONDS": "30"}
+    bounds = {
+        "PORTAL_TIMEOUT_SECONDS": "15",
+        "PORTAL_CONNECT_TIMEOUT_SECONDS": "4",
+        "SUBMIT_WAIT_SECONDS": "30",
+    }
     api = await start(company, background=False, **bounds)
     other = await make_company(environment, name="Kedai Lain Sdn. Bhd.", tin_code="C20880050020")
     hanging = [await created(api) for _ in range(40)]
@@ -138,7 +151,9 @@ async def test_hanging_sends_of_one_company_leave_another_its_submit(start, comp
         await sandbox.fault("submit", "slow_before", number=number, seconds=LONG)
     tasks = [asyncio.create_task(submitted(api, id)) for id in hanging]
     await until(lambda: _sent(sandbox), lambda count: count >= 21)
-    async with aiohttp.ClientSession(api.make_url(""), headers={"X-API-Key": other.key}) as neighbour:
+    async with aiohttp.ClientSession(
+        api.make_url(""), headers={"X-API-Key": other.key}
+    ) as neighbour:
         assert (await submitted(neighbour, await created(neighbour)))[0] == 200
     assert sum(not task.done() for task in tasks) >= 21
     assert {status for status, _ in await asyncio.gather(*tasks)} == {400}

@@ -46,7 +46,9 @@ async def gates(environment):
 
 async def take(gate, operation, times, tin="C1"):
     """How many of so many calls at once may go."""
-    outcomes = await asyncio.gather(*[gate(operation, tin) for _ in range(times)], return_exceptions=True)
+    outcomes = await asyncio.gather(
+        *[gate(operation, tin) for _ in range(times)], return_exceptions=True
+    )
     assert {type(outcome) for outcome in outcomes} <= {type(None), Held}
     return outcomes.count(None)
 
@@ -60,7 +62,9 @@ async def spend(owner, operation, calls, ago=0):
     )
 
 
-@pytest.mark.parametrize("operation, most", [("login", 12), ("validate_tin", 60), ("submit", 100), ("cancel", 12)])
+@pytest.mark.parametrize(
+    "operation, most", [("login", 12), ("validate_tin", 60), ("submit", 100), ("cancel", 12)]
+)
 async def test_as_many_calls_as_the_quota_has_may_go_at_once_and_no_more(gates, operation, most):
     taken = [await take(gates(True), operation, most + 20, tin) for tin in ("C1", "C2", "C3")]
     assert sum(taken) == most
@@ -92,15 +96,35 @@ async def test_background_work_leaves_a_part_and_spreads_the_rest(gates, owner):
 async def test_who_waits_has_the_next_token_before_background_work(gates, owner):
     await spend(owner, "cancel", 12, ago=62)
     waiting = asyncio.create_task(take(gates(True, patience=timedelta(seconds=30)), "cancel", 8))
-    await until(lambda: owner.fetchval("select max(at) > clock_timestamp() from portal_buckets, unnest(taken) at"))
+    await until(
+        lambda: owner.fetchval(
+            "select max(at) > clock_timestamp() from portal_buckets, unnest(taken) at"
+        )
+    )
     assert await take(gates(False), "cancel", 5) == 0
     assert await waiting == 8
 
 
 # Fair shares between taxpayers
 
-ALONE = [("login", 8), ("validate_tin", 48), ("submit", 95), ("submission", 285), ("cancel", 8), ("details", 118), ("raw", 48)]
-THIRD = [("login", 4), ("validate_tin", 20), ("submit", 34), ("submission", 100), ("cancel", 4), ("details", 42), ("raw", 20)]
+ALONE = [
+    ("login", 8),
+    ("validate_tin", 48),
+    ("submit", 95),
+    ("submission", 285),
+    ("cancel", 8),
+    ("details", 118),
+    ("raw", 48),
+]
+THIRD = [
+    ("login", 4),
+    ("validate_tin", 20),
+    ("submit", 34),
+    ("submission", 100),
+    ("cancel", 4),
+    ("details", 42),
+    ("raw", 20),
+]
 
 
 async def wait_for(owner, *tins):
@@ -145,7 +169,9 @@ async def test_a_taxpayer_gets_a_third_while_another_waits(gates, owner, operati
 async def test_a_refused_taxpayer_counts_as_waiting_until_it_could_ask_again(gates, owner):
     gate = gates(True)
     assert (await take(gate, "login", 12, "C1"), await take(gate, "login", 12, "C2")) == (8, 4)
-    rows = await owner.fetch("select unnest(waiting) as name, unnest(waiting_until) - now() as left from portal_buckets")
+    rows = await owner.fetch(
+        "select unnest(waiting) as name, unnest(waiting_until) - now() as left from portal_buckets"
+    )
     left = {row["name"]: row["left"] for row in rows}
     assert left.keys() == {"C1", "C2"}
     assert all(timedelta(seconds=40) < each <= timedelta(seconds=69) for each in left.values())
@@ -183,9 +209,13 @@ async def test_a_taxpayer_waits_for_its_share_without_a_promise(gates, owner):
            values ($1, 'login', '', array_fill(clock_timestamp() - interval '64 seconds', array[8]), array_fill('C1'::text, array[8]))""",
         CLIENT,
     )
-    waiting = asyncio.create_task(take(gates(True, patience=timedelta(seconds=10)), "login", 8, "C1"))
+    waiting = asyncio.create_task(
+        take(gates(True, patience=timedelta(seconds=10)), "login", 8, "C1")
+    )
     await until(lambda: owner.fetchval("select 'C1' = any (waiting) from portal_buckets"))
-    assert await owner.fetchval("select max(at) < clock_timestamp() from portal_buckets, unnest(taken) at")
+    assert await owner.fetchval(
+        "select max(at) < clock_timestamp() from portal_buckets, unnest(taken) at"
+    )
     assert await take(gates(True), "login", 4, "C2") == 4
     assert await waiting >= 4
 
@@ -202,7 +232,9 @@ async def test_shares_hold_over_many_processes_at_once(environment, owner):
     await wait_for(owner, "C1", "C2", "C3", "C4")
     await asyncio.gather(*[ask(tin) for tin in ("C1", "C2", "C3")])
     assert taken == {"C1": 25, "C2": 25, "C3": 25}
-    sizes = await owner.fetchrow("select cardinality(taken) as taken, cardinality(takers) as takers from portal_buckets")
+    sizes = await owner.fetchrow(
+        "select cardinality(taken) as taken, cardinality(takers) as takers from portal_buckets"
+    )
     assert sizes["taken"] == sizes["takers"] == 75
 
 
@@ -222,14 +254,24 @@ def test_no_rate_is_below_one_call():
 
 async def test_two_processes_share_one_bucket(environment, company, sandbox, tmp_path):
     await sandbox.settings(rate_scale=1)
-    pair = [Service({**environment, "PORTAL_RATE_SCALE": "1"}, tmp_path / f"{number}.log") for number in range(2)]
+    pair = [
+        Service({**environment, "PORTAL_RATE_SCALE": "1"}, tmp_path / f"{number}.log")
+        for number in range(2)
+    ]
     try:
         await asyncio.gather(*[service.start() for service in pair])
         answers = []
         for service in pair:
-            async with aiohttp.ClientSession(service.base, headers={"X-API-Key": company.key}) as client:
-                bodies = [{**TIN, "registration_number": f"{service.port}{number:07}"} for number in range(45)]
-                asked = [answered(client, "POST", "/api/validation/tin", json=body) for body in bodies]
+            async with aiohttp.ClientSession(
+                service.base, headers={"X-API-Key": company.key}
+            ) as client:
+                bodies = [
+                    {**TIN, "registration_number": f"{service.port}{number:07}"}
+                    for number in range(45)
+                ]
+                asked = [
+                    answered(client, "POST", "/api/validation/tin", json=body) for body in bodies
+                ]
                 answers += await asyncio.gather(*asked)
     finally:
         for service in pair:
@@ -239,7 +281,9 @@ async def test_two_processes_share_one_bucket(environment, company, sandbox, tmp
     assert sorted(status for status, _ in answers).count(429) == 42
 
 
-async def test_an_interactive_submit_goes_while_background_work_has_used_up_its_part(counted, owner, start, company, sandbox):
+async def test_an_interactive_submit_goes_while_background_work_has_used_up_its_part(
+    counted, owner, start, company, sandbox
+):
     await owner.execute(AUTOMATIC)
     (waiting,) = await ready(counted, 1)
     alone = [await created(counted) for _ in range(6)]
@@ -251,7 +295,10 @@ async def test_an_interactive_submit_goes_while_background_work_has_used_up_its_
     assert status == 400 and body["errors"][0]["code"] == "TooManyRequests"
     assert (await record(counted, alone[5]))["status"] == "Draft"
     assert (await record(counted, waiting))["status"] == "Submitting"
-    assert await sent(sandbox) == 5 and await owner.fetchval("select max(claims) from submissions where state = 'Queued'") <= 1
+    assert (
+        await sent(sandbox) == 5
+        and await owner.fetchval("select max(claims) from submissions where state = 'Queued'") <= 1
+    )
     await owner.execute(LATER, timedelta(seconds=66))
     await start(company, PORTAL_RATE_SCALE="0.5")
     assert await reach(owner, [waiting], "Valid") == {"Valid": 1}
@@ -272,7 +319,9 @@ async def test_the_portals_own_pause_is_kept(counted, sandbox):
     assert await sent(sandbox) == 1
 
 
-async def test_a_listing_of_several_pages_is_read_within_the_quota(counted, owner, start, company, sandbox):
+async def test_a_listing_of_several_pages_is_read_within_the_quota(
+    counted, owner, start, company, sandbox
+):
     """What never arrived is proved to be absent from two pages, between which the portal wants a pause."""
     await owner.execute(AUTOMATIC)
     ids = await ready(counted, 130)

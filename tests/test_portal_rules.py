@@ -39,7 +39,11 @@ from service.statements import sql
 SELLER = "AccountingSupplierParty.0.Party.0"
 CUSTOMER = "AccountingCustomerParty.0.Party.0"
 ITEM = "InvoiceLine.0.Item.0"
-RESTAURANT = {"type": "LOCAL_COMPANY", "tin": "C5510387420", "registration": {"type": "BRN", "number": "202101033579"}}
+RESTAURANT = {
+    "type": "LOCAL_COMPANY",
+    "tin": "C5510387420",
+    "registration": {"type": "BRN", "number": "202101033579"},
+}
 ABROAD = {"line1": "88 Huanshi Road", "city": "Foshan", "country": "CHN"}
 MILL = buyer(type="FOREIGN_COMPANY", registration={}, address=ABROAD)
 DOLLARS = {"currencyCode": "USD", "exchangeRate": 4.2155}
@@ -203,25 +207,47 @@ async def refusals(portal, root):
 
 async def made(environment, company, id, row):
     """The document of a record as the service builds it, whatever the rules say; then what the row puts into it."""
-    async with connected_pool(environment["DATABASE_URL"], 1) as pool, Database(pool).company(company.id) as conn:
+    async with (
+        connected_pool(environment["DATABASE_URL"], 1) as pool,
+        Database(pool).company(company.id) as conn,
+    ):
         record = await sql.invoice_lock(conn, company_id=company.id, id=id)
         issuer = dict(await sql.issuer_get(conn, company_id=company.id))
-    source = {name: member for name, member in wire.loads(record["body"].encode()).items() if member is not None}
-    source = {"exchangeRate": 1, **source, "lineItems": [{**UNCLASSIFIED, "classifications": ["022"], **each} for each in source["lineItems"]]}
-    root = document.build(source, issuer, number=record["number"], issued_at=record["issue_date"].replace(microsecond=0))
+    source = {
+        name: member
+        for name, member in wire.loads(record["body"].encode()).items()
+        if member is not None
+    }
+    source = {
+        "exchangeRate": 1,
+        **source,
+        "lineItems": [
+            {**UNCLASSIFIED, "classifications": ["022"], **each} for each in source["lineItems"]
+        ],
+    }
+    root = document.build(
+        source,
+        issuer,
+        number=record["number"],
+        issued_at=record["issue_date"].replace(microsecond=0),
+    )
     root = json.loads(document.encode(root).decode().replace('"_":null', '"_":""'))
     return put(root, *row.put) if row.put else root
 
 
 @pytest.mark.parametrize("row", ROWS, ids=named)
-async def test_preflight_names_what_the_portal_refuses(api, owner, environment, company, portal, row):
+async def test_preflight_names_what_the_portal_refuses(
+    api, owner, environment, company, portal, row
+):
     body = json.loads(json.dumps(invoice(**row.body)))
     id = await created(api, **body)
     if row.store:
         await owner.execute(row.store)
     told = await judged(api, id)
     assert places(told) == [(row.code, row.path)]
-    assert await refusals(portal, await made(environment, company, id, row)) == (row.refused or {row.code})
+    assert await refusals(portal, await made(environment, company, id, row)) == (
+        row.refused or {row.code}
+    )
     status, answer = await submitted(api, id)
     assert status == 400 and places(answer) == places(told)
     if patch := told["errors"][0].get("patch"):
@@ -231,8 +257,24 @@ async def test_preflight_names_what_the_portal_refuses(api, owner, environment, 
 
 async def mended(api, id, body, patch):
     """Sends what a patch makes of the invoice, or of the company."""
-    whole = patched({**body, "company": {"phone": "", "email": "", "state": "", "zip_code": "", **await company_of(api)}}, patch)
-    changes = {name: value for name, value in whole.pop("company").items() if any(f"/{name}" in each["path"] for each in patch)}
+    whole = patched(
+        {
+            **body,
+            "company": {
+                "phone": "",
+                "email": "",
+                "state": "",
+                "zip_code": "",
+                **await company_of(api),
+            },
+        },
+        patch,
+    )
+    changes = {
+        name: value
+        for name, value in whole.pop("company").items()
+        if any(f"/{name}" in each["path"] for each in patch)
+    }
     if patch[0]["path"].startswith("/company/"):
         status, answer = await answered(api, "PUT", "/api/companies", json=changes)
     else:
@@ -248,11 +290,15 @@ def patched(whole, patch):
     """What a JSON Patch makes of a value (RFC 6902): add, replace and remove, as far as they are used."""
     whole = copy.deepcopy(whole)
     for step in patch:
-        *parents, last = [int(part) if part.isdigit() else part for part in step["path"].split("/")[1:]]
+        *parents, last = [
+            int(part) if part.isdigit() else part for part in step["path"].split("/")[1:]
+        ]
         holder = whole
         for part in parents:
             holder = holder[part]
-        assert step["op"] == "add" or last in holder or isinstance(last, int) and last < len(holder), step
+        assert (
+            step["op"] == "add" or last in holder or (isinstance(last, int) and last < len(holder))
+        ), step
         if step["op"] == "remove":
             del holder[last]
         else:
@@ -261,15 +307,21 @@ def patched(whole, patch):
 
 
 @pytest.mark.parametrize("row", NEVER, ids=named)
-async def test_what_no_request_can_break_is_refused_only_where_it_is_put_in(api, environment, company, portal, row):
+async def test_what_no_request_can_break_is_refused_only_where_it_is_put_in(
+    api, environment, company, portal, row
+):
     id = await created(api, **row.body)
     assert places(await judged(api, id)) == []
-    assert await refusals(portal, await made(environment, company, id, row)) == (row.refused or {row.code})
+    assert await refusals(portal, await made(environment, company, id, row)) == (
+        row.refused or {row.code}
+    )
 
 
 @pytest.mark.parametrize("code", ["022", "004"])
 async def test_what_a_sale_to_the_general_public_is_depends_on_its_classification(api, code):
-    id = await created(api, buyer={"type": "GENERAL_PUBLIC"}, lineItems=[line(classifications=[code])])
+    id = await created(
+        api, buyer={"type": "GENERAL_PUBLIC"}, lineItems=[line(classifications=[code])]
+    )
     told = await judged(api, id)
     assert told["ready"] is (code == "004")
     assert (await submitted(api, id))[0] == (200 if told["ready"] else 400)
@@ -284,12 +336,19 @@ async def test_a_document_of_the_same_identity_is_a_duplicate(api, portal):
     sent = (await answered(api, "GET", f"/api/invoices/{id}"))[1]
     assert (await cancelled(api, id))[0] == 200
     assert (await answered(api, "DELETE", f"/api/invoices/{id}"))[0] == 200
-    again = await created(api, code=77, issueDateTime=at, lineItems=[line(description="Coffee beans, 2 kg")])
+    again = await created(
+        api, code=77, issueDateTime=at, lineItems=[line(description="Coffee beans, 2 kg")]
+    )
     told = await judged(api, again)
     assert places(told) == [("DV302", "/issueDateTime")] and sent["status"] == "Valid"
     root = json.loads(json.dumps(told["document"]))
     assert await refusals(portal, root) == {"DV302"}
-    status, answer = await answered(api, "PUT", f"/api/invoices/{again}", json=patched({"issueDateTime": at}, told["errors"][0]["patch"]))
+    status, answer = await answered(
+        api,
+        "PUT",
+        f"/api/invoices/{again}",
+        json=patched({"issueDateTime": at}, told["errors"][0]["patch"]),
+    )
     assert status == 200, answer
     assert places(await judged(api, again)) == []
     assert (await submitted(api, again))[0] == 200
@@ -332,14 +391,20 @@ async def test_a_note_of_another_buyer_is_refused_only_where_one_is_put_in(api, 
     _, noted = await a_note(api)
     told = await judged(api, noted, NOTES)
     assert told["ready"]
-    other = put(told["document"], f"{CUSTOMER}.PartyIdentification.0.ID", element("IG99999999990", schemeID="TIN"))
+    other = put(
+        told["document"],
+        f"{CUSTOMER}.PartyIdentification.0.ID",
+        element("IG99999999990", schemeID="TIN"),
+    )
     put(other, IDENTITY, element("000000000000", schemeID="NRIC"))
     assert await refusals(portal, other) == {"DR308"}
 
 
 async def test_a_note_is_issued_by_who_issued_its_target(api, sandbox, owner):
     _, noted = await a_note(api)
-    assert (await answered(api, "PUT", "/api/companies", json={"tin_code": "C9999999990"}))[0] == 200
+    assert (await answered(api, "PUT", "/api/companies", json={"tin_code": "C9999999990"}))[
+        0
+    ] == 200
     await owner.execute("update companies set tin_verified_at = now()")
     told = await judged(api, noted, NOTES)
     assert places(told) == [("OriginalIssuer", "/targetInvoiceType")]
@@ -351,7 +416,9 @@ async def test_a_notes_issue_time_has_its_own_name(api):
     _, noted = await a_note(api, adjustmentNoteIssueDate=now(hours=73))
     (error,) = (await judged(api, noted, NOTES))["errors"]
     assert (error["code"], error["path"]) == ("CF321", "/adjustmentNoteIssueDate")
-    assert [(each["op"], each["path"]) for each in error["patch"]] == [("replace", "/adjustmentNoteIssueDate")]
+    assert [(each["op"], each["path"]) for each in error["patch"]] == [
+        ("replace", "/adjustmentNoteIssueDate")
+    ]
 
 
 async def test_a_note_larger_than_what_is_left_of_its_invoice_is_named(api):
@@ -365,7 +432,10 @@ async def test_a_note_larger_than_what_is_left_of_its_invoice_is_named(api):
 # What the verdict is worth
 
 
-GOOD = {path.stem: path for path in Path(__file__).with_name("bodies").glob("invoice_create/good/*.json")}
+GOOD = {
+    path.stem: path
+    for path in Path(__file__).with_name("bodies").glob("invoice_create/good/*.json")
+}
 #: Good bodies that are no documents yet, and what they wait for.
 WAITING = {
     "a_pending_invoice_without_a_buyer": {"PendingFinalize"},
@@ -394,7 +464,9 @@ async def agrees(api, id, codes=frozenset()):
         await reaches(api, id, "Valid")
 
 
-INVOICES = [name for name, source in GOLDEN.items() if source["type"] in ("INVOICE", "SELF_BILLED_INVOICE")]
+INVOICES = [
+    name for name, source in GOLDEN.items() if source["type"] in ("INVOICE", "SELF_BILLED_INVOICE")
+]
 
 
 @pytest.mark.parametrize("name", INVOICES)
@@ -436,14 +508,18 @@ async def test_a_verdict_changes_and_sends_nothing(api, owner, sandbox):
 async def test_a_document_is_judged_as_of_a_date(api):
     id = await created(api, issueDateTime="2026-04-29T12:00:00Z", buyer=located(state="17"))
     assert places(await judged(api, id, at="2026-04-29T12:30:00Z")) == []
-    assert places(await judged(api, id, at="2026-04-30T12:30:00+08:00")) == [("CV317", "/buyer/address/state")]
+    assert places(await judged(api, id, at="2026-04-30T12:30:00+08:00")) == [
+        ("CV317", "/buyer/address/state")
+    ]
     late = await judged(api, id, at="2026-05-03T12:00:00Z")
     assert set(places(late)) == {("CV317", "/buyer/address/state"), ("CF321", "/issueDateTime")}
 
 
 async def test_a_date_that_the_calendar_does_not_have_is_refused(api):
     id = await created(api)
-    status, body = await answered(api, "POST", f"/api/invoices/{id}/preflight", json={"at": "2026-02-30T00:00:00Z"})
+    status, body = await answered(
+        api, "POST", f"/api/invoices/{id}/preflight", json={"at": "2026-02-30T00:00:00Z"}
+    )
     assert status == 422 and [each["path"] for each in body["errors"]] == ["/at"]
 
 
@@ -464,7 +540,9 @@ async def test_a_part_of_a_consolidated_invoice_is_not_sent_by_itself(start, com
     assert ("Consolidated", "") in places(await judged(api, member))
     told = await judged(api, consolidated, "/api/consolidated-invoices")
     assert told["ready"], told["errors"]
-    async with api.post(f"/api/consolidated-invoices/{consolidated}/submit-to-portal", json={}) as response:
+    async with api.post(
+        f"/api/consolidated-invoices/{consolidated}/submit-to-portal", json={}
+    ) as response:
         assert response.status == 200
 
 
@@ -474,8 +552,14 @@ async def test_an_unknown_record_is_not_found(api, place):
 
 
 async def test_a_warning_keeps_nothing_back(api):
-    id = await created(api, issueDateTime=now(hours=61), lineItems=[line(classifications=["004"]), line(id="2")])
+    id = await created(
+        api, issueDateTime=now(hours=61), lineItems=[line(classifications=["004"]), line(id="2")]
+    )
     told = await judged(api, id)
     assert told["ready"]
-    assert {each["code"] for each in told["warnings"]} == {"IssueWindow", "Classification", "ListNotLoaded"}
+    assert {each["code"] for each in told["warnings"]} == {
+        "IssueWindow",
+        "Classification",
+        "ListNotLoaded",
+    }
     assert (await submitted(api, id))[0] == 200

@@ -1,6 +1,6 @@
 """The rule pack on its own: what is missing, which day a rule holds from, what is a warning, what a cure looks like."""
 
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 import pytest
@@ -63,7 +63,11 @@ def test_a_buying_issuer_needs_no_trade():
 def test_a_blank_fact_is_missing_and_said_so():
     source = {**EXAMPLE, "buyer": {**RESTAURANT, "address": {**ADDRESS, "city": " "}}}
     (lack,) = preflight.errors(found(source))
-    assert lack == {"code": "CF340", "path": "/buyer/address/city", "message": "The city of the buyer is missing."}
+    assert lack == {
+        "code": "CF340",
+        "path": "/buyer/address/city",
+        "message": "The city of the buyer is missing.",
+    }
 
 
 PASSPORT = {"type": "PASSPORT", "number": "A1"}
@@ -73,12 +77,22 @@ PASSPORT = {"type": "PASSPORT", "number": "A1"}
     "party, paths",
     [
         ({"type": "LOCAL_COMPANY", "tin": None}, ["/buyer/tin"]),
-        ({"type": "LOCAL_INDIVIDUAL", "tin": None, "registration": None}, ["/buyer/registration/number"]),
+        (
+            {"type": "LOCAL_INDIVIDUAL", "tin": None, "registration": None},
+            ["/buyer/registration/number"],
+        ),
         ({"type": "LOCAL_INDIVIDUAL", "tin": None, "registration": PASSPORT}, ["/buyer/tin"]),
         ({"type": "LOCAL_INDIVIDUAL", "registration": None}, []),
         ({"type": "GOVERNMENT", "tin": None, "registration": None}, []),
         ({"type": "GENERAL_PUBLIC", "name": None, "address": None}, []),
-        ({"type": "FOREIGN_COMPANY", "tin": None, "address": {**ADDRESS, "state": None, "country": "CHN"}}, []),
+        (
+            {
+                "type": "FOREIGN_COMPANY",
+                "tin": None,
+                "address": {**ADDRESS, "state": None, "country": "CHN"},
+            },
+            [],
+        ),
     ],
 )
 def test_what_a_buyer_needs_depends_on_its_kind(party, paths):
@@ -88,7 +102,10 @@ def test_what_a_buyer_needs_depends_on_its_kind(party, paths):
 
 def test_a_local_seller_needs_its_trade():
     source = {**GOLDEN["self_billed_invoice"], "supplier": RESTAURANT}
-    assert [path for _, path in lacking(source)] == ["/supplier/msic", "/supplier/businessActivityDescription"]
+    assert [path for _, path in lacking(source)] == [
+        "/supplier/msic",
+        "/supplier/businessActivityDescription",
+    ]
 
 
 def test_a_bare_line_lacks_what_the_portal_needs_of_a_line():
@@ -112,14 +129,18 @@ def test_a_tax_needs_its_type_its_rate_and_an_exempt_line_its_reason():
 
 def test_a_document_needs_lines_a_rate_abroad_and_a_note_its_original():
     source = {"type": "CREDIT_NOTE", "buyer": RESTAURANT, "currencyCode": "USD", "lineItems": []}
-    assert [path for _, path in lacking(source)] == ["/lineItems", "/targetInvoiceType", "/exchangeRate"]
+    assert [path for _, path in lacking(source)] == [
+        "/lineItems",
+        "/targetInvoiceType",
+        "/exchangeRate",
+    ]
 
 
 # Days
 
 
 def day(text):
-    return datetime.fromisoformat(f"{text}T12:00:00+08:00").astimezone(timezone.utc)
+    return datetime.fromisoformat(f"{text}T12:00:00+08:00").astimezone(UTC)
 
 
 def buying(**changes):
@@ -133,13 +154,25 @@ DATED = (
     (buying(contactNumber="12/345678"), "CF410", "/buyer/contactNumber", "2026-08-15"),
     (buying(email="none"), "CF404", "/buyer/email", "2026-08-15"),
     (buying(sstRegistrationNumber="W10/1"), "Format", "/buyer/sstRegistrationNumber", "2026-08-15"),
-    ({**EXAMPLE, "lineItems": [line(unit={"code": "pcs", "price": 1, "count": 1})]}, "CV302", "/lineItems/0/unit/code", "2026-08-15"),
-    (buying(registration={"type": "BRN", "number": "123456-X"}), "Identity", "/buyer/registration/number", "2026-08-01"),
+    (
+        {**EXAMPLE, "lineItems": [line(unit={"code": "pcs", "price": 1, "count": 1})]},
+        "CV302",
+        "/lineItems/0/unit/code",
+        "2026-08-15",
+    ),
+    (
+        buying(registration={"type": "BRN", "number": "123456-X"}),
+        "Identity",
+        "/buyer/registration/number",
+        "2026-08-01",
+    ),
     (
         {
             **EXAMPLE,
             "buyer": {"type": "GENERAL_PUBLIC"},
-            "lineItems": [line(classifications=["004"], unit={"price": Decimal("10000.01"), "count": 1})],
+            "lineItems": [
+                line(classifications=["004"], unit={"price": Decimal("10000.01"), "count": 1})
+            ],
         },
         "LargeSale",
         "/lineItems/0",
@@ -148,7 +181,9 @@ DATED = (
 )
 
 
-@pytest.mark.parametrize("source, code, path, since", DATED, ids=[each[1] + each[2] for each in DATED])
+@pytest.mark.parametrize(
+    "source, code, path, since", DATED, ids=[each[1] + each[2] for each in DATED]
+)
 def test_a_rule_holds_from_its_day_on(source, code, path, since):
     def breaks(at):
         return (code, path) in {(each.code, each.path) for each in found(source, at=at)}
@@ -156,7 +191,10 @@ def test_a_rule_holds_from_its_day_on(source, code, path, since):
     assert breaks(day(since)) and not breaks(day(since) - timedelta(days=1))
 
 
-@pytest.mark.parametrize("at, refused", [("2026-07-06", True), ("2026-07-07", False), ("2027-12-31", False), ("2028-01-01", True)])
+@pytest.mark.parametrize(
+    "at, refused",
+    [("2026-07-06", True), ("2026-07-07", False), ("2027-12-31", False), ("2028-01-01", True)],
+)
 def test_the_versions_of_the_disclosure_programme_hold_for_its_time(at, refused):
     errors = preflight.errors(found(EXAMPLE, at=day(at), version="1.2"))
     assert [each["code"] for each in errors] == ["Version"] * refused
@@ -186,7 +224,11 @@ def test_a_document_is_taken_for_72_hours(age, codes):
 
 def test_a_number_has_fifty_characters_at_most():
     assert said(number="x" * 50) == set()
-    assert [(each.code, each.path) for each in found(EXAMPLE, number="x" * 51) if each.severity == "error"] == [("Format", "/code")]
+    assert [
+        (each.code, each.path)
+        for each in found(EXAMPLE, number="x" * 51)
+        if each.severity == "error"
+    ] == [("Format", "/code")]
 
 
 # What other members break
@@ -223,12 +265,18 @@ def test_a_number_has_fifty_characters_at_most():
 )  # fmt: skip
 def test_a_member_has_its_length_and_its_characters(changes, code, path):
     others = {"ListNotLoaded"}
-    assert [(each.code, each.path) for each in found({**EXAMPLE, **changes}) if each.code not in others] == [(code, path)]
+    assert [
+        (each.code, each.path) for each in found({**EXAMPLE, **changes}) if each.code not in others
+    ] == [(code, path)]
 
 
 def test_the_companys_own_particulars_have_their_length_and_characters():
     issuer = {**ISSUER, "exporter_certified_number": "MY/1", "bank_account": "1" * 151}
-    paths = [each.path for each in found({**EXAMPLE, "payment": {"mode": "03"}}, issuer) if each.severity == "error"]
+    paths = [
+        each.path
+        for each in found({**EXAMPLE, "payment": {"mode": "03"}}, issuer)
+        if each.severity == "error"
+    ]
     assert paths == ["/company/exporter_certified_number", "/company/bank_account"]
     assert preflight.errors(found(GOLDEN["self_billed_invoice"], issuer)) == []
 
@@ -245,7 +293,7 @@ def listed():
     """Loads a list for one test."""
     before = dict(codes.TABLES), dict(codes.SINCE)
     yield codes.load
-    for table, kept in zip((codes.TABLES, codes.SINCE), before):
+    for table, kept in zip((codes.TABLES, codes.SINCE), before, strict=False):
         table.clear()
         table.update(kept)
 
@@ -286,7 +334,9 @@ def test_a_list_that_is_loaded_needs_no_warning(listed):
 )
 def test_a_cure_is_told_where_there_is_but_one(changes, cured):
     (error,) = preflight.errors(found(buying(**changes)))
-    assert error.get("patch") == (cured and [{"op": "replace", "path": error["path"], "value": cured}])
+    assert error.get("patch") == (
+        cured and [{"op": "replace", "path": error["path"], "value": cured}]
+    )
 
 
 def test_what_is_no_address_of_a_mailbox_goes():

@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import pytest
@@ -52,14 +53,18 @@ async def network(database):
 @pytest.fixture
 async def far_api(network, start, company):
     """A service that reaches its database over the network, and notices within seconds when it does not answer."""
-    return await start(company, DATABASE_URL=network.url, DATABASE_ACQUIRE_SECONDS="5", DATABASE_ANSWER_SECONDS="2")
+    return await start(
+        company, DATABASE_URL=network.url, DATABASE_ACQUIRE_SECONDS="5", DATABASE_ANSWER_SECONDS="2"
+    )
 
 
 def told_to_come_back(response):
     return response.status == 503 and int(response.headers["Retry-After"]) >= 1
 
 
-async def test_without_a_free_connection_a_request_is_told_to_come_back_and_the_worker_lives_on(start, company, owner):
+async def test_without_a_free_connection_a_request_is_told_to_come_back_and_the_worker_lives_on(
+    start, company, owner
+):
     api = await start(company, POOL_SIZE="2", DATABASE_ACQUIRE_SECONDS="2")
     id = await created(api)
     async with owner.transaction():
@@ -88,7 +93,10 @@ async def test_requests_that_use_up_their_connections_keep_neither_the_worker_no
         await until(lambda: _waiting_for_locks(owner), lambda waiting: waiting == 2)
         assert (await answered(api, "get", "/readyz"))[0] == 200
         await sandbox.settings(processing_seconds=0)
-        await until(lambda: owner.fetchval("select status from invoices where id = $1", id), lambda status: status == "Valid")
+        await until(
+            lambda: owner.fetchval("select status from invoices where id = $1", id),
+            lambda status: status == "Valid",
+        )
         assert await _waiting_for_locks(owner)
         stop.set()
     await asyncio.gather(*holding, return_exceptions=True)
@@ -118,7 +126,9 @@ async def test_only_so_many_wait_for_a_connection(database):
 
 async def test_after_every_connection_was_cut_all_goes_on(api, owner, sandbox):
     id = await created(api)
-    await owner.execute("select pg_terminate_backend(pid) from pg_stat_activity where pid <> pg_backend_pid() and datname = current_database()")
+    await owner.execute(
+        "select pg_terminate_backend(pid) from pg_stat_activity where pid <> pg_backend_pid() and datname = current_database()"
+    )
     await until(lambda: answered(api, "get", "/readyz"), lambda answer: answer[0] == 200)
     assert (await until(lambda: submitted(api, id), lambda answer: answer[0] != 503))[0] == 200
     await until(lambda: record(api, id), lambda found: found["status"] == "Valid")
@@ -126,11 +136,14 @@ async def test_after_every_connection_was_cut_all_goes_on(api, owner, sandbox):
 
 
 @pytest.mark.parametrize("way", ["refuse", "reset"])
-async def test_while_connections_are_refused_or_reset_all_is_a_503_and_it_heals(far_api, network, way):
+async def test_while_connections_are_refused_or_reset_all_is_a_503_and_it_heals(
+    far_api, network, way
+):
     id = await created(far_api)
     await getattr(network, way)()
     answers = await asyncio.gather(
-        *[far_api.get(f"/api/invoices/{id}") for _ in range(20)], far_api.post("/api/invoices", json=invoice())
+        *[far_api.get(f"/api/invoices/{id}") for _ in range(20)],
+        far_api.post("/api/invoices", json=invoice()),
     )
     assert all(map(told_to_come_back, answers))
     await network.heal()
@@ -143,7 +156,8 @@ async def test_a_network_that_says_nothing_is_a_503_within_seconds_and_it_heals(
     network.swallow()
     async with patience():
         answers = await asyncio.gather(
-            *[far_api.get(f"/api/invoices/{id}") for _ in range(20)], far_api.post("/api/invoices", json=invoice())
+            *[far_api.get(f"/api/invoices/{id}") for _ in range(20)],
+            far_api.post("/api/invoices", json=invoice()),
         )
     assert all(map(told_to_come_back, answers))
     assert (await answered(far_api, "get", "/readyz"))[0] == 503
@@ -154,11 +168,14 @@ async def test_a_network_that_says_nothing_is_a_503_within_seconds_and_it_heals(
 
 async def _statuses(api: Any, path: str) -> set[int]:
     """Return the statuses of 8 concurrent requests."""
-    return {response.status for response in await asyncio.gather(*[api.get(path) for _ in range(8)])}
+    return {
+        response.status for response in await asyncio.gather(*[api.get(path) for _ in range(8)])
+    }
 
 
 async def test_connections_that_died_unseen_fail_no_request(network, start, company):
-    bounds = {"POOL_SIZE": "4", "DATABASE_ANSWER_SECONDS": "8"}  # a new connection has to answer within these seconds
+    # A new connection has to answer within these seconds
+    bounds = {"POOL_SIZE": "4", "DATABASE_ANSWER_SECONDS": "8"}
     api = await start(company, DATABASE_URL=network.url, **bounds)
     id = await created(api)
     await asyncio.gather(*[record(api, id) for _ in range(8)])
@@ -187,7 +204,9 @@ async def test_what_is_broken_off_for_the_sake_of_another_is_tried_again(api, ow
     assert await owner.fetchval("select array_agg(id) from invoices") == [id]
 
 
-async def test_what_became_of_a_send_is_written_also_when_that_is_broken_off_at_first(api, owner, sandbox):
+async def test_what_became_of_a_send_is_written_also_when_that_is_broken_off_at_first(
+    api, owner, sandbox
+):
     id = await created(api)
     await fails(owner, "submissions", "40P01", times=2)
     await works_again(owner, "submissions")
@@ -214,7 +233,9 @@ async def test_what_was_committed_before_is_not_done_twice(api, owner, sandbox):
 
 
 @pytest.mark.parametrize("state", ["53100", "53200", "58030"])
-async def test_a_full_disk_keeps_writes_and_sends_back_and_lets_reads_go_on(api, owner, sandbox, state):
+async def test_a_full_disk_keeps_writes_and_sends_back_and_lets_reads_go_on(
+    api, owner, sandbox, state
+):
     id = await created(api)
     for table in ("invoices", "submissions"):
         await fails(owner, table, state)
@@ -233,7 +254,9 @@ async def test_a_key_whose_request_failed_is_free_as_soon_as_that_can_be_written
         await fails(owner, table, "53100")
     body, headers = invoice(), {"Idempotency-Key": "order-7"}
     await works_again(owner, "idempotency_keys")
-    await owner.execute("create trigger failing before delete on idempotency_keys for each row execute function fail()")
+    await owner.execute(
+        "create trigger failing before delete on idempotency_keys for each row execute function fail()"
+    )
     assert (await answered(api, "post", "/api/invoices", json=body, headers=headers))[0] == 503
     for table in ("invoices", "idempotency_keys"):
         await works_again(owner, table)
@@ -244,17 +267,25 @@ async def test_a_key_whose_request_failed_is_free_as_soon_as_that_can_be_written
 async def test_an_answer_is_told_also_when_it_cannot_be_kept(api, owner):
     await fails(owner, "idempotency_keys", "53100")
     await works_again(owner, "idempotency_keys")
-    await owner.execute("create trigger failing before update on idempotency_keys for each row execute function fail()")
+    await owner.execute(
+        "create trigger failing before update on idempotency_keys for each row execute function fail()"
+    )
     id = await created(api)
     headers = {"Idempotency-Key": "send-1"}
-    status, body = await answered(api, "post", f"/api/invoices/{id}/submit-to-portal", json={}, headers=headers)
+    status, body = await answered(
+        api, "post", f"/api/invoices/{id}/submit-to-portal", json={}, headers=headers
+    )
     assert status == 200
     await works_again(owner, "idempotency_keys")
-    repeat = lambda: answered(api, "post", f"/api/invoices/{id}/submit-to-portal", json={}, headers=headers)  # noqa: E731
+    repeat = partial(
+        answered, api, "post", f"/api/invoices/{id}/submit-to-portal", json={}, headers=headers
+    )
     assert await until(repeat, lambda answer: answer[0] != 409) == (status, body)
 
 
-async def test_a_migration_that_waits_for_its_table_lets_requests_pass(api, owner, database, tmp_path):
+async def test_a_migration_that_waits_for_its_table_lets_requests_pass(
+    api, owner, database, tmp_path
+):
     id = await created(api)
     (tmp_path / "9999_more.sql").write_text("alter table invoices add column more int;")
     async with owner.transaction():
@@ -278,7 +309,10 @@ async def test_bodies_beyond_the_memory_for_them_are_told_to_come_back(api):
         yield b" " * (2**21 - 8)
 
     headers = {"Content-Length": str(2**21), "Content-Type": "application/json"}
-    waiting = [asyncio.create_task(api.post("/api/invoices", data=slowly(), headers=headers)) for _ in range(fitting)]
+    waiting = [
+        asyncio.create_task(api.post("/api/invoices", data=slowly(), headers=headers))
+        for _ in range(fitting)
+    ]
     await until(lambda: _taken(api), lambda taken: taken == MOST_UNREAD_BYTES)
     assert told_to_come_back(await api.post("/api/invoices", data=slowly(), headers=headers))
     assert not any(task.done() for task in waiting)
@@ -337,7 +371,8 @@ def test_a_process_has_so_many_exports_and_no_more():
 async def test_a_large_document_keeps_no_other_request_waiting(api):
     """While it is judged others are answered; on the event loop the first of them would be answered after it."""
     lines = [line(classifications=[f"{code:03}" for code in range(1, 46)]) for _ in range(610)]
-    assert 280_000 < wire.stored_bytes(invoice(lineItems=lines)) <= wire.MOST_STORED_BYTES  # its portal form is larger
+    # Its portal form is larger
+    assert 280_000 < wire.stored_bytes(invoice(lineItems=lines)) <= wire.MOST_STORED_BYTES
     id = await created(api, lineItems=lines)
     judged = asyncio.create_task(api.post(f"/api/invoices/{id}/preflight", json={}))
     answers = 0

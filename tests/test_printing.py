@@ -1,6 +1,6 @@
 """What a printed page says: read back from what was sent or drawn from a draft, and how numbers and parties are written."""
 
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from decimal import Decimal
 from zoneinfo import ZoneInfo
 
@@ -22,7 +22,9 @@ def test_a_document_is_read_as_it_was_drafted(name):
     assert read[:3] == drafted[:3]
     assert (read.allowances, read.charges) == (drafted.allowances, drafted.charges)
     assert read.terms == drafted.terms
-    assert [original["number"] for original in read.originals] == [each["number"] for each in drafted.originals]
+    assert [original["number"] for original in read.originals] == [
+        each["number"] for each in drafted.originals
+    ]
     for item, source in zip(read.items, drafted.items, strict=True):
         assert item == {name: member for name, member in source.items() if name in item}
         assert source.keys() - item.keys() <= {"discount", "charge", "taxDetails"}
@@ -83,7 +85,10 @@ def test_an_amount_is_written_to_the_last_digit(number, written):
         (Decimal("0.00125"), "0.00125"),
         (Decimal("1234.500"), "1,234.500"),
         (Decimal("1E+3"), "1,000.00"),
-        (Decimal("123456789012345.12345678901234567890"), "123,456,789,012,345.12345678901234567890"),
+        (
+            Decimal("123456789012345.12345678901234567890"),
+            "123,456,789,012,345.12345678901234567890",
+        ),
     ],
 )
 def test_a_unit_price_keeps_its_places(number, written):
@@ -91,10 +96,17 @@ def test_a_unit_price_keeps_its_places(number, written):
 
 
 def test_a_quantity_is_written_as_it_was_given():
-    assert [printing.plain(each) for each in (12000, Decimal("1.50"), Decimal("1E-7"))] == ["12,000", "1.50", "0.0000001"]
+    assert [printing.plain(each) for each in (12000, Decimal("1.50"), Decimal("1E-7"))] == [
+        "12,000",
+        "1.50",
+        "0.0000001",
+    ]
 
 
-@pytest.mark.parametrize("factor, written", [(None, ""), ("0.05", "5%"), ("0.125", "12.5%"), ("0.1000", "10%"), ("1", "100%")])
+@pytest.mark.parametrize(
+    "factor, written",
+    [(None, ""), ("0.05", "5%"), ("0.125", "12.5%"), ("0.1000", "10%"), ("1", "100%")],
+)
 def test_a_share_is_a_percentage(factor, written):
     assert printing.share(factor and Decimal(factor)) == written
 
@@ -115,8 +127,11 @@ def test_a_tax_is_called_by_its_name_and_rate(kind, percentage, name, rate):
 
 
 def test_times_are_those_of_the_business():
-    at, zone = datetime(2026, 9, 14, 17, 0, 5, tzinfo=timezone.utc), ZoneInfo("Asia/Kuala_Lumpur")
-    assert (printing.day(at, zone), printing.clock(at, zone)) == ("15 September 2026", "01:00:05 (UTC+08:00)")
+    at, zone = datetime(2026, 9, 14, 17, 0, 5, tzinfo=UTC), ZoneInfo("Asia/Kuala_Lumpur")
+    assert (printing.day(at, zone), printing.clock(at, zone)) == (
+        "15 September 2026",
+        "01:00:05 (UTC+08:00)",
+    )
 
 
 def test_every_document_type_has_two_titles():
@@ -140,14 +155,32 @@ def test_a_party_shows_what_identifies_it():
 
 
 def test_what_stands_for_nothing_is_not_shown():
-    numbers = {"sstRegistrationNumber": "NA", "msic": "00000", "businessActivityDescription": "NOT APPLICABLE"}
-    nobody = {"registration": {"type": "BRN", "number": "000000000000"}, "contactNumber": "NA", "tin": None, **numbers}
+    numbers = {
+        "sstRegistrationNumber": "NA",
+        "msic": "00000",
+        "businessActivityDescription": "NOT APPLICABLE",
+    }
+    nobody = {
+        "registration": {"type": "BRN", "number": "000000000000"},
+        "contactNumber": "NA",
+        "tin": None,
+        **numbers,
+    }
     assert printing.facts(nobody) == printing.facts({}) == []
-    assert printing.address({"address": {"line1": "NA", "city": "NA", "state": "17", "country": "MYS"}}) == []
+    assert (
+        printing.address(
+            {"address": {"line1": "NA", "city": "NA", "state": "17", "country": "MYS"}}
+        )
+        == []
+    )
 
 
 def test_an_address_names_state_and_country():
-    assert printing.address(RESTAURANT) == ["12 Jalan Kristal 7/68", "40150 Shah Alam", "Selangor, MALAYSIA"]
+    assert printing.address(RESTAURANT) == [
+        "12 Jalan Kristal 7/68",
+        "40150 Shah Alam",
+        "Selangor, MALAYSIA",
+    ]
     assert printing.address(MILL) == ["88 Huanshi Road", "528000 Foshan", "CHINA"]
     abroad = {"line1": "1 Rd", "city": "Austin", "state": "TX", "country": "USA"}
     assert printing.address({"address": abroad})[-1].startswith("TX, ")
@@ -155,7 +188,17 @@ def test_an_address_names_state_and_country():
 
 def test_what_was_agreed_beside_the_lines_is_on_the_page():
     read = frozen.read((DOCUMENTS / "everything.json").read_bytes())
-    labels = ["Payment by", "Bank account", "Terms of payment", "Billing period", "Delivery to", "Bill reference"]
+    labels = [
+        "Payment by",
+        "Bank account",
+        "Terms of payment",
+        "Billing period",
+        "Delivery to",
+        "Bill reference",
+    ]
     assert [label for label, _ in read.terms] == labels
-    assert dict(read.terms)["Payment by"] == TABLES["payment_modes"][GOLDEN["everything"]["payment"]["mode"]]
+    assert (
+        dict(read.terms)["Payment by"]
+        == TABLES["payment_modes"][GOLDEN["everything"]["payment"]["mode"]]
+    )
     assert dict(read.terms)["Delivery to"] == GOLDEN["everything"]["delivery"]["name"]

@@ -9,7 +9,17 @@ from html.parser import HTMLParser
 
 import pytest
 import segno
-from kit import answered, buyer, cancelled, created, documents, line, reaches, submitted, valid_invoice
+from kit import (
+    answered,
+    buyer,
+    cancelled,
+    created,
+    documents,
+    line,
+    reaches,
+    submitted,
+    valid_invoice,
+)
 from test_consolidated_invoices import consolidated, sale
 from test_consolidated_invoices import valid as send_consolidated
 from test_notes import SELLER, noted, valid_note
@@ -19,12 +29,27 @@ from test_submission import STRANGER
 VOID = {"meta"}
 HOSTILE = "</style><script>alert(1)</script>\"'><img src=x onerror=alert(2)> \u202egnp &amp; 咖啡 ☕ فاتورة"
 RICH = [
-    line(discount={"rate": 5, "reason": "Volume"}, unit={"code": "KGM", "price": 1234.5, "count": 12}),
-    line(id="2", description="Delivery", charge={"amount": 12.5, "reason": "Lift"}, classifications=["022", "010"]),
-    line(id="3", unit={"price": 0.00125, "count": 100000}, taxDetails=[{"taxType": "06"}], originCountry="CHN"),
+    line(
+        discount={"rate": 5, "reason": "Volume"}, unit={"code": "KGM", "price": 1234.5, "count": 12}
+    ),
+    line(
+        id="2",
+        description="Delivery",
+        charge={"amount": 12.5, "reason": "Lift"},
+        classifications=["022", "010"],
+    ),
+    line(
+        id="3",
+        unit={"price": 0.00125, "count": 100000},
+        taxDetails=[{"taxType": "06"}],
+        originCountry="CHN",
+    ),
     line(id="4", taxDetails=[{"taxType": "E"}], taxExemptionReason="Order 12 of 2025"),
 ]
-ADJUSTED = {"allowances": [{"amount": 100, "reason": "Loyalty"}], "charges": [{"amount": 25.5, "reason": "Handling"}]}
+ADJUSTED = {
+    "allowances": [{"amount": 100, "reason": "Loyalty"}],
+    "charges": [{"amount": 25.5, "reason": "Handling"}],
+}
 
 
 class Page(HTMLParser):
@@ -32,7 +57,14 @@ class Page(HTMLParser):
 
     def __init__(self, html):
         super().__init__()
-        self.html, self.tags, self.texts, self.open, self.facts, self.rows = html, [], [], [], [], []
+        self.html, self.tags, self.texts, self.open, self.facts, self.rows = (
+            html,
+            [],
+            [],
+            [],
+            [],
+            [],
+        )
         self.feed(html)
         self.close()
         assert self.open == []
@@ -105,8 +137,12 @@ async def test_a_valid_invoice_shows_the_portals_identifiers_and_its_link_as_a_c
     assert sent["validation_link"] == f"{sandbox.base}/{sent['uuid']}/share/{sent['long_id']}"
     assert page.fact("Unique identifier") == sent["uuid"]
     assert page.fact("Validation link") == sent["validation_link"]
-    assert [attrs["href"] for tag, attrs in page.tags if tag == "a"] == [sent["validation_link"]] * 2
-    assert drawn(re.search("<svg.*</svg>", page.html, re.DOTALL)[0]) == code(sent["validation_link"])
+    assert [attrs["href"] for tag, attrs in page.tags if tag == "a"] == [
+        sent["validation_link"]
+    ] * 2
+    assert drawn(re.search("<svg.*</svg>", page.html, re.DOTALL)[0]) == code(
+        sent["validation_link"]
+    )
     assert page.text.startswith("Invoice Invois Number")
     assert page.text.endswith("This document is a visual presentation of the e-Invoice.")
 
@@ -116,7 +152,9 @@ async def test_what_the_portal_has_not_validated_says_so(api, sandbox):
     id = await created(api)
     assert (await submitted(api, id))[0] == 200
     page = await printed_invoice(api, id)
-    assert page.text.startswith("NOT VALIDATED NOT VALIDATED The tax authority's portal has it and has not")
+    assert page.text.startswith(
+        "NOT VALIDATED NOT VALIDATED The tax authority's portal has it and has not"
+    )
     assert page.text.endswith("This document is not a validated e-Invoice.")
 
 
@@ -125,7 +163,9 @@ async def test_an_invalid_one_is_printed_as_it_is_stored(api):
     assert (await submitted(api, id))[0] == 200
     await reaches(api, id, "Invalid")
     changed = [line(description="Tea leaves")]
-    assert (await answered(api, "PUT", f"/api/invoices/{id}", json={"lineItems": changed}))[0] == 200
+    assert (await answered(api, "PUT", f"/api/invoices/{id}", json={"lineItems": changed}))[
+        0
+    ] == 200
     page = await printed_invoice(api, id)
     assert page.text.startswith("NOT VALIDATED") and "Tea leaves" in page.text
 
@@ -137,7 +177,9 @@ async def test_a_cancelled_one_stays_as_it_was_sent_and_says_why(api):
     changes = {"lineItems": [line(description="Tea leaves")], "code": 4711}
     assert (await answered(api, "PUT", f"/api/invoices/{id}", json=changes))[0] == 200
     page = await printed_invoice(api, id)
-    assert page.text.startswith("CANCELLED CANCELLED The e-Invoice has been cancelled and is void. Cancelled on")
+    assert page.text.startswith(
+        "CANCELLED CANCELLED The e-Invoice has been cancelled and is void. Cancelled on"
+    )
     assert ": Wrong buyer ." in page.text
     assert page.content == before.content
     assert page.fact("Unique identifier") == before.fact("Unique identifier")
@@ -147,13 +189,19 @@ async def test_a_cancelled_one_stays_as_it_was_sent_and_says_why(api):
 async def test_what_was_sent_stays_when_the_company_moves(api):
     sent, draft = await valid_invoice(api), await created(api)
     before = await printed_invoice(api, sent)
-    moves = {"address": "1 Lebuh Baru", "name": "Kopi Empat Sdn. Bhd.", "setting": {"INVOICE_PREFIX": "K-"}}
-    status, answer = await answered(api, "GET", "/api/companies")
+    moves = {
+        "address": "1 Lebuh Baru",
+        "name": "Kopi Empat Sdn. Bhd.",
+        "setting": {"INVOICE_PREFIX": "K-"},
+    }
+    _status, answer = await answered(api, "GET", "/api/companies")
     moves["setting"] = {**answer["data"]["setting"], **moves["setting"]}
     assert (await answered(api, "PUT", "/api/companies", json=moves))[0] == 200
     assert (await printed_invoice(api, sent)).html == before.html
     moved = await printed_invoice(api, draft)
-    assert "Kopi Empat Sdn. Bhd. 1 Lebuh Baru" in moved.text and moved.fact("Number").startswith("K-")
+    assert "Kopi Empat Sdn. Bhd. 1 Lebuh Baru" in moved.text and moved.fact("Number").startswith(
+        "K-"
+    )
 
 
 async def test_the_entry_of_the_document_is_found_among_others_of_its_call(api, owner):
@@ -174,7 +222,13 @@ async def test_the_entry_of_the_document_is_found_among_others_of_its_call(api, 
 
 
 async def test_the_page_of_a_draft_is_that_of_what_is_sent(api):
-    id = await created(api, lineItems=RICH, invoiceLevelAllowanceCharge=ADJUSTED, currencyCode="USD", exchangeRate=4.4512)
+    id = await created(
+        api,
+        lineItems=RICH,
+        invoiceLevelAllowanceCharge=ADJUSTED,
+        currencyCode="USD",
+        exchangeRate=4.4512,
+    )
     draft = await printed_invoice(api, id)
     assert (await submitted(api, id))[0] == 200
     await reaches(api, id, "Valid")
@@ -182,7 +236,9 @@ async def test_the_page_of_a_draft_is_that_of_what_is_sent(api):
 
 
 async def test_lines_and_sums_are_written_exactly(api):
-    page = await printed_invoice(api, await created(api, lineItems=RICH, invoiceLevelAllowanceCharge=ADJUSTED, code=8))
+    page = await printed_invoice(
+        api, await created(api, lineItems=RICH, invoiceLevelAllowanceCharge=ADJUSTED, code=8)
+    )
     assert page.rows == [
         ["Invoice INV-00008"],
         ["No.", "Description", "Class", "Quantity", "Unit price", "Discount / charge", "Amount (MYR)", "Tax (MYR)"],
@@ -213,14 +269,26 @@ async def test_the_largest_amounts_lose_no_digit(api):
 
 async def test_times_are_those_of_the_business(api):
     page = await printed_invoice(api, await created(api, issueDateTime="2026-03-31T16:30:05Z"))
-    assert (page.fact("Date of issue"), page.fact("Time of issue")) == ("1 April 2026", "00:30:05 (UTC+08:00)")
+    assert (page.fact("Date of issue"), page.fact("Time of issue")) == (
+        "1 April 2026",
+        "00:30:05 (UTC+08:00)",
+    )
 
 
 async def test_of_a_self_billed_invoice_the_company_is_the_buyer(api):
-    changes = {"type": "SELF_BILLED_INVOICE", "buyer": None, "supplier": SELLER, "currencyCode": "USD", "exchangeRate": 4.45}
+    changes = {
+        "type": "SELF_BILLED_INVOICE",
+        "buyer": None,
+        "supplier": SELLER,
+        "currencyCode": "USD",
+        "exchangeRate": 4.45,
+    }
     page = await printed_invoice(api, await valid_invoice(api, **changes))
     assert page.text.startswith("Self-billed Invoice Invois Bil Sendiri")
-    assert re.search("Seller Foshan Timber Export Co. Ltd. 88 Huanshi Road .* Buyer Kopi Tiga Sdn. Bhd.", page.text)
+    assert re.search(
+        "Seller Foshan Timber Export Co. Ltd. 88 Huanshi Road .* Buyer Kopi Tiga Sdn. Bhd.",
+        page.text,
+    )
     assert page.fact("Exchange rate") == "1 USD = 4.45 MYR"
     assert page.rows[-1][0] == "Total payable (USD)"
 
@@ -235,8 +303,14 @@ async def test_how_it_is_paid_for_and_what_it_is_for_is_said_before_and_after_it
     id = await created(api, **agreed)
     for _ in ("stored", "sent"):
         page = await printed_invoice(api, id)
-        assert page.fact("Payment by") == "Bank Transfer" and page.fact("Bank account") == "512345678901"
-        assert page.fact("Terms of payment") == "30 days <b>net</b>" and page.fact("Bill reference") == "DO-88123"
+        assert (
+            page.fact("Payment by") == "Bank Transfer"
+            and page.fact("Bank account") == "512345678901"
+        )
+        assert (
+            page.fact("Terms of payment") == "30 days <b>net</b>"
+            and page.fact("Bill reference") == "DO-88123"
+        )
         assert page.fact("Billing period") == "2026-09-01 – 2026-09-30, Monthly"
         assert page.fact("Delivery to") == "Gudang Shah Alam"
         await submitted(api, id)
@@ -246,7 +320,10 @@ async def test_how_it_is_paid_for_and_what_it_is_for_is_said_before_and_after_it
 async def test_a_note_names_its_original(api):
     invoice = await valid_invoice(api)
     (original,) = await documents(api, invoice)
-    for id in (await noted(api, invoice, type="DEBIT_NOTE"), await valid_note(api, invoice, type="DEBIT_NOTE")):
+    for id in (
+        await noted(api, invoice, type="DEBIT_NOTE"),
+        await valid_note(api, invoice, type="DEBIT_NOTE"),
+    ):
         page = await printed(api, f"/api/adjustment-notes/{id}")
         assert "Debit Note Nota Debit" in page.text
         assert re.search(rf"Original document INV-\d+ {original['uuid']}", page.text)
@@ -265,7 +342,9 @@ async def test_a_consolidated_invoice_is_sold_to_the_general_public(start, compa
 
 
 async def test_an_invoice_that_waits_for_its_buyer_can_be_printed(api):
-    page = await printed_invoice(api, await created(api, type="PENDING_FINALIZE_INVOICE", buyer=None))
+    page = await printed_invoice(
+        api, await created(api, type="PENDING_FINALIZE_INVOICE", buyer=None)
+    )
     assert "Buyer Not named yet" in page.text and page.text.startswith("DRAFT")
 
 
@@ -280,18 +359,29 @@ async def test_the_least_that_can_be_stored_can_be_printed(api):
 
 async def test_no_text_becomes_an_element_and_each_keeps_to_itself(api):
     place = {"line1": HOSTILE, "city": HOSTILE[:50], "state": "10", "country": "MYS"}
-    party = buyer(name=HOSTILE, contactNumber=HOSTILE[:40], email=HOSTILE, tin=HOSTILE[:40], address=place)
+    party = buyer(
+        name=HOSTILE, contactNumber=HOSTILE[:40], email=HOSTILE, tin=HOSTILE[:40], address=place
+    )
     items = [
         line(id=HOSTILE[:50], description=HOSTILE, discount={"amount": 1, "reason": HOSTILE}),
         line(taxDetails=[{"taxType": "E"}], taxExemptionReason=HOSTILE),
     ]
     adjusted = {"allowances": [{"amount": 1, "reason": HOSTILE}]}
-    page = await printed_invoice(api, await created(api, buyer=party, lineItems=items, invoiceLevelAllowanceCharge=adjusted))
+    page = await printed_invoice(
+        api, await created(api, buyer=party, lineItems=items, invoiceLevelAllowanceCharge=adjusted)
+    )
     assert {"script", "img", "link", "iframe"} & {tag for tag, _ in page.tags} == set()
-    assert {name for _, attrs in page.tags for name in attrs if name.startswith("on") or name in ("style", "src")} == set()
+    assert {
+        name
+        for _, attrs in page.tags
+        for name in attrs
+        if name.startswith("on") or name in ("style", "src")
+    } == set()
     assert page.html.count("<style") == 1
     assert page.texts.count(HOSTILE) == 7
-    assert len(re.findall(r"<bdi>[^<]*\u202e[^<]*</bdi>", page.html)) == page.html.count("\u202e") >= 7
+    assert (
+        len(re.findall(r"<bdi>[^<]*\u202e[^<]*</bdi>", page.html)) == page.html.count("\u202e") >= 7
+    )
 
 
 async def test_the_policy_allows_the_pages_own_looks_and_nothing_else(api):
@@ -305,7 +395,11 @@ async def test_the_policy_allows_the_pages_own_looks_and_nothing_else(api):
     assert policy == (
         f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     )
-    (saved,) = [attrs["content"] for _, attrs in Page(html).tags if attrs.get("http-equiv") == "Content-Security-Policy"]
+    (saved,) = [
+        attrs["content"]
+        for _, attrs in Page(html).tags
+        if attrs.get("http-equiv") == "Content-Security-Policy"
+    ]
     assert policy.startswith(saved + "; ")
     assert "url(" not in looks and "@import" not in looks
 
@@ -334,9 +428,14 @@ async def test_notes_and_consolidated_invoices_have_codes_too(start, company):
     await sale(api)
     id = await consolidated(api)
     await send_consolidated(api, id)
-    for path in (f"/api/consolidated-invoices/{id}", f"/api/adjustment-notes/{await valid_note(api, await valid_invoice(api))}"):
+    for path in (
+        f"/api/consolidated-invoices/{id}",
+        f"/api/adjustment-notes/{await valid_note(api, await valid_invoice(api))}",
+    ):
         _, (sent,) = await answered(api, "GET", f"{path}/submitted-documents")
-        assert drawn((await fetched(api, f"{path}/qr.svg"))[2].decode()) == code(sent["validation_link"])
+        assert drawn((await fetched(api, f"{path}/qr.svg"))[2].decode()) == code(
+            sent["validation_link"]
+        )
 
 
 async def test_there_is_no_code_of_what_is_not_valid(api, sandbox):
@@ -348,9 +447,14 @@ async def test_there_is_no_code_of_what_is_not_valid(api, sandbox):
     gone = await valid_invoice(api)
     assert (await cancelled(api, gone))[0] == 200
     paths = [f"/api/invoices/{id}" for id in (draft, wrong, gone)]
-    for path, noun in (*((path, "invoice") for path in paths), (f"/api/adjustment-notes/{note}", "adjustment note")):
+    for path, noun in (
+        *((path, "invoice") for path in paths),
+        (f"/api/adjustment-notes/{note}", "adjustment note"),
+    ):
         for kind in ("svg", "png"):
-            body = {"message": f"The {noun} is not valid at the portal, so it has no validation link."}
+            body = {
+                "message": f"The {noun} is not valid at the portal, so it has no validation link."
+            }
             assert await answered(api, "GET", f"{path}/qr.{kind}") == (404, body), path
 
 
@@ -368,12 +472,19 @@ async def test_a_head_has_what_a_get_has_but_the_body(api, part):
 
 def code(link):
     """The modules of a link's QR code, dark ones true, with the quiet zone around."""
-    return [[bool(module) for module in row] for row in segno.make_qr(link, error="m").matrix_iter(border=4)]
+    return [
+        [bool(module) for module in row]
+        for row in segno.make_qr(link, error="m").matrix_iter(border=4)
+    ]
 
 
 def drawn(svg):
     """The modules that the paths of a picture draw: runs of dark ones, one row a move."""
-    size = int(re.search(r'viewBox="0 0 (\d+) \1"', svg)[1]) if "viewBox" in svg else int(re.search(r'width="(\d+)"', svg)[1]) // 8
+    size = (
+        int(re.search(r'viewBox="0 0 (\d+) \1"', svg)[1])
+        if "viewBox" in svg
+        else int(re.search(r'width="(\d+)"', svg)[1]) // 8
+    )
     modules = [[False] * size for _ in range(size)]
     ((_, runs),) = re.findall(r'<path (?=[^>]*stroke="(#000)")[^>]*\bd="([^"]+)"', svg)
     x, y = 0, 0
@@ -401,7 +512,11 @@ def pixels(png, scale=8):
     for at in range(0, len(data), stride):
         assert data[at] in (0, 2)  # as they are, or as the difference to the row above
         row = data[at + 1 : at + stride]
-        above = row if data[at] == 0 else bytes((one + up) % 256 for one, up in zip(row, above, strict=True))
+        above = (
+            row
+            if data[at] == 0
+            else bytes((one + up) % 256 for one, up in zip(row, above, strict=True))
+        )
         rows.append(above)
     middles = range(scale // 2, width, scale)
     return [[not rows[y][x // 8] >> 7 - x % 8 & 1 for x in middles] for y in middles]

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 from conftest import make_company, until
-from kit import answered, cancelled, created, record, submitted, valid_invoice
+from kit import cancelled, created, record, submitted, valid_invoice
 from test_batches import AUTOMATIC, reach
 from test_validations import TIN
 from test_watchdog import IMPATIENT, figures, readiness
@@ -20,7 +20,12 @@ PATIENT = {"PORTAL_LOGIN_RETRY_SECONDS": "600"}
 
 async def client(sandbox, secret="sandbox-secret", blocked=False, represents=None):
     """Replace the client at the sandbox: blocked, with another secret, or for some taxpayers only."""
-    body = {"client_id": "sandbox-client", "client_secret": secret, "tin": "C25845632020", "intermediary": True}
+    body = {
+        "client_id": "sandbox-client",
+        "client_secret": secret,
+        "tin": "C25845632020",
+        "intermediary": True,
+    }
     more = {} if represents is None else {"represents": represents}
     await sandbox._post("clients", {**body, "blocked": blocked, **more})
 
@@ -31,7 +36,9 @@ async def logins(sandbox):
 
 async def let_retry(owner):
     """End every pause, as if time had passed."""
-    await owner.execute("update refused_logins set retry_at = clock_timestamp() - interval '1 second'")
+    await owner.execute(
+        "update refused_logins set retry_at = clock_timestamp() - interval '1 second'"
+    )
 
 
 async def refused(api):
@@ -51,10 +58,17 @@ async def test_submits_under_refused_credentials_make_one_login(start, company, 
     assert all("tried again in" in error["message"] for error in answers)
     calls = (await sandbox.calls())["calls"]
     assert calls["login"] == 1 and "submit" not in calls
-    assert await owner.fetchval("select cardinality(taken) from portal_buckets where operation = 'login'") == 1
+    assert (
+        await owner.fetchval(
+            "select cardinality(taken) from portal_buckets where operation = 'login'"
+        )
+        == 1
+    )
 
 
-async def test_no_kind_of_work_logs_in_after_a_refused_login(start, company, environment, owner, sandbox):
+async def test_no_kind_of_work_logs_in_after_a_refused_login(
+    start, company, environment, owner, sandbox
+):
     """A submit, a cancellation, a TIN check, polling, an automatic submission, a search and the sweep."""
     api = await start(company)
     valid, unclear = await valid_invoice(api), await created(api)
@@ -72,7 +86,10 @@ async def test_no_kind_of_work_logs_in_after_a_refused_login(start, company, env
     waiting = await created(api, isReady=True)
     assert (await cancelled(api, valid))[0] == 400
     async with api.post("/api/validation/tin", json=TIN) as response:
-        assert response.status == 503 and int(response.headers["Retry-After"]) == LONGEST_LOGIN_WAIT.total_seconds()
+        assert (
+            response.status == 503
+            and int(response.headers["Retry-After"]) == LONGEST_LOGIN_WAIT.total_seconds()
+        )
     result = await reconcile.reconcile(read_config({**environment, **impatient}))
     assert result["failed"] == 1 and "refused the login" in result["companies"][0]["error"]
     await start(company, **impatient)
@@ -84,12 +101,16 @@ async def test_no_kind_of_work_logs_in_after_a_refused_login(start, company, env
     assert await logins(sandbox) == before + 1
 
 
-async def test_a_refused_login_is_shared_by_processes_and_survives_a_restart(start, company, sandbox):
+async def test_a_refused_login_is_shared_by_processes_and_survives_a_restart(
+    start, company, sandbox
+):
     await client(sandbox, blocked=True)
     first = await start(company, background=False, **PATIENT)
     await refused(first)
     await first.close()
-    await asyncio.gather(*[refused(await start(company, background=False, **PATIENT)) for _ in range(2)])
+    await asyncio.gather(
+        *[refused(await start(company, background=False, **PATIENT)) for _ in range(2)]
+    )
     assert await logins(sandbox) == 1
 
 
@@ -111,7 +132,9 @@ async def test_a_refused_login_of_one_taxpayer_stops_no_other(start, company, en
     assert (await submitted(neighbour, await created(neighbour)))[0] == 200
 
 
-async def test_the_pause_doubles_up_to_an_hour_and_a_success_ends_it(start, company, owner, sandbox):
+async def test_the_pause_doubles_up_to_an_hour_and_a_success_ends_it(
+    start, company, owner, sandbox
+):
     await client(sandbox, blocked=True)
     api = await start(company, background=False, **PATIENT)
     for minutes in (10, 20, 40, 60, 60):
@@ -136,7 +159,9 @@ async def test_one_process_tries_again_after_the_pause(start, company, owner, sa
     assert await owner.fetchval("select refusals from refused_logins") == 2
 
 
-async def test_automatic_submissions_go_on_once_the_login_is_accepted(start, company, owner, sandbox):
+async def test_automatic_submissions_go_on_once_the_login_is_accepted(
+    start, company, owner, sandbox
+):
     await owner.execute(AUTOMATIC)
     await client(sandbox, blocked=True)
     api = await start(company)
@@ -169,16 +194,24 @@ async def test_a_token_that_is_refused_again_doubles_the_pause(start, company, o
     assert await owner.fetchval("select count(*) from refused_logins") == 0
 
 
-async def test_a_refused_login_is_shown_to_the_operator(start, company, environment, owner, sandbox):
+async def test_a_refused_login_is_shown_to_the_operator(
+    start, company, environment, owner, sandbox
+):
     config = read_config({**environment, **PATIENT})
     api = await start(company, background=False, **IMPATIENT, **PATIENT)
-    assert (await until(lambda: readiness(api), lambda body: body["credentials_refused"] == 0))["status"] == "ok"
+    assert (await until(lambda: readiness(api), lambda body: body["credentials_refused"] == 0))[
+        "status"
+    ] == "ok"
     await client(sandbox, blocked=True)
     await refused(api)
     await until(lambda: readiness(api), lambda body: body["credentials_refused"] == 1)
     assert (await figures(api))['einvoice_attention{kind="CredentialsRefused"}'] == "1"
     (shown,) = (await reconcile.attention(config))["refused_logins"]
-    assert (shown["client_id"], shown["taxpayer"], shown["refusals"]) == ("sandbox-client", "C20880050010", 1)
+    assert (shown["client_id"], shown["taxpayer"], shown["refusals"]) == (
+        "sandbox-client",
+        "C20880050010",
+        1,
+    )
     assert "User blocked" in shown["message"] and "PORTAL_CLIENT_SECRET" in shown["what_to_do"]
     assert shown["since"] < shown["retry_at"]
     await client(sandbox)
@@ -189,7 +222,11 @@ async def test_a_refused_login_is_shown_to_the_operator(start, company, environm
 
 
 @pytest.mark.parametrize("intermediary, taxpayer", [("true", "C20880050010"), ("false", "")])
-async def test_a_refusal_is_kept_under_the_identity_that_logs_in(start, company, owner, sandbox, intermediary, taxpayer):
+async def test_a_refusal_is_kept_under_the_identity_that_logs_in(
+    start, company, owner, sandbox, intermediary, taxpayer
+):
     await client(sandbox, blocked=True)
-    await refused(await start(company, background=False, **PATIENT, PORTAL_INTERMEDIARY=intermediary))
+    await refused(
+        await start(company, background=False, **PATIENT, PORTAL_INTERMEDIARY=intermediary)
+    )
     assert await owner.fetchval("select taxpayer from refused_logins") == taxpayer

@@ -4,9 +4,24 @@ import base64
 import re
 
 import pytest
-from test_sandbox_kit import API, BUYER, HOUR, SUPPLIER, Portal, document, entry, portal, put, settings  # noqa: F401
+from test_sandbox_kit import (  # noqa: F401
+    API,
+    BUYER,
+    HOUR,
+    SUPPLIER,
+    Portal,
+    document,
+    entry,
+    portal,
+    put,
+    settings,
+)
 
-OAUTH = {"client_id": "sandbox-client", "client_secret": "sandbox-secret", "grant_type": "client_credentials"}
+OAUTH = {
+    "client_id": "sandbox-client",
+    "client_secret": "sandbox-secret",
+    "grant_type": "client_credentials",
+}
 
 
 @pytest.mark.parametrize(
@@ -63,9 +78,13 @@ async def test_an_unknown_tin_is_a_problem_of_four_members(portal):
 
 
 async def test_searching_a_tin(portal):
-    assert await portal.json("/taxpayer/search/tin?idType=BRN&idValue=201801024680") == {"tin": SUPPLIER}
+    assert await portal.json("/taxpayer/search/tin?idType=BRN&idValue=201801024680") == {
+        "tin": SUPPLIER
+    }
     await portal.admin("taxpayers", tin="C7777777770", name="Perabot Seri Maju Sdn. Bhd.")
-    twice = await portal.call("GET", "/taxpayer/search/tin?taxpayerName=Perabot Seri Maju Sdn. Bhd.")
+    twice = await portal.call(
+        "GET", "/taxpayer/search/tin?taxpayerName=Perabot Seri Maju Sdn. Bhd."
+    )
     assert (twice.status, (await twice.json())["error"]["code"]) == (400, "BadRequest")
     assert (await portal.call("GET", "/taxpayer/search/tin?taxpayerName=Nobody")).status == 404
 
@@ -76,7 +95,11 @@ async def test_a_document_becomes_valid_and_has_a_public_page(portal):
     uid = (await submitted.json())["submissionUid"]
     submission = await portal.json(f"/documentsubmissions/{uid}")
     (shown,) = submission["documentSummary"]
-    assert (submission["overallStatus"], shown["status"], shown["totalPayableAmount"]) == ("Valid", "Valid", 580)
+    assert (submission["overallStatus"], shown["status"], shown["totalPayableAmount"]) == (
+        "Valid",
+        "Valid",
+        580,
+    )
     page = await portal.http.get(f"/{shown['uuid']}/share/{shown['longId']}")
     assert page.status == 200 and "Perabot Seri Maju" in await page.text()
     assert (await portal.http.get(f"/{shown['uuid']}/share/other")).status == 404
@@ -103,7 +126,11 @@ async def test_stuck_documents_stay_submitted_until_released(portal):
     uuid = await portal.accepted(await portal.fresh())
     await portal.admin("clock", seconds=HOUR - 60)
     details = await portal.details(uuid)
-    assert (details["status"], details["validationResults"], details["longId"]) == ("Submitted", None, "")
+    assert (details["status"], details["validationResults"], details["longId"]) == (
+        "Submitted",
+        None,
+        "",
+    )
     await portal.admin("settings", stuck=False)
     assert (await portal.details(uuid))["status"] == "Valid"
 
@@ -200,9 +227,15 @@ async def error_of(answer):
 
 async def test_cancel_happens_once(portal):
     uuid = await portal.accepted(await portal.fresh())
-    assert await (await portal.change(uuid, "cancelled")).json() == {"uuid": uuid, "status": "Cancelled"}
+    assert await (await portal.change(uuid, "cancelled")).json() == {
+        "uuid": uuid,
+        "status": "Cancelled",
+    }
     details = await portal.details(uuid)
-    assert (details["status"], details["documentStatusReason"]) == ("Cancelled", "Wrong buyer details")
+    assert (details["status"], details["documentStatusReason"]) == (
+        "Cancelled",
+        "Wrong buyer details",
+    )
     assert details["cancelDateTime"]
     assert (await portal.http.get(f"/{uuid}/share/{details['longId']}")).status == 200
     assert await error_of(await portal.change(uuid, "cancelled")) == (400, "IncorrectState")
@@ -214,14 +247,20 @@ async def test_cancel_ends_with_its_window(portal):
     await portal.login()
     assert (await portal.change(uuids[0], "cancelled")).status == 200
     await portal.admin("clock", seconds=31)
-    assert await error_of(await portal.change(uuids[1], "cancelled")) == (400, "OperationPeriodOver")
+    assert await error_of(await portal.change(uuids[1], "cancelled")) == (
+        400,
+        "OperationPeriodOver",
+    )
 
 
 async def test_a_valid_note_holds_its_original(portal):
     uuid = await portal.accepted(await portal.fresh("A"))
     note = await portal.accepted(await portal.fresh("CN", type="02", original=(uuid, "A")))
     assert (await portal.details(note))["status"] == "Valid"
-    assert await error_of(await portal.change(uuid, "cancelled")) == (400, "ActiveReferencingDocuments")
+    assert await error_of(await portal.change(uuid, "cancelled")) == (
+        400,
+        "ActiveReferencingDocuments",
+    )
     assert (await portal.change(note, "cancelled")).status == 200
     assert (await portal.change(uuid, "cancelled")).status == 200
 
@@ -236,11 +275,16 @@ async def test_only_the_issuer_cancels_and_only_the_receiver_rejects(portal):
     assert await error_of(await portal.change(uuid, "rejected")) == (400, "IncorrectState")
     await portal.login()
     details = await portal.details(uuid)
-    assert (details["status"], details["documentStatusReason"]) == ("Valid", "Goods were never ordered")
+    assert (details["status"], details["documentStatusReason"]) == (
+        "Valid",
+        "Goods were never ordered",
+    )
     assert details["rejectRequestDateTime"]
 
 
-@pytest.mark.parametrize("status, reason", [("cancelled", ""), ("cancelled", "x" * 301), ("void", "why")])
+@pytest.mark.parametrize(
+    "status, reason", [("cancelled", ""), ("cancelled", "x" * 301), ("void", "why")]
+)
 async def test_a_change_without_its_arguments(portal, status, reason):
     assert (await portal.change("0" * 26, status, reason)).status == 400
     assert (await portal.change("0" * 26, "cancelled")).status == 404
@@ -284,7 +328,12 @@ async def test_search_pages_newest_first(portal):
     second = await portal.json(f"/documents/search?{await day(portal)}&pageSize=2&pageNo=2")
     past = await portal.json(f"/documents/search?{await day(portal)}&pageSize=2&pageNo=3")
     assert [row["internalId"] for row in first["result"] + second["result"]] == ["C", "B", "A"]
-    assert first["metadata"] == second["metadata"] == past["metadata"] == {"totalPages": 2, "totalCount": 3}
+    assert (
+        first["metadata"]
+        == second["metadata"]
+        == past["metadata"]
+        == {"totalPages": 2, "totalCount": 3}
+    )
     assert {"submissionUID", "supplierTIN", "buyerTIN"} <= set(first["result"][0])
 
 
@@ -340,7 +389,9 @@ async def test_recent_filters_need_their_direction(portal):
     assert (await portal.call("GET", f"/documents/recent?receiverTin={BUYER}")).status == 400
     found = await portal.json(f"/documents/recent?InvoiceDirection=Sent&receiverTin={BUYER}")
     assert found["metadata"]["totalCount"] == 1
-    other = await portal.json("/documents/recent?InvoiceDirection=Sent&receiverIdType=BRN&receiverId=1")
+    other = await portal.json(
+        "/documents/recent?InvoiceDirection=Sent&receiverIdType=BRN&receiverId=1"
+    )
     assert other["metadata"] == {"totalPages": 0, "totalCount": 0}
 
 
@@ -351,7 +402,9 @@ async def test_quotas_are_counted_and_refused(portal):
     assert [each.headers["X-Rate-Limit-Remaining"] for each in answers[10:]] == ["1", "0", "0"]
     refused = answers[-1]
     assert "X-Rate-Limit-Reset" not in answers[0].headers
-    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{7}Z", refused.headers["X-Rate-Limit-Reset"])
+    assert re.fullmatch(
+        r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{7}Z", refused.headers["X-Rate-Limit-Reset"]
+    )
     assert 1 <= int(refused.headers["Retry-After"]) <= 60
     await portal.admin("clock", seconds=60)
     assert (await portal.call("GET", "/documents/recent")).status == 200
@@ -360,7 +413,10 @@ async def test_quotas_are_counted_and_refused(portal):
 async def test_a_taxpayer_searches_once_in_five_seconds(portal):
     await portal.admin("settings", rate_scale=1)
     query = await day(portal)
-    assert [(await portal.call("GET", f"/documents/search?{query}")).status for _ in range(2)] == [200, 429]
+    assert [(await portal.call("GET", f"/documents/search?{query}")).status for _ in range(2)] == [
+        200,
+        429,
+    ]
     await portal.admin("clock", seconds=5)
     assert (await portal.call("GET", f"/documents/search?{query}")).status == 200
 
@@ -383,13 +439,17 @@ async def test_document_types(portal):
     assert len((await portal.json("/documenttypes"))["result"]) == 8
     one = await portal.json("/documenttypes/1")
     assert {each["value"] for each in one["workflowParameters"]} == {72}
-    assert (await portal.json(f"/documenttypes/1/versions/{one['documentTypeVersions'][0]['id']}"))["name"] == "1.0"
+    assert (await portal.json(f"/documenttypes/1/versions/{one['documentTypeVersions'][0]['id']}"))[
+        "name"
+    ] == "1.0"
     assert (await portal.call("GET", "/documenttypes/9")).status == 404
 
 
 async def test_an_intermediary_sees_only_what_it_sent(portal):
     uuid = await portal.accepted(await portal.fresh())
-    await portal.admin("clients", client_id="other", client_secret="s", tin="C2084716530", intermediary=True)
+    await portal.admin(
+        "clients", client_id="other", client_secret="s", tin="C2084716530", intermediary=True
+    )
     other = await Portal(portal.http).login(SUPPLIER, "other", "s")
     assert (await other.call("GET", f"/documents/{uuid}/details")).status == 404
     assert (await other.json("/documents/recent"))["result"] == []

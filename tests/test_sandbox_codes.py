@@ -3,14 +3,16 @@
 from datetime import datetime, timedelta
 
 import pytest
-from test_sandbox_kit import SUPPLIER, element, identifications, put
-from test_sandbox_kit import portal, settings  # noqa: F401
+from test_sandbox_kit import SUPPLIER, element, identifications, portal, put, settings  # noqa: F401
 from test_sandbox_rules import CUSTOMER, ITEM, PUBLIC, SELLER, step_codes
 
 from service.codes import TABLES
 
 CLASSIFICATION = f"{ITEM}.CommodityClassification.0.ItemClassificationCode.0._"
-STATE, COUNTRY = "PostalAddress.0.CountrySubentityCode.0._", "PostalAddress.0.Country.0.IdentificationCode.0._"
+STATE, COUNTRY = (
+    "PostalAddress.0.CountrySubentityCode.0._",
+    "PostalAddress.0.Country.0.IdentificationCode.0._",
+)
 
 
 async def dated(portal, list, code, status=200, **ends):
@@ -33,7 +35,12 @@ async def test_a_code_holds_for_a_time(portal, ends, found):
     """Against the issue date and time, which is 60 seconds ago; from is included, to is not."""
     sent = put(await portal.fresh(), CLASSIFICATION, "046")
     issued = sent["Invoice"][0]["IssueDate"][0]["_"] + "T" + sent["Invoice"][0]["IssueTime"][0]["_"]
-    await dated(portal, "classifications", "046", **{end: shifted(issued, 60 + at) for end, at in ends.items()})
+    await dated(
+        portal,
+        "classifications",
+        "046",
+        **{end: shifted(issued, 60 + at) for end, at in ends.items()},
+    )
     assert await step_codes(portal, sent) == found
 
 
@@ -49,7 +56,9 @@ async def test_a_listed_code_can_end(portal):
 
 
 async def test_state_00_was_retired(portal):
-    assert await step_codes(portal, put(await portal.fresh(), f"{CUSTOMER}.{STATE}", "00")) == {"04": ["CF320"]}
+    assert await step_codes(portal, put(await portal.fresh(), f"{CUSTOMER}.{STATE}", "00")) == {
+        "04": ["CF320"]
+    }
 
 
 @pytest.mark.parametrize(
@@ -68,7 +77,10 @@ def loaded(monkeypatch):
 
 async def test_units_and_msic_are_judged_by_form(portal):
     root = put(await portal.fresh(), "InvoiceLine.0.InvoicedQuantity.0.unitCode", "C62")
-    assert await step_codes(portal, put(root, f"{SELLER}.IndustryClassificationCode.0._", "31002")) == {}
+    assert (
+        await step_codes(portal, put(root, f"{SELLER}.IndustryClassificationCode.0._", "31002"))
+        == {}
+    )
 
 
 async def test_units_and_msic_are_judged_by_their_lists(portal, loaded):
@@ -79,7 +91,9 @@ async def test_units_and_msic_are_judged_by_their_lists(portal, loaded):
 
 
 async def test_a_malaysian_state_belongs_to_malaysia(portal):
-    assert await step_codes(portal, put(await portal.fresh(), f"{CUSTOMER}.{COUNTRY}", "SGP")) == {"04": ["CV316"]}
+    assert await step_codes(portal, put(await portal.fresh(), f"{CUSTOMER}.{COUNTRY}", "SGP")) == {
+        "04": ["CV316"]
+    }
 
 
 @pytest.mark.parametrize("state", ["17", "Guangdong"])
@@ -96,7 +110,9 @@ async def consolidated(portal, number="C-1", tins=PUBLIC):
 
 
 async def test_state_17_in_malaysia_is_for_consolidated_documents(portal):
-    assert await step_codes(portal, put(await portal.fresh(), f"{CUSTOMER}.{STATE}", "17")) == {"04": ["CV317"]}
+    assert await step_codes(portal, put(await portal.fresh(), f"{CUSTOMER}.{STATE}", "17")) == {
+        "04": ["CV317"]
+    }
     assert await step_codes(portal, await consolidated(portal)) == {}
 
 

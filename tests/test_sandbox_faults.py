@@ -12,8 +12,9 @@ from email.utils import parsedate_to_datetime
 
 import aiohttp
 import pytest
-from service.sandbox.settings import Settings
 from test_sandbox_kit import HOUR, Portal, create_sandbox, portal, settings  # noqa: F401
+
+from service.sandbox.settings import Settings
 
 
 async def outcome(portal, document):
@@ -59,7 +60,9 @@ async def outcome(portal, document):
         ("refuse", {"status": 404, "code": "NotFound"}, 404, 0),
     ],
 )
-async def test_a_fault_answers_so_and_leaves_so_many_documents(portal, kind, members, status, documents):
+async def test_a_fault_answers_so_and_leaves_so_many_documents(
+    portal, kind, members, status, documents
+):
     await portal.admin("faults", operation="submit", kind=kind, **members)
     assert (await outcome(portal, await portal.fresh("A")))[0] == status
     assert len(await portal.ledger()) == documents
@@ -68,7 +71,8 @@ async def test_a_fault_answers_so_and_leaves_so_many_documents(portal, kind, mem
 
 
 @pytest.mark.parametrize(
-    "kind, seconds", [("throttle", None), ("throttle", 7), ("duplicate", 600), ("error_before", None)]
+    "kind, seconds",
+    [("throttle", None), ("throttle", 7), ("duplicate", 600), ("error_before", None)],
 )
 async def test_retry_after_is_sent_when_there_is_one(portal, kind, seconds):
     members = {"retry_after": seconds} if seconds else {}
@@ -125,7 +129,11 @@ async def test_faults_meet_calls_in_the_order_they_were_ordered(portal):
 
 async def test_a_fault_waits_for_its_number(portal):
     await portal.admin("faults", operation="*", kind="error_before", number="B")
-    assert [(await outcome(portal, await portal.fresh(number)))[0] for number in "ABB"] == [202, 503, 202]
+    assert [(await outcome(portal, await portal.fresh(number)))[0] for number in "ABB"] == [
+        202,
+        503,
+        202,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -167,7 +175,9 @@ async def test_calls_and_answers_are_counted(portal):
     assert calls["lastSubmitAt"]
 
 
-@pytest.mark.parametrize("values", [{"nonsense": 1}, {"stuck": "yes"}, {"mismatch_status": 200}, {"token_seconds": -1}])
+@pytest.mark.parametrize(
+    "values", [{"nonsense": 1}, {"stuck": "yes"}, {"mismatch_status": 200}, {"token_seconds": -1}]
+)
 async def test_settings_that_cannot_be(portal, values):
     before = await portal.admin("settings")
     assert (await portal.http.post("/_sandbox/settings", json=values)).status == 400
@@ -176,7 +186,12 @@ async def test_settings_that_cannot_be(portal, values):
 
 @pytest.mark.parametrize(
     "number, status",
-    [("SIM-500-1", 500), ("SIM-429-1", 429), ("SIM-INVALID-1", "Invalid"), ("SIM-SLOW-1", "Submitted")],
+    [
+        ("SIM-500-1", 500),
+        ("SIM-429-1", 429),
+        ("SIM-INVALID-1", "Invalid"),
+        ("SIM-SLOW-1", "Submitted"),
+    ],
 )
 async def test_numbers_that_force_an_outcome(portal, number, status):
     answer = await portal.submit(await portal.fresh(number))
@@ -209,7 +224,9 @@ async def test_a_restart_keeps_everything(portal, settings, aiohttp_client):
     await portal.admin("settings", stuck=True, search_lag_seconds=5)
     await portal.admin("clock", seconds=30)
     await portal.admin("faults", operation="tin", kind="drop", times=2)
-    await portal.admin("taxpayers", tin="C7777777770", name="New", identities=[{"type": "BRN", "value": "1"}])
+    await portal.admin(
+        "taxpayers", tin="C7777777770", name="New", identities=[{"type": "BRN", "value": "1"}]
+    )
     waiting = await portal.accepted(await portal.fresh("B"))
     await portal.http.close()
 
@@ -223,14 +240,18 @@ async def test_a_restart_keeps_everything(portal, settings, aiohttp_client):
     await again.http.delete("/_sandbox/faults")
     await again.admin("settings", stuck=False)
     assert (await again.details(waiting))["status"] == "Valid"
-    assert (await again.call("GET", "/taxpayer/validate/C7777777770?idType=BRN&idValue=1")).status == 200
+    assert (
+        await again.call("GET", "/taxpayer/validate/C7777777770?idType=BRN&idValue=1")
+    ).status == 200
 
 
 @contextmanager
 def running(environ):
     """The sandbox as a process of its own, once it listens; killed with SIGKILL at the end."""
     program = "import os; from service.sandbox import app, settings; app.run(settings.Settings.from_env(os.environ))"
-    process = subprocess.Popen([sys.executable, "-c", program], env=environ, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", program], env=environ, stdout=subprocess.PIPE, text=True
+    )
     try:
         yield process, re.search(r"http://\S+", process.stdout.readline())[0]
     finally:
@@ -241,7 +262,12 @@ def running(environ):
 
 async def test_a_killed_sandbox_loses_nothing_it_answered(tmp_path):
     state = str(tmp_path / "state" / "sandbox.sqlite3")
-    environ = {**os.environ, "SANDBOX_PORT": "0", "SANDBOX_STATE": state, "SANDBOX_PROCESSING_SECONDS": "0.5"}
+    environ = {
+        **os.environ,
+        "SANDBOX_PORT": "0",
+        "SANDBOX_STATE": state,
+        "SANDBOX_PROCESSING_SECONDS": "0.5",
+    }
     with running(environ) as (_, url):
         async with aiohttp.ClientSession(url) as http:
             portal = await Portal(http).login()
@@ -257,15 +283,21 @@ async def test_a_killed_sandbox_loses_nothing_it_answered(tmp_path):
 
 
 def test_settings_name_every_variable_that_cannot_be_read():
-    with pytest.raises(ValueError, match="SANDBOX_PORT.*SANDBOX_RATE_SCALE"):
+    with pytest.raises(ValueError, match=r"SANDBOX_PORT.*SANDBOX_RATE_SCALE"):
         Settings.from_env({"SANDBOX_PORT": "x", "SANDBOX_RATE_SCALE": "fast"})
-    assert Settings.from_env({"SANDBOX_WEB_BASE": "https://portal.example/"}).public_base == "https://portal.example"
+    assert (
+        Settings.from_env({"SANDBOX_WEB_BASE": "https://portal.example/"}).public_base
+        == "https://portal.example"
+    )
 
 
 async def test_wrong_date_shifts_the_date_of_one_answer(portal):
     await portal.admin("faults", operation="types", kind="wrong_date", seconds=HOUR)
     await portal.login()
-    dates = [parsedate_to_datetime((await portal.call("GET", "/documenttypes")).headers["Date"]) for _ in range(2)]
+    dates = [
+        parsedate_to_datetime((await portal.call("GET", "/documenttypes")).headers["Date"])
+        for _ in range(2)
+    ]
     assert HOUR - 600 < (dates[0] - dates[1]).total_seconds() <= HOUR
 
 

@@ -3,7 +3,7 @@
 import base64
 import hashlib
 import json
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -35,18 +35,29 @@ def address(city, postcode, state, *lines):
             "PostalZone": element(postcode),
             "CountrySubentityCode": element(state),
             "AddressLine": [{"Line": element(line)} for line in lines],
-            "Country": [{"IdentificationCode": element("MYS", listID="ISO3166-1", listAgencyID="6")}],
+            "Country": [
+                {"IdentificationCode": element("MYS", listID="ISO3166-1", listAgencyID="6")}
+            ],
         }
     ]
 
 
 def supplier():
     return {
-        "IndustryClassificationCode": element("31001", name="Manufacture of wooden and cane furniture"),
-        "PartyIdentification": identifications(TIN=SUPPLIER, BRN="201801024680", SST="W10-1901-32000458", TTX="NA"),
+        "IndustryClassificationCode": element(
+            "31001", name="Manufacture of wooden and cane furniture"
+        ),
+        "PartyIdentification": identifications(
+            TIN=SUPPLIER, BRN="201801024680", SST="W10-1901-32000458", TTX="NA"
+        ),
         "PostalAddress": address("Muar", "84000", "01", *STREET),
         "PartyLegalEntity": [{"RegistrationName": element("Perabot Seri Maju Sdn. Bhd.")}],
-        "Contact": [{"Telephone": element("+6069871234"), "ElectronicMail": element("akaun@serimaju.example")}],
+        "Contact": [
+            {
+                "Telephone": element("+6069871234"),
+                "ElectronicMail": element("akaun@serimaju.example"),
+            }
+        ],
     }
 
 
@@ -65,7 +76,12 @@ def category():
 
 
 def line():
-    subtotal = {"TaxableAmount": money(580), "TaxAmount": money(0), "Percent": element(0), "TaxCategory": category()}
+    subtotal = {
+        "TaxableAmount": money(580),
+        "TaxAmount": money(0),
+        "Percent": element(0),
+        "TaxCategory": category(),
+    }
     return {
         "ID": element("1"),
         "InvoicedQuantity": element(4, unitCode="H87"),
@@ -73,7 +89,9 @@ def line():
         "TaxTotal": [{"TaxAmount": money(0), "TaxSubtotal": [subtotal]}],
         "Item": [
             {
-                "CommodityClassification": [{"ItemClassificationCode": element("022", listID="CLASS")}],
+                "CommodityClassification": [
+                    {"ItemClassificationCode": element("022", listID="CLASS")}
+                ],
                 "Description": element("Rubberwood dining chair"),
             }
         ],
@@ -154,7 +172,11 @@ class Portal:
         self.token = None
 
     async def login(self, taxpayer=SUPPLIER, client_id="sandbox-client", secret="sandbox-secret"):
-        fields = {"client_id": client_id, "client_secret": secret, "grant_type": "client_credentials"}
+        fields = {
+            "client_id": client_id,
+            "client_secret": secret,
+            "grant_type": "client_credentials",
+        }
         headers = {"onbehalfof": taxpayer} if taxpayer else {}
         answer = await self.http.post("/connect/token", data=fields, headers=headers)
         self.token = (await answer.json())["access_token"]
@@ -162,10 +184,14 @@ class Portal:
 
     async def call(self, method, path, **options):
         headers = {"Authorization": f"Bearer {self.token}"}
-        return await self.http.request(method, f"{API}{path}", headers=headers, allow_redirects=False, **options)
+        return await self.http.request(
+            method, f"{API}{path}", headers=headers, allow_redirects=False, **options
+        )
 
     async def submit(self, *documents):
-        return await self.call("POST", "/documentsubmissions/", json={"documents": [entry(each) for each in documents]})
+        return await self.call(
+            "POST", "/documentsubmissions/", json={"documents": [entry(each) for each in documents]}
+        )
 
     async def accepted(self, document):
         """The uuid of a document that was accepted."""
@@ -180,7 +206,9 @@ class Portal:
         return await self.json(f"/documents/{uuid}/details")
 
     async def change(self, uuid, status, reason="Wrong buyer details"):
-        return await self.call("PUT", f"/documents/state/{uuid}/state", json={"status": status, "reason": reason})
+        return await self.call(
+            "PUT", f"/documents/state/{uuid}/state", json={"status": status, "reason": reason}
+        )
 
     async def admin(self, path, **body):
         """POST with a body, GET without."""
@@ -195,7 +223,7 @@ class Portal:
     async def now(self, seconds=0):
         """An instant of the sandbox clock."""
         now = datetime.fromisoformat((await self.admin("clock"))["now"].replace("Z", "+00:00"))
-        return (now + timedelta(seconds=seconds)).astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return (now + timedelta(seconds=seconds)).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
     async def fresh(self, number="INV-1", age=60, **options):
         """A valid document issued so many seconds ago."""
@@ -215,4 +243,7 @@ async def portal(settings, aiohttp_client):
 def test_the_smallest_document_has_the_published_hash():
     raw = minified(document())
     assert len(raw) == 3125
-    assert hashlib.sha256(raw).hexdigest() == "1a999c9d98cd80557b98d9dd3cfaee8e1dcdd58b13aaaded2e3e1ca01af6bfd9"
+    assert (
+        hashlib.sha256(raw).hexdigest()
+        == "1a999c9d98cd80557b98d9dd3cfaee8e1dcdd58b13aaaded2e3e1ca01af6bfd9"
+    )

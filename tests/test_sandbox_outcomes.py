@@ -3,8 +3,7 @@
 import asyncio
 
 import pytest
-from test_sandbox_kit import BUYER, HOUR, document, money, put
-from test_sandbox_kit import portal, settings  # noqa: F401
+from test_sandbox_kit import BUYER, HOUR, document, money, portal, put, settings  # noqa: F401
 from test_sandbox_rules import findings, step_codes
 
 UNIT = "InvoiceLine.0.InvoicedQuantity.0.unitCode"
@@ -23,13 +22,19 @@ async def test_one_submission_has_every_outcome(portal):
     await portal.admin("clock", seconds=31)
     submission = await portal.json(path)
     assert (submission["overallStatus"], submission["documentCount"]) == ("Partially Valid", 3)
-    assert [each["status"] for each in submission["documentSummary"]] == ["Valid", "Invalid", "Invalid"]
+    assert [each["status"] for each in submission["documentSummary"]] == [
+        "Valid",
+        "Invalid",
+        "Invalid",
+    ]
 
 
 async def test_a_submission_of_invalid_documents_is_invalid(portal):
     sent = [put(await portal.fresh(number), UNIT, "pcs") for number in "AB"]
     body = await (await portal.submit(*sent)).json()
-    assert (await portal.json(f"/documentsubmissions/{body['submissionUid']}"))["overallStatus"] == "Invalid"
+    assert (await portal.json(f"/documentsubmissions/{body['submissionUid']}"))[
+        "overallStatus"
+    ] == "Invalid"
 
 
 async def test_several_steps_can_fail_at_once(portal):
@@ -83,7 +88,11 @@ LINE = "InvoiceLine.0"
 ODD = [
     ("LegalMonetaryTotal.0.PayableAmount.0._", 580.01, "LegalMonetaryTotal.PayableAmount"),
     ("LegalMonetaryTotal.0.LineExtensionAmount.0._", 579, "LegalMonetaryTotal.LineExtensionAmount"),
-    ("LegalMonetaryTotal.0.AllowanceTotalAmount", money(1), "LegalMonetaryTotal.AllowanceTotalAmount"),
+    (
+        "LegalMonetaryTotal.0.AllowanceTotalAmount",
+        money(1),
+        "LegalMonetaryTotal.AllowanceTotalAmount",
+    ),
     ("LegalMonetaryTotal.0.ChargeTotalAmount", money(1), "LegalMonetaryTotal.ChargeTotalAmount"),
     ("AllowanceCharge", CHARGED, "LegalMonetaryTotal.TaxExclusiveAmount"),
     ("TaxTotal.0.TaxAmount.0._", 0.01, "TaxTotal.TaxAmount"),
@@ -119,6 +128,8 @@ async def test_amounts_that_add_up_are_no_warning(portal):
 
 
 async def test_a_warning_says_what_was_found_and_wanted(portal):
-    uuid = await portal.accepted(put(await portal.fresh(), "LegalMonetaryTotal.0.PayableAmount.0._", 580.01))
+    uuid = await portal.accepted(
+        put(await portal.fresh(), "LegalMonetaryTotal.0.PayableAmount.0._", 580.01)
+    )
     (warning,) = (await portal.details(uuid))["warnings"]
     assert warning["message"] == "LegalMonetaryTotal.PayableAmount is 580.01 and should be 580."

@@ -4,8 +4,18 @@ import re
 from pathlib import Path
 
 import pytest
-from test_sandbox_kit import BUYER, HOUR, SUPPLIER, document, element, identifications, money, put
-from test_sandbox_kit import portal, settings  # noqa: F401
+from test_sandbox_kit import (  # noqa: F401
+    BUYER,
+    HOUR,
+    SUPPLIER,
+    document,
+    element,
+    identifications,
+    money,
+    portal,
+    put,
+    settings,
+)
 
 from service.sandbox import validators
 
@@ -30,16 +40,40 @@ async def findings(portal, document):
         ("IssueDate", element(""), "DateExpected: #/Invoice[0].IssueDate[0]._"),
         ("IssueDate", element("2026-02-30"), "DateExpected: #/Invoice[0].IssueDate[0]._"),
         ("IssueTime", element("10:00:00"), "TimeExpected: #/Invoice[0].IssueTime[0]._"),
-        ("TaxTotal.0.TaxAmount", money("0"), "NumberExpected: #/Invoice[0].TaxTotal[0].TaxAmount[0]._"),
-        ("TaxTotal.0.TaxAmount", element(0), "PropertyRequired: #/Invoice[0].TaxTotal[0].TaxAmount[0].currencyID"),
-        ("TaxTotal.0.TaxAmount", money(True), "NumberExpected: #/Invoice[0].TaxTotal[0].TaxAmount[0]._"),
+        (
+            "TaxTotal.0.TaxAmount",
+            money("0"),
+            "NumberExpected: #/Invoice[0].TaxTotal[0].TaxAmount[0]._",
+        ),
+        (
+            "TaxTotal.0.TaxAmount",
+            element(0),
+            "PropertyRequired: #/Invoice[0].TaxTotal[0].TaxAmount[0].currencyID",
+        ),
+        (
+            "TaxTotal.0.TaxAmount",
+            money(True),
+            "NumberExpected: #/Invoice[0].TaxTotal[0].TaxAmount[0]._",
+        ),
         ("InvoiceTypeCode", element("01", listVersionID=1), "version"),
         ("InvoiceTypeCode", element("05", listVersionID="1.0"), "type"),
         ("InvoiceTypeCode", element("01", listVersionID="2.0"), "version"),
-        ("InvoiceTypeCode", element("01", listVersionID="1.1"), "TooFewItems: #/Invoice[0].UBLExtensions"),
+        (
+            "InvoiceTypeCode",
+            element("01", listVersionID="1.1"),
+            "TooFewItems: #/Invoice[0].UBLExtensions",
+        ),
         ("Surprise", element("x"), "NoAdditionalPropertiesAllowed: #/Invoice[0].Surprise"),
-        (f"{CUSTOMER}.Contact", [{}], "TooFewProperties: #/Invoice[0].AccountingCustomerParty[0].Party[0].Contact[0]"),
-        ("AllowanceCharge", [{"ChargeIndicator": element("false"), "Amount": money(1)}], "BooleanExpected"),
+        (
+            f"{CUSTOMER}.Contact",
+            [{}],
+            "TooFewProperties: #/Invoice[0].AccountingCustomerParty[0].Party[0].Contact[0]",
+        ),
+        (
+            "AllowanceCharge",
+            [{"ChargeIndicator": element("false"), "Amount": money(1)}],
+            "BooleanExpected",
+        ),
     ],
 )
 async def test_structure(portal, path, value, broken):
@@ -48,10 +82,16 @@ async def test_structure(portal, path, value, broken):
     assert broken in rejected["error"]["details"][0]["message"]
 
 
-@pytest.mark.parametrize("age, found", [(-60, True), (72 * HOUR + 60, True), (72 * HOUR - 60, False), (0, False)])
+@pytest.mark.parametrize(
+    "age, found", [(-60, True), (72 * HOUR + 60, True), (72 * HOUR - 60, False), (0, False)]
+)
 async def test_the_age_of_a_document(portal, age, found):
     body = await (await portal.submit(await portal.fresh("A", age=age))).json()
-    codes = [each["code"] for rejected in body["rejectedDocuments"] for each in rejected["error"]["details"]]
+    codes = [
+        each["code"]
+        for rejected in body["rejectedDocuments"]
+        for each in rejected["error"]["details"]
+    ]
     assert codes == (["CF321"] if found else [])
 
 
@@ -77,15 +117,27 @@ async def test_the_age_of_a_document(portal, age, found):
         (f"{CUSTOMER}.PartyIdentification", identifications(BRN="202101033579"), "CF358"),
         (f"{CUSTOMER}.PartyIdentification", identifications(TIN=BUYER, NRIC="12"), "CF324"),
         (f"{CUSTOMER}.PartyIdentification", identifications(TIN=BUYER), None),
-        (f"{CUSTOMER}.PartyIdentification", identifications(TIN=BUYER, BRN="1", NRIC="880214145566"), None),
-        (f"{CUSTOMER}.PartyIdentification", identifications(TIN=BUYER, BRN="1", TTX="a/b"), "CF407"),
+        (
+            f"{CUSTOMER}.PartyIdentification",
+            identifications(TIN=BUYER, BRN="1", NRIC="880214145566"),
+            None,
+        ),
+        (
+            f"{CUSTOMER}.PartyIdentification",
+            identifications(TIN=BUYER, BRN="1", TTX="a/b"),
+            "CF407",
+        ),
         (f"{SELLER}.Contact.0.Telephone.0._", "06-987 1234", "CF410"),
         (f"{SELLER}.Contact.0.Telephone.0._", "1234567", "CF366"),
         (f"{CUSTOMER}.Contact.0.Telephone.0._", "1" * 21, "CF366"),
         (f"{SELLER}.Contact.0.ElectronicMail.0._", "nobody", "CF404"),
         (f"{SELLER}.Contact.0.ElectronicMail.0._", "a@b.example, c@d.example", "CF403"),
         (f"{SELLER}.Contact.0.ElectronicMail.0._", f"{'x' * 311}@b.example", "CF401"),
-        (f"{CUSTOMER}.PartyIdentification", identifications(TIN="C" + "1" * 14, BRN="202101033579"), "CF358"),
+        (
+            f"{CUSTOMER}.PartyIdentification",
+            identifications(TIN="C" + "1" * 14, BRN="202101033579"),
+            "CF358",
+        ),
         (f"{SELLER}.IndustryClassificationCode", None, None),
         (f"{SELLER}.IndustryClassificationCode.0.name", " ", None),
         (f"{SELLER}.PostalAddress.0.PostalZone.0._", "840001", None),
@@ -101,7 +153,12 @@ async def test_core_fields(portal, path, value, code):
 
 async def test_core_fields_are_collected(portal):
     changed = put(await portal.fresh(), f"{CUSTOMER}.PostalAddress", None)
-    assert {code for code, _ in await findings(portal, changed)} == {"CF337", "CF340", "CF343", "CF346"}
+    assert {code for code, _ in await findings(portal, changed)} == {
+        "CF337",
+        "CF340",
+        "CF343",
+        "CF346",
+    }
 
 
 async def test_a_number_may_have_fifty_characters(portal):
@@ -141,9 +198,13 @@ async def test_codes(portal, path, value, code):
 
 
 async def test_an_invalid_code_is_reported_in_the_portals_shape(portal):
-    changed = put(await portal.fresh(), f"{CUSTOMER}.PostalAddress.0.CountrySubentityCode.0._", "88")
+    changed = put(
+        await portal.fresh(), f"{CUSTOMER}.PostalAddress.0.CountrySubentityCode.0._", "88"
+    )
     details = await portal.details(await portal.accepted(changed))
-    assert (details["status"], details["longId"]) == ("Invalid", "") and details["dateTimeValidated"]
+    assert (details["status"], details["longId"]) == ("Invalid", "") and details[
+        "dateTimeValidated"
+    ]
     first, second, *_ = details["validationResults"]["validationSteps"]
     assert first == {"status": "Valid", "name": "Step03-Duplicated Submission Validator"}
     assert second["name"] == "Step04-Code Field Validator"
@@ -226,11 +287,17 @@ async def self_billed(portal, tin="EI00000000030"):
 
 async def test_the_issuer_of_a_self_billed_document_is_its_buyer(portal):
     details = await portal.details(await portal.accepted(await self_billed(portal)))
-    assert (details["status"], details["issuerTin"], details["receiverId"]) == ("Valid", SUPPLIER, "NA")
+    assert (details["status"], details["issuerTin"], details["receiverId"]) == (
+        "Valid",
+        SUPPLIER,
+        "NA",
+    )
 
 
 async def test_a_foreign_seller_has_a_general_tin_of_its_own(portal):
-    assert await step_codes(portal, await self_billed(portal, "EI00000000020")) == {"05": ["ERR208"]}
+    assert await step_codes(portal, await self_billed(portal, "EI00000000020")) == {
+        "05": ["ERR208"]
+    }
 
 
 @pytest.mark.parametrize("blank", [False, True])
@@ -270,7 +337,10 @@ async def test_an_invalid_copy_counts_as_processed_when_it_is_set_so(portal, cou
     await portal.admin("settings", invalid_counts=counts)
     sent = put(await portal.fresh(), "InvoiceLine.0.InvoicedQuantity.0.unitCode", "pcs")
     await portal.accepted(sent)
-    assert await step_codes(portal, put(sent, "InvoiceLine.0.InvoicedQuantity.0.unitCode", "H87")) == found
+    assert (
+        await step_codes(portal, put(sent, "InvoiceLine.0.InvoicedQuantity.0.unitCode", "H87"))
+        == found
+    )
 
 
 async def test_another_issue_time_is_another_document(portal):
@@ -295,7 +365,11 @@ async def test_references(portal, type, reference, code):
     uuids = {"A": await portal.accepted(await portal.fresh("A"))}
     uuids["cancelled"] = await portal.accepted(await portal.fresh("C"))
     await portal.change(uuids["cancelled"], "cancelled")
-    other = put(await portal.fresh("D"), f"{CUSTOMER}.PartyIdentification", identifications(TIN="C9999999990", BRN="1"))
+    other = put(
+        await portal.fresh("D"),
+        f"{CUSTOMER}.PartyIdentification",
+        identifications(TIN="C9999999990", BRN="1"),
+    )
     uuids["other buyer"] = await portal.accepted(other)
     original = reference and (uuids.get(reference[0], reference[0]), reference[1])
     note = await portal.fresh("CN", type=type, original=original)
@@ -312,7 +386,12 @@ def in_dollars(root):
     """The document in US dollars with the tax in ringgit, as the authority's sample has it."""
     text = root["Invoice"][0]
     put(root, "DocumentCurrencyCode", element("USD"))
-    for amount in ("LineExtensionAmount", "TaxExclusiveAmount", "TaxInclusiveAmount", "PayableAmount"):
+    for amount in (
+        "LineExtensionAmount",
+        "TaxExclusiveAmount",
+        "TaxInclusiveAmount",
+        "PayableAmount",
+    ):
         text["LegalMonetaryTotal"][0][amount][0]["currencyID"] = "USD"
     text["TaxTotal"][0]["TaxSubtotal"][0]["TaxableAmount"][0]["currencyID"] = "USD"
     line = text["InvoiceLine"][0]
@@ -348,17 +427,22 @@ async def test_totals_of_a_foreign_document_are_shown_in_ringgit(portal):
     ],
 )
 async def test_currencies(portal, path, value, codes):
-    assert await step_codes(portal, put(in_dollars(await portal.fresh()), path, value)) == {"07": codes}
+    assert await step_codes(portal, put(in_dollars(await portal.fresh()), path, value)) == {
+        "07": codes
+    }
 
 
 @pytest.mark.parametrize("rate, target, found", [(0, "MYR", {}), (4.25, "USD", {"07": ["DC511"]})])
 async def test_an_exchange_rate_of_a_document_in_ringgit(portal, rate, target, found):
     exchange = {"SourceCurrencyCode": element("MYR"), "TargetCurrencyCode": element(target)}
     exchange["CalculationRate"] = element(rate)
-    assert await step_codes(portal, put(await portal.fresh(), "TaxExchangeRate", [exchange])) == found
+    assert (
+        await step_codes(portal, put(await portal.fresh(), "TaxExchangeRate", [exchange])) == found
+    )
 
 
-#: Every code that is published for what a submission shows. Those of the signature step stand in its own tests.
+#: Every code that is published for what a submission shows. Those of the signature step stand in
+#: its own tests.
 PUBLISHED = """
 CF320 CF321 CF324 CF333 CF334 CF336 CF337 CF339 CF340 CF342 CF343 CF345 CF346 CF348 CF349 CF358 CF364 CF366 CF378 CF401
 CF403 CF404 CF407 CF410 CV302 CV316 CV317 ERR206 ERR208 ERR236 ERR245 ERR406 DR303 DR308 DV302 DS302 DC501 DC502 DC511

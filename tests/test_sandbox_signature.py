@@ -13,8 +13,17 @@ from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
-from test_sandbox_kit import SUPPLIER, Portal, document, element, entry, minified, put
-from test_sandbox_kit import portal, settings  # noqa: F401
+from test_sandbox_kit import (  # noqa: F401
+    SUPPLIER,
+    Portal,
+    document,
+    element,
+    entry,
+    minified,
+    portal,
+    put,
+    settings,
+)
 from test_sandbox_rules import step_codes
 
 from service.sandbox.app import create_sandbox
@@ -50,9 +59,7 @@ VECTOR_VALUE = (
     "K8Q8d4QodUbcNsr6s95hTs7AP0qAYAlGyniCq7wHqRXd0zhgZrwW+rbgiS3Ob/uvbLtDpG52RwiKosUO2roUOGeiHliXN1npHlr8"
     "h7cUf3b+tELTf3Vl3IgKaKJzDYhXLBOqON+kjqcQVg=="
 )
-VECTOR_SUBJECT = (
-    "CN=Perabot Seri Maju Sdn. Bhd., 2.5.4.5=201801024680, 2.5.4.97=C4821093650, O=Perabot Seri Maju Sdn. Bhd., C=MY"
-)
+VECTOR_SUBJECT = "CN=Perabot Seri Maju Sdn. Bhd., 2.5.4.5=201801024680, 2.5.4.97=C4821093650, O=Perabot Seri Maju Sdn. Bhd., C=MY"
 
 
 @cache
@@ -62,19 +69,43 @@ def rsa_key(name):
 
 def named(**parts):
     """A name of the parts that are given, in the order in which certificates have them."""
-    kinds = {"C": "COUNTRY_NAME", "O": "ORGANIZATION_NAME", "OU": "ORGANIZATIONAL_UNIT_NAME", "CN": "COMMON_NAME"}
+    kinds = {
+        "C": "COUNTRY_NAME",
+        "O": "ORGANIZATION_NAME",
+        "OU": "ORGANIZATIONAL_UNIT_NAME",
+        "CN": "COMMON_NAME",
+    }
     kinds |= {"tin": "ORGANIZATION_IDENTIFIER", "number": "SERIAL_NUMBER", "mail": "EMAIL_ADDRESS"}
-    return x509.Name([x509.NameAttribute(getattr(NameOID, kinds[kind]), text) for kind, text in parts.items() if text])
+    return x509.Name(
+        [
+            x509.NameAttribute(getattr(NameOID, kinds[kind]), text)
+            for kind, text in parts.items()
+            if text
+        ]
+    )
 
 
-SUBJECT = {"C": "MY", "O": "Perabot Seri Maju Sdn. Bhd.", "tin": SUPPLIER, "number": NUMBER, "CN": "Perabot Seri Maju"}
-AUTHORITY = {"C": "MY", "O": "Contoh Amanah Sdn Bhd", "OU": "Test Only", "CN": "Contoh Test Issuing CA"}
+SUBJECT = {
+    "C": "MY",
+    "O": "Perabot Seri Maju Sdn. Bhd.",
+    "tin": SUPPLIER,
+    "number": NUMBER,
+    "CN": "Perabot Seri Maju",
+}
+AUTHORITY = {
+    "C": "MY",
+    "O": "Contoh Amanah Sdn Bhd",
+    "OU": "Test Only",
+    "CN": "Contoh Test Issuing CA",
+}
 
 
 def made_certificate(subject=SUBJECT, issuer=AUTHORITY, key=None, usage=None, extended=None):
     """A certificate valid from 2020 to 2040, of the authority's key; `usage` and `extended` are its extensions."""
     key = key or rsa_key("signer")
-    builder = x509.CertificateBuilder(named(**issuer), named(**subject), key.public_key(), 0x51A7C0DE20260914)
+    builder = x509.CertificateBuilder(
+        named(**issuer), named(**subject), key.public_key(), 0x51A7C0DE20260914
+    )
     builder = builder.not_valid_before(datetime(2020, 1, 1)).not_valid_after(datetime(2040, 1, 1))
     for extension in filter(None, (usage, extended)):
         builder = builder.add_extension(extension, critical=False)
@@ -112,7 +143,10 @@ class Signing:
 
     def properties(self):
         names = {"X509IssuerName": element(self.issuer), "X509SerialNumber": element(self.serial)}
-        cert_digest = {"DigestMethod": element("", Algorithm=SHA256_URI), "DigestValue": element(self.cert_digest)}
+        cert_digest = {
+            "DigestMethod": element("", Algorithm=SHA256_URI),
+            "DigestValue": element(self.cert_digest),
+        }
         cert = {"CertDigest": [cert_digest], "IssuerSerial": [names]}
         signed = {"SigningTime": element(self.time), "SigningCertificate": [{"Cert": [cert]}]}
         properties = {"Id": "id-xades-signed-props", "SignedSignatureProperties": [signed]}
@@ -126,7 +160,10 @@ def of_certificate(certificate, issuer=ISSUER, **changes):
 
 
 def digested(content):
-    return {"DigestMethod": element("", Algorithm=SHA256_URI), "DigestValue": element(digest(content))}
+    return {
+        "DigestMethod": element("", Algorithm=SHA256_URI),
+        "DigestValue": element(digest(content)),
+    }
 
 
 def signature_of(signing, properties, content, value):
@@ -137,7 +174,10 @@ def signature_of(signing, properties, content, value):
         "X509SubjectName": element(signing.subject),
         "X509IssuerSerial": [names],
     }
-    of_properties = {"Type": "http://uri.etsi.org/01903/v1.3.2#SignedProperties", "URI": "#id-xades-signed-props"}
+    of_properties = {
+        "Type": "http://uri.etsi.org/01903/v1.3.2#SignedProperties",
+        "URI": "#id-xades-signed-props",
+    }
     of_properties |= digested(compact(properties).encode())
     of_document = {"Type": "", "URI": "", **digested(content)}
     signature = {
@@ -146,7 +186,10 @@ def signature_of(signing, properties, content, value):
         "KeyInfo": [{"X509Data": [data]}],
         "SignatureValue": element(value),
         "SignedInfo": [
-            {"SignatureMethod": element("", Algorithm=METHOD), "Reference": [of_properties, of_document]},
+            {
+                "SignatureMethod": element("", Algorithm=METHOD),
+                "Reference": [of_properties, of_document],
+            },
         ],
     }
     information = {
@@ -158,7 +201,10 @@ def signature_of(signing, properties, content, value):
         "ExtensionURI": element(URN),
         "ExtensionContent": [{"UBLDocumentSignatures": [{"SignatureInformation": [information]}]}],
     }
-    own = {"ID": element("urn:oasis:names:specification:ubl:signature:Invoice"), "SignatureMethod": element(URN)}
+    own = {
+        "ID": element("urn:oasis:names:specification:ubl:signature:Invoice"),
+        "SignatureMethod": element(URN),
+    }
     return {"UBLExtensions": [{"UBLExtension": [extension]}], "Signature": [own]}
 
 
@@ -208,7 +254,10 @@ async def sent_as(portal, number, text):
 def test_the_vector_is_the_published_one():
     raw = minified(vector())
     assert len(raw) == 6729
-    assert hashlib.sha256(raw).hexdigest() == "e2660f286bc0628454720e2188cbf9509399b8bde81c189af1ca3278f57ed26e"
+    assert (
+        hashlib.sha256(raw).hexdigest()
+        == "e2660f286bc0628454720e2188cbf9509399b8bde81c189af1ca3278f57ed26e"
+    )
 
 
 async def test_the_published_vector_is_valid(portal):
@@ -232,15 +281,25 @@ async def test_a_change_after_signing_breaks_digest_and_signature(portal, path, 
 @pytest.mark.parametrize("version", ["1.1", "1.3"])
 async def test_signed_versions_have_an_eighth_step(portal, version):
     root = signed(await unsigned(portal, version=version))
-    steps = (await portal.details(await portal.accepted(root)))["validationResults"]["validationSteps"]
+    steps = (await portal.details(await portal.accepted(root)))["validationResults"][
+        "validationSteps"
+    ]
     assert steps[-1] == {"status": "Valid", "name": "Step08-Document Signature Validator"}
 
 
 @pytest.mark.parametrize("version", ["1.0", "1.2"])
 async def test_other_versions_have_none(portal, version):
     root = await unsigned(portal, version=version)
-    steps = (await portal.details(await portal.accepted(root)))["validationResults"]["validationSteps"]
-    assert [step["name"][:6] for step in steps] == ["Step03", "Step04", "Step05", "Step06", "Step07"]
+    steps = (await portal.details(await portal.accepted(root)))["validationResults"][
+        "validationSteps"
+    ]
+    assert [step["name"][:6] for step in steps] == [
+        "Step03",
+        "Step04",
+        "Step05",
+        "Step06",
+        "Step07",
+    ]
 
 
 async def test_a_breach_is_told_in_the_shape_of_a_step(portal):
@@ -287,7 +346,10 @@ def setting(value, *path):
         ("DS318", setting(digest(b"another"), *CERT, "CertDigest", 0, "DigestValue", 0, "_")),
         ("DS324", setting(None, *CERT, "IssuerSerial", 0, "X509IssuerName")),
         ("DS325", setting(None, *CERT, "IssuerSerial", 0, "X509SerialNumber")),
-        ("DS326", setting("CN=Another CA, C=MY", *CERT, "IssuerSerial", 0, "X509IssuerName", 0, "_")),
+        (
+            "DS326",
+            setting("CN=Another CA, C=MY", *CERT, "IssuerSerial", 0, "X509IssuerName", 0, "_"),
+        ),
         ("DS327", setting("5A:C0:DE", *CERT, "IssuerSerial", 0, "X509SerialNumber", 0, "_")),
         ("DS328", setting("5", *CERT, "IssuerSerial", 0, "X509SerialNumber", 0, "_")),
         ("DS328", setting("5" * 5000, *CERT, "IssuerSerial", 0, "X509SerialNumber", 0, "_")),
@@ -341,7 +403,9 @@ async def test_signature(portal, code, path, value):
     assert await findings(portal, put(signed(await unsigned(portal)), path, value)) == [code]
 
 
-@pytest.mark.parametrize("path", [INFORMATION, f"{INFORMATION}.0.Signature", "Signature", EXTENSION])
+@pytest.mark.parametrize(
+    "path", [INFORMATION, f"{INFORMATION}.0.Signature", "Signature", EXTENSION]
+)
 async def test_a_document_has_one_signature(portal, path):
     root = signed(await unsigned(portal))
     node = root["Invoice"][0]
@@ -351,7 +415,9 @@ async def test_a_document_has_one_signature(portal, path):
     assert await findings(portal, root) == ["DS302"]
 
 
-@pytest.mark.parametrize("members", [["UBLExtensions"], ["Signature"], ["UBLExtensions", "Signature"]])
+@pytest.mark.parametrize(
+    "members", [["UBLExtensions"], ["Signature"], ["UBLExtensions", "Signature"]]
+)
 async def test_a_document_without_a_signature_is_rejected_at_once(portal, members):
     root = signed(await unsigned(portal))
     for name in members:
@@ -400,20 +466,46 @@ async def test_a_certificate_says_what_it_is_for(portal):
 
 
 async def test_another_key_does_not_verify(portal):
-    assert await findings(portal, signed(await unsigned(portal), key=rsa_key("another"))) == ["DS333"]
+    assert await findings(portal, signed(await unsigned(portal), key=rsa_key("another"))) == [
+        "DS333"
+    ]
 
 
 @pytest.mark.parametrize(
     "issuer, text, codes",
     [
-        ({**AUTHORITY, "O": "Contoh, Amanah"}, "CN=Contoh Test Issuing CA, OU=Test Only, O=Contoh, Amanah, C=MY", []),
-        ({**AUTHORITY, "O": "Contoh, Amanah"}, "CN=Contoh Test Issuing CA, OU=Test Only, O=Contoh\\, Amanah, C=MY", []),
-        ({**AUTHORITY, "mail": "ca@contoh.example"}, "E=ca@contoh.example, CN=Contoh Test Issuing CA, OU=Test Only, "
-         "O=Contoh Amanah Sdn Bhd, C=MY", []),
+        (
+            {**AUTHORITY, "O": "Contoh, Amanah"},
+            "CN=Contoh Test Issuing CA, OU=Test Only, O=Contoh, Amanah, C=MY",
+            [],
+        ),
+        (
+            {**AUTHORITY, "O": "Contoh, Amanah"},
+            "CN=Contoh Test Issuing CA, OU=Test Only, O=Contoh\\, Amanah, C=MY",
+            [],
+        ),
+        (
+            {**AUTHORITY, "mail": "ca@contoh.example"},
+            "E=ca@contoh.example, CN=Contoh Test Issuing CA, OU=Test Only, "
+            "O=Contoh Amanah Sdn Bhd, C=MY",
+            [],
+        ),
         ({"CN": "Contoh", "tin": "C1"}, "2.5.4.97=C1, CN=Contoh", []),
-        (AUTHORITY, "C=MY, O=Contoh Amanah Sdn Bhd, OU=Test Only, CN=Contoh Test Issuing CA", ["DS326"] * 2),
-        (AUTHORITY, "CN = Contoh Test Issuing CA, OU = Test Only, O = Contoh Amanah Sdn Bhd, C = MY", ["DS326"] * 2),
-        (AUTHORITY, "CN=Contoh Test Issuing CA,OU=Test Only,O=Contoh Amanah Sdn Bhd,C=MY", ["DS326"] * 2),
+        (
+            AUTHORITY,
+            "C=MY, O=Contoh Amanah Sdn Bhd, OU=Test Only, CN=Contoh Test Issuing CA",
+            ["DS326"] * 2,
+        ),
+        (
+            AUTHORITY,
+            "CN = Contoh Test Issuing CA, OU = Test Only, O = Contoh Amanah Sdn Bhd, C = MY",
+            ["DS326"] * 2,
+        ),
+        (
+            AUTHORITY,
+            "CN=Contoh Test Issuing CA,OU=Test Only,O=Contoh Amanah Sdn Bhd,C=MY",
+            ["DS326"] * 2,
+        ),
     ],
 )
 async def test_the_issuer_is_compared_as_text(portal, issuer, text, codes):
@@ -426,7 +518,13 @@ async def test_a_hexadecimal_serial_number_is_taken(portal):
     assert await findings(portal, signed(await unsigned(portal), signing)) == []
 
 
-INTERMEDIARY = {"C": "MY", "O": "Sandbox Intermediary", "tin": "C25845632020", "number": "201901012345", "CN": "I"}
+INTERMEDIARY = {
+    "C": "MY",
+    "O": "Sandbox Intermediary",
+    "tin": "C25845632020",
+    "number": "201901012345",
+    "CN": "I",
+}
 
 
 async def test_an_intermediary_signs_with_its_own_certificate(portal):
@@ -444,7 +542,9 @@ async def test_nobody_else_does(portal):
 
 
 async def test_a_strict_register_knows_every_signer(portal):
-    await portal.admin("clients", client_id="new", client_secret="s", tin="C7777777770", intermediary=True)
+    await portal.admin(
+        "clients", client_id="new", client_secret="s", tin="C7777777770", intermediary=True
+    )
     await portal.login(client_id="new", secret="s")
     signing = of_certificate(made_certificate({**SUBJECT, "tin": "C7777777770"}))
     assert await findings(portal, signed(await unsigned(portal), signing)) == []
@@ -470,15 +570,19 @@ async def test_a_trusted_authority(tmp_path, aiohttp_client, key, codes):
         "SANDBOX_PROCESSING_SECONDS": "0",
         "SANDBOX_RATE_SCALE": "0",
     }
-    portal = await Portal(await aiohttp_client(create_sandbox(Settings.from_env(environment)))).login()
+    portal = await Portal(
+        await aiohttp_client(create_sandbox(Settings.from_env(environment)))
+    ).login()
     assert await findings(portal, signed(await unsigned(portal))) == codes
 
 
-@pytest.mark.parametrize("content", [None, b"nothing", b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----"])
+@pytest.mark.parametrize(
+    "content", [None, b"nothing", b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----"]
+)
 def test_a_file_without_certificates_is_named(tmp_path, content):
     if content:
         (tmp_path / "ca.pem").write_bytes(content)
-    with pytest.raises(ValueError, match="SANDBOX_TRUSTED_CA=.*ca.pem.*PEM"):
+    with pytest.raises(ValueError, match=r"SANDBOX_TRUSTED_CA=.*ca.pem.*PEM"):
         Settings.from_env({"SANDBOX_TRUSTED_CA": str(tmp_path / "ca.pem")})
 
 
@@ -490,7 +594,13 @@ def spread(root):
 
 
 async def test_white_space_between_is_not_signed(portal):
-    root = signed(put(await unsigned(portal), "InvoiceLine.0.Item.0.Description.0._", 'Kerusi  "makan"  é — \\ ©'))
+    root = signed(
+        put(
+            await unsigned(portal),
+            "InvoiceLine.0.Item.0.Description.0._",
+            'Kerusi  "makan"  é — \\ ©',
+        )
+    )
     assert await sent_as(portal, "S-1", spread(root)) == []
 
 

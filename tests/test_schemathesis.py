@@ -16,7 +16,7 @@ import aiohttp
 import pytest
 import schemathesis
 from aiohttp.test_utils import TestServer
-from conftest import administer, renamed, make_company, variables
+from conftest import administer, make_company, renamed, variables
 from kit import (
     GENEROUS,
     INTEGRATIONS,
@@ -32,7 +32,11 @@ from kit import (
 )
 from processes import free_port
 from schemathesis.checks import not_a_server_error
-from schemathesis.generation.hypothesis.builder import HypothesisTestConfig, HypothesisTestMode, create_test
+from schemathesis.generation.hypothesis.builder import (
+    HypothesisTestConfig,
+    HypothesisTestMode,
+    create_test,
+)
 from schemathesis.generation.meta import TestPhase
 from schemathesis.specs.openapi.checks import (
     content_type_conformance,
@@ -52,7 +56,8 @@ from service.operations import OPERATIONS
 from service.sandbox.app import create_sandbox
 from service.sandbox.settings import Settings
 
-#: Requests per operation beside those that the limits of its schema suggest. Where nothing is said it is a few, and
+#: Requests per operation beside those that the limits of its schema suggest. Where nothing is said
+#: it is a few, and
 #: of those that the limits suggest the first fifty and then every fifth.
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES") or 0)
 CHECKS = [
@@ -77,7 +82,9 @@ CONFIG = {
 }
 
 
-@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: f"{operation.method} {operation.path}")
+@pytest.mark.parametrize(
+    "operation", OPERATIONS, ids=lambda operation: f"{operation.method} {operation.path}"
+)
 def test_every_answer_is_declared(description, service, operation):
     turns = itertools.count()
 
@@ -89,7 +96,9 @@ def test_every_answer_is_declared(description, service, operation):
             brought_near(case, service.ids)
         if isinstance(case.body, dict):
             case.body = {name: harmless(name, value) for name, value in case.body.items()}
-        response = case.call_and_validate(base_url=service.base, headers=service.keys, checks=CHECKS)
+        response = case.call_and_validate(
+            base_url=service.base, headers=service.keys, checks=CHECKS
+        )
         assert response.status_code != 401
 
     requests_of(description, operation, ask)()
@@ -114,8 +123,21 @@ ROUNDS = 4  # records of each kind
 codes = itertools.count(10**6)
 #: Words that the tables and the portal know, where the schemas take any.
 KNOWN = {
-    **{"state": "10", "country": "MYS", "originCountry": "MYS", "taxType": "02", "currencyCode": "MYR", "msic": "56101"},
-    **{**TIN, "tin_code": TIN["tin"], "msic_code": "56101", "month": last_month()[:7], "enabled": True},
+    **{
+        "state": "10",
+        "country": "MYS",
+        "originCountry": "MYS",
+        "taxType": "02",
+        "currencyCode": "MYR",
+        "msic": "56101",
+    },
+    **{
+        **TIN,
+        "tin_code": TIN["tin"],
+        "msic_code": "56101",
+        "month": last_month()[:7],
+        "enabled": True,
+    },
 }
 #: The same for what belongs to invoices and to consolidated ones.
 OF_INVOICES = {**KNOWN, "targetInvoiceType": "INVOICE", "classifications": "022"}
@@ -129,7 +151,9 @@ def brought_near(case, ids):
     for part in parts:
         name, _, rest = part.partition("}")
         if found := ids.get(place):
-            case.path_parameters[name] = found[next(codes) % ((len(found) + 1) // 2 if takes_away else len(found))]
+            case.path_parameters[name] = found[
+                next(codes) % ((len(found) + 1) // 2 if takes_away else len(found))
+            ]
         place = f"{place}/{case.path_parameters[name]}{rest}"
     for name in case.headers or {}:
         if name in ("Idempotency-Key", "If-Match"):
@@ -192,7 +216,9 @@ async def _running(cluster, template, folder):
     await administer(cluster, f"create database {name} template {template} strategy file_copy")
     async with AsyncExitStack() as stack:
         stack.push_async_callback(administer, cluster, f"drop database {name} with (force)")
-        settings = Settings(state=str(folder / "sandbox.sqlite3"), processing_seconds=0, rate_scale=0)
+        settings = Settings(
+            state=str(folder / "sandbox.sqlite3"), processing_seconds=0, rate_scale=0
+        )
         sandbox = await stack.enter_async_context(TestServer(create_sandbox(settings)))
         portal = str(sandbox.make_url("")).rstrip("/")
         environment = {
@@ -204,7 +230,9 @@ async def _running(cluster, template, folder):
             "PORTAL_TIMEOUT_SECONDS": "20",
         }
         config = read_config(environment)
-        company = await make_company(environment, tin_code=TIN["tin"], registration_number=TIN["registration_number"])
+        company = await make_company(
+            environment, tin_code=TIN["tin"], registration_number=TIN["registration_number"]
+        )
         integration = await integration_key(environment)
         await stack.enter_async_context(listening(config))
         base = f"http://{config.host}:{config.port}"
@@ -216,7 +244,9 @@ async def _running(cluster, template, folder):
                 for place, id in (await one_of_each(session)).items():
                     if number % 2:
                         await answered(session, "POST", f"{place}/{id}/submit-to-portal", json={})
-                await one_of_each_integration(session, environment, integration["account_id"], company.id)
+                await one_of_each_integration(
+                    session, environment, integration["account_id"], company.id
+                )
             ids = await _ids(session)
         yield SimpleNamespace(base=base, keys=keys, ids=ids)
 
@@ -226,11 +256,13 @@ async def _ids(session):
     places = (*PLACES, f"{INTEGRATIONS}users", f"{INTEGRATIONS}organizations")
     ids = {place: await _listed(session, place) for place in places}
     records = [f"{place}/{id}" for place in PLACES for id in ids[place]]
-    below = [f"{record}/{part}" for record in records for part in ("submitted-documents", "deliveries")]
+    below = [
+        f"{record}/{part}" for record in records for part in ("submitted-documents", "deliveries")
+    ]
     return {**ids, **{place: await _listed(session, place) for place in below}}
 
 
 async def _listed(session, place):
-    status, body = await answered(session, "GET", f"{place}?per_page=100")
+    _status, body = await answered(session, "GET", f"{place}?per_page=100")
     rows = body if isinstance(body, list) else body.get("data", ())
     return [row["id"] for row in rows]

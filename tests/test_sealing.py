@@ -7,7 +7,19 @@ import stat
 import pytest
 from certificates import issued
 from conftest import make_company, until
-from kit import CERTIFICATE, GENEROUS, KEYLESS, a_delivery, answered, created, filled, one_of_each, posted, routes, submitted
+from kit import (
+    CERTIFICATE,
+    GENEROUS,
+    KEYLESS,
+    a_delivery,
+    answered,
+    created,
+    filled,
+    one_of_each,
+    posted,
+    routes,
+    submitted,
+)
 from test_commands import command, result  # noqa: F401
 from test_webhooks import LOCAL, delivery, hook, receiver, signed_by  # noqa: F401
 
@@ -22,7 +34,10 @@ OLD = {"SECRET_KEY": GENEROUS["SECRET_KEY"]}
 NEW = {"SECRET_KEY": base64.b64encode(b"n" * 32).decode()}
 ROTATING = {**NEW, "SECRET_KEY_PREVIOUS": OLD["SECRET_KEY"]}
 SIGNED = {**LOCAL, "PORTAL_DOCUMENT_VERSION": "1.1"}
-NO_SECRET_KEY = (409, {"message": "The service cannot keep a secret: its operator has set no SECRET_KEY."})
+NO_SECRET_KEY = (
+    409,
+    {"message": "The service cannot keep a secret: its operator has set no SECRET_KEY."},
+)
 
 
 def raw(secret):
@@ -30,7 +45,7 @@ def raw(secret):
     return base64.b64decode(secret.removeprefix("whsec_"))
 
 
-async def delivered(receiver, api, secret):  # noqa: F811
+async def delivered(receiver, api, secret):
     """Whether the next delivery is signed with the secret."""
     before = len(receiver.got)
     await created(api)
@@ -38,11 +53,11 @@ async def delivered(receiver, api, secret):  # noqa: F811
     return signed_by(headers, body, secret)
 
 
-async def _got(receiver, before):  # noqa: F811
+async def _got(receiver, before):
     return receiver.got[before:]
 
 
-async def test_the_database_holds_no_secret_that_can_be_read(start, company, owner, receiver):  # noqa: F811
+async def test_the_database_holds_no_secret_that_can_be_read(start, company, owner, receiver):
     api = await start(company, **LOCAL)
     id, secret = await hook(api, receiver.url)
     _, body = await answered(api, "POST", f"/api/webhooks/{id}/rotate-secret", json={})
@@ -53,7 +68,9 @@ async def test_the_database_holds_no_secret_that_can_be_read(start, company, own
         assert await delivered(receiver, api, shown)
 
 
-async def test_a_secret_of_before_signs_and_is_sealed_by_a_start_that_has_a_key(start, company, owner, receiver):  # noqa: F811
+async def test_a_secret_of_before_signs_and_is_sealed_by_a_start_that_has_a_key(
+    start, company, owner, receiver
+):
     api = await start(company, **LOCAL)
     _, secret = await hook(api, receiver.url)
     await owner.execute("update webhook_secrets set secret = $1, sealed_secret = null", raw(secret))
@@ -63,21 +80,27 @@ async def test_a_secret_of_before_signs_and_is_sealed_by_a_start_that_has_a_key(
     assert await delivered(receiver, api, secret)
     await api.close()
     api = await start(company, **LOCAL)
-    assert await owner.fetchval("select secret is null and sealed_secret is not null from webhook_secrets")
+    assert await owner.fetchval(
+        "select secret is null and sealed_secret is not null from webhook_secrets"
+    )
     assert await delivered(receiver, api, secret)
 
 
-async def test_without_a_key_no_secret_is_taken(start, company, owner, receiver):  # noqa: F811
+async def test_without_a_key_no_secret_is_taken(start, company, owner, receiver):
     api = await start(company, **LOCAL)
     id, _ = await hook(api, receiver.url)
     await api.close()
     api = await start(company, **{**LOCAL, "SECRET_KEY": ""})
     assert await answered(api, "POST", "/api/webhooks", json={"url": receiver.url}) == NO_SECRET_KEY
-    assert await answered(api, "POST", f"/api/webhooks/{id}/rotate-secret", json={}) == NO_SECRET_KEY
+    assert (
+        await answered(api, "POST", f"/api/webhooks/{id}/rotate-secret", json={}) == NO_SECRET_KEY
+    )
     assert await owner.fetchval("select count(*) from webhook_secrets") == 1
 
 
-async def test_a_secret_in_the_row_of_another_company_does_not_open(start, company, environment, owner, receiver):  # noqa: F811
+async def test_a_secret_in_the_row_of_another_company_does_not_open(
+    start, company, environment, owner, receiver
+):
     api = await start(company, **LOCAL)
     await hook(api, receiver.url)
     other = await make_company(environment)
@@ -94,7 +117,12 @@ async def test_a_secret_in_the_row_of_another_company_does_not_open(start, compa
 
 
 async def test_a_new_secret_key_takes_over_and_the_former_is_no_longer_needed(
-    start, company, environment, owner, receiver, command  # noqa: F811
+    start,
+    company,
+    environment,
+    owner,
+    receiver,
+    command,
 ):
     api = await start(company, **SIGNED)
     _, secret = await hook(api, receiver.url)
@@ -110,7 +138,9 @@ async def test_a_new_secret_key_takes_over_and_the_former_is_no_longer_needed(
 
 
 async def test_without_a_key_nothing_is_sealed_anew(environment):
-    with pytest.raises(CommandError, match="SECRET_KEY is missing: secrets are sealed with it. Make one"):
+    with pytest.raises(
+        CommandError, match=r"SECRET_KEY is missing: secrets are sealed with it. Make one"
+    ):
         await reseal_all(read_config(environment))
 
 
@@ -133,11 +163,17 @@ async def test_no_answer_gives_a_secret_back(start, company, owner):
 
 def test_what_holds_a_secret_does_not_show_it():
     key, vault = new_key(live=True), Vault(b"k" * 32)
-    assert key.text not in repr(key) and repr(key.digest) not in repr(key) and "kkkk" not in repr(vault)
+    assert (
+        key.text not in repr(key)
+        and repr(key.digest) not in repr(key)
+        and "kkkk" not in repr(vault)
+    )
 
 
 async def test_an_installation_without_configuration_has_a_key_of_its_own(tmp_path):
     path = tmp_path / "secret-key"
     keys = await asyncio.gather(*[asyncio.to_thread(_kept_key, path) for _ in range(8)])
     assert len(set(keys)) == 1 and len(keys[0]) == 32 and _kept_key(path) == keys[0]
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600 and [each.name for each in tmp_path.iterdir()] == ["secret-key"]
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600 and [
+        each.name for each in tmp_path.iterdir()
+    ] == ["secret-key"]

@@ -18,7 +18,9 @@ def test_what_is_sealed_opens_again_and_does_not_show():
     assert vault.seal(SECRET, 7, "signing key") != sealed
 
 
-@pytest.mark.parametrize("company, purpose", [(8, "signing key"), (7, "portal secret"), (77, "signing key"), (7, "")])
+@pytest.mark.parametrize(
+    "company, purpose", [(8, "signing key"), (7, "portal secret"), (77, "signing key"), (7, "")]
+)
 def test_it_opens_for_its_own_company_and_purpose_only(company, purpose):
     vault = Vault(NEW)
     with pytest.raises(Unopenable):
@@ -28,7 +30,9 @@ def test_it_opens_for_its_own_company_and_purpose_only(company, purpose):
 def test_a_sealed_secret_that_was_changed_anywhere_does_not_open():
     vault = Vault(NEW)
     sealed = vault.seal(SECRET, 7, "signing key")
-    changed = [sealed[:at] + bytes([sealed[at] ^ 1]) + sealed[at + 1 :] for at in range(len(sealed))]
+    changed = [
+        sealed[:at] + bytes([sealed[at] ^ 1]) + sealed[at + 1 :] for at in range(len(sealed))
+    ]
     for other in [*changed, b"", sealed[:-1], sealed[:16], sealed + b"\0"]:
         with pytest.raises(Unopenable):
             vault.open(other, 7, "signing key")
@@ -39,7 +43,9 @@ def test_a_replaced_key_still_opens_and_no_longer_seals():
     rotated = Vault(NEW, OLD)
     assert rotated.open(sealed, 7, "signing key") == SECRET
     assert rotated.seal(SECRET, 7, "signing key")[:4] == rotated.version == Vault(NEW).version
-    with pytest.raises(Unopenable, match=f"sealed with the secret key {Vault(OLD).version.hex()}, which is not set"):
+    with pytest.raises(
+        Unopenable, match=f"sealed with the secret key {Vault(OLD).version.hex()}, which is not set"
+    ):
         Vault(NEW).open(sealed, 7, "signing key")
 
 
@@ -56,15 +62,24 @@ def text(key):
 
 
 def test_the_keys_are_read_and_not_shown():
-    config = read_config({"SECRET_KEY": text(NEW), "SECRET_KEY_PREVIOUS": text(OLD), "SIGNING_KEY_PASSWORD": "hush"})
+    config = read_config(
+        {"SECRET_KEY": text(NEW), "SECRET_KEY_PREVIOUS": text(OLD), "SIGNING_KEY_PASSWORD": "hush"}
+    )
     assert (config.secret_key, config.secret_key_previous) == (NEW, OLD)
-    assert text(OLD) not in repr(config) and repr(OLD) not in repr(config) and "hush" not in repr(config)
+    assert (
+        text(OLD) not in repr(config)
+        and repr(OLD) not in repr(config)
+        and "hush" not in repr(config)
+    )
     assert read_config({}).secret_key == b""
 
 
 @pytest.mark.parametrize("wrong", ["hush", text(b"o" * 31), text(NEW)[:-1] + "!", "\u00fc" * 44])
 def test_a_key_that_is_none_is_refused_with_the_way_to_make_one(wrong):
-    with pytest.raises(ConfigError, match="^SECRET_KEY must be 32 random bytes in base64. Make one with: python3 -c ") as why:
+    with pytest.raises(
+        ConfigError,
+        match=r"^SECRET_KEY must be 32 random bytes in base64. Make one with: python3 -c ",
+    ) as why:
         read_config({"SECRET_KEY": wrong})
     assert wrong not in str(why.value)
 
@@ -72,9 +87,18 @@ def test_a_key_that_is_none_is_refused_with_the_way_to_make_one(wrong):
 @pytest.mark.parametrize(
     "given, missing",
     [
-        ({"SECRET_KEY_PREVIOUS": text(OLD)}, "SECRET_KEY is missing: SECRET_KEY_PREVIOUS is set.*Make one with"),
-        ({"SIGNING_KEY_FILE": "key.pem"}, "SIGNING_CERTIFICATE_FILE is missing: SIGNING_KEY_FILE is set"),
-        ({"SIGNING_CERTIFICATE_FILE": "own.pem"}, "SIGNING_KEY_FILE is missing: SIGNING_CERTIFICATE_FILE is set"),
+        (
+            {"SECRET_KEY_PREVIOUS": text(OLD)},
+            "SECRET_KEY is missing: SECRET_KEY_PREVIOUS is set.*Make one with",
+        ),
+        (
+            {"SIGNING_KEY_FILE": "key.pem"},
+            "SIGNING_CERTIFICATE_FILE is missing: SIGNING_KEY_FILE is set",
+        ),
+        (
+            {"SIGNING_CERTIFICATE_FILE": "own.pem"},
+            "SIGNING_KEY_FILE is missing: SIGNING_CERTIFICATE_FILE is set",
+        ),
     ],
 )
 def test_what_is_of_use_only_together_is_asked_for_together(given, missing):

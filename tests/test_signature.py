@@ -4,7 +4,7 @@ import base64
 import hashlib
 import json
 from copy import deepcopy
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 import simplejson
@@ -13,7 +13,12 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
-from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, NoEncryption, PrivateFormat
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+)
 from test_document import DOCUMENTS, GOLDEN, at, built, exactly
 
 from service.portal import certificate, document, signature
@@ -21,9 +26,11 @@ from service.portal import certificate, document, signature
 VECTOR = json.loads((DOCUMENTS / "signature_vector.json").read_text())
 DER = base64.b64decode("".join(VECTOR["certificate"]))
 SIGNATURE_VALUE = base64.b64decode("".join(VECTOR["signature_value"]))
-SIGNED_AT = datetime(2026, 9, 14, 3, 25, 40, tzinfo=timezone.utc)
+SIGNED_AT = datetime(2026, 9, 14, 3, 25, 40, tzinfo=UTC)
 BLOCK = "UBLExtensions.UBLExtension.ExtensionContent.UBLDocumentSignatures.SignatureInformation.Signature"
-CERT = "Object.QualifyingProperties.SignedProperties.SignedSignatureProperties.SigningCertificate.Cert"
+CERT = (
+    "Object.QualifyingProperties.SignedProperties.SignedSignatureProperties.SigningCertificate.Cert"
+)
 
 
 def as_written(raw):
@@ -42,7 +49,11 @@ def digest(content):
 def parted(signed):
     """(what was signed, the block that signs it) of a signed document as as_written gives it."""
     (invoice,) = signed["Invoice"]
-    kept = {name: member for name, member in invoice.items() if name not in ("UBLExtensions", "Signature")}
+    kept = {
+        name: member
+        for name, member in invoice.items()
+        if name not in ("UBLExtensions", "Signature")
+    }
     return {**signed, "Invoice": [kept]}, at(invoice, BLOCK)
 
 
@@ -53,7 +64,9 @@ def verify(bare, block):
     assert at(block, f"{CERT}.CertDigest.DigestValue") == digest(der)
     assert properties == digest(minified(at(block, "Object.QualifyingProperties")))
     key = x509.load_der_x509_certificate(der).public_key()
-    key.verify(base64.b64decode(at(block, "SignatureValue")), content, padding.PKCS1v15(), hashes.SHA256())
+    key.verify(
+        base64.b64decode(at(block, "SignatureValue")), content, padding.PKCS1v15(), hashes.SHA256()
+    )
     assert whole == digest(content)
 
 
@@ -75,14 +88,22 @@ def named():
 
 def test_the_vectors_document_has_its_digest(unsigned):
     content = document.encode(unsigned)
-    assert (len(content), signature.digest(content)) == (VECTOR["document_length"], VECTOR["document_digest"])
+    assert (len(content), signature.digest(content)) == (
+        VECTOR["document_length"],
+        VECTOR["document_digest"],
+    )
 
 
 def test_the_vectors_certificate_is_named_as_published(named):
     assert signature.digest(named.der) == VECTOR["certificate_digest"]
-    assert (named.issuer, named.subject, str(named.serial)) == tuple(VECTOR[n] for n in ("issuer", "subject", "serial"))
+    assert (named.issuer, named.subject, str(named.serial)) == tuple(
+        VECTOR[n] for n in ("issuer", "subject", "serial")
+    )
     assert (named.tin, named.registration) == ("C4821093650", "201801024680")
-    assert (named.not_before.isoformat(), named.not_after.year) == ("2026-01-01T00:00:00+00:00", 2036)
+    assert (named.not_before.isoformat(), named.not_after.year) == (
+        "2026-01-01T00:00:00+00:00",
+        2036,
+    )
 
 
 def test_the_vectors_properties_are_the_published_bytes(named):
@@ -144,7 +165,13 @@ def test_the_signing_time_is_utc_to_the_second(signer):
 def test_the_signature_of_another_key_does_not_verify(signer):
     other = certificate.Signer(signer.certificate, rsa_key("stranger"))
     with pytest.raises(InvalidSignature):
-        verify(*parted(as_written(signature.sign(built(GOLDEN["invoice"], version="1.1"), other, SIGNED_AT))))
+        verify(
+            *parted(
+                as_written(
+                    signature.sign(built(GOLDEN["invoice"], version="1.1"), other, SIGNED_AT)
+                )
+            )
+        )
 
 
 # Changes
@@ -217,7 +244,9 @@ def test_a_name_is_written_in_the_form_that_is_asked_for():
 
 def test_the_form_of_a_certificate_is_that_of_its_signatures():
     signer = certificate.read_pair(*issued().pair.values(), issuer_form="encoded")
-    _, block = parted(as_written(signature.sign(built(GOLDEN["invoice"], version="1.1"), signer, SIGNED_AT)))
+    _, block = parted(
+        as_written(signature.sign(built(GOLDEN["invoice"], version="1.1"), signer, SIGNED_AT))
+    )
     encoded = "C=MY, O=Contoh Amanah Sdn Bhd, CN=Contoh Test Issuing CA"
     assert at(block, f"{CERT}.IssuerSerial.X509IssuerName") == encoded
     assert at(block, "KeyInfo.X509Data.X509IssuerSerial.X509IssuerName") == encoded
@@ -225,7 +254,12 @@ def test_the_form_of_a_certificate_is_that_of_its_signatures():
 
 def told(**changes):
     """{path: rule} of what is wrong with a certificate and its key, once something of them is another."""
-    given = {"certificate": issued().certificate_pem, "key": key_text(rsa_key()), "password": None, **changes}
+    given = {
+        "certificate": issued().certificate_pem,
+        "key": key_text(rsa_key()),
+        "password": None,
+        **changes,
+    }
     with pytest.raises(certificate.Unusable) as why:
         certificate.read_pair(given["certificate"], given["key"], given["password"], now=SIGNED_AT)
     return {each["path"]: each["rule"] for each in why.value.faults}
@@ -249,7 +283,9 @@ def encrypted(rounds):
 
 def out_of_proportion(p=2**3217 - 1, q=2**521 - 1, e=65537):
     """A key of 3,738 bits with one factor so long that the library would take seconds to find out whether it is prime."""
-    numbers = rsa.RSAPrivateNumbers(p, q, pow(e, -1, (p - 1) * (q - 1)), 1, 1, 1, rsa.RSAPublicNumbers(e, p * q))
+    numbers = rsa.RSAPrivateNumbers(
+        p, q, pow(e, -1, (p - 1) * (q - 1)), 1, 1, 1, rsa.RSAPublicNumbers(e, p * q)
+    )
     return numbers.private_key(unsafe_skip_rsa_key_validation=True)
 
 
@@ -263,8 +299,12 @@ def damaged():
 
 
 def with_version(version):
-    der = issued().der.replace(bytes.fromhex("a003020102"), bytes.fromhex("a0030201") + bytes([version]), 1)
-    return f"-----BEGIN CERTIFICATE-----\n{base64.encodebytes(der).decode()}-----END CERTIFICATE-----"
+    der = issued().der.replace(
+        bytes.fromhex("a003020102"), bytes.fromhex("a0030201") + bytes([version]), 1
+    )
+    return (
+        f"-----BEGIN CERTIFICATE-----\n{base64.encodebytes(der).decode()}-----END CERTIFICATE-----"
+    )
 
 
 def with_serial(bits):
@@ -276,7 +316,9 @@ def with_serial(bits):
     size = int.from_bytes(der[6:8]) + len(serial) - 2 - der[begin + 1]
     whole = b"\x30\x82" + size.to_bytes(2) + body
     der = b"\x30\x82" + len(whole).to_bytes(2) + whole
-    return f"-----BEGIN CERTIFICATE-----\n{base64.encodebytes(der).decode()}-----END CERTIFICATE-----"
+    return (
+        f"-----BEGIN CERTIFICATE-----\n{base64.encodebytes(der).decode()}-----END CERTIFICATE-----"
+    )
 
 
 def pem(der):
@@ -322,7 +364,10 @@ def test_a_key_is_read_however_it_is_written(layout, password):
     chain = f"Issued to us:\n{issued().certificate_pem}{authority().certificate_pem}"
     signer = certificate.read_pair(chain, f"Bag Attributes: none\n{text}", password, now=SIGNED_AT)
     assert signer.key.public_key() == signer.certificate.public_key == rsa_key().public_key()
-    assert "hush" not in repr(signer) and certificate.of_der(signer.certificate.der) == signer.certificate
+    assert (
+        "hush" not in repr(signer)
+        and certificate.of_der(signer.certificate.der) == signer.certificate
+    )
 
 
 COMPANY = {"tin_code": "c 20880050010", "registration_number": "2020-0123-4567"}
@@ -358,7 +403,11 @@ def test_a_person_is_told_what_a_certificate_is_about_to_be(facts, wordings):
     made = certificate.read_certificate(issued(**facts).certificate_pem)
     assert certificate.warnings(made, SIGNED_AT, COMPANY) == wordings
     outside = [wording for wording in wordings if "expired" in wording or "before" in wording]
-    refusal = {"code": "DS304", "path": "/company/signing-certificate", "message": outside[0]} if outside else None
+    refusal = (
+        {"code": "DS304", "path": "/company/signing-certificate", "message": outside[0]}
+        if outside
+        else None
+    )
     assert certificate.outside_validity(made, SIGNED_AT) == refusal
 
 

@@ -3,12 +3,23 @@
 import asyncio
 import base64
 import logging
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from certificates import TIN, issued, key_text, rsa_key
 from conftest import make_company
-from kit import CERTIFICATE, GENEROUS, answered, created, documents, invoice, note, reaches, submitted, valid_invoice
+from kit import (
+    CERTIFICATE,
+    GENEROUS,
+    answered,
+    created,
+    documents,
+    invoice,
+    note,
+    reaches,
+    submitted,
+    valid_invoice,
+)
 from test_signature import as_written, parted, verify
 
 from service import wire
@@ -21,7 +32,7 @@ from service.submission.signing import Signers
 SIGNED = {"PORTAL_DOCUMENT_VERSION": "1.1", "SECRET_KEY": GENEROUS["SECRET_KEY"]}
 OTHER_KEY = base64.b64encode(b"z" * 32).decode()
 DAY = timedelta(days=1)
-NOW = datetime.now(timezone.utc).replace(microsecond=0)
+NOW = datetime.now(UTC).replace(microsecond=0)
 
 
 @pytest.fixture
@@ -32,7 +43,9 @@ async def api(start, company):
 
 async def put(api, made=None, **members):
     """The record of a certificate that was stored."""
-    status, body = await answered(api, "PUT", CERTIFICATE, json={**(made or issued()).pair, **members})
+    status, body = await answered(
+        api, "PUT", CERTIFICATE, json={**(made or issued()).pair, **members}
+    )
     assert status == 200, body
     return body["data"]
 
@@ -78,7 +91,9 @@ async def test_the_signing_time_is_that_of_the_submission(api, owner):
     before = await owner.fetchval("select date_trunc('second', clock_timestamp())")
     await valid_invoice(api)
     _, block = await sent(owner)
-    (properties,) = block["Object"][0]["QualifyingProperties"][0]["SignedProperties"][0]["SignedSignatureProperties"]
+    (properties,) = block["Object"][0]["QualifyingProperties"][0]["SignedProperties"][0][
+        "SignedSignatureProperties"
+    ]
     at = wire.instant(properties["SigningTime"][0]["_"])
     assert before <= at <= await owner.fetchval("select clock_timestamp()")
 
@@ -87,7 +102,9 @@ async def test_a_note_is_signed_too(api, owner):
     await put(api)
     id = await valid_invoice(api)
     _, made = await answered(api, "POST", f"/api/invoices/{id}/adjustment-note", json=note())
-    status, _ = await answered(api, "POST", f"/api/adjustment-notes/{made['data']['id']}/submit-to-portal", json={})
+    status, _ = await answered(
+        api, "POST", f"/api/adjustment-notes/{made['data']['id']}/submit-to-portal", json={}
+    )
     assert status == 200
     verify(*await sent(owner))
 
@@ -102,7 +119,9 @@ async def test_version_1_0_is_not_signed_and_needs_no_certificate(start, company
 async def test_submissions_at_once_are_each_signed(api, owner):
     await put(api)
     ids = [await created(api) for _ in range(8)]
-    assert {status for status, _ in await asyncio.gather(*[submitted(api, id) for id in ids])} == {200}
+    assert {status for status, _ in await asyncio.gather(*[submitted(api, id) for id in ids])} == {
+        200
+    }
     for body in await owner.fetch("select body from submissions"):
         (entry,) = wire.loads(bytes(body["body"]))["documents"]
         verify(*parted(as_written(base64.b64decode(entry["document"]))))
@@ -117,11 +136,16 @@ def files(tmp_path):
     made = issued("C25845632020", "201901012345", key=rsa_key("intermediary"))
     for name, text in (("own.pem", made.certificate_pem), ("own.key", key_text(made.key, "hush"))):
         (tmp_path / name).write_text(text)
-    named = {"SIGNING_CERTIFICATE_FILE": str(tmp_path / "own.pem"), "SIGNING_KEY_FILE": str(tmp_path / "own.key")}
+    named = {
+        "SIGNING_CERTIFICATE_FILE": str(tmp_path / "own.pem"),
+        "SIGNING_KEY_FILE": str(tmp_path / "own.key"),
+    }
     return made, {**named, "SIGNING_KEY_PASSWORD": "hush"}
 
 
-async def test_the_configured_certificate_signs_for_a_company_without_one(start, company, owner, files):
+async def test_the_configured_certificate_signs_for_a_company_without_one(
+    start, company, owner, files
+):
     made, variables = files
     api = await start(company, **SIGNED, **variables)
     await valid_invoice(api)
@@ -138,7 +162,9 @@ async def test_the_configured_certificate_signs_for_a_company_without_one(start,
 
 
 @pytest.mark.parametrize("form", ISSUER_FORMS)
-async def test_the_issuer_is_written_as_the_certificate_wants_it(api, start, company, owner, files, form):
+async def test_the_issuer_is_written_as_the_certificate_wants_it(
+    api, start, company, owner, files, form
+):
     forms = {
         "rfc2253": "CN=Contoh Test Issuing CA, O=Contoh Amanah Sdn Bhd, C=MY",
         "encoded": "C=MY, O=Contoh Amanah Sdn Bhd, CN=Contoh Test Issuing CA",
@@ -148,20 +174,37 @@ async def test_the_issuer_is_written_as_the_certificate_wants_it(api, start, com
     for client in (configured, api):  # the sandbox takes the first form only
         assert (await submitted(client, await created(client)))[0] == 200
         _, block = await sent(owner)
-        assert block["KeyInfo"][0]["X509Data"][0]["X509IssuerSerial"][0]["X509IssuerName"][0]["_"] == forms[form]
+        assert (
+            block["KeyInfo"][0]["X509Data"][0]["X509IssuerSerial"][0]["X509IssuerName"][0]["_"]
+            == forms[form]
+        )
         assert (await put(api, issuer_form=form))["issuer"] == forms[form]
 
 
 @pytest.mark.parametrize(
     "change, wording",
     [
-        ({"SIGNING_KEY_PASSWORD": "loud"}, "SIGNING_KEY_PASSWORD: The key cannot be read with this password."),
-        ({"SIGNING_KEY_PASSWORD": ""}, "SIGNING_KEY_PASSWORD: password is required: the key is encrypted."),
-        ({"SIGNING_KEY_FILE": "/nowhere/own.key"}, "SIGNING_KEY_FILE cannot be read: No such file or directory"),
-        ({"SIGNING_CERTIFICATE_FILE": "/"}, "SIGNING_CERTIFICATE_FILE cannot be read: Is a directory"),
+        (
+            {"SIGNING_KEY_PASSWORD": "loud"},
+            "SIGNING_KEY_PASSWORD: The key cannot be read with this password.",
+        ),
+        (
+            {"SIGNING_KEY_PASSWORD": ""},
+            "SIGNING_KEY_PASSWORD: password is required: the key is encrypted.",
+        ),
+        (
+            {"SIGNING_KEY_FILE": "/nowhere/own.key"},
+            "SIGNING_KEY_FILE cannot be read: No such file or directory",
+        ),
+        (
+            {"SIGNING_CERTIFICATE_FILE": "/"},
+            "SIGNING_CERTIFICATE_FILE cannot be read: Is a directory",
+        ),
     ],
 )
-async def test_configured_files_that_cannot_be_used_are_named_at_the_start(start, company, files, change, wording):
+async def test_configured_files_that_cannot_be_used_are_named_at_the_start(
+    start, company, files, change, wording
+):
     with pytest.raises(ConfigError) as why:
         await start(company, **{**SIGNED, **files[1], **change})
     assert str(why.value) == wording
@@ -186,7 +229,9 @@ def stop(code, message):
 async def test_without_a_certificate_nothing_is_sent(api, sandbox):
     wording = "There is no certificate to sign the document with: the company has none, and none is configured."
     assert await refused(api) == stop("DS301", wording)
-    status, body = await answered(api, "POST", "/api/invoices", json=invoice(submitImmediately=True))
+    status, body = await answered(
+        api, "POST", "/api/invoices", json=invoice(submitImmediately=True)
+    )
     assert (status, body["data"]["errors"]) == (201, stop("DS301", wording))
     assert await sandbox.ledger() == []
     id = await created(api)
@@ -206,7 +251,9 @@ async def test_a_certificate_that_has_expired_since_sends_nothing(api, sandbox, 
     await put(api)
     old = issued(not_before=NOW - 9 * DAY, not_after=NOW - DAY)
     await owner.execute("update signing_certificates set certificate = $1", old.der)
-    assert await refused(api) == stop("DS304", f"The signing certificate expired on {NOW - DAY:%Y-%m-%d}.")
+    assert await refused(api) == stop(
+        "DS304", f"The signing certificate expired on {NOW - DAY:%Y-%m-%d}."
+    )
     assert await sandbox.ledger() == []
     record = (await answered(api, "GET", CERTIFICATE))[1]["data"]
     assert record["days_left"] < 0 and "expired" in record["warning"]
@@ -222,7 +269,10 @@ async def test_a_key_that_cannot_be_opened_sends_nothing(start, api, company, sa
     none = await start(company, **{**SIGNED, "SECRET_KEY": ""})
     assert await refused(none) == stop("SigningKeyUnreadable", UNREADABLE)
     assert await sandbox.ledger() == []
-    assert f"the key of company {company.id} cannot be opened: It was sealed with the secret key " in caplog.text
+    assert (
+        f"the key of company {company.id} cannot be opened: It was sealed with the secret key "
+        in caplog.text
+    )
 
 
 async def test_a_sealed_key_is_of_no_use_to_another_company(api, start, environment, owner):
@@ -231,13 +281,17 @@ async def test_a_sealed_key_is_of_no_use_to_another_company(api, start, environm
     stranger = await start(other, **SIGNED)
     await put(stranger)
     theirs = "select sealed_key from signing_certificates where company_id <> $1"
-    await owner.execute(f"update signing_certificates set sealed_key = ({theirs}) where company_id = $1", other.id)
+    await owner.execute(
+        f"update signing_certificates set sealed_key = ({theirs}) where company_id = $1", other.id
+    )
     assert await refused(stranger) == stop("SigningKeyUnreadable", UNREADABLE)
 
 
 async def test_after_a_rotation_the_previous_secret_key_still_opens(api, start, company, owner):
     await put(api)
-    rotated = await start(company, **{**SIGNED, "SECRET_KEY": OTHER_KEY, "SECRET_KEY_PREVIOUS": SIGNED["SECRET_KEY"]})
+    rotated = await start(
+        company, **{**SIGNED, "SECRET_KEY": OTHER_KEY, "SECRET_KEY_PREVIOUS": SIGNED["SECRET_KEY"]}
+    )
     await valid_invoice(rotated)
     await put(rotated)
     alone = await start(company, **{**SIGNED, "SECRET_KEY": OTHER_KEY})
@@ -250,7 +304,11 @@ async def test_after_a_rotation_the_previous_secret_key_still_opens(api, start, 
 
 async def test_a_certificate_is_stored_shown_and_removed(api, owner):
     missing = (404, {"message": "Signing certificate not found"})
-    assert await answered(api, "GET", CERTIFICATE) == missing == await answered(api, "DELETE", CERTIFICATE)
+    assert (
+        await answered(api, "GET", CERTIFICATE)
+        == missing
+        == await answered(api, "DELETE", CERTIFICATE)
+    )
     made = issued(not_before=NOW - DAY, not_after=NOW + 100 * DAY)
     record = await put(api, made)
     assert record == {
@@ -266,7 +324,12 @@ async def test_a_certificate_is_stored_shown_and_removed(api, owner):
     removed = {"success": True, "message": "Signing certificate removed."}
     assert await answered(api, "DELETE", CERTIFICATE) == (200, removed)
     assert await answered(api, "GET", CERTIFICATE) == missing
-    assert await owner.fetchval("select count(*) from signing_certificates where sealed_key is not null") == 0
+    assert (
+        await owner.fetchval(
+            "select count(*) from signing_certificates where sealed_key is not null"
+        )
+        == 0
+    )
 
 
 async def test_the_key_is_neither_stored_readable_nor_told(api, owner, caplog):
@@ -276,7 +339,9 @@ async def test_the_key_is_neither_stored_readable_nor_told(api, owner, caplog):
         assert (await answered(api, "PUT", CERTIFICATE, json=body))[0] == 200
     await answered(api, "PUT", CERTIFICATE, json={**made.pair, "certificate": "no"})
     secret = made.key.private_numbers().p.to_bytes(128)
-    (sealed,) = await owner.fetch("select sealed_key from signing_certificates where removed_at is null")
+    (sealed,) = await owner.fetch(
+        "select sealed_key from signing_certificates where removed_at is null"
+    )
     assert len(sealed["sealed_key"]) > 1000 and secret[8:40] not in sealed["sealed_key"]
     told = caplog.text + str(await answered(api, "GET", CERTIFICATE))
     assert "hush" not in told and made.key_pem.splitlines()[5] not in told
@@ -289,8 +354,12 @@ async def test_a_new_certificate_replaces_the_old_whose_key_goes(api, owner):
     await put(api, second)
     await valid_invoice(api)
     assert signed_by((await sent(owner))[1]) == second.der
-    rows = await owner.fetch("select certificate, sealed_key, removed_at from signing_certificates order by id")
-    assert [(row["certificate"], row["sealed_key"] is None, row["removed_at"] is None) for row in rows] == [
+    rows = await owner.fetch(
+        "select certificate, sealed_key, removed_at from signing_certificates order by id"
+    )
+    assert [
+        (row["certificate"], row["sealed_key"] is None, row["removed_at"] is None) for row in rows
+    ] == [
         (first.der, True, False),
         (second.der, False, True),
     ]
@@ -299,7 +368,10 @@ async def test_a_new_certificate_replaces_the_old_whose_key_goes(api, owner):
 async def test_certificates_that_are_set_at_once_leave_one(api, owner):
     made = [issued() for _ in range(6)]
     await asyncio.gather(*[put(api, each) for each in made])
-    assert await owner.fetchval("select count(*) from signing_certificates where removed_at is null") == 1
+    assert (
+        await owner.fetchval("select count(*) from signing_certificates where removed_at is null")
+        == 1
+    )
     await valid_invoice(api)
 
 
@@ -325,7 +397,10 @@ async def test_what_is_wrong_with_a_pair_is_named_by_its_path(api, change, fault
 async def test_without_a_secret_key_no_key_is_kept(start, company):
     api = await start(company)
     message = "The service cannot keep a private key: its operator has set no SECRET_KEY."
-    assert await answered(api, "PUT", CERTIFICATE, json=issued().pair) == (409, {"message": message})
+    assert await answered(api, "PUT", CERTIFICATE, json=issued().pair) == (
+        409,
+        {"message": message},
+    )
 
 
 async def test_a_certificate_that_changed_since_it_was_read_is_left_alone(api):
@@ -375,17 +450,32 @@ async def test_what_stands_in_the_way_can_be_asked_before_a_submission(environme
 
 async def test_a_warning_can_be_asked_before_a_submission(api, environment, company):
     await put(api, issued("C25845632020", not_after=NOW + 5 * DAY))
-    async with connected_pool(environment["DATABASE_URL"], 2) as pool, Database(pool).company(company.id) as conn:
+    async with (
+        connected_pool(environment["DATABASE_URL"], 2) as pool,
+        Database(pool).company(company.id) as conn,
+    ):
         issuer = await sql.issuer_get(conn, company_id=company.id)
-        errors, warnings = await Signers(read_config({**environment, **SIGNED})).outlook(conn, company.id, issuer)
-    assert errors == [] and len(warnings) == 2 and "expires on" in warnings[0] and "DS311" in warnings[1]
+        errors, warnings = await Signers(read_config({**environment, **SIGNED})).outlook(
+            conn, company.id, issuer
+        )
+    assert (
+        errors == []
+        and len(warnings) == 2
+        and "expires on" in warnings[0]
+        and "DS311" in warnings[1]
+    )
 
 
-@pytest.mark.parametrize("bounds, kept", [({}, True), ({"most_open": 0}, False), ({"open_seconds": -1}, False)])
+@pytest.mark.parametrize(
+    "bounds, kept", [({}, True), ({"most_open": 0}, False), ({"open_seconds": -1}, False)]
+)
 async def test_a_key_stays_open_within_bounds(api, environment, company, bounds, kept):
     await put(api)
     signers = Signers(read_config({**environment, **SIGNED}), **bounds)
-    async with connected_pool(environment["DATABASE_URL"], 2) as pool, Database(pool).company(company.id) as conn:
+    async with (
+        connected_pool(environment["DATABASE_URL"], 2) as pool,
+        Database(pool).company(company.id) as conn,
+    ):
         row = await sql.signing_certificate_get(conn, company_id=company.id)
         first = await signers.opened(conn, company.id, row)
         assert (await signers.opened(conn, company.id, row) is first) == kept

@@ -26,7 +26,12 @@ from service.embedded_server import SETTINGS as SERVER_SETTINGS
 
 SILENCE = 3  # seconds: the least that can be configured
 QUIET = {"DATABASE_SILENCE_SECONDS": str(SILENCE)}
-SETTINGS = ("tcp_keepalives_idle", "tcp_keepalives_interval", "tcp_keepalives_count", "tcp_user_timeout")
+SETTINGS = (
+    "tcp_keepalives_idle",
+    "tcp_keepalives_interval",
+    "tcp_keepalives_count",
+    "tcp_user_timeout",
+)
 #: Whose session holds the lock of a submission, and for how long that session has said nothing.
 HOLDER = """
     select a.pid, extract(epoch from clock_timestamp() - a.state_change) as silent_seconds
@@ -66,8 +71,12 @@ async def second(other, company):
 # Schedules
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux can drop what arrives on a connection")
-async def test_lock_of_a_vanished_host_is_freed_and_others_resolve(service, client, other, second, owner, sandbox):
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="only Linux can drop what arrives on a connection"
+)
+async def test_lock_of_a_vanished_host_is_freed_and_others_resolve(
+    service, client, other, second, owner, sandbox
+):
     await service.start(vanishes_at="after_intent_commit")
     id = await created(client)
     answer = asyncio.create_task(submitted(client, id))
@@ -83,20 +92,26 @@ async def test_lock_of_a_vanished_host_is_freed_and_others_resolve(service, clie
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the state of a process is read from /proc")
-async def test_lock_of_a_paused_process_outlasts_the_silence_bound(service, client, other, second, owner, sandbox):
+async def test_lock_of_a_paused_process_outlasts_the_silence_bound(
+    service, client, other, second, owner, sandbox
+):
     await service.start(stops_at="after_intent_commit")
     id = await created(client)
     answer = asyncio.create_task(submitted(client, id))
     await service.paused()
     before = await owner.fetchrow(HOLDER)
     held = await until(
-        lambda: owner.fetchrow(HOLDER), lambda holder: not holder or holder["silent_seconds"] > 4 * SILENCE, seconds=60
+        lambda: owner.fetchrow(HOLDER),
+        lambda holder: not holder or holder["silent_seconds"] > 4 * SILENCE,
+        seconds=60,
     )
     assert held and held["pid"] == before["pid"]
     assert (await record(second, id))["status"] == "Submitting"
     service.process.send_signal(signal.SIGCONT)
     await answer
-    await until(lambda: record(second, id), lambda found: found["status"] in ("Draft", "Valid"), seconds=60)
+    await until(
+        lambda: record(second, id), lambda found: found["status"] in ("Draft", "Valid"), seconds=60
+    )
     assert len(await sandbox.ledger()) == (await record(second, id))["is_submitted_to_portal"]
 
 
@@ -105,7 +120,10 @@ async def test_lock_of_a_paused_process_outlasts_the_silence_bound(service, clie
 
 async def limits_of(connection: asyncpg.Connection) -> tuple[list[str], list[int]]:
     """Return what PostgreSQL has set for the session, and the options of our socket."""
-    settings = [await connection.fetchval("select setting from pg_settings where name = $1", name) for name in SETTINGS]
+    settings = [
+        await connection.fetchval("select setting from pg_settings where name = $1", name)
+        for name in SETTINGS
+    ]
     ours = socket_of(connection)
     options = keepalive(SILENCE).socket_options if ours.family != socket.AF_UNIX else ()
     return settings, [ours.getsockopt(*option) for option in options]
@@ -125,7 +143,10 @@ async def test_default_bounds_end_a_silent_session_within_a_minute():
 def test_bounds_of_any_silence_are_positive_and_within_it(silence):
     limits = keepalive(silence)
     assert min(limits.idle, limits.interval, limits.count) >= 1
-    assert limits.idle + limits.interval * limits.count <= silence and limits.user_timeout == silence * 1000
+    assert (
+        limits.idle + limits.interval * limits.count <= silence
+        and limits.user_timeout == silence * 1000
+    )
 
 
 async def test_sessions_of_the_service_are_bound_on_both_ends(environment, aiohttp_client):
@@ -134,7 +155,11 @@ async def test_sessions_of_the_service_are_bound_on_both_ends(environment, aioht
     watchdog = app[wire.WATCHDOG]
     await until(lambda: asyncio.sleep(0, watchdog._conn))
     async with app[wire.DATABASE].pool.acquire() as pooled:
-        sessions = {"pool": pooled._con, "keeper": app[wire.KEEPER]._conn, "watchdog": watchdog._conn}
+        sessions = {
+            "pool": pooled._con,
+            "keeper": app[wire.KEEPER]._conn,
+            "watchdog": watchdog._conn,
+        }
         found = {name: await limits_of(session) for name, session in sessions.items()}
     assert found == dict.fromkeys(sessions, expected(SILENCE))
 
@@ -155,7 +180,11 @@ async def test_session_of_a_migration_is_bound(database, tmp_path, owner):
 def test_no_module_connects_in_a_way_of_its_own():
     """Only the embedded server asks its own child on loopback directly, and holds nothing."""
     direct = ("asyncpg.connect(", "asyncpg.create_pool(")
-    found = {module for module, path in MODULES.items() if any(call in path.read_text() for call in direct)}
+    found = {
+        module
+        for module, path in MODULES.items()
+        if any(call in path.read_text() for call in direct)
+    }
     assert found == {"service.connections", "service.embedded_server"}
 
 

@@ -32,7 +32,13 @@ async def office(environment, start, company, owner, sandbox):
     api = await start(company, CONSOLIDATION_DAYS="40", INTEGRATION_REQUESTS_PER_MINUTE="10000")
     api.session.headers["X-Portal-Key"] = account.key
     return SimpleNamespace(
-        api=api, start=start, company=company, account=account, owner=owner, sandbox=sandbox, environment=environment
+        api=api,
+        start=start,
+        company=company,
+        account=account,
+        owner=owner,
+        sandbox=sandbox,
+        environment=environment,
     )
 
 
@@ -72,7 +78,9 @@ async def an_user(office):
 
 async def organization(office):
     async with connected_pool(read_config(office.environment).database_url, 2) as pool:
-        made = await insert_organization(Database(pool), office.account.id, "Penang Branch", [office.company.id])
+        made = await insert_organization(
+            Database(pool), office.account.id, "Penang Branch", [office.company.id]
+        )
     return {"id": made["id"]}
 
 
@@ -80,7 +88,9 @@ async def member(office):
     """A user, who is a member of an organization."""
     found, place = await an_user(office), await organization(office)
     body = {"members": [{"userId": found["id"], "role": "owner"}]}
-    status, _ = await answered(office.api, "PUT", f"/api/integrations/organizations/{place['id']}", json=body)
+    status, _ = await answered(
+        office.api, "PUT", f"/api/integrations/organizations/{place['id']}", json=body
+    )
     assert status == 200
     return {**found, "organization": place["id"]}
 
@@ -268,7 +278,8 @@ AS_SUPPLIER = AS_BUYER | fields("""
     msic                           string
     tourismTaxRegistrationNumber   string
 """)
-COMPANY = fields("""
+COMPANY = (
+    fields("""
     id                                integer
     name                              string
     tin_code                          string
@@ -294,7 +305,10 @@ COMPANY = fields("""
     is_company_ready                  boolean
     as_buyer                          object
     as_supplier                       object
-""") | under("as_buyer", AS_BUYER) | under("as_supplier", AS_SUPPLIER)
+""")
+    | under("as_buyer", AS_BUYER)
+    | under("as_supplier", AS_SUPPLIER)
+)
 TAXES = fields("""
     default_tax_types_and_rates.0.tax_rate      number
     default_tax_types_and_rates.0.tax_type      string
@@ -407,9 +421,14 @@ async def two_notes(office, rest=""):
     await send_consolidated(office.api, target)
     lines = [{**ONE[0], "classifications": ["004"]}]
     body = note(targetInvoiceType="CONSOLIDATED_INVOICE", lineItems=lines)
-    status, answer = await answered(office.api, "POST", f"{CONSOLIDATED}/{target}/adjustment-note", json=body)
+    status, answer = await answered(
+        office.api, "POST", f"{CONSOLIDATED}/{target}/adjustment-note", json=body
+    )
     assert status == 201, answer
-    return [await read(office, f"/api/adjustment-notes/{id}{rest}") for id in (first["id"], answer["data"]["id"])]
+    return [
+        await read(office, f"/api/adjustment-notes/{id}{rest}")
+        for id in (first["id"], answer["data"]["id"])
+    ]
 
 
 async def two_note_exports(office):
@@ -420,7 +439,9 @@ async def two_exports(office):
     """An invoice in a consolidated one, and one with a charge of its own."""
     inside = await sale(office.api)
     await consolidated(office.api, invoiceIds=[inside])
-    charged = await created(office.api, invoiceLevelAllowanceCharge={"charges": [{"amount": 1.5, "reason": "wrapping"}]})
+    charged = await created(
+        office.api, invoiceLevelAllowanceCharge={"charges": [{"amount": 1.5, "reason": "wrapping"}]}
+    )
     return [await read(office, f"/api/invoices/{id}/export") for id in (inside, charged)]
 
 
@@ -431,9 +452,14 @@ async def a_request(office):
 async def two_companies(office):
     """The same, with as little and with as much as it can have."""
     little = await read(office, "/api/companies")
-    body = {"sst_registration_number": "W10-1808-32000059", "tourism_tax_registration_number": "123-4567-89012345"}
+    body = {
+        "sst_registration_number": "W10-1808-32000059",
+        "tourism_tax_registration_number": "123-4567-89012345",
+    }
     assert (await answered(office.api, "PUT", "/api/companies", json=body))[0] == 200
-    await office.owner.execute("update companies set bank_account = '5140', exporter_certified_number = 'MY-1'")
+    await office.owner.execute(
+        "update companies set bank_account = '5140', exporter_certified_number = 'MY-1'"
+    )
     return [little["data"], (await read(office, "/api/companies"))["data"]]
 
 
@@ -455,7 +481,9 @@ async def a_setting(office):
 async def two_pages(office):
     for _ in range(2):
         await created(office.api)
-    return [(await read(office, f"/api/invoices?per_page=1&page={page}"))["meta"] for page in (1, 2)]
+    return [
+        (await read(office, f"/api/invoices?per_page=1&page={page}"))["meta"] for page in (1, 2)
+    ]
 
 
 async def pages_of_users(office):
@@ -478,13 +506,19 @@ async def two_organizations(office):
     ids = await organization(office)
     path = f"/api/integrations/organizations/{ids['id']}"
     little = await read(office, path)
-    status, much = await answered(office.api, "PUT", path, json={"email": "hq@example.com", "phone": "+6041234567"})
+    status, much = await answered(
+        office.api, "PUT", path, json={"email": "hq@example.com", "phone": "+6041234567"}
+    )
     assert status == 200
     return [little, much]
 
 
 async def an_organization_with_member(office):
-    return [await read(office, f"/api/integrations/organizations/{(await member(office))['organization']}")]
+    return [
+        await read(
+            office, f"/api/integrations/organizations/{(await member(office))['organization']}"
+        )
+    ]
 
 
 #: (the record as the specification calls it, how examples of it come to be, its fields)
@@ -513,8 +547,17 @@ FIELDS = (
 async def test_a_record_has_its_fields_with_their_types(office, name, examples, members):
     found = await examples(office)
     assert [misfits(each, members) for each in found] == [[]] * len(found)
-    either = [(member, kind) for member, kinds in members.items() if " or " in kinds for kind in kinds.split(" or ")]
-    assert [f"{row} is {kind}" for row, kind in either if not any(is_a(at(each, row), kind) for each in found)] == []
+    either = [
+        (member, kind)
+        for member, kinds in members.items()
+        if " or " in kinds
+        for kind in kinds.split(" or ")
+    ]
+    assert [
+        f"{row} is {kind}"
+        for row, kind in either
+        if not any(is_a(at(each, row), kind) for each in found)
+    ] == []
 
 
 # Endpoints
@@ -556,13 +599,23 @@ ENDPOINTS = (
     Endpoint("PUT /api/adjustment-notes/:id", draft_note, SAID, {"type": "DEBIT_NOTE"}),
     Endpoint("DELETE /api/adjustment-notes/:id", draft_note, {"message": "string"}),
     Endpoint("GET /api/adjustment-notes/:id/export", draft_note, NOTE_EXPORT, file=True),
-    Endpoint("GET /api/adjustment-notes/export-all", draft_note, under("0", NOTE_EXPORT), file=True),
+    Endpoint(
+        "GET /api/adjustment-notes/export-all", draft_note, under("0", NOTE_EXPORT), file=True
+    ),
     Endpoint("POST /api/adjustment-notes/:id/submit-to-portal", draft_note, SAID, {}),
-    Endpoint("POST /api/adjustment-notes/:id/cancel-latest-adjustment-note-submitted", sent_note, SAID),
+    Endpoint(
+        "POST /api/adjustment-notes/:id/cancel-latest-adjustment-note-submitted", sent_note, SAID
+    ),
     Endpoint("GET /api/adjustment-notes/:id/submitted-documents", sent_note, under("0", DOCUMENT)),
-    Endpoint("GET /api/adjustment-notes/:id/submitted-documents/:submitted_document_id", sent_note, DOCUMENT),
+    Endpoint(
+        "GET /api/adjustment-notes/:id/submitted-documents/:submitted_document_id",
+        sent_note,
+        DOCUMENT,
+    ),
     Endpoint("POST /api/validation/tin", nothing, {"data.valid": "true", "message": "string"}, TIN),
-    Endpoint("POST /api/validation/invoice-code", nothing, {"data.success": "true"}, {"invoice_code": 7}),
+    Endpoint(
+        "POST /api/validation/invoice-code", nothing, {"data.success": "true"}, {"invoice_code": 7}
+    ),
     Endpoint(
         "POST /api/validation/adjustment-note-code",
         nothing,
@@ -570,7 +623,12 @@ ENDPOINTS = (
         {"adjustment_note_code": 7, "adjustment_note_type": "CREDIT_NOTE"},
     ),
     Endpoint("GET /api/companies", nothing, under("data", COMPANY)),
-    Endpoint("PUT /api/companies", nothing, under("data", COMPANY), {"name": "Kopi Empat Sdn. Bhd.", "setting": SETTING}),
+    Endpoint(
+        "PUT /api/companies",
+        nothing,
+        under("data", COMPANY),
+        {"name": "Kopi Empat Sdn. Bhd.", "setting": SETTING},
+    ),
     Endpoint("GET /api/einvoice-requests", request, listed(REQUEST)),
     Endpoint("GET /api/einvoice-requests/:id", request, REQUEST),
     Endpoint("POST /api/einvoice-requests", nothing, MADE, asking(), 201),
@@ -579,15 +637,28 @@ ENDPOINTS = (
     Endpoint("GET /api/integrations/users", an_user, {**INTEGRATION_LIST, **under("data.0", USER)}),
     Endpoint("GET /api/integrations/users/:id", an_user, USER),
     Endpoint("POST /api/integrations/users", nothing, USER, user(), 201),
-    Endpoint("PUT /api/integrations/users/:id", an_user, USER, {"name": "Siti", "email": "siti@example.com"}),
+    Endpoint(
+        "PUT /api/integrations/users/:id",
+        an_user,
+        USER,
+        {"name": "Siti", "email": "siti@example.com"},
+    ),
     Endpoint(
         "GET /api/integrations/users/:id/organizations",
         member,
         {"meta.total": "number", "meta.count": "number", **under("data.0", ORGANIZATION | MEMBERS)},
     ),
-    Endpoint("GET /api/integrations/organizations", organization, {**INTEGRATION_LIST, **under("data.0", ORGANIZATION)}),
-    Endpoint("GET /api/integrations/organizations/:id", organization_with_member, ORGANIZATION | MEMBERS),
-    Endpoint("PUT /api/integrations/organizations/:id", organization, ORGANIZATION, {"name": "Penang HQ"}),
+    Endpoint(
+        "GET /api/integrations/organizations",
+        organization,
+        {**INTEGRATION_LIST, **under("data.0", ORGANIZATION)},
+    ),
+    Endpoint(
+        "GET /api/integrations/organizations/:id", organization_with_member, ORGANIZATION | MEMBERS
+    ),
+    Endpoint(
+        "PUT /api/integrations/organizations/:id", organization, ORGANIZATION, {"name": "Penang HQ"}
+    ),
 )
 
 

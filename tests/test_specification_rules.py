@@ -6,7 +6,19 @@ from typing import NamedTuple
 
 import pytest
 from conftest import make_company, until
-from kit import answered, buyer, cancelled, created, invoice, note, now, reaches, record, submitted, valid_invoice
+from kit import (
+    answered,
+    buyer,
+    cancelled,
+    created,
+    invoice,
+    note,
+    now,
+    reaches,
+    record,
+    submitted,
+    valid_invoice,
+)
 from test_adjustment_notes import STRANGER
 from test_companies import SETTING
 from test_einvoice_requests import asking, put, requested, shown
@@ -110,7 +122,9 @@ BODIES = (
 def members_of(which):
     """A parameter for each member of the tables that is required, or optional."""
     return [
-        pytest.param(body, name, id=f"{body.row}: {name}") for body in BODIES for name in getattr(body, which).split()
+        pytest.param(body, name, id=f"{body.row}: {name}")
+        for body in BODIES
+        for name in getattr(body, which).split()
     ]
 
 
@@ -135,9 +149,13 @@ async def test_a_whole_body_is_taken(office, body):
 
 @pytest.mark.parametrize("body, name", members_of("required"))
 async def test_a_required_member_that_is_left_out_is_a_422_that_names_it(office, body, name):
-    status, answer = await ask(office, body.row, await body.given(office), json=without(body.whole, name))
+    status, answer = await ask(
+        office, body.row, await body.given(office), json=without(body.whole, name)
+    )
     assert status == 422, answer
-    assert [(fault["path"], fault["rule"]) for fault in answer["errors"]] == [(f"/{name.replace('.', '/')}", "required")]
+    assert [(fault["path"], fault["rule"]) for fault in answer["errors"]] == [
+        (f"/{name.replace('.', '/')}", "required")
+    ]
 
 
 @pytest.mark.parametrize("body, name", members_of("optional"))
@@ -145,15 +163,23 @@ async def test_an_optional_member_may_be_left_out(office, body, name):
     await taken(office, body, without(body.whole, name))
 
 
-@pytest.mark.parametrize("body, name", [row for row in members_of("optional") if row.values[0].alone])
+@pytest.mark.parametrize(
+    "body, name", [row for row in members_of("optional") if row.values[0].alone]
+)
 async def test_a_member_of_an_update_may_come_alone(office, body, name):
     await taken(office, body, {name: body.whole[name]})
 
 
-#: (endpoint, body, the member left out, the message of the 400); the surfaces whose refusals are specified as 400
+#: (endpoint, body, the member left out, the message of the 400); the surfaces whose refusals are
+#: specified as 400
 REQUIRED_BY_400 = (
     ("POST /api/validation/tin", TIN, "registration_type", "Invalid registration type"),
-    ("POST /api/validation/tin", TIN, "tin", "TIN is required when only registration number is provided"),
+    (
+        "POST /api/validation/tin",
+        TIN,
+        "tin",
+        "TIN is required when only registration number is provided",
+    ),
     (
         "POST /api/validation/adjustment-note-code",
         {"adjustment_note_code": 7, "adjustment_note_type": "DEBIT_NOTE"},
@@ -166,7 +192,9 @@ REQUIRED_BY_400 = (
 )
 
 
-@pytest.mark.parametrize("row, whole, name, message", REQUIRED_BY_400, ids=lambda value: str(value)[:60])
+@pytest.mark.parametrize(
+    "row, whole, name, message", REQUIRED_BY_400, ids=lambda value: str(value)[:60]
+)
 async def test_a_member_that_is_missed_by_a_400(office, row, whole, name, message):
     status, answer = await ask(office, row, {}, json=without(whole, name))
     assert (status, answer["message"]) == (400, message)
@@ -180,8 +208,11 @@ async def test_a_tin_that_is_known_is_enough_without_its_registration_number(off
 
 NOTE_TYPES = "CREDIT_NOTE DEBIT_NOTE REFUND_NOTE"
 REGISTRATIONS = "NRIC BRN PASSPORT ARMY"
-INVOICE_TYPES = "INVOICE SELF_BILLED_INVOICE PENDING_FINALIZE_INVOICE PENDING_FINALIZE_SELF_BILLED_INVOICE"
-#: (endpoint, arrangement, the rest of the body, member, the values it may have, the status of another one)
+INVOICE_TYPES = (
+    "INVOICE SELF_BILLED_INVOICE PENDING_FINALIZE_INVOICE PENDING_FINALIZE_SELF_BILLED_INVOICE"
+)
+#: (endpoint, arrangement, the rest of the body, member, the values it may have, the status of
+#: another one)
 VALUES = (
     ("PUT /api/invoices/:id", draft, PARTIES, "type", INVOICE_TYPES, 422),
     ("PUT /api/adjustment-notes/:id", draft_note, {}, "type", NOTE_TYPES, 422),
@@ -199,7 +230,9 @@ def nested(name, value):
     return {head: nested(rest, value) if rest else value}
 
 
-@pytest.mark.parametrize("row, given, rest, name, values, refused", VALUES, ids=[f"{row[0]}: {row[3]}" for row in VALUES])
+@pytest.mark.parametrize(
+    "row, given, rest, name, values, refused", VALUES, ids=[f"{row[0]}: {row[3]}" for row in VALUES]
+)
 async def test_a_member_has_one_of_its_values(office, row, given, rest, name, values, refused):
     ids = await given(office)
     for value, expected in [(value, 200) for value in values.split()] + [("another", refused)]:
@@ -207,7 +240,9 @@ async def test_a_member_has_one_of_its_values(office, row, given, rest, name, va
         assert status == expected, (value, answer)
 
 
-async def test_submit_immediately_submits_right_after_creation_and_is_ready_marks_the_invoice(office):
+async def test_submit_immediately_submits_right_after_creation_and_is_ready_marks_the_invoice(
+    office,
+):
     for members in ({}, {"submitImmediately": True}, {"isReady": True}):
         found = await record(office.api, await created(office.api, **members))
         assert found["is_submitted_to_portal"] == ("submitImmediately" in members)
@@ -231,7 +266,9 @@ async def no_key(office):
 
 
 async def wrong_key(office):
-    office.api.session.headers.update({"X-API-Key": "einv_live_wrong", "X-Portal-Key": "einp_live_wrong"})
+    office.api.session.headers.update(
+        {"X-API-Key": "einv_live_wrong", "X-Portal-Key": "einp_live_wrong"}
+    )
 
 
 async def expired_key(office):
@@ -247,13 +284,17 @@ async def expired_key(office):
         pytest.param(expired_key, WITHIN, INVALID, id="key expired"),
         pytest.param(no_key, INTEGRATIONS, UNAUTHORIZED, id="integration surface, no key"),
         pytest.param(wrong_key, INTEGRATIONS, UNAUTHORIZED, id="integration surface, invalid key"),
-        pytest.param(expired_key, INTEGRATIONS, UNAUTHORIZED, id="integration surface, expired key"),
+        pytest.param(
+            expired_key, INTEGRATIONS, UNAUTHORIZED, id="integration surface, expired key"
+        ),
     ],
 )
 async def test_every_endpoint_requires_a_key(office, spoil, rows, body):
     await spoil(office)
     ids = {"id": 1, "submitted_document_id": 1}
-    answers = {row: await ask(office, row, ids, json={} if row[:3] != "GET" else None) for row in rows}
+    answers = {
+        row: await ask(office, row, ids, json={} if row[:3] != "GET" else None) for row in rows
+    }
     assert {row: answer for row, answer in answers.items() if answer != (401, body)} == {}
 
 
@@ -373,7 +414,9 @@ async def note_cancelled(office):
 
 async def note_of_a_cancelled_invoice(office):
     id = await note_never_submitted(office)
-    assert (await cancelled(office.api, (await note_record(office.api, id))["invoice_id"]))[0] == 200
+    assert (await cancelled(office.api, (await note_record(office.api, id))["invoice_id"]))[
+        0
+    ] == 200
     return id
 
 
@@ -389,7 +432,10 @@ OPERATIONS = {
     "create adjustment note": ("POST /api/invoices/:id/adjustment-note", note(lineItems=ONE)),
     "DELETE adjustment note": ("DELETE /api/adjustment-notes/:id", None),
     "submit adjustment note": ("POST /api/adjustment-notes/:id/submit-to-portal", {}),
-    "cancel adjustment note document": ("POST /api/adjustment-notes/:id/cancel-latest-adjustment-note-submitted", None),
+    "cancel adjustment note document": (
+        "POST /api/adjustment-notes/:id/cancel-latest-adjustment-note-submitted",
+        None,
+    ),
     "validate TIN": ("POST /api/validation/tin", None),
     "validate adjustment note code": ("POST /api/validation/adjustment-note-code", None),
     "PUT company": ("PUT /api/companies", None),
@@ -433,10 +479,16 @@ UNVALIDATED = (
 )
 ONLY_VALID = "Only invoice with status Valid can have adjustment note submitted to the portal"
 NOTE_NONE = "The latest submitted document of the adjustment note not found."
-NOTE_CLOSED = "The latest submitted document of the adjustment note has already been cancelled/invalid."
+NOTE_CLOSED = (
+    "The latest submitted document of the adjustment note has already been cancelled/invalid."
+)
 TIN_NEEDED = "TIN is required when only registration number is provided"
 NEITHER = "TIN or registration number is required"
-PERIOD_OVER, IN_STATE, ACTIVE = "OperationPeriodOver", "IncorrectState", "ActiveReferencingDocuments"
+PERIOD_OVER, IN_STATE, ACTIVE = (
+    "OperationPeriodOver",
+    "IncorrectState",
+    "ActiveReferencingDocuments",
+)
 OLD, OLD_NOTE = of_age(found_valid, HOURS_72 + 1), of_age(note_valid, HOURS_72 + 1)
 SUBMIT_FAILED = "Failed to submit, please try again"
 
@@ -451,8 +503,20 @@ ERRORS = (
     Refusal("cancel invoice document", 400, PERIOD, over_at_the_portal, code=PERIOD_OVER),
     Refusal("cancel invoice document", 400, STATE, being_validated, code=IN_STATE),
     Refusal("cancel invoice document", 400, REFERENCED, with_a_valid_note, code=ACTIVE),
-    Refusal("cancel invoice document", 400, REFERENCED, with_a_note_that_only_the_portal_knows, code=ACTIVE),
-    Refusal("cancel invoice document", 400, "Cancellation failed, please try again.", portal_away, code="outcome_unknown"),
+    Refusal(
+        "cancel invoice document",
+        400,
+        REFERENCED,
+        with_a_note_that_only_the_portal_knows,
+        code=ACTIVE,
+    ),
+    Refusal(
+        "cancel invoice document",
+        400,
+        "Cancellation failed, please try again.",
+        portal_away,
+        code="outcome_unknown",
+    ),
     Refusal("create adjustment note", 403, UNSUBMITTED, never_submitted),
     Refusal("create adjustment note", 403, UNVALIDATED, being_validated),
     Refusal("create adjustment note", 403, UNVALIDATED, found_invalid),
@@ -462,8 +526,15 @@ ERRORS = (
     Refusal("cancel adjustment note document", 403, NOTE_CLOSED, note_cancelled),
     Refusal("cancel adjustment note document", 403, NOTE_CLOSED, note_invalid),
     Refusal("cancel adjustment note document", 403, LATE.format("adjustment note"), OLD_NOTE),
-    Refusal("validate TIN", 400, "Invalid registration type", sends={**TIN, "registration_type": "IC"}),
-    Refusal("validate TIN", 400, TIN_NEEDED, sends={"registration_type": "BRN", "registration_number": "202101033579"}),
+    Refusal(
+        "validate TIN", 400, "Invalid registration type", sends={**TIN, "registration_type": "IC"}
+    ),
+    Refusal(
+        "validate TIN",
+        400,
+        TIN_NEEDED,
+        sends={"registration_type": "BRN", "registration_number": "202101033579"},
+    ),
     Refusal("validate TIN", 400, NEITHER, sends={"registration_type": "BRN"}),
     Refusal(
         "validate adjustment note code",
@@ -483,32 +554,46 @@ def names(refusal):
 async def test_a_refusal_has_its_status_and_message(office, refusal):
     id = await refusal.given(office)
     status, body = await operate(office, refusal.operation, id, refusal.sends)
-    assert (status, body["message"], body.get("code")) == (refusal.status, refusal.message, refusal.code)
+    assert (status, body["message"], body.get("code")) == (
+        refusal.status,
+        refusal.message,
+        refusal.code,
+    )
     if refusal.operation.startswith("validate"):
         assert body == {"success": False, "message": refusal.message}
     elif refusal.operation == "submit invoice":
-        assert body["errors"] and all({"code", "path", "message"} <= set(each) for each in body["errors"])
+        assert body["errors"] and all(
+            {"code", "path", "message"} <= set(each) for each in body["errors"]
+        )
 
 
 async def test_validate_tin_404_forwards_the_portals_error_body(office):
     status, body = await operate(office, "validate TIN", 1, UNKNOWN)
     assert (status, list(body)) == (404, ["error"])
     kinds = {"type": "string", "title": "string", "status": "number", "traceId": "string"}
-    assert {name for name, kind in kinds.items() if not is_a(body["error"].get(name), kind)} == set()
+    assert {
+        name for name, kind in kinds.items() if not is_a(body["error"].get(name), kind)
+    } == set()
     assert re.match("https?://", body["error"]["type"]) and body["error"]["status"] == 404
 
 
 async def test_put_company_422_when_the_setting_is_sent_without_all_required_fields(office):
     status, body = await operate(office, "PUT company", 1, {"setting": {"INVOICE_PREFIX": "INV-"}})
     missing = {fault["path"] for fault in body["errors"]}
-    assert (status, missing) == (422, {f"/setting/{name}" for name in SETTING if name != "INVOICE_PREFIX"})
+    assert (status, missing) == (
+        422,
+        {f"/setting/{name}" for name in SETTING if name != "INVOICE_PREFIX"},
+    )
 
 
 async def test_integration_surface_429_says_after_how_many_seconds_to_retry(office):
     slow = await office.start(office.company, INTEGRATION_REQUESTS_PER_MINUTE="1")
     headers = {"X-Portal-Key": office.account.key}
-    answers = [await answered(slow, "GET", "/api/integrations/users", headers=headers) for _ in range(3)]
-    refusals = [body for status, body in answers if status == 429]  # a minute may have ended between two of them
+    answers = [
+        await answered(slow, "GET", "/api/integrations/users", headers=headers) for _ in range(3)
+    ]
+    # A minute may have ended between two of them
+    refusals = [body for status, body in answers if status == 429]
     assert refusals and {status for status, _ in answers} <= {200, 429}
     assert set(refusals[0]) == {"error", "message", "details"}
     assert is_a(refusals[0]["details"]["retry_after"], "number")
@@ -517,7 +602,8 @@ async def test_integration_surface_429_says_after_how_many_seconds_to_retry(offi
 # States
 
 
-#: (operation, the state it meets, status of the answer, status of the invoice or note afterwards; None: it is gone)
+#: (operation, the state it meets, status of the answer, status of the invoice or note afterwards;
+#: None: it is gone)
 STATES = (
     ("DELETE invoice", never_submitted, 200, None),
     ("DELETE invoice", being_validated, 403, "Submitted"),
@@ -550,9 +636,13 @@ STATES = (
 
 
 @pytest.mark.parametrize(
-    "operation, given, expected, afterwards", STATES, ids=[f"{row[0]} | {row[1].__name__} | {row[2]}" for row in STATES]
+    "operation, given, expected, afterwards",
+    STATES,
+    ids=[f"{row[0]} | {row[1].__name__} | {row[2]}" for row in STATES],
 )
-async def test_a_state_allows_or_refuses_an_operation(office, operation, given, expected, afterwards):
+async def test_a_state_allows_or_refuses_an_operation(
+    office, operation, given, expected, afterwards
+):
     id = await given(office)
     status, body = await operate(office, operation, id)
     assert status == expected, body
@@ -587,10 +677,25 @@ async def test_an_einvoice_request_moves(office, before, wanted, afterwards):
 
 #: (limit, what it meets, operation, status)
 WINDOWS = (
-    ("Cancellation window: an invoice within 72 hours", of_age(found_valid, HOURS_72 - 10), "cancel invoice document", 200),
+    (
+        "Cancellation window: an invoice within 72 hours",
+        of_age(found_valid, HOURS_72 - 10),
+        "cancel invoice document",
+        200,
+    ),
     ("Cancellation window: an invoice after 72 hours", OLD, "cancel invoice document", 403),
-    ("Cancellation window: a note within 72 hours", of_age(note_valid, HOURS_72 - 10), "cancel adjustment note document", 200),
-    ("Cancellation window: a note after 72 hours", OLD_NOTE, "cancel adjustment note document", 403),
+    (
+        "Cancellation window: a note within 72 hours",
+        of_age(note_valid, HOURS_72 - 10),
+        "cancel adjustment note document",
+        200,
+    ),
+    (
+        "Cancellation window: a note after 72 hours",
+        OLD_NOTE,
+        "cancel adjustment note document",
+        403,
+    ),
     ("Deletion: an invoice once submitted", found_valid, "DELETE invoice", 403),
     ("Deletion: an invoice after it is cancelled", already_cancelled, "DELETE invoice", 200),
     ("Deletion: a note once submitted", note_valid, "DELETE adjustment note", 403),
@@ -598,7 +703,9 @@ WINDOWS = (
 )
 
 
-@pytest.mark.parametrize("limit, given, operation, expected", WINDOWS, ids=[row[0] for row in WINDOWS])
+@pytest.mark.parametrize(
+    "limit, given, operation, expected", WINDOWS, ids=[row[0] for row in WINDOWS]
+)
 async def test_a_limit_has_two_sides(office, limit, given, operation, expected):
     status, body = await operate(office, operation, await given(office))
     assert status == expected, body
@@ -610,7 +717,11 @@ INVOICE_CODES = (
     ("the same code in the same year", {"code": 5, "issueDateTime": THIS_YEAR}, 422),
     ("another code in the same year", {"code": 6, "issueDateTime": THIS_YEAR}, 200),
     ("the same code in another year", {"code": 5, "issueDateTime": LAST_YEAR}, 200),
-    ("the same code of another type", {"code": 5, "issueDateTime": THIS_YEAR, "type": "SELF_BILLED_INVOICE", **PARTIES}, 422),
+    (
+        "the same code of another type",
+        {"code": 5, "issueDateTime": THIS_YEAR, "type": "SELF_BILLED_INVOICE", **PARTIES},
+        422,
+    ),
 )
 NOTE_CODES = (
     ("the same code of the same type", {"adjustmentNoteCode": 5, "type": "CREDIT_NOTE"}, 422),
@@ -621,7 +732,9 @@ NOTE_CODES = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("changes, expected", [row[1:] for row in INVOICE_CODES], ids=[row[0] for row in INVOICE_CODES])
+@pytest.mark.parametrize(
+    "changes, expected", [row[1:] for row in INVOICE_CODES], ids=[row[0] for row in INVOICE_CODES]
+)
 async def test_invoice_code_uniqueness_at_create_and_at_update(office, changes, expected):
     await created(office.api, code=5, issueDateTime=THIS_YEAR)
     other = await created(office.api, code=7, issueDateTime="2020-06-01T00:00:00Z")
@@ -632,7 +745,9 @@ async def test_invoice_code_uniqueness_at_create_and_at_update(office, changes, 
     assert status == (expected if expected == 422 else 201), body
 
 
-@pytest.mark.parametrize("changes, expected", [row[1:] for row in NOTE_CODES], ids=[row[0] for row in NOTE_CODES])
+@pytest.mark.parametrize(
+    "changes, expected", [row[1:] for row in NOTE_CODES], ids=[row[0] for row in NOTE_CODES]
+)
 async def test_adjustment_note_code_uniqueness_at_create_and_at_update(office, changes, expected):
     target = await valid_invoice(office.api)
     await noted(office.api, target, adjustmentNoteCode=5, adjustmentNoteIssueDate=THIS_YEAR)
@@ -640,7 +755,9 @@ async def test_adjustment_note_code_uniqueness_at_create_and_at_update(office, c
     status, body = await answered(office.api, "PUT", f"/api/adjustment-notes/{other}", json=changes)
     assert status == expected, body
     await answered(office.api, "DELETE", f"/api/adjustment-notes/{other}")
-    status, body = await answered(office.api, "POST", f"/api/invoices/{target}/adjustment-note", json=note(**changes))
+    status, body = await answered(
+        office.api, "POST", f"/api/invoices/{target}/adjustment-note", json=note(**changes)
+    )
     assert status == (expected if expected == 422 else 201), body
 
 
@@ -652,13 +769,18 @@ async def code_is_free(office, row, **body):
 
 
 async def test_the_invoice_code_helper_excludes_the_invoice_that_is_named(office):
-    row, id = "POST /api/validation/invoice-code", await created(office.api, code=5, issueDateTime=now())
+    row, id = (
+        "POST /api/validation/invoice-code",
+        await created(office.api, code=5, issueDateTime=now()),
+    )
     assert await code_is_free(office, row, invoice_code=6)
     assert not await code_is_free(office, row, invoice_code=5)
     assert await code_is_free(office, row, invoice_code=5, invoice_id=id)
 
 
-async def test_the_note_code_helper_excludes_the_note_that_is_named_and_looks_at_its_type_alone(office):
+async def test_the_note_code_helper_excludes_the_note_that_is_named_and_looks_at_its_type_alone(
+    office,
+):
     row = "POST /api/validation/adjustment-note-code"
     id = await noted(office.api, await valid_invoice(office.api), adjustmentNoteCode=5)
     credit = {"adjustment_note_code": 5, "adjustment_note_type": "CREDIT_NOTE"}
@@ -707,7 +829,11 @@ LISTS = (
 @pytest.mark.parametrize("path, fill", LISTS)
 async def test_default_page_size_is_10_and_default_page_1(office, path, fill):
     await fill(office)
-    for query, page, size, rows in (("", 1, 10, 10), ("?page=2", 2, 10, 1), ("?per_page=11", 1, 11, 11)):
+    for query, page, size, rows in (
+        ("", 1, 10, 10),
+        ("?page=2", 2, 10, 1),
+        ("?per_page=11", 1, 11, 11),
+    ):
         status, body = await answered(office.api, "GET", f"{path}{query}")
         assert (status, body["meta"]["total"], len(body["data"])) == (200, 11, rows), query
         assert (body["meta"]["current_page"], body["meta"]["per_page"]) == (page, size), query
@@ -726,5 +852,9 @@ async def test_exports_hold_the_whole_dataset_of_the_company_without_pagination(
 async def test_every_integration_answer_has_the_rate_limit_headers(office, row):
     method, path = row.split()
     for headers in ({}, {"X-Portal-Key": "wrong"}):
-        async with office.api.request(method, filled(path, {"id": "x"}), headers=headers) as response:
-            assert [name for name in QUOTA_HEADERS if not response.headers.get(name, "").isdigit()] == []
+        async with office.api.request(
+            method, filled(path, {"id": "x"}), headers=headers
+        ) as response:
+            assert [
+                name for name in QUOTA_HEADERS if not response.headers.get(name, "").isdigit()
+            ] == []

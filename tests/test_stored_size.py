@@ -20,7 +20,12 @@ def compact(body):
 
 def filled_up(body, member, size):
     """The body with so much text within a member that it has `size` bytes as compact JSON."""
-    whole = {**body, member: [{**body[member][0], "remark": ""}] if member == "lineItems" else {**body[member], "remark": ""}}
+    whole = {
+        **body,
+        member: [{**body[member][0], "remark": ""}]
+        if member == "lineItems"
+        else {**body[member], "remark": ""},
+    }
     holder = whole[member][0] if member == "lineItems" else whole[member]
     holder["remark"] = "x" * (size - compact(whole))
     assert compact(whole) == size
@@ -31,29 +36,40 @@ def too_large(answer, path, size):
     """Whether an answer is the refusal of a document of `size` bytes, whose largest member is at `path`."""
     status, body = answer
     wording = f"The document has {size} bytes as compact JSON (at most 300000 allowed)."
-    return status == 422 and body["errors"] == [{"path": path, "rule": "maxBytes", "message": wording}]
+    return status == 422 and body["errors"] == [
+        {"path": path, "rule": "maxBytes", "message": wording}
+    ]
 
 
 @pytest.mark.parametrize("member", ["lineItems", "buyer"])
 async def test_an_invoice_of_the_limit_is_stored_and_a_larger_one_refused(api, member):
-    status, body = await answered(api, "POST", "/api/invoices", json=filled_up(invoice(), member, MOST))
+    status, body = await answered(
+        api, "POST", "/api/invoices", json=filled_up(invoice(), member, MOST)
+    )
     assert status == 201, body
-    answer = await answered(api, "POST", "/api/invoices", json=filled_up(invoice(), member, MOST + 1))
+    answer = await answered(
+        api, "POST", "/api/invoices", json=filled_up(invoice(), member, MOST + 1)
+    )
     assert too_large(answer, f"/{member}", MOST + 1), answer
 
 
 async def test_white_space_and_escapes_do_not_count(api):
-    text = json.dumps(invoice(buyer=buyer(remark="é" * 60_000)), indent=40)  # six bytes each, as they are sent
+    # Six bytes each, as they are sent
+    text = json.dumps(invoice(buyer=buyer(remark="é" * 60_000)), indent=40)
     assert len(text) > MOST
     headers = {"Content-Type": "application/json"}
     assert (await answered(api, "POST", "/api/invoices", data=text, headers=headers))[0] == 201
-    status, body = await answered(api, "POST", "/api/invoices", json=invoice(buyer=buyer(remark="é" * 151_000)))
+    status, body = await answered(
+        api, "POST", "/api/invoices", json=invoice(buyer=buyer(remark="é" * 151_000))
+    )
     assert (status, body["errors"][0]["rule"]) == (422, "maxBytes")
 
 
 async def test_a_number_counts_as_it_is_written_out(api):
     """PostgreSQL writes out what is sent with an exponent: a short body would make a large record."""
-    text = json.dumps(invoice(buyer=buyer(numbers=[]))).replace("[]", "[" + ",".join(["1E39"] * 10_000) + "]", 1)
+    text = json.dumps(invoice(buyer=buyer(numbers=[]))).replace(
+        "[]", "[" + ",".join(["1E39"] * 10_000) + "]", 1
+    )
     assert len(text) < MOST / 4
     headers = {"Content-Type": "application/json"}
     status, body = await answered(api, "POST", "/api/invoices", data=text, headers=headers)
@@ -69,10 +85,19 @@ def test_the_size_of_numbers_is_that_of_their_digits():
 async def test_an_update_that_makes_an_invoice_too_large_is_refused(api):
     id = await created(api, buyer=buyer(remark="x" * 200_000))
     before = await record(api, id)
-    status, body = await answered(api, "PUT", f"/api/invoices/{id}", json={"lineItems": [line(remark="x" * 100_000)]})
-    assert (status, [(each["path"], each["rule"]) for each in body["errors"]]) == (422, [("/buyer", "maxBytes")])
+    status, body = await answered(
+        api, "PUT", f"/api/invoices/{id}", json={"lineItems": [line(remark="x" * 100_000)]}
+    )
+    assert (status, [(each["path"], each["rule"]) for each in body["errors"]]) == (
+        422,
+        [("/buyer", "maxBytes")],
+    )
     assert await record(api, id) == before
-    assert (await answered(api, "PUT", f"/api/invoices/{id}", json={"lineItems": [line(remark="x" * 90_000)]}))[0] == 200
+    assert (
+        await answered(
+            api, "PUT", f"/api/invoices/{id}", json={"lineItems": [line(remark="x" * 90_000)]}
+        )
+    )[0] == 200
 
 
 async def test_a_note_is_bounded_at_creation_and_update(api):
@@ -82,19 +107,27 @@ async def test_a_note_is_bounded_at_creation_and_update(api):
     status, body = await answered(api, "POST", path, json=filled_up(note(), "lineItems", MOST))
     assert status == 201, body
     one = f"/api/adjustment-notes/{body['data']['id']}"
-    assert (await answered(api, "PUT", one, json={"payment": {"terms": "x" * 300}}))[1]["errors"][0]["rule"] == "maxBytes"
+    assert (await answered(api, "PUT", one, json={"payment": {"terms": "x" * 300}}))[1]["errors"][
+        0
+    ]["rule"] == "maxBytes"
 
 
 async def test_an_einvoice_request_is_bounded_at_creation_and_update(api):
     path = "/api/einvoice-requests"
     refused = await answered(api, "POST", path, json={**REQUEST, "address": {"remark": "x" * MOST}})
     assert (refused[0], refused[1]["errors"][0]["rule"]) == (422, "maxBytes"), refused
-    status, body = await answered(api, "POST", path, json={**REQUEST, "address": {"remark": "x" * 200_000}})
+    status, body = await answered(
+        api, "POST", path, json={**REQUEST, "address": {"remark": "x" * 200_000}}
+    )
     assert status == 201, body
     one = f"{path}/{body['data']['id']}"
     before = await answered(api, "GET", one)
     status, body = await answered(api, "PUT", one, json={"registration": {"remark": "x" * 100_000}})
-    assert (status, body["errors"][0]["path"], body["errors"][0]["rule"]) == (422, "/address", "maxBytes")
+    assert (status, body["errors"][0]["path"], body["errors"][0]["rule"]) == (
+        422,
+        "/address",
+        "maxBytes",
+    )
     assert await answered(api, "GET", one) == before
     assert (await answered(api, "PUT", one, json={"status": "Reject"}))[0] == 200
 
@@ -106,7 +139,9 @@ async def test_an_old_record_that_is_larger_is_read_and_can_be_made_smaller(api,
     )
     assert len((await record(api, id))["line_items"][0]["remark"]) == 1_900_000
     assert (await answered(api, "PUT", f"/api/invoices/{id}", json={"isReady": True}))[0] == 422
-    assert (await answered(api, "PUT", f"/api/invoices/{id}", json={"lineItems": [line()]}))[0] == 200
+    assert (await answered(api, "PUT", f"/api/invoices/{id}", json={"lineItems": [line()]}))[
+        0
+    ] == 200
 
 
 async def test_the_form_of_the_portal_is_still_bounded_when_it_is_submitted(api, sandbox):

@@ -7,7 +7,18 @@ import json
 
 import pytest
 from conftest import make_company, until
-from kit import buyer, created, documents, invoice, line, now, reaches, record, submitted, valid_invoice
+from kit import (
+    buyer,
+    created,
+    documents,
+    invoice,
+    line,
+    now,
+    reaches,
+    record,
+    submitted,
+    valid_invoice,
+)
 
 from service import machine
 
@@ -16,7 +27,9 @@ DONE = {"success": True, "message": "The invoice has been submitted to the porta
 AGAIN = {"success": True, "message": "The invoice has already been submitted to the portal."}
 
 #: A buyer whose registration number is not that of the TIN: the portal finds the document Invalid.
-STRANGER = buyer(type="LOCAL_COMPANY", tin="C5510387420", registration={"type": "BRN", "number": "199901012345"})
+STRANGER = buyer(
+    type="LOCAL_COMPANY", tin="C5510387420", registration={"type": "BRN", "number": "199901012345"}
+)
 SELLER = buyer(
     type="FOREIGN_COMPANY",
     name="Foshan Timber Export Co. Ltd.",
@@ -80,7 +93,9 @@ async def test_a_refusal_at_once_leaves_a_draft_and_names_the_portals_reasons(ap
     id = await created(api)
     status, body = await submitted(api, id)
     assert status == 400 and body["message"] == FAILED
-    assert body["errors"] and all(set(error) == {"code", "path", "message"} for error in body["errors"])
+    assert body["errors"] and all(
+        set(error) == {"code", "path", "message"} for error in body["errors"]
+    )
     assert (await record(api, id))["status"] == "Draft"
     assert (await documents(api, id))[0]["status"] == "Rejected"
 
@@ -95,7 +110,9 @@ async def test_a_refusal_at_once_leaves_a_draft_and_names_the_portals_reasons(ap
         ({"lineItems": [line(taxDetails=[])]}, "/lineItems/0/taxDetails"),
     ],
 )
-async def test_what_cannot_be_sent_is_refused_before_the_portal_is_asked(api, sandbox, changes, path):
+async def test_what_cannot_be_sent_is_refused_before_the_portal_is_asked(
+    api, sandbox, changes, path
+):
     id = await created(api, **changes)
     status, body = await submitted(api, id)
     assert status == 400 and body["message"] == FAILED
@@ -148,7 +165,9 @@ async def test_submit_immediately_answers_how_it_went(api):
 
 
 async def test_a_creation_does_not_fail_with_its_submission(api):
-    async with api.post("/api/invoices", json=invoice(submitImmediately=True, issueDateTime=now(hours=80))) as response:
+    async with api.post(
+        "/api/invoices", json=invoice(submitImmediately=True, issueDateTime=now(hours=80))
+    ) as response:
         body = await response.json()
     assert response.status == 201
     assert body["data"]["status"] == "Draft" and body["data"]["errors"][0]["code"] == "CF321"
@@ -164,8 +183,12 @@ async def test_submit_immediately_is_tried_again_after_a_passing_failure(api, sa
     assert len(await sandbox.ledger()) == 1
 
 
-async def test_a_ready_invoice_of_a_company_that_submits_automatically_is_submitted(api, owner, sandbox):
-    await owner.execute("""update companies set setting = setting || '{"AUTO_SUBMIT_INVOICE": true}'""")
+async def test_a_ready_invoice_of_a_company_that_submits_automatically_is_submitted(
+    api, owner, sandbox
+):
+    await owner.execute(
+        """update companies set setting = setting || '{"AUTO_SUBMIT_INVOICE": true}'"""
+    )
     waiting = await created(api)
     async with api.put(f"/api/invoices/{waiting}", json={"isReady": True}) as response:
         assert response.status == 200
@@ -185,7 +208,12 @@ async def test_a_ready_invoice_is_not_submitted_where_the_setting_is_off(api):
 async def test_events_tell_the_story_in_order(api, owner):
     await valid_invoice(api)
     types = await owner.fetch("select type from events order by id")
-    assert [row["type"] for row in types] == ["invoice.created", "invoice.submitting", "invoice.submitted", "invoice.valid"]
+    assert [row["type"] for row in types] == [
+        "invoice.created",
+        "invoice.submitting",
+        "invoice.submitted",
+        "invoice.valid",
+    ]
 
 
 async def test_submitted_documents_of_another_invoice_are_not_found(api):
@@ -194,7 +222,9 @@ async def test_submitted_documents_of_another_invoice_are_not_found(api):
     async with api.get(f"/api/invoices/{id}/submitted-documents/{document['id']}") as response:
         assert await response.json() == document
     async with api.get(f"/api/invoices/{other}/submitted-documents/{document['id']}") as response:
-        assert response.status == 404 and await response.json() == {"message": "Submitted document not found"}
+        assert response.status == 404 and await response.json() == {
+            "message": "Submitted document not found"
+        }
 
 
 async def test_a_client_that_goes_away_finds_the_outcome_later(api, sandbox):
@@ -221,13 +251,17 @@ async def test_of_a_deletion_and_a_submit_one_comes_first(api, sandbox):
     deleted = 0
     for _ in range(10):
         id = await created(api)
-        (status, _), response = await asyncio.gather(submitted(api, id), api.delete(f"/api/invoices/{id}"))
+        (status, _), response = await asyncio.gather(
+            submitted(api, id), api.delete(f"/api/invoices/{id}")
+        )
         assert (status, response.status) in ((404, 200), (200, 403))
         deleted += status == 404
     assert len(await sandbox.ledger()) == 10 - deleted
 
 
-async def test_what_ends_every_process_that_takes_it_up_goes_to_a_person_and_holds_up_nobody(api, owner, sandbox):
+async def test_what_ends_every_process_that_takes_it_up_goes_to_a_person_and_holds_up_nobody(
+    api, owner, sandbox
+):
     """Claimed again and again without a result, as by processes that it kills."""
     await sandbox.fault("submit", "accept_then_drop")
     id = await created(api)

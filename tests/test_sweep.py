@@ -10,17 +10,27 @@ from kit import cancelled, created, documents, now, reaches, record, submitted, 
 
 from service.app import create_app
 from service.commands.companies import CommandError, share_tin
-from service.commands.reconcile import attention, hold_sending, reconcile, resolve_finding, settle_submission
+from service.commands.reconcile import (
+    attention,
+    hold_sending,
+    reconcile,
+    resolve_finding,
+    settle_submission,
+)
 from service.commands.serve import DEMO_COMPANY
 from service.config import read_config
 from service.portal.client import Portal, portal_session
 
 
 @pytest.fixture
-async def elsewhere(cluster: str, templates: Templates, sandbox: Sandbox, aiohttp_client: Any) -> AsyncIterator[Any]:
+async def elsewhere(
+    cluster: str, templates: Templates, sandbox: Sandbox, aiohttp_client: Any
+) -> AsyncIterator[Any]:
     """Makes a client of a service of the same taxpayer on a database of its own, as other software would be."""
     name = f"test_{secrets.token_hex(6)}"
-    await administer(cluster, f"create database {name} template {templates.empty} strategy file_copy")
+    await administer(
+        cluster, f"create database {name} template {templates.empty} strategy file_copy"
+    )
     environment = variables(renamed(cluster, name), sandbox.base)
     app = create_app(read_config(environment))
     client = await aiohttp_client(app, headers={"X-API-Key": (await make_company(environment)).key})
@@ -55,14 +65,20 @@ async def test_nothing_is_found_where_all_is_well(api, config, company):
     assert other["open"] == 0 and other["companies"][0]["days"] == 31
 
 
-async def test_a_document_that_no_attempt_accounts_for_keeps_its_number_from_being_sent(api, config, elsewhere, sandbox):
+async def test_a_document_that_no_attempt_accounts_for_keeps_its_number_from_being_sent(
+    api, config, elsewhere, sandbox
+):
     await valid_invoice(elsewhere, code=77, issueDateTime=now(minutes=5))
     orphan = await found(config, "orphan")
     (entry,) = await sandbox.ledger()
     assert (orphan["number"], orphan["uuid"]) == ("INV-00077", entry["uuid"])
     id = await created(api, code=77)
     status, body = await submitted(api, id)
-    assert status == 400 and body["errors"][0]["code"] == "NumberAtPortal" and entry["uuid"] in body["errors"][0]["message"]
+    assert (
+        status == 400
+        and body["errors"][0]["code"] == "NumberAtPortal"
+        and entry["uuid"] in body["errors"][0]["message"]
+    )
     assert (await record(api, id))["status"] == "Draft" and len(await sandbox.ledger()) == 1
     assert (await submitted(api, await created(api, code=78)))[0] == 200
     await resolve_finding(config, [orphan["id"]], "Sent by our former software.")
@@ -70,7 +86,9 @@ async def test_a_document_that_no_attempt_accounts_for_keeps_its_number_from_bei
     assert (await reconcile(config))["open"] == 0
 
 
-async def test_what_was_let_go_too_early_is_found_and_a_repeat_takes_it_over(start, config, company, sandbox):
+async def test_what_was_let_go_too_early_is_found_and_a_repeat_takes_it_over(
+    start, config, company, sandbox
+):
     api = await start(company, PORTAL_SETTLE_SECONDS="0.1", PORTAL_PROOF_GAP_SECONDS="0.05")
     await sandbox.settings(search_lag_seconds=3600)
     await sandbox.fault("submit", "accept_then_drop")
@@ -84,7 +102,9 @@ async def test_what_was_let_go_too_early_is_found_and_a_repeat_takes_it_over(sta
     assert len(await sandbox.ledger()) == 1 and await findings(config) == []
 
 
-async def test_an_orphan_that_is_cancelled_at_the_portal_is_settled_by_the_next_sweep(config, elsewhere, company, sandbox, owner):
+async def test_an_orphan_that_is_cancelled_at_the_portal_is_settled_by_the_next_sweep(
+    config, elsewhere, company, sandbox, owner
+):
     await valid_invoice(elsewhere)
     orphan = await found(config, "orphan")
     await sandbox.cancel(orphan["uuid"], "Sent twice")
@@ -105,7 +125,9 @@ async def test_a_second_document_of_an_attempt_names_the_later_one(api, config, 
     assert await owner.fetchval("select count(*) from portal_evidence") == 2
 
 
-async def test_a_document_that_the_portal_does_not_list_is_missing_until_it_does(api, config, sandbox):
+async def test_a_document_that_the_portal_does_not_list_is_missing_until_it_does(
+    api, config, sandbox
+):
     await sandbox.settings(search_lag_seconds=3600)
     id = await valid_invoice(api)
     gone = await found(config, "missing")
@@ -133,7 +155,9 @@ async def test_the_background_sweeps_by_itself(start, company, owner, elsewhere)
     assert kind == "orphan"
 
 
-async def test_one_process_at_a_time_sweeps_a_company_and_another_when_it_has_died(start, company, owner):
+async def test_one_process_at_a_time_sweeps_a_company_and_another_when_it_has_died(
+    start, company, owner
+):
     api = await start(company, background=False)
     assert (await submitted(api, await created(api)))[0] == 200
     claim = "select fence from claim_sweep(interval '1 hour', interval '0', interval '0')"
@@ -150,7 +174,9 @@ async def test_what_cannot_be_asked_is_said(config, company, sandbox):
         await reconcile(config, days=32)
 
 
-async def test_a_document_of_a_submission_in_manual_review_is_adoptable(start, config, company, sandbox, owner):
+async def test_a_document_of_a_submission_in_manual_review_is_adoptable(
+    start, config, company, sandbox, owner
+):
     """It is no orphan, which somebody might cancel. The command that is shown adopts it."""
     api = await start(company, background=False)
     await sandbox.fault("submit", "accept_then_drop")
@@ -164,7 +190,10 @@ async def test_a_document_of_a_submission_in_manual_review_is_adoptable(start, c
     shown = await attention(config)
     command = f"python run.py settle-submission {submission} --company {company.id} --received {entry['uuid']} --note …"
     assert shown["submissions"][0]["adopt_with"] == shown["findings"][0]["adopt_with"] == command
-    assert "cancellable_until" not in shown["findings"][0] and "adopts it" in shown["findings"][0]["what"]
+    assert (
+        "cancellable_until" not in shown["findings"][0]
+        and "adopts it" in shown["findings"][0]["what"]
+    )
     await settle_submission(config, company.id, submission, [entry["uuid"]], "As proposed.")
     assert (await attention(config))["findings"] == []
     await start(company)
@@ -178,20 +207,28 @@ async def test_an_adoptable_document_does_not_keep_a_hold(start, config, company
     assert (await submitted(api, await created(api)))[0] == 400
     await owner.execute("update submissions set state = 'NeedsPerson', lease_until = null")
     await hold_sending(config, "A test.")
-    result = await until(lambda: reconcile(config), lambda result: not result["companies"][0]["held"])
+    result = await until(
+        lambda: reconcile(config), lambda result: not result["companies"][0]["held"]
+    )
     assert [one["kind"] for one in result["companies"][0]["findings"]] == ["adoptable"]
 
 
-async def test_a_cancellation_by_somebody_else_is_found_once(start, config, company, sandbox, owner):
+async def test_a_cancellation_by_somebody_else_is_found_once(
+    start, config, company, sandbox, owner
+):
     api = await start(company)
     id = await valid_invoice(api)
     uuid = (await documents(api, id))[0]["uuid"]
     await sandbox.cancel(uuid, "On the portal's page")
     finding = await found(config, "cancelled_elsewhere")
-    assert (finding["uuid"], finding["reason"]) == (uuid, "On the portal's page") and finding["cancelled_at"]
+    assert (finding["uuid"], finding["reason"]) == (uuid, "On the portal's page") and finding[
+        "cancelled_at"
+    ]
     assert finding["cancellable_until"] is None
     (shown,) = (await attention(config))["findings"]
-    assert shown["reason"] == "On the portal's page" and "no request of this service" in shown["what"]
+    assert (
+        shown["reason"] == "On the portal's page" and "no request of this service" in shown["what"]
+    )
     assert len(await findings(config)) == 1
     await owner.execute("update submissions set not_before = now()")
     other = await start(company)  # looks again by itself
@@ -207,38 +244,61 @@ async def test_a_cancellation_by_the_company_itself_is_not_found(api, config):
     assert await findings(config) == []
 
 
-async def test_a_uuid_that_another_company_has_recorded_is_found(start, environment, company, config, sandbox, owner):
+async def test_a_uuid_that_another_company_has_recorded_is_found(
+    start, environment, company, config, sandbox, owner
+):
     """The portal named the uuid of one company's document in another's receipt."""
     api = await start(company)
     id = await valid_invoice(api)
     uuid = (await documents(api, id))[0]["uuid"]
-    other = await make_company(environment, tin_code="C20880050020", name="Teh Tarik Utara Sdn. Bhd.")
+    other = await make_company(
+        environment, tin_code="C20880050020", name="Teh Tarik Utara Sdn. Bhd."
+    )
     await sandbox.fault("submit", "other_uuid", uuid=uuid)
     stranger = await start(other)
     assert (await submitted(stranger, await created(stranger)))[0] == 400
-    result = await until(lambda: reconcile(config, company=company.id), lambda result: result["open"])
+    result = await until(
+        lambda: reconcile(config, company=company.id), lambda result: result["open"]
+    )
     (finding,) = result["companies"][0]["findings"]
-    assert (finding["kind"], finding["uuid"]) == ("shared_uuid", uuid) and str(other.id) not in finding.values()
-    (shown,) = [one for one in (await attention(config))["findings"] if one["kind"] == "shared_uuid"]
+    assert (finding["kind"], finding["uuid"]) == ("shared_uuid", uuid) and str(
+        other.id
+    ) not in finding.values()
+    (shown,) = [
+        one for one in (await attention(config))["findings"] if one["kind"] == "shared_uuid"
+    ]
     assert shown["companies"] == [other.id] and "cancellable_until" not in shown
     assert (await submitted(api, await created(api)))[0] == 200
 
 
-async def test_a_neighbours_unknown_document_is_no_orphan(start, environment, company, config, sandbox, owner):
+async def test_a_neighbours_unknown_document_is_no_orphan(
+    start, environment, company, config, sandbox, owner
+):
     """Two companies have one TIN. The one's document, whose answer was lost, is nothing that the other may cancel."""
     api = await start(company, background=False)
-    other = await make_company(environment, tin_code="C20880050020", name="Teh Tarik Utara Sdn. Bhd.")
+    other = await make_company(
+        environment, tin_code="C20880050020", name="Teh Tarik Utara Sdn. Bhd."
+    )
     await share_tin(config, DEMO_COMPANY["tin_code"], "Two branches")
-    await owner.execute("update companies set tin_code = (select tin_code from companies where id = $1)", company.id)
+    await owner.execute(
+        "update companies set tin_code = (select tin_code from companies where id = $1)", company.id
+    )
     await sandbox.fault("submit", "accept_then_drop")
     assert (await submitted(api, await created(api)))[0] == 400
     neighbour = await start(other, background=False)
     assert (await submitted(neighbour, await created(neighbour)))[0] == 200
-    await until(lambda: reconcile(config, company=other.id), lambda result: result["companies"][0]["listed"] == 2)
+    await until(
+        lambda: reconcile(config, company=other.id),
+        lambda result: result["companies"][0]["listed"] == 2,
+    )
     await settled(owner)
     assert (await reconcile(config, company=other.id))["open"] == 0
 
 
 async def settled(owner):
     """Wait until what was sent has settled, so that the sweep judges it."""
-    await until(lambda: owner.fetchval("select max(last_sent_at) + interval '1 second' < clock_timestamp() from submissions"))
+    await until(
+        lambda: owner.fetchval(
+            "select max(last_sent_at) + interval '1 second' < clock_timestamp() from submissions"
+        )
+    )

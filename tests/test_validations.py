@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from conftest import make_company, until
@@ -42,7 +42,12 @@ async def test_a_tin_with_its_identifier_is_valid(api):
 
 
 async def test_a_tin_is_compared_without_blanks_hyphens_and_case(api):
-    assert await tin(api, **{**TIN, "registration_number": "2021-0103 3579", "tin": " c55-1038 7420\u200b"}) == VALID
+    assert (
+        await tin(
+            api, **{**TIN, "registration_number": "2021-0103 3579", "tin": " c55-1038 7420\u200b"}
+        )
+        == VALID
+    )
 
 
 @pytest.mark.parametrize(
@@ -61,7 +66,10 @@ async def test_a_tin_is_compared_without_blanks_hyphens_and_case(api):
             "TIN is required when only registration number is provided",
         ),
         ({"registration_type": "NRIC"}, "TIN or registration number is required"),
-        ({"registration_type": "NRIC", "registration_number": "", "tin": ""}, "TIN or registration number is required"),
+        (
+            {"registration_type": "NRIC", "registration_number": "", "tin": ""},
+            "TIN or registration number is required",
+        ),
         ({"registration_type": "NRIC", "tin": ".."}, "TIN or registration number is required"),
     ],
 )
@@ -80,17 +88,27 @@ async def test_what_cannot_be_asked_is_refused_before_the_portal_is(api, sandbox
         ({**TIN, "tin_code": "C1"}, "/tin_code", "unknown"),
     ],
 )
-async def test_a_body_of_another_shape_is_refused_in_the_shape_of_the_surface(api, body, path, rule):
+async def test_a_body_of_another_shape_is_refused_in_the_shape_of_the_surface(
+    api, body, path, rule
+):
     status, refusal = await tin(api, **body)
-    assert (status, set(refusal), refusal["success"]) == (422, {"success", "message", "errors"}, False)
+    assert (status, set(refusal), refusal["success"]) == (
+        422,
+        {"success", "message", "errors"},
+        False,
+    )
     assert [(fault["path"], fault["rule"]) for fault in refusal["errors"]] == [(path, rule)]
 
 
 async def test_errors_before_the_body_have_the_shape_of_the_surface_but_for_authentication(api):
     for data, kind, status in ((b"{", "application/json", 400), (b"{}", "text/plain", 415)):
-        given, body = await answered(api, "POST", "/api/validation/tin", data=data, headers={"Content-Type": kind})
+        given, body = await answered(
+            api, "POST", "/api/validation/tin", data=data, headers={"Content-Type": kind}
+        )
         assert (given, set(body), body["success"]) == (status, {"success", "message"}, False)
-    refused = await answered(api, "POST", "/api/validation/tin", json=TIN, headers={"X-API-Key": "wrong"})
+    refused = await answered(
+        api, "POST", "/api/validation/tin", json=TIN, headers={"X-API-Key": "wrong"}
+    )
     assert refused == (401, {"message": "Invalid API key"})
     assert (await answered(api, "GET", "/api/validation/tin"))[0] == 405
 
@@ -100,7 +118,13 @@ async def test_an_unknown_tin_comes_with_the_portals_error_body(api):
     trace = body["error"].pop("traceId")
     assert (status, body) == (
         404,
-        {"error": {"type": "https://tools.ietf.org/html/rfc9110#section-15.5.5", "title": "Not Found", "status": 404}},
+        {
+            "error": {
+                "type": "https://tools.ietf.org/html/rfc9110#section-15.5.5",
+                "title": "Not Found",
+                "status": 404,
+            }
+        },
     )
     assert re.fullmatch("00-[0-9a-f]{32}-[0-9a-f]{16}-00", trace)
 
@@ -126,7 +150,9 @@ async def test_a_tin_alone_is_the_portals_to_judge_until_an_identifier_has_confi
     assert await tin(api, **alone) == VALID
 
 
-@pytest.mark.parametrize("fault", [{"kind": "drop"}, {"kind": "error_before", "status": 503}, {"kind": "html"}])
+@pytest.mark.parametrize(
+    "fault", [{"kind": "drop"}, {"kind": "error_before", "status": 503}, {"kind": "html"}]
+)
 async def test_without_a_word_of_the_portal_nothing_is_valid(api, sandbox, fault):
     await sandbox.fault("tin", **fault, times=5)
     async with api.post("/api/validation/tin", json=TIN) as response:
@@ -141,7 +167,9 @@ async def test_a_portal_that_refuses_our_login_is_away(api, sandbox):
 
 
 async def test_a_portal_that_cannot_be_reached_is_away(start, company):
-    api = await start(company, PORTAL_API_BASE="http://127.0.0.1:9", PORTAL_IDENTITY_BASE="http://127.0.0.1:9")
+    api = await start(
+        company, PORTAL_API_BASE="http://127.0.0.1:9", PORTAL_IDENTITY_BASE="http://127.0.0.1:9"
+    )
     assert (await tin(api, **TIN))[0] == 503
 
 
@@ -154,7 +182,9 @@ async def test_a_slow_portal_is_away_and_its_late_answer_still_kept(start, compa
     assert await portal_calls(sandbox) == 1
 
 
-async def test_over_the_portals_quota_it_is_not_asked_and_the_client_told_when_to_return(api, sandbox):
+async def test_over_the_portals_quota_it_is_not_asked_and_the_client_told_when_to_return(
+    api, sandbox
+):
     await sandbox.fault("tin", "throttle", retry_after=30)
     for _ in range(2):
         async with api.post("/api/validation/tin", json=TIN) as response:
@@ -171,7 +201,9 @@ async def test_a_confirmed_tin_is_not_asked_about_again_a_refused_one_is(api, sa
     assert await portal_calls(sandbox) == 3
 
 
-async def test_a_confirmation_is_kept_for_its_time_and_for_its_company(api, start, environment, sandbox, owner):
+async def test_a_confirmation_is_kept_for_its_time_and_for_its_company(
+    api, start, environment, sandbox, owner
+):
     assert await tin(api, **TIN) == VALID
     await owner.execute("update tin_checks set confirmed_at = confirmed_at - interval '25 hours'")
     assert await tin(api, **TIN) == VALID
@@ -184,8 +216,15 @@ async def test_a_confirmation_is_kept_for_its_time_and_for_its_company(api, star
 async def test_old_confirmations_go_when_new_ones_come(api, owner):
     assert await tin(api, **TIN) == VALID
     await owner.execute("update tin_checks set confirmed_at = confirmed_at - interval '25 hours'")
-    assert await tin(api, registration_type="NRIC", registration_number="880214145566", tin="IG40125678090") == VALID
-    assert [row["tin"] for row in await owner.fetch("select tin from tin_checks")] == ["IG40125678090"]
+    assert (
+        await tin(
+            api, registration_type="NRIC", registration_number="880214145566", tin="IG40125678090"
+        )
+        == VALID
+    )
+    assert [row["tin"] for row in await owner.fetch("select tin from tin_checks")] == [
+        "IG40125678090"
+    ]
 
 
 async def test_how_long_a_confirmation_is_kept_can_be_set(start, company, sandbox, owner):
@@ -208,18 +247,29 @@ async def test_many_who_ask_the_same_at_once_are_one_call(start, company, sandbo
 async def checks(api, numbers, **headers):
     """The statuses of TIN checks with so many different identifiers."""
     asked = [
-        answered(api, "POST", "/api/validation/tin", json={**TIN, "registration_number": f"2{number:011}"}, headers=headers)
+        answered(
+            api,
+            "POST",
+            "/api/validation/tin",
+            json={**TIN, "registration_number": f"2{number:011}"},
+            headers=headers,
+        )
         for number in numbers
     ]
     return sorted(status for status, _ in await asyncio.gather(*asked))
 
 
-async def test_tin_checks_over_the_limit_of_a_key_do_not_reach_the_portal(start, company, environment, sandbox):
+async def test_tin_checks_over_the_limit_of_a_key_do_not_reach_the_portal(
+    start, company, environment, sandbox
+):
     api = await start(company, TIN_CHECKS_PER_MINUTE="3")
     assert await checks(api, range(10)) == [404] * 3 + [429] * 7
     async with api.post("/api/validation/tin", json=UNKNOWN) as response:
         assert response.status == 429 and 1 <= int(response.headers["Retry-After"]) <= 20
-        assert await response.json() == {"success": False, "message": "Too many TIN checks, please slow down."}
+        assert await response.json() == {
+            "success": False,
+            "message": "Too many TIN checks, please slow down.",
+        }
     assert await portal_calls(sandbox) == 3
     other = await make_company(environment, tin_code="C4821093650")
     assert await checks(api, range(2), **{"X-API-Key": other.key}) == [404, 404]
@@ -227,7 +277,9 @@ async def test_tin_checks_over_the_limit_of_a_key_do_not_reach_the_portal(start,
 
 async def test_tin_checks_that_the_portal_is_not_asked_for_do_not_count(start, company, sandbox):
     """A cached answer, and a question that is being asked."""
-    api = await start(company, TIN_CHECKS_PER_MINUTE="1", PORTAL_TIMEOUT_SECONDS="20", SUBMIT_WAIT_SECONDS="20")
+    api = await start(
+        company, TIN_CHECKS_PER_MINUTE="1", PORTAL_TIMEOUT_SECONDS="20", SUBMIT_WAIT_SECONDS="20"
+    )
     await sandbox.fault("tin", "slow_before", seconds=1)
     assert await asyncio.gather(*[tin(api, **TIN) for _ in range(5)]) == [VALID] * 5
     assert await tin(api, **TIN) == VALID
@@ -278,7 +330,7 @@ async def test_the_current_year_is_that_of_the_business_time_zone(start, company
     """Zones 26 hours apart; whichever year an instant lies in, code and check agree on it."""
     for zone in ("Etc/GMT+12", "Pacific/Kiritimati"):
         api = await start(company, TIME_ZONE=zone)
-        at = (datetime.now(timezone.utc) + timedelta(seconds=1)).isoformat()
+        at = (datetime.now(UTC) + timedelta(seconds=1)).isoformat()
         id = await created(api, code=9, issueDateTime=at)
         assert await invoice_code(api, invoice_code=9) == free(False)
         async with api.delete(f"/api/invoices/{id}"):
@@ -320,7 +372,9 @@ async def test_an_invoice_code_that_cannot_be_one_is_refused(api, body, path, ru
 async def test_a_code_may_be_written_with_a_decimal_point(api):
     await created(api, code=7)
     async with api.post(
-        "/api/validation/invoice-code", data=b'{"invoice_code": 7.0}', headers={"Content-Type": "application/json"}
+        "/api/validation/invoice-code",
+        data=b'{"invoice_code": 7.0}',
+        headers={"Content-Type": "application/json"},
     ) as response:
         assert (response.status, await response.json()) == free(False)
 
@@ -330,7 +384,9 @@ async def test_a_code_may_be_written_with_a_decimal_point(api):
 
 async def test_a_note_code_is_free_until_a_note_of_its_type_has_it(api):
     id = await valid_invoice(api)
-    status, body = await answered(api, "POST", f"/api/invoices/{id}/adjustment-note", json=note(adjustmentNoteCode=3))
+    status, body = await answered(
+        api, "POST", f"/api/invoices/{id}/adjustment-note", json=note(adjustmentNoteCode=3)
+    )
     assert status == 201
     noted = body["data"]["id"]
     asked = {"adjustment_note_code": 3, "adjustment_note_type": "CREDIT_NOTE"}
@@ -342,7 +398,9 @@ async def test_a_note_code_is_free_until_a_note_of_its_type_has_it(api):
     assert await note_code(api, **asked) == free(True)
 
 
-@pytest.mark.parametrize("kind", [{}, {"adjustment_note_type": "INVOICE"}, {"adjustment_note_type": ""}])
+@pytest.mark.parametrize(
+    "kind", [{}, {"adjustment_note_type": "INVOICE"}, {"adjustment_note_type": ""}]
+)
 async def test_a_type_of_note_that_there_is_not_is_refused(api, kind):
     refusal = {"success": False, "message": "Invalid adjustment note type"}
     assert await note_code(api, adjustment_note_code=3, **kind) == (400, refusal)
@@ -359,4 +417,8 @@ async def test_a_type_of_note_that_there_is_not_is_refused(api, kind):
 )
 async def test_a_note_code_that_cannot_be_one_is_refused(api, body):
     status, refusal = await note_code(api, **body)
-    assert (status, set(refusal), refusal["success"]) == (422, {"success", "message", "errors"}, False)
+    assert (status, set(refusal), refusal["success"]) == (
+        422,
+        {"success", "message", "errors"},
+        False,
+    )

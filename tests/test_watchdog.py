@@ -38,13 +38,18 @@ async def figures(api):
 async def test_work_that_nobody_takes_up_is_overdue_within_a_look(start, company, owner, caplog):
     await owner.execute(AUTOMATIC)
     api = await start(company, background=False, **IMPATIENT)
-    assert (await until(lambda: readiness(api), lambda body: body["needs_person"] == 0))["status"] == "ok"
+    assert (await until(lambda: readiness(api), lambda body: body["needs_person"] == 0))[
+        "status"
+    ] == "ok"
     await created(api, isReady=True)
     body = await overdue(api, "Queued")
     assert body["status"] == "degraded" and body["overdue"] == {"Queued": 1} and body["oldest"]
     assert any("overdue=Queued n=1" in line for line in caplog.messages)
     shown = await figures(api)
-    assert shown['einvoice_overdue{kind="Queued"}'] == "1" and shown['einvoice_submissions{state="Queued"}'] == "1"
+    assert (
+        shown['einvoice_overdue{kind="Queued"}'] == "1"
+        and shown['einvoice_submissions{state="Queued"}'] == "1"
+    )
     assert float(shown['einvoice_overdue_seconds{kind="Queued"}']) > 0.2
     await owner.execute("update submissions set not_before = now() + interval '1 hour'")
     assert (await until(lambda: readiness(api), lambda body: not body["overdue"]))["status"] == "ok"
@@ -60,7 +65,8 @@ async def test_every_kind_that_is_stuck_is_named(start, company, owner):
     """A row of each, as whoever worked on it would have left it."""
     api = await start(company, **{**IMPATIENT, "SWEEP_SECONDS": "0.01"})
     for _ in range(3):
-        assert (await submitted(api, id := await created(api)))[0] == 200
+        id = await created(api)
+        assert (await submitted(api, id))[0] == 200
         await reaches(api, id, "Valid")
     idle = await start(company, background=False, **{**IMPATIENT, "SWEEP_SECONDS": "0.01"})
     await api.close()
@@ -74,7 +80,9 @@ async def test_every_kind_that_is_stuck_is_named(start, company, owner):
         )
     await owner.execute(f"update submitted_documents set cancelling_until = {past} where id = 1")
     await owner.execute(f"update sweeps set swept_at = {past}")
-    await owner.execute("insert into webhook_endpoints (company_id, url) select id, 'https://x.example' from companies")
+    await owner.execute(
+        "insert into webhook_endpoints (company_id, url) select id, 'https://x.example' from companies"
+    )
     await owner.execute(
         f"""insert into webhook_deliveries (company_id, endpoint_id, event_id, next_attempt_at)
             select w.company_id, w.id, (select min(id) from events), {past} from webhook_endpoints w"""
@@ -83,21 +91,32 @@ async def test_every_kind_that_is_stuck_is_named(start, company, owner):
     await until(lambda: readiness(idle), lambda body: set(body["overdue"]) == kinds)
 
 
-async def test_a_cancellation_is_overdue_only_once_it_should_have_settled(start, company, sandbox, owner):
+async def test_a_cancellation_is_overdue_only_once_it_should_have_settled(
+    start, company, sandbox, owner
+):
     """It is looked at again and again meanwhile: the claim on it never expires."""
-    api = await start(company, **{**IMPATIENT, "OVERDUE_SECONDS": "30", "PORTAL_SETTLE_SECONDS": "600"})
-    assert (await submitted(api, id := await created(api)))[0] == 200
+    api = await start(
+        company, **{**IMPATIENT, "OVERDUE_SECONDS": "30", "PORTAL_SETTLE_SECONDS": "600"}
+    )
+    id = await created(api)
+    assert (await submitted(api, id))[0] == 200
     await reaches(api, id, "Valid")
     await sandbox.fault("state", "drop", times=2)
-    assert (await answered(api, "POST", f"/api/invoices/{id}/cancel-latest-invoice-submitted"))[0] == 400
+    assert (await answered(api, "POST", f"/api/invoices/{id}/cancel-latest-invoice-submitted"))[
+        0
+    ] == 400
     await until(sandbox.calls, lambda calls: calls["calls"]["details"] >= 3)
     assert (await readiness(api))["overdue"] == {}
     await sandbox.fault("details", "error_before", status=503, times=1000)
-    await owner.execute("update submitted_documents set cancel_sent_by = now() - interval '11 minutes'")
+    await owner.execute(
+        "update submitted_documents set cancel_sent_by = now() - interval '11 minutes'"
+    )
     assert (await overdue(api, "Cancellation"))["overdue"] == {"Cancellation": 1}
 
 
-async def test_what_a_person_has_to_look_at_is_counted_and_takes_nothing_away(start, company, owner):
+async def test_what_a_person_has_to_look_at_is_counted_and_takes_nothing_away(
+    start, company, owner
+):
     api = await start(company, background=False, **IMPATIENT)
     assert (await submitted(api, id := await created(api)))[0] == 200
     await owner.execute("update submissions set state = 'NeedsPerson'")
@@ -107,10 +126,15 @@ async def test_what_a_person_has_to_look_at_is_counted_and_takes_nothing_away(st
     assert (await documents(api, id))[0]["status"] == "Submitted"
 
 
-async def test_a_worker_process_that_is_killed_is_missed(start, company, owner, environment, tmp_path):
+async def test_a_worker_process_that_is_killed_is_missed(
+    start, company, owner, environment, tmp_path
+):
     await owner.execute(AUTOMATIC)
     api = await start(company, background=False, **{**IMPATIENT, "OVERDUE_SECONDS": "1"})
-    command, variables = [sys.executable, str(ROOT / "run.py"), "worker"], {**os.environ, **environment}
+    command, variables = (
+        [sys.executable, str(ROOT / "run.py"), "worker"],
+        {**os.environ, **environment},
+    )
     with open(tmp_path / "worker.log", "wb") as log:
         worker = subprocess.Popen(command, env=variables, stdout=log, stderr=log)
     try:
@@ -140,7 +164,9 @@ async def test_a_loop_that_stands_still_is_said_with_the_place(caplog):
     guard.begin()
     for _ in range(600):
         time.sleep(0.1)  # as a mistake would block it
-        if said := [record for record in caplog.records if "as a mistake would block it" in record.message]:
+        if said := [
+            record for record in caplog.records if "as a mistake would block it" in record.message
+        ]:
             break
     await until(lambda: asyncio.sleep(0, guard.longest))
     guard.end()

@@ -46,12 +46,17 @@ class Receiver:
         try:
             self.got.append((request.headers, await request.text()))
             answer = self.answers.pop(0) if self.answers else 200
-            return await answer(request) if callable(answer) else web.Response(status=answer, text="Thank you.")
+            return (
+                await answer(request)
+                if callable(answer)
+                else web.Response(status=answer, text="Thank you.")
+            )
         finally:
             self.at_once -= 1
 
     async def gets(self, count):
         """The first `count` requests, as soon as they are there."""
+
         async def got():
             return self.got
 
@@ -100,7 +105,9 @@ async def log_of(api, id):
 
 async def delivery(api, id, status):
     """The only delivery of an endpoint, once it has the status."""
-    [found] = await until(lambda: log_of(api, id), lambda listed: [one["status"] for one in listed] == [status])
+    [found] = await until(
+        lambda: log_of(api, id), lambda listed: [one["status"] for one in listed] == [status]
+    )
     return found
 
 
@@ -118,12 +125,23 @@ async def test_an_event_is_delivered_and_signed(api, receiver):
     invoice = await created(api)
     [(headers, body)] = await receiver.gets(1)
     [event] = (await get(api, "/api/events"))["data"]
-    assert json.loads(body) == {"type": "invoice.created", "timestamp": event["created_at"], "data": {"invoice_id": invoice}}
-    assert headers["webhook-id"] == f"evt_{event['id']}" and headers["Content-Type"] == "application/json"
+    assert json.loads(body) == {
+        "type": "invoice.created",
+        "timestamp": event["created_at"],
+        "data": {"invoice_id": invoice},
+    }
+    assert (
+        headers["webhook-id"] == f"evt_{event['id']}"
+        and headers["Content-Type"] == "application/json"
+    )
     assert signed_by(headers, body, secret)
     assert not signed_by(headers, body + " ", secret)
     found = await delivery(api, id, "Delivered")
-    assert (found["event_id"], found["event_type"], found["attempts"]) == (event["id"], "invoice.created", 1)
+    assert (found["event_id"], found["event_type"], found["attempts"]) == (
+        event["id"],
+        "invoice.created",
+        1,
+    )
     assert (found["response_status"], found["error"], found["next_attempt_at"]) == (200, None, None)
 
 
@@ -164,7 +182,11 @@ async def test_after_its_last_attempt_a_delivery_has_failed_and_can_be_made_agai
     id, _ = await hook(api, receiver.url)
     await created(api)
     failed = await delivery(api, id, "Failed")
-    assert (failed["attempts"], failed["response_status"], failed["next_attempt_at"]) == (len(SCHEDULE), 500, None)
+    assert (failed["attempts"], failed["response_status"], failed["next_attempt_at"]) == (
+        len(SCHEDULE),
+        500,
+        None,
+    )
     assert await post(api, f"/api/webhooks/{id}/deliveries/{failed['id']}/redeliver") == (
         200,
         {"success": True, "message": "The event will be delivered again."},
@@ -206,7 +228,9 @@ async def test_the_first_pause_is_kept(start, company, receiver):
     id, _ = await hook(api, receiver.url)
     await created(api)
     await receiver.gets(1)
-    [found] = await until(lambda: log_of(api, id), lambda listed: listed and listed[0]["response_status"])
+    [found] = await until(
+        lambda: log_of(api, id), lambda listed: listed and listed[0]["response_status"]
+    )
     assert found["status"] == "Pending" and found["next_attempt_at"] > found["last_attempt_at"]
 
 
@@ -262,7 +286,9 @@ async def test_410_disables_the_endpoint_and_enabling_begins_anew(api, receiver)
     assert [one["status"] for one in listed] == ["Delivered", "Failed"]
 
 
-async def test_a_rotated_secret_signs_beside_the_new_one_and_then_no_longer(start, company, receiver):
+async def test_a_rotated_secret_signs_beside_the_new_one_and_then_no_longer(
+    start, company, receiver
+):
     api = await start(company, **{**LOCAL, "WEBHOOK_ROTATION_SECONDS": "2"})
     id, first = await hook(api, receiver.url)
     status, body = await post(api, f"/api/webhooks/{id}/rotate-secret")
@@ -290,7 +316,11 @@ async def test_at_most_two_secrets_sign(api, receiver):
     third = (await post(api, f"/api/webhooks/{id}/rotate-secret"))[1]["data"]["secret"]
     await created(api)
     [(headers, body)] = await receiver.gets(1)
-    assert [signed_by(headers, body, secret) for secret in (first, second, third)] == [False, True, True]
+    assert [signed_by(headers, body, secret) for secret in (first, second, third)] == [
+        False,
+        True,
+        True,
+    ]
 
 
 async def test_a_secret_is_shown_once_and_the_service_cannot_read_it(api, receiver, owner):
@@ -301,14 +331,19 @@ async def test_a_secret_is_shown_once_and_the_service_cannot_read_it(api, receiv
     }  # fmt: skip
     async with api.get("/api/webhooks") as response:
         assert secret not in await response.text()
-    assert not await owner.fetchval("select has_column_privilege('einvoice_service', 'webhook_secrets', 'secret', 'select')")
+    assert not await owner.fetchval(
+        "select has_column_privilege('einvoice_service', 'webhook_secrets', 'secret', 'select')"
+    )
 
 
 async def test_events_come_one_after_another_in_their_order(api, receiver):
     receiver.answers = [200, 500, 200]
     id, _ = await hook(api, receiver.url)
     made = [await created(api) for _ in range(12)]
-    await until(lambda: log_of(api, id), lambda listed: [one["status"] for one in listed].count("Delivered") == 10)
+    await until(
+        lambda: log_of(api, id),
+        lambda listed: [one["status"] for one in listed].count("Delivered") == 10,
+    )
     assert list(dict.fromkeys(receiver.invoices())) == made
     assert receiver.most_at_once == 1
 
@@ -323,9 +358,14 @@ async def test_a_failing_event_does_not_hold_up_those_after_it(start, company, r
 
 
 async def test_an_endpoint_that_is_changed_keeps_the_rest(api, receiver):
-    id, _ = await hook(api, "https://hooks.example.com/in", description="Ledger", types=["invoice.valid"])
+    id, _ = await hook(
+        api, "https://hooks.example.com/in", description="Ledger", types=["invoice.valid"]
+    )
     async with api.put(f"/api/webhooks/{id}", json={"url": receiver.url, "types": []}) as response:
-        assert (response.status, await response.json()) == (200, {"success": True, "message": "Webhook updated."})
+        assert (response.status, await response.json()) == (
+            200,
+            {"success": True, "message": "Webhook updated."},
+        )
     record = await get(api, f"/api/webhooks/{id}")
     assert (record["url"], record["types"], record["description"]) == (receiver.url, [], "Ledger")
     await created(api)
@@ -337,7 +377,10 @@ async def test_a_deleted_endpoint_is_gone(api, receiver):
     await created(api)
     await delivery(api, id, "Delivered")
     async with api.delete(f"/api/webhooks/{id}") as response:
-        assert (response.status, await response.json()) == (200, {"success": True, "message": "Webhook deleted."})
+        assert (response.status, await response.json()) == (
+            200,
+            {"success": True, "message": "Webhook deleted."},
+        )
     async with api.get(f"/api/webhooks/{id}/deliveries") as response:
         assert (response.status, await response.json()) == (404, {"message": "Webhook not found"})
     assert (await get(api, "/api/webhooks"))["meta"]["total"] == 0
@@ -346,7 +389,11 @@ async def test_a_deleted_endpoint_is_gone(api, receiver):
 async def test_lists_have_nine_meta_fields_and_pages(api):
     made = [(await hook(api, "https://hooks.example.com/in"))[0] for _ in range(3)]
     page = await get(api, "/api/webhooks?page=2&per_page=1")
-    assert [one["id"] for one in page["data"]] == [made[1]] and len(page["meta"]) == 9 and page["meta"]["total"] == 3
+    assert (
+        [one["id"] for one in page["data"]] == [made[1]]
+        and len(page["meta"]) == 9
+        and page["meta"]["total"] == 3
+    )
     page = await get(api, f"/api/webhooks/{made[0]}/deliveries?status=Failed")
     assert page["data"] == [] and page["meta"]["first_page_url"].endswith("status=Failed")
 
@@ -358,13 +405,17 @@ async def test_a_company_has_at_most_twenty_endpoints(api):
 
 
 @pytest.mark.parametrize("existing, requests", [(19, 40), (0, 40)])
-async def test_the_limit_of_webhooks_holds_for_concurrent_requests(start, company, existing, requests):
+async def test_the_limit_of_webhooks_holds_for_concurrent_requests(
+    start, company, existing, requests
+):
     """Through two processes."""
     clients = [await start(company, background=False, **LOCAL) for _ in range(2)]
     body = {"url": "https://hooks.example.com/in"}
     for _ in range(existing):
         await hook(clients[0], **body)
-    answers = await asyncio.gather(*[post(clients[n % 2], "/api/webhooks", body) for n in range(requests)])
+    answers = await asyncio.gather(
+        *[post(clients[n % 2], "/api/webhooks", body) for n in range(requests)]
+    )
     room = 20 - existing
     assert sorted(status for status, _ in answers) == [201] * room + [409] * (requests - room)
     assert (await get(clients[0], "/api/webhooks"))["meta"]["total"] == 20
@@ -396,7 +447,10 @@ async def test_another_companys_endpoints_are_not_there(api, start, environment,
         ("POST", f"{place}/deliveries/{found['id']}/redeliver"),
     ):
         async with other.request(method, path) as response:
-            assert (response.status, await response.json()) == (404, {"message": "Webhook not found"}), (method, path)
+            assert (response.status, await response.json()) == (
+                404,
+                {"message": "Webhook not found"},
+            ), (method, path)
     own, _ = await hook(other, receiver.url)
     status, answer = await post(other, f"/api/webhooks/{own}/deliveries/{found['id']}/redeliver")
     assert (status, answer) == (404, {"message": "Delivery not found"})
@@ -438,7 +492,9 @@ def test_a_public_url_is_taken(url):
     assert refusal(url, allow_internal=False) is None
 
 
-@pytest.mark.parametrize("address", ["nonsense", "", "::ffff:10.0.0.1", "fe80::1%2", "100.127.255.255", "::1"])
+@pytest.mark.parametrize(
+    "address", ["nonsense", "", "::ffff:10.0.0.1", "fe80::1%2", "100.127.255.255", "::1"]
+)
 def test_an_address_that_is_not_public_is_internal(address):
     assert is_internal(address)
 
@@ -460,9 +516,11 @@ async def test_a_name_that_leads_inside_is_not_called(environment, receiver):
             with pytest.raises(aiohttp.ClientConnectorError):
                 await session.post(receiver.url.replace("127.0.0.1", host), data=b"{}")
     assert not receiver.got
-    async with delivery_session(read_config({**environment, **LOCAL})) as session:
-        async with session.post(receiver.url.replace("127.0.0.1", "localhost"), data=b"{}") as response:
-            assert response.status == 200
+    async with (
+        delivery_session(read_config({**environment, **LOCAL})) as session,
+        session.post(receiver.url.replace("127.0.0.1", "localhost"), data=b"{}") as response,
+    ):
+        assert response.status == 200
 
 
 #: Names as the resolver of these tests knows them: an exception, or an address.
@@ -493,7 +551,9 @@ def resolver(monkeypatch):
     return names
 
 
-async def test_an_internal_name_fails_like_an_unknown_or_refusing_one(start, company, resolver, caplog):
+async def test_an_internal_name_fails_like_an_unknown_or_refusing_one(
+    start, company, resolver, caplog
+):
     """What the company sees is the same; the operator's log has the cause."""
     caplog.set_level("INFO", "service.webhooks.delivery")
     api = await start(company, **{**LOCAL, "WEBHOOK_ALLOW_INTERNAL": "false", "LOG_LEVEL": "INFO"})
@@ -502,22 +562,40 @@ async def test_an_internal_name_fails_like_an_unknown_or_refusing_one(start, com
     seen = {}
     for name, id in ids.items():
         failed = await delivery(api, id, "Failed")
-        seen[name] = {member: failed[member] for member in ("error", "response_status", "attempts", "delivered_at")}
-    assert list(seen.values()) == [{**seen["unknown.example"], "error": "connection", "response_status": None}] * len(NAMES)
-    for name, cause in (("unknown.example", "ClientConnectorDNSError"), ("internal.example", "internal address")):
+        seen[name] = {
+            member: failed[member]
+            for member in ("error", "response_status", "attempts", "delivered_at")
+        }
+    assert list(seen.values()) == [
+        {**seen["unknown.example"], "error": "connection", "response_status": None}
+    ] * len(NAMES)
+    for name, cause in (
+        ("unknown.example", "ClientConnectorDNSError"),
+        ("internal.example", "internal address"),
+    ):
         (found,) = await log_of(api, ids[name])
-        assert f"webhooks: delivery {found['id']} of company {company.id}: {cause}" in caplog.messages
+        assert (
+            f"webhooks: delivery {found['id']} of company {company.id}: {cause}" in caplog.messages
+        )
 
 
 async def test_a_failed_connection_is_recorded_at_the_end_of_a_step(start, company, resolver):
     """The time that an attempt took does not show whether a name was resolved: here a step lasts 0.2 s."""
-    variables = {"WEBHOOK_ALLOW_INTERNAL": "false", "WEBHOOK_TIMEOUT_SECONDS": "3", "WEBHOOK_RETRY_SCALE": "1"}
+    variables = {
+        "WEBHOOK_ALLOW_INTERNAL": "false",
+        "WEBHOOK_TIMEOUT_SECONDS": "3",
+        "WEBHOOK_RETRY_SCALE": "1",
+    }
     api = await start(company, **{**LOCAL, **variables})
     ids = [(await hook(api, f"https://{name}/hook"))[0] for name in NAMES]
     await created(api)
     for id in ids:
-        [tried] = await until(lambda id=id: log_of(api, id), lambda listed: listed and listed[0]["error"])
-        first, next_one = (datetime.fromisoformat(tried[name]) for name in ("last_attempt_at", "next_attempt_at"))
+        [tried] = await until(
+            lambda id=id: log_of(api, id), lambda listed: listed and listed[0]["error"]
+        )
+        first, next_one = (
+            datetime.fromisoformat(tried[name]) for name in ("last_attempt_at", "next_attempt_at")
+        )
         assert next_one - first - SCHEDULE[1] >= timedelta(seconds=0.2)
 
 
@@ -539,14 +617,22 @@ async def test_nobody_at_the_other_end(api, receiver):
 async def test_two_processes_deliver_each_event_once(start, company, receiver):
     one, two = await start(company, **LOCAL), await start(company, **LOCAL)
     ids = [(await hook(one, receiver.url))[0] for _ in range(3)]
-    made = [id for pair in [await asyncio.gather(created(one), created(two)) for _ in range(10)] for id in pair]
+    made = [
+        id
+        for pair in [await asyncio.gather(created(one), created(two)) for _ in range(10)]
+        for id in pair
+    ]
     for id in ids:
         page = f"/api/webhooks/{id}/deliveries?per_page=100&status=Delivered"
-        await until(lambda page=page: get(one, page), lambda listed: len(listed["data"]) == len(made))
+        await until(
+            lambda page=page: get(one, page), lambda listed: len(listed["data"]) == len(made)
+        )
     assert sorted(receiver.invoices()) == sorted(made * len(ids))
 
 
-async def test_a_killed_process_has_its_delivery_made_again(environment, company, receiver, tmp_path):
+async def test_a_killed_process_has_its_delivery_made_again(
+    environment, company, receiver, tmp_path
+):
     held = asyncio.Event()
 
     async def hold(request):
@@ -554,10 +640,14 @@ async def test_a_killed_process_has_its_delivery_made_again(environment, company
         await asyncio.Event().wait()
 
     receiver.answers = [hold]
-    service = Service({**environment, **LOCAL, "WEBHOOK_TIMEOUT_SECONDS": "3"}, tmp_path / "service.log")
+    service = Service(
+        {**environment, **LOCAL, "WEBHOOK_TIMEOUT_SECONDS": "3"}, tmp_path / "service.log"
+    )
     await service.start()
     try:
-        async with aiohttp.ClientSession(service.base, headers={"X-API-Key": company.key}) as client:
+        async with aiohttp.ClientSession(
+            service.base, headers={"X-API-Key": company.key}
+        ) as client:
             id, secret = await hook(client, receiver.url)
             made = [await created(client) for _ in range(2)]
             async with asyncio.timeout(60):
@@ -565,7 +655,8 @@ async def test_a_killed_process_has_its_delivery_made_again(environment, company
             await service.kill()
             await service.start()
             await until(
-                lambda: get(client, f"/api/webhooks/{id}/deliveries?status=Delivered"), lambda page: len(page["data"]) == 2
+                lambda: get(client, f"/api/webhooks/{id}/deliveries?status=Delivered"),
+                lambda page: len(page["data"]) == 2,
             )
     finally:
         await service.stop()
@@ -606,7 +697,9 @@ async def attackers(start, environment, hanging, count):
     """Clients of some companies that have as many endpoints as they may have, all of which hang."""
     made = []
     for number in range(count):
-        client = await start(await make_company(environment, name=f"Slow {number}"), background=False, **PATIENT)
+        client = await start(
+            await make_company(environment, name=f"Slow {number}"), background=False, **PATIENT
+        )
         await asyncio.gather(*[hook(client, f"{hanging.url}{number}") for _ in range(MANY)])
         made.append(client)
     return made
@@ -624,7 +717,9 @@ async def all_claimed(owner, hanging, least):
 
 
 @pytest.mark.parametrize("is_proven", [True, False])
-async def test_hanging_receivers_do_not_delay_another_company(start, environment, company, owner, receiver, hanging, is_proven):
+async def test_hanging_receivers_do_not_delay_another_company(
+    start, environment, company, owner, receiver, hanging, is_proven
+):
     """Four companies, 80 endpoints that hang. Another's event arrives before any of their attempts has ended."""
     slow_ones = await attackers(start, environment, hanging, 4)
     api = await start(company, background=False, **PATIENT)
@@ -640,7 +735,9 @@ async def test_hanging_receivers_do_not_delay_another_company(start, environment
     assert max(hanging.under_way.values()) <= COMPANY_SHARE / 2
 
 
-async def test_quick_endpoints_that_hang_at_once_leave_room_for_others(start, environment, company, owner, receiver, hanging):
+async def test_quick_endpoints_that_hang_at_once_leave_room_for_others(
+    start, environment, company, owner, receiver, hanging
+):
     """As above, with endpoints that were quick until now."""
     slow_ones = await attackers(start, environment, hanging, 4)
     await owner.execute("update webhook_endpoints set slow = false")
@@ -676,7 +773,9 @@ async def test_an_attempt_that_timed_out_makes_its_endpoint_slow(start, company,
     assert await owner.fetchval("select slow from webhook_endpoints")
 
 
-async def test_slow_name_servers_of_one_company_do_not_delay_another(start, environment, company, receiver, resolver):
+async def test_slow_name_servers_of_one_company_do_not_delay_another(
+    start, environment, company, receiver, resolver
+):
     """Its lookups wait in threads for as long as the test goes on."""
     released, waiting = threading.Event(), []
 

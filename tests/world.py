@@ -42,8 +42,10 @@ def seconds(number):
 
 
 LEASE, STALE, LOST = seconds(60), seconds(2), {"code": "X", "path": "", "message": "x"}
-PROCESSING, LAG = seconds(120), seconds(60)  # the longest that this portal takes to process, and then to list
-PAYLOADS, TWINS = seconds(600), seconds(7200)  # how long it knows the same bytes, and the same document
+# The longest that this portal takes to process, and then to list
+PROCESSING, LAG = seconds(120), seconds(60)
+# How long it knows the same bytes, and the same document
+PAYLOADS, TWINS = seconds(600), seconds(7200)
 
 #: A settling time that is long enough for this portal, and one that is not.
 TIMES = SimpleNamespace(
@@ -55,10 +57,25 @@ TIMES = SimpleNamespace(
     portal_retry=seconds(5),
     portal_unknown=seconds(3600),
 )
-HASTY = SimpleNamespace(**{**vars(TIMES), "portal_settle": seconds(20), "portal_proof_gap": seconds(5)})
+HASTY = SimpleNamespace(
+    **{**vars(TIMES), "portal_settle": seconds(20), "portal_proof_gap": seconds(5)}
+)
 
 #: What the portal may make of a submit that reaches it.
-ANSWERS = ("accept", "accept", "accept", "lose", "late", "damage", "unnamed", "reject", "refuse", "throttle", "fail", "unreachable")
+ANSWERS = (
+    "accept",
+    "accept",
+    "accept",
+    "lose",
+    "late",
+    "damage",
+    "unnamed",
+    "reject",
+    "refuse",
+    "throttle",
+    "fail",
+    "unreachable",
+)
 #: What it may make of a request to cancel that reaches it, or does not.
 CANCEL_ANSWERS = ("done", "lose", "late", "late", "fail", "refuse", "unsent")
 PROMISES = ("pending", "failed")
@@ -114,7 +131,8 @@ class Cancellation:
 @dataclass(slots=True)
 class Process:
     job: Job | Cancelling | None = None
-    waiting: list[Job] = field(default_factory=list)  # the rest of a batch: claimed and locked, and not handled yet
+    # The rest of a batch: claimed and locked, and not handled yet
+    waiting: list[Job] = field(default_factory=list)
     is_paused: bool = False
 
 
@@ -141,9 +159,11 @@ class World:
         self.rows, self.evidence, self.locks = {}, {}, {}
         self.processes = [Process() for _ in range(processes)]
         self.ledger, self.arrived, self.promises = [], {}, {}
-        self.cancelling, self.fences = {}, {}  # document id -> its Cancellation under way, and the latest fence
+        # Document id -> its Cancellation under way, and the latest fence
+        self.cancelling, self.fences = {}, {}
         self.is_hostile = True
-        self.crashes: dict[int, int] = {}  # submission -> how often its process died while it was in hand alone
+        # Submission -> how often its process died while it was in hand alone
+        self.crashes: dict[int, int] = {}
 
     # What clients and time do
 
@@ -156,17 +176,27 @@ class World:
 
     def repeat(self, promise):
         """Submits anew what was believed not to be there: unchanged, and so the same bytes."""
-        let_go = [row.call.docs for row in self.rows.values() if row.call.state == "NotReceived" and row.call.docs]
+        let_go = [
+            row.call.docs
+            for row in self.rows.values()
+            if row.call.state == "NotReceived" and row.call.docs
+        ]
         open = [docs for docs in let_go if all(self._latest(doc.number) == doc.id for doc in docs)]
         if open:
             first, docs = len(self.promises), self.choose(open)
-            docs = tuple(replace(doc, id=first + at, status="Submitting") for at, doc in enumerate(docs))
+            docs = tuple(
+                replace(doc, id=first + at, status="Submitting") for at, doc in enumerate(docs)
+            )
             self.promises.update({doc.id: promise for doc in docs})
             self._add(Call("Queued", promise, self.now, docs=docs, doubted=True))
 
     def cancel(self):
         """Cancel a document through an idle process. One whose outcome is unclear may be cancelled again."""
-        open = [doc.id for doc in self._docs() if doc.status in ("Submitted", "Valid") and not self._is_being_sent(doc.id)]
+        open = [
+            doc.id
+            for doc in self._docs()
+            if doc.status in ("Submitted", "Valid") and not self._is_being_sent(doc.id)
+        ]
         free = [process for process in self.processes if not (process.job or process.is_paused)]
         if open and free:
             process, id = self.choose(free), self.choose(open)
@@ -180,23 +210,36 @@ class World:
 
     def _resume(self, process, id):
         row = self.cancelling[id]
-        self._cancel(process, id, cancellation.Standing(self.now, row.sent_by, row.looks), cancellation.Resumed())
+        self._cancel(
+            process,
+            id,
+            cancellation.Standing(self.now, row.sent_by, row.looks),
+            cancellation.Resumed(),
+        )
 
     def _cancel(self, process, id, standing, event):
         self.fences[id] = self.fences.get(id, 0) + 1
         self.cancelling[id].until = self.now + LEASE
-        process.job = Cancelling(id, self.fences[id], *cancellation.step(standing, event, self.times), self.now + LEASE)
+        process.job = Cancelling(
+            id, self.fences[id], *cancellation.step(standing, event, self.times), self.now + LEASE
+        )
 
     def _docs(self):
         return [doc for row in self.rows.values() for doc in row.call.docs]
 
     def _latest(self, number):
-        return max(doc.id for row in self.rows.values() for doc in row.call.docs if doc.number == number)
+        return max(
+            doc.id for row in self.rows.values() for doc in row.call.docs if doc.number == number
+        )
 
     def wait(self, number):
         self.now += seconds(number)
         for entry in self.ledger:
-            if entry.cancel_at and entry.cancel_at <= self.now and entry.status in ("Submitted", "Valid"):
+            if (
+                entry.cancel_at
+                and entry.cancel_at <= self.now
+                and entry.status in ("Submitted", "Valid")
+            ):
                 entry.status = "Cancelled"
 
     def crash(self, process):
@@ -243,11 +286,15 @@ class World:
         job = process.job = Job(id, row.fence, self._loaded(row))
         if row.call.state in OPEN and self.locks.setdefault(id, process) is not process:
             if row.call.state == "Queued":  # set aside
-                row.call, row.lease_until = replace(row.call, claims=0), self.now + self.times.portal_retry
+                row.call, row.lease_until = (
+                    replace(row.call, claims=0),
+                    self.now + self.times.portal_retry,
+                )
                 process.job = None
-                return
+                return None
             return self._hear(job, Busy())
         self._hear(job, Claimed())
+        return None
 
     def work(self, process):
         """One step of a process, if it is awake: what it has in its hands, or something that is due."""
@@ -285,6 +332,7 @@ class World:
                     self._write_all(job)
         elif event is not None:
             self._hear(job, event)
+        return None
 
     def _hear(self, job, event):
         job.then, commands = machine.step(job.call, event, self.times)
@@ -318,7 +366,9 @@ class World:
 
     def _add(self, call, body=None):
         id = len(self.rows)
-        self.rows[id] = Row(call, body or tuple(doc.number for doc in call.docs), not_before=self.now)
+        self.rows[id] = Row(
+            call, body or tuple(doc.number for doc in call.docs), not_before=self.now
+        )
         return id
 
     def _loaded(self, row):
@@ -328,18 +378,22 @@ class World:
     def _keep(self, job, command):
         for one in command.seen:
             known = self.evidence.setdefault(one.document_id, [])
-            if (one.uuid, one.via) not in {(kept.uuid, kept.via) for kept in known}:  # the table's key
+            # The table's key
+            if (one.uuid, one.via) not in {(kept.uuid, kept.via) for kept in known}:
                 known.append(one)
         job.call = machine.after(job.call, command)
 
     def _write(self, job, command):
         row = self.rows[job.id]
         if row.fence != job.fence or row.lease_until is None or row.call.state != job.call.state:
-            if row.fence != job.fence:  # lost to another process: this one lives, so that the claim is not counted
+            # Lost to another process: this one lives, so that the claim is not counted
+            if row.fence != job.fence:
                 row.call = replace(row.call, claims=max(0, row.call.claims - 1))
             return
         if command.error is machine.FRUITLESS:
-            assert self.crashes.get(job.id, 0) >= machine.MOST_CLAIMS - 1, "given to a person for the crashes of others"
+            assert self.crashes.get(job.id, 0) >= machine.MOST_CLAIMS - 1, (
+                "given to a person for the crashes of others"
+            )
         before = replace(self._loaded(row), now=self.now)
         for call in machine.parted(before, command):
             self._add(call)
@@ -362,7 +416,12 @@ class World:
             if id != job.id
             and other.call.state == "Queued"
             and other.call.promise == row.call.promise == "pending"
-            and not (other.call.first_sent_at or row.call.first_sent_at or other.call.doubted or row.call.doubted)
+            and not (
+                other.call.first_sent_at
+                or row.call.first_sent_at
+                or other.call.doubted
+                or row.call.doubted
+            )
             and (other.lease_until is None or other.lease_until < self.now)
         ]
         if others and row.fence == job.fence and self.choose((False, True)):
@@ -373,7 +432,11 @@ class World:
         docs = tuple(doc for id in ids for doc in self.rows[id].call.docs)
         for id in ids:
             row = self.rows[id]
-            row.call, row.fence, row.lease_until = replace(row.call, state="Merged", docs=()), row.fence + 1, None
+            row.call, row.fence, row.lease_until = (
+                replace(row.call, state="Merged", docs=()),
+                row.fence + 1,
+                None,
+            )
         return self._add(Call("Queued", "pending", self.now, docs=docs))
 
     def _connect(self, job: Job, command: Connect) -> Connected | NotReceived:
@@ -419,7 +482,9 @@ class World:
 
     def _cancel_note(self, job, command):
         for row in self.rows.values():
-            row.call = replace(row.call, docs=tuple(self._cancelled(doc, job.document_id) for doc in row.call.docs))
+            row.call = replace(
+                row.call, docs=tuple(self._cancelled(doc, job.document_id) for doc in row.call.docs)
+            )
         self.cancelling.pop(job.document_id, None)
 
     def _cancel_wait(self, job, command):
@@ -450,7 +515,9 @@ class World:
             job.commands.pop(0)
             return self._hear(job, NotReceived(LOST))
         row = self.rows[job.id]
-        assert row.call.state == "Sending" and row.fence == job.fence, "sent without an intent on disk"
+        assert row.call.state == "Sending" and row.fence == job.fence, (
+            "sent without an intent on disk"
+        )
         assert command.body == row.body, "other bytes were sent than those that were frozen"
         job.is_past_check = True
         return None
@@ -483,7 +550,9 @@ class World:
             return Unknown(LOST, tuple(shown.items())[:1])
         if how == "unnamed":
             shown.pop(next(iter(shown)))
-        return Receipt(uid if shown else None, shown, {number: [LOST] for number in rejected}, self.now)
+        return Receipt(
+            uid if shown else None, shown, {number: [LOST] for number in rejected}, self.now
+        )
 
     def _entry(self, number, uid, late):
         listed = self.now + late + seconds(self.choose((0, 1, 30, 60)) if self.is_hostile else 0)
@@ -506,7 +575,7 @@ class World:
         )
         if not seen:
             return Listed(job.call.now)
-        then, commands = machine.step(job.call, Shown(seen), self.times)
+        _then, commands = machine.step(job.call, Shown(seen), self.times)
         decided = any(isinstance(one, Write) for one in commands)
         return [Shown(seen)] if decided else [Shown(seen), Listed(job.call.now)]
 
@@ -515,7 +584,9 @@ class World:
             return NotTold(LOST, unknown=self.choose((False, True)))
         changes, twins = [], {}
         for doc in job.call.docs:
-            entry = next((one for one in self.ledger if one.uuid == doc.uuid and one.due <= self.now), None)
+            entry = next(
+                (one for one in self.ledger if one.uuid == doc.uuid and one.due <= self.now), None
+            )
             if entry is None:
                 continue
             if entry.first:
@@ -546,10 +617,16 @@ class World:
 
     def _check_cancellations(self):
         """While a request to cancel may be processed, or was, the document is not shown as one that stays Valid."""
-        requested = {entry.uuid for entry in self.ledger if entry.cancel_at and entry.status in ("Valid", "Cancelled")}
+        requested = {
+            entry.uuid
+            for entry in self.ledger
+            if entry.cancel_at and entry.status in ("Valid", "Cancelled")
+        }
         for doc in self._docs():
             if doc.uuid in requested and doc.status == "Valid":
-                assert doc.id in self.cancelling, f"{doc.number} is shown Valid, and a request to cancel it may be processed"
+                assert doc.id in self.cancelling, (
+                    f"{doc.number} is shown Valid, and a request to cancel it may be processed"
+                )
 
     def settle(self):
         """The faults stop, whoever is paused wakes up: every call comes to an end, or to a person, and is what the portal says."""
@@ -559,7 +636,9 @@ class World:
                 process.is_paused = False
                 while process.job:
                     self.act(process)
-            open = [row for row in self.rows.values() if row.call.state in OPEN or self._is_polled(row)]
+            open = [
+                row for row in self.rows.values() if row.call.state in OPEN or self._is_polled(row)
+            ]
             if not (open or self.cancelling):
                 break
             for id in [id for id, row in self.cancelling.items() if row.until < self.now]:
@@ -583,7 +662,10 @@ class World:
     def _is_polled(self, row):
         """Whether the portal has news of it, which the next look brings."""
         status = {entry.uuid: entry.status for entry in self.ledger if not entry.first}
-        news = (doc.status == "Submitted" or doc.status == "Valid" != status.get(doc.uuid) for doc in row.call.docs)
+        news = (
+            doc.status == "Submitted" or doc.status == "Valid" != status.get(doc.uuid)
+            for doc in row.call.docs
+        )
         return row.call.state == "Accepted" and any(news)
 
     def _judge(self, row, doc):
@@ -591,9 +673,12 @@ class World:
         if row.call.state == "NeedsPerson":
             assert doc.status in MAY_BE_THERE, "let go without knowing"
         elif there and doc.status == "Rejected" and self.times is HASTY:
-            assert self.promises[doc.id] == "failed"  # believed absent too early: the orphan sweep finds it
+            # Believed absent too early: the orphan sweep finds it
+            assert self.promises[doc.id] == "failed"
         elif there:
-            assert (doc.uuid, doc.status) == (there[0].uuid, there[0].status), "ours is not what the portal has"
+            assert (doc.uuid, doc.status) == (there[0].uuid, there[0].status), (
+                "ours is not what the portal has"
+            )
         else:
             assert doc.status == "Rejected", f"{doc.status}, and the portal has nothing"
             refused = row.call.state in ("Refused", "Accepted", "Finished")

@@ -9,7 +9,9 @@ from service.statements import sql
 from service.submission import signing
 
 
-async def set_certificate(config, company, certificate_file, key_file, password_file=None, issuer_form=None):
+async def set_certificate(
+    config, company, certificate_file, key_file, password_file=None, issuer_form=None
+):
     """The record of the certificate that the company signs with from now on. Raises CommandError."""
     texts = [_text(file) for file in (certificate_file, key_file)]
     password = _text(password_file).removesuffix("\n").removesuffix("\r") if password_file else None
@@ -23,7 +25,9 @@ async def set_certificate(config, company, certificate_file, key_file, password_
         except certificate.Unusable as why:
             raise CommandError(f"{why}") from None
         except NoSecretKey:
-            raise CommandError(f"SECRET_KEY is missing: the private key is stored with it. {MAKE_SECRET_KEY}") from None
+            raise CommandError(
+                f"SECRET_KEY is missing: the private key is stored with it. {MAKE_SECRET_KEY}"
+            ) from None
         return await signing.stored(conn, company)
 
 

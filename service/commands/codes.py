@@ -42,7 +42,9 @@ def _list_of(path):
     for start, name in LISTS.items():
         if stem.startswith(start):
             return name
-    raise CommandError(f"{path.name} is not named after a code list: {', '.join(sorted(set(LISTS.values())))}.")
+    raise CommandError(
+        f"{path.name} is not named after a code list: {', '.join(sorted(set(LISTS.values())))}."
+    )
 
 
 def _read(path):
@@ -52,7 +54,9 @@ def _read(path):
             raise TypeError("it is no array")
         entries = [_entry({name.lower(): value for name, value in row.items()}) for row in rows]
     except (OSError, wire.NotJson, AttributeError, TypeError, StopIteration) as fault:
-        raise CommandError(f"{path} is not a JSON array of codes ({type(fault).__name__}: {fault}).") from None
+        raise CommandError(
+            f"{path} is not a JSON array of codes ({type(fault).__name__}: {fault})."
+        ) from None
     return list({entry["code"]: entry for entry in entries}.values())
 
 
@@ -61,7 +65,11 @@ def _entry(row):
     code = next(row[name] for name in ("code", "id") if name in row)
     if not isinstance(code, str):
         raise TypeError("a code is no text")
-    texts = [value for name, value in row.items() if name.startswith(("name", "desc", "state", "country", "currency", "unit", "msic"))]
+    texts = [
+        value
+        for name, value in row.items()
+        if name.startswith(("name", "desc", "state", "country", "currency", "unit", "msic"))
+    ]
     return {"code": code, "description": str(texts[0]) if texts else ""}
 
 

@@ -62,12 +62,16 @@ def _refuse_faults(facts: dict[str, str]) -> None:
     """Raise CommandError, with every violation, for facts that PUT /api/companies refuses."""
     faults = schema.faults("company_update", facts)
     reported = {fault["path"] for fault in faults}
-    faults += [fault for fault in codes.faults(facts, codes.COMPANY) if fault["path"] not in reported]
+    faults += [
+        fault for fault in codes.faults(facts, codes.COMPANY) if fault["path"] not in reported
+    ]
     if faults:
         raise CommandError(" ".join(fault["message"] for fault in faults))
 
 
-async def verify_tin(config: Config, company_id: int, expected: str | None = None) -> dict[str, Any]:
+async def verify_tin(
+    config: Config, company_id: int, expected: str | None = None
+) -> dict[str, Any]:
     """Verify the TIN of a company and return {company_id, tin, tin_verified_at}.
 
     Raises CommandError for an unknown company, one without a TIN, or one whose TIN is not the `expected` one.
@@ -79,9 +83,17 @@ async def verify_tin(config: Config, company_id: int, expected: str | None = Non
         if not row["tin"]:
             raise CommandError(f"Company {company_id} has no TIN.")
         if expected is not None and parties.own_tin({"tin": expected}) != row["tin"]:
-            raise CommandError(f"The TIN of company {company_id} is {row['tin_code']}, not {expected}.")
-        verified_at = await sql.company_tin_verify(conn, company_id=company_id) or row["tin_verified_at"]
-        return {"company_id": company_id, "tin": row["tin_code"], "tin_verified_at": _write_instant(verified_at)}
+            raise CommandError(
+                f"The TIN of company {company_id} is {row['tin_code']}, not {expected}."
+            )
+        verified_at = (
+            await sql.company_tin_verify(conn, company_id=company_id) or row["tin_verified_at"]
+        )
+        return {
+            "company_id": company_id,
+            "tin": row["tin_code"],
+            "tin_verified_at": _write_instant(verified_at),
+        }
 
 
 async def share_tin(config: Config, tin: str, note: str) -> dict[str, Any]:
@@ -122,7 +134,9 @@ async def _refuse_several(conn: Connection, tin: str) -> None:
     """Raise CommandError if several companies have the TIN, which is locked."""
     holders = await sql.tin_companies(conn, tin=tin)
     if len(holders) > 1:
-        raise CommandError(f"Companies {', '.join(map(str, holders))} have the TIN {tin}; it can be of one only.")
+        raise CommandError(
+            f"Companies {', '.join(map(str, holders))} have the TIN {tin}; it can be of one only."
+        )
 
 
 async def _find_companies(database: Database, tin: str) -> list[int]:
@@ -149,7 +163,12 @@ async def insert_key(config, database, company, name, expires_at=None):
         if not await sql.company_exists(conn, company_id=company):
             raise CommandError(f"There is no company {company}.")
         await sql.api_key_insert(
-            conn, company_id=company, key_id=key.key_id, name=name, secret_sha256=key.digest, expires_at=expires_at
+            conn,
+            company_id=company,
+            key_id=key.key_id,
+            name=name,
+            secret_sha256=key.digest,
+            expires_at=expires_at,
         )
     return {"key": key.text, "key_id": key.key_id, "company_id": company}
 
@@ -168,7 +187,9 @@ async def _key_owner(database, key_id):
         for kind in (keys.COMPANY, keys.INTEGRATION):
             if row := await kind.of(conn, key_id=key_id):
                 return kind, row[kind.owner]
-    raise CommandError(f"There is no key {key_id}; a key id is the 12 characters after einv_live_ or einp_live_.")
+    raise CommandError(
+        f"There is no key {key_id}; a key id is the 12 characters after einv_live_ or einp_live_."
+    )
 
 
 def printed(result):

@@ -3,7 +3,7 @@
 import asyncio
 import sys
 import time
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 
 import aiohttp
 
@@ -17,9 +17,7 @@ VALID_SECONDS = 90  # for the portal's validation
 LOOK_SECONDS = 0.5
 
 NOT_RUNNING = "No service answers at {base} ({why}): start it with `make run`, or set HOST and PORT to where it runs."
-NO_COMPANY = (
-    "There is no demo company in {data_dir}: start the service once with the same DATA_DIR, or say --company ID."
-)
+NO_COMPANY = "There is no demo company in {data_dir}: start the service once with the same DATA_DIR, or say --company ID."
 LEGAL = (
     "PORTAL_API_BASE is set: what the demo submits could be a legal document there. "
     "Where the portal is one for trials, say --company ID."
@@ -42,7 +40,13 @@ BUYER = {
     "name": "Aminah binti Salleh",
     "registration": {"type": "NRIC", "number": "900101105566"},
     "contactNumber": "+60123456789",
-    "address": {"line1": "5 Jalan Dahlia", "city": "Shah Alam", "state": "10", "zipCode": "40150", "country": "MYS"},
+    "address": {
+        "line1": "5 Jalan Dahlia",
+        "city": "Shah Alam",
+        "state": "10",
+        "zipCode": "40150",
+        "country": "MYS",
+    },
 }
 
 
@@ -50,14 +54,20 @@ def _members(*names):
     """Picks members of a record, or of each record of a list."""
 
     def pick(found):
-        return [pick(one) for one in found] if isinstance(found, list) else {name: found.get(name) for name in names}
+        return (
+            [pick(one) for one in found]
+            if isinstance(found, list)
+            else {name: found.get(name) for name in names}
+        )
 
     return pick
 
 
 #: What is shown of an answer that is long.
 RECORD = _members("id", "invoice_code", "type", "status", "final_adjusted_amount")
-DOCUMENT = _members("id", "status", "uuid", "validated_at", "cancellable_until", "validation_link", "errors")
+DOCUMENT = _members(
+    "id", "status", "uuid", "validated_at", "cancellable_until", "validation_link", "errors"
+)
 EXPORT = _members("invoiceCodeWithPrefixAndDigits", "invoiceDateTime", "lineItems")
 
 
@@ -75,10 +85,14 @@ async def _demo(config, company):
     base = f"http://{'127.0.0.1' if config.host == '0.0.0.0' else config.host}:{config.port}"
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(ANSWER_SECONDS)) as session:
         await _refuse_without_service(session, base)
-        until = datetime.now(timezone.utc) + KEY_LIFE
-        key = await companies.add_key(config, company or _demo_company(config), "demo", until.isoformat())
+        until = datetime.now(UTC) + KEY_LIFE
+        key = await companies.add_key(
+            config, company or _demo_company(config), "demo", until.isoformat()
+        )
         try:
-            print(f"A key of company {key['company_id']}, until {until:%H:%M} UTC: {key['key'][:22]}…")
+            print(
+                f"A key of company {key['company_id']}, until {until:%H:%M} UTC: {key['key'][:22]}…"
+            )
             await _walk(Api(session, base, key["key"]))
         finally:
             await companies.revoke_key(config, key["key_id"])
@@ -132,7 +146,9 @@ class Api:
         """(status, JSON). Raises CommandError when there is none to be had."""
         url = f"{self._base}{path}"
         try:
-            async with self._session.request(method, url, json=body, headers=self._headers) as response:
+            async with self._session.request(
+                method, url, json=body, headers=self._headers
+            ) as response:
                 return response.status, wire.loads(await response.read())
         except (aiohttp.ClientError, OSError, wire.NotJson) as fault:
             raise CommandError(f"{method} {path} got no answer ({type(fault).__name__}).") from None
@@ -147,8 +163,14 @@ class Api:
 
 
 async def _walk(api):
-    code, now = _code(), datetime.now(timezone.utc).isoformat(timespec="seconds")
-    body = {"type": "INVOICE", "code": code, "issueDateTime": now, "buyer": BUYER, "lineItems": [LINE]}
+    code, now = _code(), datetime.now(UTC).isoformat(timespec="seconds")
+    body = {
+        "type": "INVOICE",
+        "code": code,
+        "issueDateTime": now,
+        "buyer": BUYER,
+        "lineItems": [LINE],
+    }
     created = await api.step("Create an invoice", "POST", "/api/invoices", body, expected=201)
     path = f"/api/invoices/{created['data']['id']}"
     await api.step("Submit it to the portal", "POST", f"{path}/submit-to-portal", {})
@@ -162,11 +184,21 @@ async def _walk(api):
         "adjustmentNoteIssueDate": now,
         "lineItems": [{**LINE, "unit": {**LINE["unit"], "count": 1}}],
     }
-    await api.step("Create a credit note against it", "POST", f"{path}/adjustment-note", note, expected=201)
+    await api.step(
+        "Create a credit note against it", "POST", f"{path}/adjustment-note", note, expected=201
+    )
     cancel, reason = f"{path}/cancel-latest-invoice-submitted", {"reason": "The demo is over"}
-    await api.step("Cancel the invoice, which a note that is only a draft does not hinder", "POST", cancel, reason)
+    await api.step(
+        "Cancel the invoice, which a note that is only a draft does not hinder",
+        "POST",
+        cancel,
+        reason,
+    )
     record = await api.step("Look at it once more", "GET", path, sees=RECORD)
-    _expect(record["status"] == "Cancelled", f"The invoice is {record['status']}, and Cancelled was expected.")
+    _expect(
+        record["status"] == "Cancelled",
+        f"The invoice is {record['status']}, and Cancelled was expected.",
+    )
 
 
 async def _see_valid(api, path):
@@ -175,16 +207,23 @@ async def _see_valid(api, path):
     print(f"\nWait until the portal has validated it\n  GET {path}")
     status = None
     while status not in ("Valid", "Invalid", "Draft", "Cancelled"):
-        _expect(time.monotonic() < end, f"The invoice is still {status} after {VALID_SECONDS} seconds.")
+        _expect(
+            time.monotonic() < end, f"The invoice is still {status} after {VALID_SECONDS} seconds."
+        )
         await asyncio.sleep(LOOK_SECONDS if status else 0)
         code, record = await api.ask("GET", path)
         _expect(code == 200, f"GET {path} answered {code}, and 200 was expected.")
         if record["status"] != status:
             status = record["status"]
             print(f"  {code} {status}")
-    rows = await api.step("Read what was submitted", "GET", f"{path}/submitted-documents", sees=DOCUMENT)
+    rows = await api.step(
+        "Read what was submitted", "GET", f"{path}/submitted-documents", sees=DOCUMENT
+    )
     latest = rows[0]
-    _expect(status == "Valid", f"The invoice is {status}, and Valid was expected: {_short(latest['errors'])}")
+    _expect(
+        status == "Valid",
+        f"The invoice is {status}, and Valid was expected: {_short(latest['errors'])}",
+    )
     print(f"\nOpen its page at the portal\n  GET {latest['validation_link']}")
     page = await api.open(latest["validation_link"])
     print(f"  {page}")
@@ -193,13 +232,21 @@ async def _see_valid(api, path):
 
 async def _see_listed(api, code):
     path = f"/api/invoices?status=Valid&query={code}"
-    listed = await api.step("Find it among the valid ones", "GET", path, sees=lambda page: RECORD(page["data"]))
-    _expect(listed["meta"]["total"] == 1, f"The list has {listed['meta']['total']} invoices of code {code}, not one.")
+    listed = await api.step(
+        "Find it among the valid ones", "GET", path, sees=lambda page: RECORD(page["data"])
+    )
+    _expect(
+        listed["meta"]["total"] == 1,
+        f"The list has {listed['meta']['total']} invoices of code {code}, not one.",
+    )
 
 
 async def _see_export(api, path, code):
     export = await api.step("Export it", "GET", f"{path}/export", sees=EXPORT)
-    _expect(export["invoiceCode"] == str(code), f"The export names the code {export['invoiceCode']}, not {code}.")
+    _expect(
+        export["invoiceCode"] == str(code),
+        f"The export names the code {export['invoiceCode']}, not {code}.",
+    )
 
 
 def _expect(holds, otherwise):

@@ -22,7 +22,8 @@ LOG_FORMAT = "%(asctime)s level=%(levelname)s logger=%(name)s %(message)s"
 
 def run(work):
     """Runs a coroutine on the fast event loop and gives its result."""
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the memory holds keys and secrets, and buyers
+    # The memory holds keys and secrets, and buyers
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     _allow_connections()
     gc.freeze()  # what is loaded by now stays: no collection has to look through it again
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -61,7 +62,10 @@ async def with_postgres(config):
     else:
         async with postgres(config.data_dir / "postgres") as url:
             kept = _kept_key(config.data_dir / "secret-key")
-            keys = {"secret_key": config.secret_key or kept, "secret_key_previous": config.secret_key_previous or kept}
+            keys = {
+                "secret_key": config.secret_key or kept,
+                "secret_key_previous": config.secret_key_previous or kept,
+            }
             yield replace(config, database_url=url, **keys)
 
 
@@ -83,7 +87,9 @@ def _kept_key(path):
 async def with_database(config):
     """(Config, Database) on a migrated database, for a command that needs no more."""
     async with with_postgres(config) as config:
-        await migrate(config.database_owner_url or config.database_url, silence=config.database_silence)
+        await migrate(
+            config.database_owner_url or config.database_url, silence=config.database_silence
+        )
         async with connected_pool(config.database_url, 2, config.database_silence) as pool:
             with acting("command"):
                 yield config, Database(pool)

@@ -20,7 +20,12 @@ async def insert_integration_key(config, database, account, name="", expires_at=
     id = await _account_made(database, account)
     async with database.account(id) as conn:
         await sql.integration_key_insert(
-            conn, account_id=id, key_id=key.key_id, name=name, secret_sha256=key.digest, expires_at=expires_at
+            conn,
+            account_id=id,
+            key_id=key.key_id,
+            name=name,
+            secret_sha256=key.digest,
+            expires_at=expires_at,
         )
     return {"key": key.text, "key_id": key.key_id, "account_id": id}
 
@@ -34,7 +39,9 @@ async def add_user(config, account, **facts):
             async with database.account(account_id) as conn:
                 await sql.integration_user_insert(conn, account_id=account_id, id=id, **facts)
         except asyncpg.UniqueViolationError:
-            raise CommandError(f"A user of {account} has the e-mail address {facts['email']}.") from None
+            raise CommandError(
+                f"A user of {account} has the e-mail address {facts['email']}."
+            ) from None
         return {"id": id, "account_id": account_id}
 
 
@@ -42,7 +49,9 @@ async def add_organization(config, account, name, companies=()):
     """{id, account_id}. Raises CommandError for an account or a company that is not there."""
     _refuse_faults("integration_organization_update", {"name": name})
     async with with_database(config) as (config, database):
-        return await insert_organization(database, await _account(database, account), name, companies)
+        return await insert_organization(
+            database, await _account(database, account), name, companies
+        )
 
 
 async def insert_organization(database, account_id, name, companies=()):

@@ -29,8 +29,14 @@ PATIENCE = timedelta(minutes=2)  # with the portal's quotas, which the service u
 @asynccontextmanager
 async def with_desk(config):
     """A Desk for a command that asks the portal and sends nothing to it."""
-    async with with_database(with_portal(config)) as (config, database), portal_session(config) as session:
-        gate, refusals = Gate(database, config, urgent=False, patience=PATIENCE), RefusedLogins(database, config)
+    async with (
+        with_database(with_portal(config)) as (config, database),
+        portal_session(config) as session,
+    ):
+        gate, refusals = (
+            Gate(database, config, urgent=False, patience=PATIENCE),
+            RefusedLogins(database, config),
+        )
         portal = Portal(session, config, gate=gate, refusals=refusals)
         yield Desk(config, database, keeper=None, portal=portal, signers=None)
 
@@ -76,7 +82,7 @@ async def resolve_finding(config, ids, note):
     async with with_database(config) as (config, database):
         owners = [await _owner(database, id) for id in ids]
         released = set()
-        for company, id in zip(owners, ids):
+        for company, id in zip(owners, ids, strict=False):
             async with database.company(company) as conn:
                 if not await sql.finding_resolve(conn, company_id=company, id=id, note=note):
                     raise CommandError(f"Finding {id} is settled already.")
@@ -103,7 +109,9 @@ async def settle_submission(config, company, id, uuids, note):
         except settle.Unsettled as why:
             raise CommandError(str(why)) from None
         except PortalError as why:
-            raise CommandError(f"The portal could not be asked, and nothing was changed: {why}") from None
+            raise CommandError(
+                f"The portal could not be asked, and nothing was changed: {why}"
+            ) from None
 
 
 async def attention(config):

@@ -11,5 +11,7 @@ async def reseal_all(config):
     """{sealed, unopenable}: all that is kept is sealed with the present SECRET_KEY. Raises CommandError without one."""
     async with with_database(config) as (config, database):
         if not config.secret_key:
-            raise CommandError(f"SECRET_KEY is missing: secrets are sealed with it. {MAKE_SECRET_KEY}")
+            raise CommandError(
+                f"SECRET_KEY is missing: secrets are sealed with it. {MAKE_SECRET_KEY}"
+            )
         return await reseal(database, Vault(config.secret_key, config.secret_key_previous))

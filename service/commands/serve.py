@@ -51,7 +51,9 @@ async def serve(config, background=True):
     start_logging(config)
     stop, embedded = stop_event(), not config.database_url
     async with with_postgres(config) as config, AsyncExitStack() as stack:
-        await migrate(config.database_owner_url or config.database_url, silence=config.database_silence)
+        await migrate(
+            config.database_owner_url or config.database_url, silence=config.database_silence
+        )
         if not config.portal_api_base:
             demo = config
             config = await stack.enter_async_context(_with_sandbox(config))
@@ -80,7 +82,9 @@ async def work(config):
     start_logging(config)
     stop = stop_event()
     async with with_postgres(config) as config:
-        await migrate(config.database_owner_url or config.database_url, silence=config.database_silence)
+        await migrate(
+            config.database_owner_url or config.database_url, silence=config.database_silence
+        )
         runner = web.AppRunner(create_app(with_portal(config)))
         await runner.setup()
         print("The worker is running.", flush=True)
@@ -112,7 +116,9 @@ async def listening(config, background=True, reuse_port=None):
         await web.TCPSite(runner, config.host, config.port, reuse_port=reuse_port).start()
     except OSError as fault:
         await runner.cleanup()
-        raise ServeError(f"Cannot listen on {config.host}:{config.port}: {fault.strerror}. Set PORT to another.") from None
+        raise ServeError(
+            f"Cannot listen on {config.host}:{config.port}: {fault.strerror}. Set PORT to another."
+        ) from None
     try:
         yield app
     finally:
@@ -138,7 +144,9 @@ async def _processes(config, background):
 
     async def keep_one():
         while True:
-            process = await asyncio.create_subprocess_exec(*arguments, env=environment, start_new_session=True)
+            process = await asyncio.create_subprocess_exec(
+                *arguments, env=environment, start_new_session=True
+            )
             try:
                 await process.wait()
             except asyncio.CancelledError:
@@ -190,11 +198,15 @@ async def _with_sandbox(config):
         start_new_session=True,
     )
     try:
-        ready = asyncio.create_task(_answers(f"{config.portal_api_base}/_sandbox/settings", SANDBOX_START_SECONDS))
+        ready = asyncio.create_task(
+            _answers(f"{config.portal_api_base}/_sandbox/settings", SANDBOX_START_SECONDS)
+        )
         ended = asyncio.create_task(process.wait())
         await asyncio.wait({ready, ended}, return_when=asyncio.FIRST_COMPLETED)
         if process.returncode is not None:
-            raise ServeError(f"The sandbox cannot start on port {config.sandbox_port}. Set SANDBOX_PORT to another.")
+            raise ServeError(
+                f"The sandbox cannot start on port {config.sandbox_port}. Set SANDBOX_PORT to another."
+            )
         await ready
         yield config
     finally:
@@ -240,7 +252,9 @@ async def _demo_company(config):
     marker.write_text(companies.printed({"id": id}))
     if key is None:
         return TRY_AGAIN.format(company=id) + TRY.format(port=config.port)
-    return FIRST.format(name=DEMO_COMPANY["name"], company=id, key=key["key"]) + TRY.format(port=config.port)
+    return FIRST.format(name=DEMO_COMPANY["name"], company=id, key=key["key"]) + TRY.format(
+        port=config.port
+    )
 
 
 async def _find_demo_company(database: Database) -> int:

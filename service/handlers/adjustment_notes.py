@@ -21,7 +21,9 @@ LIST = Source(sql.adjustment_note_page, sql.adjustment_note_search, sql.adjustme
 SORTS = ("id", "-id", "issue_date", "-issue_date", "code", "-code")
 FILTERS = {
     "status": paging.one_of("status", tuple(states.SUBJECT_MOVES)),
-    "type": paging.one_of("type", tuple(schema.ALL["adjustment_note_update"]["properties"]["type"]["enum"])),
+    "type": paging.one_of(
+        "type", tuple(schema.ALL["adjustment_note_update"]["properties"]["type"]["enum"])
+    ),
     "issued_from": paging.instant("issued_from"),
     "issued_to": paging.instant("issued_to"),
     "query": paging.words,
@@ -36,19 +38,29 @@ async def create_adjustment_note(request):
     Invalid for a note that does not fit its invoice.
     """
     body, text = await read_body(request, "adjustment_note_create")
-    draft = await beside(len(text), checked, body, document_instant(body, "adjustmentNoteIssueDate"), len(text))
+    draft = await beside(
+        len(text), checked, body, document_instant(body, "adjustmentNoteIssueDate"), len(text)
+    )
     id = path_id(request, "Invoice")
     async with request.app[wire.DATABASE].company(request[wire.COMPANY]) as conn:
-        target = found(await sql.invoice_share(conn, company_id=request[wire.COMPANY], id=id), "Invoice")
-        note = await insert_note(conn, request[wire.COMPANY], {"invoice_id": id}, target, draft, text)
-        answer = wire.answer({"success": True, "message": "Adjustment note created.", "data": {"id": note}}, 201)
+        target = found(
+            await sql.invoice_share(conn, company_id=request[wire.COMPANY], id=id), "Invoice"
+        )
+        note = await insert_note(
+            conn, request[wire.COMPANY], {"invoice_id": id}, target, draft, text
+        )
+        answer = wire.answer(
+            {"success": True, "message": "Adjustment note created.", "data": {"id": note}}, 201
+        )
         await keep(request, conn, answer)
     return answer
 
 
 async def insert_note(conn, company, target_id, target, draft, text):
     """The id of a new note against a locked target, {invoice_id} or {consolidated_invoice_id}."""
-    latest = await sql.submitted_document_latest(conn, company_id=company, **{**dict.fromkeys(COLUMNS), **target_id})
+    latest = await sql.submitted_document_latest(
+        conn, company_id=company, **{**dict.fromkeys(COLUMNS), **target_id}
+    )
     if message := states.refusal(states.NOTE_REFUSALS, latest):
         raise Forbidden(message)
     _refuse_misfit(target, draft)
@@ -68,14 +80,18 @@ async def list_adjustment_notes(request):
 @routes.get("/api/adjustment-notes/export-all")
 async def export_adjustment_notes(request):
     """Every note of the company, newest first, as one JSON array, streamed in batches."""
-    return await stream_array(request, "adjustment-notes.json", export_batches(request, sql.adjustment_note_export_batch))
+    return await stream_array(
+        request, "adjustment-notes.json", export_batches(request, sql.adjustment_note_export_batch)
+    )
 
 
 @routes.get("/api/adjustment-notes/{id}")
 async def get_adjustment_note(request):
     company, id = request[wire.COMPANY], path_id(request, NOUN)
     async with request.app[wire.DATABASE].reading(company) as conn:
-        return wire.record(request, found(await sql.adjustment_note_get(conn, company_id=company, id=id), NOUN))
+        return wire.record(
+            request, found(await sql.adjustment_note_get(conn, company_id=company, id=id), NOUN)
+        )
 
 
 @routes.put("/api/adjustment-notes/{id}")
@@ -114,7 +130,9 @@ async def export_adjustment_note(request):
     company, id = request[wire.COMPANY], path_id(request, NOUN)
     async with request.app[wire.DATABASE].reading(company) as conn:
         row = found(await sql.adjustment_note_export(conn, company_id=company, id=id), NOUN)
-    return wire.passed(row["export"], headers=wire.attachment(f"adjustment-note-{row['full_code']}.json"))
+    return wire.passed(
+        row["export"], headers=wire.attachment(f"adjustment-note-{row['full_code']}.json")
+    )
 
 
 def _merged(row: asyncpg.Record, changes: dict) -> tuple[Draft, str]:

@@ -39,7 +39,9 @@ async def update_company(request):
         if body.get("tin_code", row["tin_code"]) != row["tin_code"]:
             await _refuse_tin_in_use(conn, company)
         verifies_tin = request.app[wire.CONFIG].tin_verification == "automatic"
-        await sql.company_update(conn, company_id=company, verifies_tin=verifies_tin, **{**row, **_columns(body)})
+        await sql.company_update(
+            conn, company_id=company, verifies_tin=verifies_tin, **{**row, **_columns(body)}
+        )
         return wire.passed(await _record(conn, company_id=company))
 
 

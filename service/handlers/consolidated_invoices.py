@@ -21,7 +21,9 @@ routes = web.RouteTableDef()
 
 NOUN = "Consolidated invoice"
 BATCH = 500  # invoices whose lines are held in memory at once
-LIST = Source(sql.consolidated_invoice_page, sql.consolidated_invoice_search, sql.consolidated_invoice_listed)
+LIST = Source(
+    sql.consolidated_invoice_page, sql.consolidated_invoice_search, sql.consolidated_invoice_listed
+)
 SORTS = ("id", "-id", "issue_date", "-issue_date", "code", "-code")
 FILTERS = {
     "status": paging.one_of("status", tuple(states.SUBJECT_MOVES)),
@@ -45,7 +47,9 @@ class Wish:
 
     def faults(self, issue_date):
         """Why no such document can be made now, whatever the invoices are."""
-        refusals = self.terms and consolidation.period_refusals(self.terms.period, issue_date, self.now)
+        refusals = self.terms and consolidation.period_refusals(
+            self.terms.period, issue_date, self.now
+        )
         return [
             fault("/issueDateTime" if code == "period" else self.place, code, message)
             for code, message in refusals or ()
@@ -93,7 +97,9 @@ async def create_consolidated_invoice(request):
         _refuse_unmet(wish, drawing)
         columns = _columns(request, body, wish, drawing, checked(drawing.body(), issue_date))
         id = await sql.consolidated_invoice_insert(conn, company_id=company, **columns)
-        answer = wire.answer({"success": True, "message": "Consolidated invoice created.", "data": {"id": id}}, 201)
+        answer = wire.answer(
+            {"success": True, "message": "Consolidated invoice created.", "data": {"id": id}}, 201
+        )
         await keep(request, conn, answer)
     return answer
 
@@ -116,7 +122,10 @@ async def export_consolidated_invoices(request):
 async def get_consolidated_invoice(request):
     company, id = request[wire.COMPANY], path_id(request, NOUN)
     async with request.app[wire.DATABASE].reading(company) as conn:
-        return wire.record(request, found(await sql.consolidated_invoice_get(conn, company_id=company, id=id), NOUN))
+        return wire.record(
+            request,
+            found(await sql.consolidated_invoice_get(conn, company_id=company, id=id), NOUN),
+        )
 
 
 @routes.delete("/api/consolidated-invoices/{id}")
@@ -137,14 +146,20 @@ async def delete_consolidated_invoice(request):
 async def create_adjustment_note(request):
     """As against an invoice; its lines are classified as the consolidated invoice's own."""
     body, text = await read_body(request, "adjustment_note_create")
-    draft = await beside(len(text), checked, body, document_instant(body, "adjustmentNoteIssueDate"), len(text))
+    draft = await beside(
+        len(text), checked, body, document_instant(body, "adjustmentNoteIssueDate"), len(text)
+    )
     company, id = request[wire.COMPANY], path_id(request, NOUN)
     async with request.app[wire.DATABASE].company(company) as conn:
         target = found(await sql.consolidated_invoice_share(conn, company_id=company, id=id), NOUN)
         if faults := consolidation.misclassified(body["lineItems"]):
             raise Invalid(faults[: schema.MAX_FAULTS])
-        note = await insert_note(conn, company, {"consolidated_invoice_id": id}, target, draft, text)
-        answer = wire.answer({"success": True, "message": "Adjustment note created.", "data": {"id": note}}, 201)
+        note = await insert_note(
+            conn, company, {"consolidated_invoice_id": id}, target, draft, text
+        )
+        answer = wire.answer(
+            {"success": True, "message": "Adjustment note created.", "data": {"id": note}}, 201
+        )
         await keep(request, conn, answer)
     return answer
 
@@ -154,7 +169,9 @@ async def export_consolidated_invoice(request):
     company, id = request[wire.COMPANY], path_id(request, NOUN)
     async with request.app[wire.DATABASE].reading(company) as conn:
         row = found(await sql.consolidated_invoice_export(conn, company_id=company, id=id), NOUN)
-    return wire.passed(row["export"], headers=wire.attachment(f"consolidated-invoice-{row['full_code']}.json"))
+    return wire.passed(
+        row["export"], headers=wire.attachment(f"consolidated-invoice-{row['full_code']}.json")
+    )
 
 
 async def _wish(request, conn, body):
@@ -163,12 +180,16 @@ async def _wish(request, conn, body):
     if "month" in body:
         ids, place = None, "/month"
         span = _period(date.fromisoformat(f"{body['month'].strip()}-01"), config)
-        rows = await sql.consolidation_of_month(conn, company_id=company, since=span.since, until=span.until)
+        rows = await sql.consolidation_of_month(
+            conn, company_id=company, since=span.since, until=span.until
+        )
     else:
         ids, place = [int(id) for id in body["invoiceIds"]], "/invoiceIds"
         rows = await sql.consolidation_of_ids(conn, company_id=company, ids=ids)
         span = _common_period(rows, ids, config)
-    terms = span and consolidation.Terms(body["type"], span, config.time_zone, facts["relaxed_until"])
+    terms = span and consolidation.Terms(
+        body["type"], span, config.time_zone, facts["relaxed_until"]
+    )
     return Wish(rows, terms, facts["now"], place, ids)
 
 
@@ -192,8 +213,13 @@ async def _drawn(conn, company, wish, lock=False):
     drawing = consolidation.Drawing(left_out=left_out)
     for start in range(0, len(taken), BATCH):
         batch = taken[start : start + BATCH]
-        rows = [] if drawing.is_full else await sql.consolidation_lines(conn, company_id=company, ids=_ids(batch))
-        await asyncio.to_thread(drawing.take, batch, rows)  # seconds of work in all: beside the event loop
+        rows = (
+            []
+            if drawing.is_full
+            else await sql.consolidation_lines(conn, company_id=company, ids=_ids(batch))
+        )
+        # Seconds of work in all: beside the event loop
+        await asyncio.to_thread(drawing.take, batch, rows)
     seen = {*drawing.ids, *(entry["invoice_id"] for entry in drawing.left_out)}
     unknown = [id for id in wish.ids or () if id not in seen]
     drawing.left_out += (consolidation.left_out(id, *consolidation.UNKNOWN) for id in unknown)
@@ -214,8 +240,13 @@ def _refuse_unmet(wish, drawing):
     """Raises Invalid when a named invoice is left out, or nothing is left of a month."""
     if wish.ids is not None and drawing.left_out:
         places = {id: index for index, id in enumerate(wish.ids)}
-        refused = sorted((places[entry["invoice_id"]], entry["reason"], entry["message"]) for entry in drawing.left_out)
-        raise Invalid([fault(f"/invoiceIds/{index}", *why) for index, *why in refused[: schema.MAX_FAULTS]])
+        refused = sorted(
+            (places[entry["invoice_id"]], entry["reason"], entry["message"])
+            for entry in drawing.left_out
+        )
+        raise Invalid(
+            [fault(f"/invoiceIds/{index}", *why) for index, *why in refused[: schema.MAX_FAULTS]]
+        )
     if not drawing.ids:
         wording = f"No invoice of {wish.terms.period.month:%Y-%m} is left to consolidate."
         raise Invalid([fault(wish.place, "empty", wording)])

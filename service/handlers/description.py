@@ -12,7 +12,8 @@ from service.operations import OPERATIONS
 routes = web.RouteTableDef()
 
 PAGE = Path(__file__).with_name("docs")
-#: The page runs its own program and shows its own looks: nothing inline, nothing from elsewhere, in no frame.
+#: The page runs its own program and shows its own looks: nothing inline, nothing from elsewhere, in
+#: no frame.
 PAGE_HEADERS = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; "
@@ -48,7 +49,9 @@ def _described():
 
 
 def _file(name, content_type):
-    return web.Response(text=_text(name), content_type=content_type, charset="utf-8", headers=PAGE_HEADERS)
+    return web.Response(
+        text=_text(name), content_type=content_type, charset="utf-8", headers=PAGE_HEADERS
+    )
 
 
 @cache

@@ -20,7 +20,9 @@ NOUN = "E-invoice request"
 LIST = Source(sql.einvoice_request_page, sql.einvoice_request_search, sql.einvoice_request_get)
 SORTS = ("id", "-id")
 FILTERS = {
-    "status": paging.one_of("status", tuple(schema.ALL["einvoice_request_update"]["properties"]["status"]["enum"])),
+    "status": paging.one_of(
+        "status", tuple(schema.ALL["einvoice_request_update"]["properties"]["status"]["enum"])
+    ),
     "query": paging.words,
 }
 BYTES_OF_A_CHARACTER = 4  # in UTF-8, at most
@@ -36,7 +38,9 @@ async def create_einvoice_request(request):
     company = request[wire.COMPANY]
     async with request.app[wire.DATABASE].company(company) as conn:
         id = await sql.einvoice_request_insert(conn, company_id=company, body=text)
-        answer = wire.answer({"success": True, "message": f"{NOUN} created.", "data": {"id": id}}, 201)
+        answer = wire.answer(
+            {"success": True, "message": f"{NOUN} created.", "data": {"id": id}}, 201
+        )
         await keep(request, conn, answer)
     return answer
 
@@ -51,7 +55,9 @@ async def list_einvoice_requests(request):
 async def get_einvoice_request(request):
     company, id = request[wire.COMPANY], path_id(request, NOUN)
     async with request.app[wire.DATABASE].reading(company) as conn:
-        return wire.record(request, found(await sql.einvoice_request_get(conn, company_id=company, id=id), NOUN))
+        return wire.record(
+            request, found(await sql.einvoice_request_get(conn, company_id=company, id=id), NOUN)
+        )
 
 
 @routes.put("/api/einvoice-requests/{id}")
@@ -90,7 +96,9 @@ async def _finalise(request, conn, row):
     Its other party becomes who asked: the buyer, or where the company bills itself the supplier.
     """
     company = request[wire.COMPANY]
-    named = await sql.pending_invoice_lock_named(conn, company_id=company, invoice_code=row["invoice_code"])
+    named = await sql.pending_invoice_lock_named(
+        conn, company_id=company, invoice_code=row["invoice_code"]
+    )
     if len(named) > 1:
         raise Conflict(SEVERAL)
     if not named or row["invoice_id"] not in (None, named[0]["id"]):
@@ -99,7 +107,9 @@ async def _finalise(request, conn, row):
     final, member = states.PENDING_FINALIZE[invoice["type"]]
     party = wire.loads(row["buyer"].encode())
     started = await invoices.rewrite(request, conn, invoice, {"type": final, member: party})
-    await sql.einvoice_request_finalised(conn, company_id=company, id=row["id"], invoice_id=invoice["id"])
+    await sql.einvoice_request_finalised(
+        conn, company_id=company, id=row["id"], invoice_id=invoice["id"]
+    )
     return invoice["id"], started
 
 

@@ -34,7 +34,13 @@ def _asked(query):
     most = whole(query, "limit", 1, MOST, DEFAULT, faults)
     types = query["types"].split(",") if query.get("types") else None
     if not set(types or ()) <= set(TYPES):
-        faults.append(fault("types", "enum", f"types must be some of {', '.join(TYPES)}, with commas between them."))
+        faults.append(
+            fault(
+                "types",
+                "enum",
+                f"types must be some of {', '.join(TYPES)}, with commas between them.",
+            )
+        )
     if faults:
         raise Invalid(faults)
     return after, most, types

@@ -37,7 +37,9 @@ async def list_users(request):
 async def get_user(request):
     account, id = request[wire.ACCOUNT], text_id(request, USER, USER_ID)
     async with request.app[wire.DATABASE].reading_account(account) as conn:
-        return wire.record(request, found(await sql.integration_user_get(conn, account_id=account, id=id), USER))
+        return wire.record(
+            request, found(await sql.integration_user_get(conn, account_id=account, id=id), USER)
+        )
 
 
 @routes.post("/api/integrations/users")
@@ -84,7 +86,10 @@ async def list_organizations(request):
 async def get_organization(request):
     account, id = request[wire.ACCOUNT], text_id(request, ORGANIZATION, ORGANIZATION_ID)
     async with request.app[wire.DATABASE].reading_account(account) as conn:
-        return wire.record(request, found(await sql.organization_get(conn, account_id=account, id=id), ORGANIZATION))
+        return wire.record(
+            request,
+            found(await sql.organization_get(conn, account_id=account, id=id), ORGANIZATION),
+        )
 
 
 @routes.put("/api/integrations/organizations/{id}")
@@ -107,7 +112,9 @@ async def update_organization(request):
 async def _replace_members(conn, account, id, members):
     users = [member["userId"] for member in members]
     unknown = await sql.organization_members_unknown(conn, account_id=account, users=users)
-    faults = [_member_fault(row["place"], "exists", "is no user of this account") for row in unknown]
+    faults = [
+        _member_fault(row["place"], "exists", "is no user of this account") for row in unknown
+    ]
     again = [place for place, user in enumerate(users) if users.index(user) < place]
     faults += [_member_fault(place, "unique", "is named twice") for place in again]
     if faults:

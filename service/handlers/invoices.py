@@ -21,7 +21,9 @@ LIST = Source(sql.invoice_page, sql.invoice_search, sql.invoice_get)
 SORTS = ("id", "-id", "issue_date", "-issue_date", "code", "-code")
 FILTERS = {
     "status": paging.one_of("status", tuple(states.SUBJECT_MOVES)),
-    "type": paging.one_of("type", tuple(schema.ALL["invoice_update"]["properties"]["type"]["enum"])),
+    "type": paging.one_of(
+        "type", tuple(schema.ALL["invoice_update"]["properties"]["type"]["enum"])
+    ),
     "issued_from": paging.instant("issued_from"),
     "issued_to": paging.instant("issued_to"),
     "query": paging.words,
@@ -36,7 +38,9 @@ async def create_invoice(request):
     the creation: `message` and `data` say how it went. Spec: Invoices
     """
     body, text = await read_body(request, "invoice_create")
-    draft = await beside(len(text), checked, body, document_instant(body, "issueDateTime"), len(text))
+    draft = await beside(
+        len(text), checked, body, document_instant(body, "issueDateTime"), len(text)
+    )
     company, desk = request[wire.COMPANY], request.app[wire.DESK]
     async with request.app[wire.DATABASE].company(company) as conn:
         id = await sql.invoice_insert(conn, company_id=company, **_columns(request, draft, text))
@@ -48,7 +52,9 @@ async def create_invoice(request):
 def _created(id, sentence="", submitted=None):
     """The answer to a creation, also as it is kept before the submission that was asked for has been tried."""
     data = {"id": id, **(submitted or {})}
-    return wire.answer({"success": True, "message": f"Invoice created.{sentence}", "data": data}, 201)
+    return wire.answer(
+        {"success": True, "message": f"Invoice created.{sentence}", "data": data}, 201
+    )
 
 
 @routes.get("/api/invoices")
@@ -61,14 +67,18 @@ async def list_invoices(request):
 @routes.get("/api/invoices/export-all")
 async def export_invoices(request):
     """Every invoice of the company, newest first, as one JSON array, streamed in batches."""
-    return await stream_array(request, "invoices.json", export_batches(request, sql.invoice_export_batch))
+    return await stream_array(
+        request, "invoices.json", export_batches(request, sql.invoice_export_batch)
+    )
 
 
 @routes.get("/api/invoices/{id}")
 async def get_invoice(request):
     company, id = request[wire.COMPANY], path_id(request, NOUN)
     async with request.app[wire.DATABASE].reading(company) as conn:
-        return wire.record(request, found(await sql.invoice_get(conn, company_id=company, id=id), NOUN))
+        return wire.record(
+            request, found(await sql.invoice_get(conn, company_id=company, id=id), NOUN)
+        )
 
 
 @routes.put("/api/invoices/{id}")
@@ -83,7 +93,9 @@ async def update_invoice(request):
             raise Forbidden(states.locked_refusal("invoice", "updated"))
         started = await rewrite(request, conn, row, body)
     sentence, submitted = await attempt.told(desk, company, id, started)
-    return wire.answer({"success": True, "message": f"Invoice updated.{sentence}", "data": {"id": id, **submitted}})
+    return wire.answer(
+        {"success": True, "message": f"Invoice updated.{sentence}", "data": {"id": id, **submitted}}
+    )
 
 
 async def rewrite(request, conn, row, changes):
@@ -122,7 +134,9 @@ async def export_invoice(request):
 
 def _refuse_consolidated(row):
     if row["consolidated_invoice_id"]:
-        raise Conflict("The invoice is part of a consolidated invoice; delete or cancel that first.")
+        raise Conflict(
+            "The invoice is part of a consolidated invoice; delete or cancel that first."
+        )
 
 
 def _columns(request, draft, text):
@@ -140,6 +154,8 @@ def _merged(row: asyncpg.Record, changes: dict) -> tuple[Draft, str]:
     body = {**stored, **changes}
     if faults := schema.faults("invoice_create", body):
         raise Invalid(faults)
-    issued = document_instant(body, "issueDateTime") if "issueDateTime" in changes else row["issue_date"]
+    issued = (
+        document_instant(body, "issueDateTime") if "issueDateTime" in changes else row["issue_date"]
+    )
     text = wire.dumps(body)
     return checked(body, issued, len(text)), text

@@ -13,7 +13,8 @@ from service.handlers.streams import stream_text
 from service.paging import Page
 from service.statements import Statement
 
-BUDGET_BYTES = 1_000_000  # of the records of a page that one statement returns; a larger page is streamed
+# Of the records of a page that one statement returns; a larger page is streamed
+BUDGET_BYTES = 1_000_000
 PART_CHARACTERS = 250_000  # of a streamed page; a part is larger only where a single record is
 MOST_PARTS = 4  # of one company that are held at once in one process
 PART_SECONDS = 60  # how long a part may wait for its turn
@@ -46,7 +47,9 @@ class Parts:
                 async with asyncio.timeout(PART_SECONDS):
                     await semaphore.acquire()
             except TimeoutError:
-                raise Unavailable("Other large pages of the company are under way.", retry_after(5)) from None
+                raise Unavailable(
+                    "Other large pages of the company are under way.", retry_after(5)
+                ) from None
             try:
                 yield
             finally:
@@ -69,13 +72,20 @@ async def list_page(request: web.Request, page: Page, source: Source) -> web.Str
         return wire.passed(f"{head}{row['data'] or '[]'}}}")
     response = web.StreamResponse()
     response.content_type, response.charset = "application/json", "utf-8"
-    return await stream_text(request, response, _large_page(request, head, source.record, row["ids"]))
+    return await stream_text(
+        request, response, _large_page(request, head, source.record, row["ids"])
+    )
 
 
 async def _read_page(request, page, source):
     """The row of the page's statement: total, and data or ids."""
     company, database = request[wire.COMPANY], request.app[wire.DATABASE]
-    window = {"company_id": company, "per_page": page.per_page, "offset": page.offset, "budget": BUDGET_BYTES}
+    window = {
+        "company_id": company,
+        "per_page": page.per_page,
+        "offset": page.offset,
+        "budget": BUDGET_BYTES,
+    }
     if page.is_plain:
         async with database.paging(company) as conn:
             return await source.page(conn, **window)

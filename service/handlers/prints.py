@@ -35,8 +35,13 @@ PAGE_HEADERS = {
 }
 
 #: How a subject is read as it is stored.
-STORED = {INVOICE: sql.invoice_print, NOTE: sql.adjustment_note_print, CONSOLIDATED: sql.consolidated_invoice_print}
-#: What is printed as it was sent; a Draft or an Invalid one is printed as it is stored, and may still be changed.
+STORED = {
+    INVOICE: sql.invoice_print,
+    NOTE: sql.adjustment_note_print,
+    CONSOLIDATED: sql.consolidated_invoice_print,
+}
+#: What is printed as it was sent; a Draft or an Invalid one is printed as it is stored, and may
+#: still be changed.
 AS_SENT = {"Submitting", "Submitted", "Valid", "Cancelled"}
 
 #: What only the portal says of a document.
@@ -77,7 +82,9 @@ async def print_document(subject, request):
         if row["status"] in AS_SENT:
             sent = await sql.submitted_document_print(conn, company_id=company, **subject.ids(id))
     # Thousands of lines take a while, in which others are served.
-    text = await asyncio.to_thread(_page, row, dict(issuer), sent, request.app[wire.CONFIG].time_zone)
+    text = await asyncio.to_thread(
+        _page, row, dict(issuer), sent, request.app[wire.CONFIG].time_zone
+    )
     return web.Response(text=text, content_type="text/html", charset="utf-8", headers=PAGE_HEADERS)
 
 
@@ -87,7 +94,12 @@ def _page(row, issuer, sent, zone):
     else:
         source = wire.stored_body(row)
         shown = printing.drafted(source, issuer)
-        told = {**UNSENT, "status": row["status"], "number": row["number"], "issued_at": row["issue_date"]}
+        told = {
+            **UNSENT,
+            "status": row["status"],
+            "number": row["number"],
+            "issued_at": row["issue_date"],
+        }
     title, malay = printing.titles(shown.kind)
     link = told["validation_link"] if told["status"] == "Valid" else None
     return PAGE.render(

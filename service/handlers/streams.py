@@ -16,7 +16,8 @@ FIRST_BATCH = 20
 LARGEST_BATCH = 500
 BATCH_CHARACTERS = 1_000_000  # of text, which is held while the client takes it
 LAST_ID = 2**63 - 1
-MOST_EXPORTS = 16  # at once in one process; between two batches one holds its text, and no connection
+# At once in one process; between two batches one holds its text, and no connection
+MOST_EXPORTS = 16
 EXPORT_AGAIN_SECONDS = 5
 PIECE_CHARACTERS = 64 * 1024
 PIECE_SECONDS = 10  # for a client to take so much; a slower one would keep the others waiting
@@ -32,9 +33,13 @@ class Exports:
     def one(self, company, path=""):
         """Raises TooManyRequests for a company that has one under way, Unavailable while others have all places."""
         if (company, path) in self._under_way:
-            raise TooManyRequests("An export of this company is under way.", retry_after(EXPORT_AGAIN_SECONDS))
+            raise TooManyRequests(
+                "An export of this company is under way.", retry_after(EXPORT_AGAIN_SECONDS)
+            )
         if len(self._under_way) >= MOST_EXPORTS:
-            raise Unavailable("Other exports are under way, please try again.", retry_after(EXPORT_AGAIN_SECONDS))
+            raise Unavailable(
+                "Other exports are under way, please try again.", retry_after(EXPORT_AGAIN_SECONDS)
+            )
         self._under_way.add((company, path))
         try:
             yield
@@ -48,7 +53,9 @@ async def export_batches(request, statement):
     company, before, most = request[wire.COMPANY], LAST_ID, FIRST_BATCH
     while before is not None:
         async with request.app[wire.DATABASE].reading(company) as conn:
-            row = await statement(conn, company_id=company, before=before, most=most, budget=BATCH_CHARACTERS)
+            row = await statement(
+                conn, company_id=company, before=before, most=most, budget=BATCH_CHARACTERS
+            )
         if row["text"]:
             yield row["text"]
             most = max(1, min(LARGEST_BATCH, most * BATCH_CHARACTERS // len(row["text"])))
@@ -86,8 +93,14 @@ async def stream_text(
             async for piece in pieces:
                 await _write(response, piece)
         await response.write_eof()
-    except Exception as error:  # also when the client went away, which nobody can tell from a database that did
-        log.error("request_id=%s: a streamed response broke off\n%s", request[wire.REQUEST_ID], traced(error))
+    except (
+        Exception
+    ) as error:  # also when the client went away, which nobody can tell from a database that did
+        log.error(
+            "request_id=%s: a streamed response broke off\n%s",
+            request[wire.REQUEST_ID],
+            traced(error),
+        )
         if request.transport is not None:
             request.transport.abort()
     return response

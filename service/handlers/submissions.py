@@ -20,7 +20,9 @@ async def submit(subject, request):
     id = path_id(request, subject.title)
     await request.app[wire.KEEPER].ready()  # or nothing could be sent: better not to begin
     guard = partial(idempotency.hold, request)
-    message = await attempt.submit(request.app[wire.DESK], request[wire.COMPANY], subject, id, guard)
+    message = await attempt.submit(
+        request.app[wire.DESK], request[wire.COMPANY], subject, id, guard
+    )
     return wire.answer({"success": True, "message": message})
 
 
@@ -29,7 +31,9 @@ async def preflight(subject, request):
     body, _ = await read_body(request, "preflight")
     id = path_id(request, subject.title)
     at = document_instant(body, "at") if "at" in body else None
-    return wire.passed(await preview(request.app[wire.DESK], request[wire.COMPANY], subject, id, at))
+    return wire.passed(
+        await preview(request.app[wire.DESK], request[wire.COMPANY], subject, id, at)
+    )
 
 
 async def cancel_latest(subject, request):
@@ -47,7 +51,9 @@ async def list_submitted_documents(subject, request):
     company, id = request[wire.COMPANY], path_id(request, subject.title)
     async with request.app[wire.DATABASE].reading(company) as conn:
         found(await subject.exists(conn, company_id=company, id=id), subject.title)
-        return wire.passed(await sql.submitted_document_page(conn, company_id=company, **subject.ids(id)))
+        return wire.passed(
+            await sql.submitted_document_page(conn, company_id=company, **subject.ids(id))
+        )
 
 
 async def get_submitted_document(subject, request):
@@ -55,11 +61,14 @@ async def get_submitted_document(subject, request):
     id = path_id(request, "Submitted document", "submitted_document_id")
     async with request.app[wire.DATABASE].reading(company) as conn:
         found(await subject.exists(conn, company_id=company, id=subject_id), subject.title)
-        record = await sql.submitted_document_get(conn, company_id=company, id=id, **subject.ids(subject_id))
+        record = await sql.submitted_document_get(
+            conn, company_id=company, id=id, **subject.ids(subject_id)
+        )
     return wire.record(request, found(record, "Submitted document"))
 
 
-#: where the documents of a subject are, and the last part of the path that cancels one. Spec: Endpoints
+#: where the documents of a subject are, and the last part of the path that cancels one. Spec:
+#: Endpoints
 PLACES = (
     ("/api/invoices/{id}", INVOICE, "cancel-latest-invoice-submitted"),
     ("/api/adjustment-notes/{id}", NOTE, "cancel-latest-adjustment-note-submitted"),
@@ -71,4 +80,6 @@ for place, subject, cancelling in PLACES:
     routes.post(f"{place}/submit-to-portal")(partial(submit, subject))
     routes.post(f"{place}/{cancelling}")(partial(cancel_latest, subject))
     routes.get(f"{place}/submitted-documents")(partial(list_submitted_documents, subject))
-    routes.get(f"{place}/submitted-documents/{{submitted_document_id}}")(partial(get_submitted_document, subject))
+    routes.get(f"{place}/submitted-documents/{{submitted_document_id}}")(
+        partial(get_submitted_document, subject)
+    )

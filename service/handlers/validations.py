@@ -1,6 +1,6 @@
 """Validation helpers: whether a TIN exists, and whether a code is free. Spec: Validations."""
 
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 
 from aiohttp import web
 
@@ -17,8 +17,14 @@ NOTE_TYPES = schema.ALL["adjustment_note_create"]["properties"]["type"]["enum"]
 
 #: checking a TIN: the first row that holds refuses. Spec: Errors
 TIN_REFUSALS = (
-    (lambda kind, number, tin: kind not in codes.TABLES["registration_types"], "Invalid registration type"),
-    (lambda kind, number, tin: number and not tin, "TIN is required when only registration number is provided"),
+    (
+        lambda kind, number, tin: kind not in codes.TABLES["registration_types"],
+        "Invalid registration type",
+    ),
+    (
+        lambda kind, number, tin: number and not tin,
+        "TIN is required when only registration number is provided",
+    ),
     (lambda kind, number, tin: not tin, "TIN or registration number is required"),
 )
 
@@ -30,10 +36,16 @@ async def validate_tin(request):
     Blank texts count as absent. Raises BadRequest by TIN_REFUSALS.
     """
     body, _ = await read_body(request, "validation_tin")
-    kind, number, tin = body.get("registration_type"), parties.identifier(body.get("registration_number")), _tin(body)
+    kind, number, tin = (
+        body.get("registration_type"),
+        parties.identifier(body.get("registration_number")),
+        _tin(body),
+    )
     if message := states.refusal(TIN_REFUSALS, kind, number, tin):
         raise BadRequest(message)
-    await request.app[wire.TINS].confirm(request[wire.COMPANY], tin, kind, number, request[wire.KEY_ID])
+    await request.app[wire.TINS].confirm(
+        request[wire.COMPANY], tin, kind, number, request[wire.KEY_ID]
+    )
     return wire.answer({"data": {"valid": True}, "message": "TIN is valid"})
 
 
@@ -41,9 +53,11 @@ async def validate_tin(request):
 async def validate_invoice_code(request):
     """Whether a code is free in the current year of the business time zone."""
     body, _ = await read_body(request, "validation_invoice_code")
-    year = code_year(datetime.now(timezone.utc), request.app[wire.CONFIG].time_zone)
+    year = code_year(datetime.now(UTC), request.app[wire.CONFIG].time_zone)
     code, except_id = _whole(body["invoice_code"]), _whole(body.get("invoice_id"))
-    return await _free(request, sql.invoice_code_used, code_year=year, code=code, except_id=except_id)
+    return await _free(
+        request, sql.invoice_code_used, code_year=year, code=code, except_id=except_id
+    )
 
 
 @routes.post("/api/validation/adjustment-note-code")
@@ -54,7 +68,9 @@ async def validate_adjustment_note_code(request):
     if kind not in NOTE_TYPES:
         raise BadRequest("Invalid adjustment note type")
     code, except_id = _whole(body["adjustment_note_code"]), _whole(body.get("adjustment_note_id"))
-    return await _free(request, sql.adjustment_note_code_used, type=kind, code=code, except_id=except_id)
+    return await _free(
+        request, sql.adjustment_note_code_used, type=kind, code=code, except_id=except_id
+    )
 
 
 async def _free(request, used, **asked):

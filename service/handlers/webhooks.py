@@ -33,7 +33,9 @@ async def create_webhook(request):
     sealed = _sealed(request, secret)
     async with request.app[wire.DATABASE].company(company) as conn:
         await sql.webhook_limit_lock(conn, company_id=company)
-        id = await sql.webhook_insert(conn, company_id=company, sealed_secret=sealed, most=MOST, **{**NEW, **body})
+        id = await sql.webhook_insert(
+            conn, company_id=company, sealed_secret=sealed, most=MOST, **{**NEW, **body}
+        )
         if id is None:
             raise Conflict(f"A company has at most {MOST} webhooks.")
         data = {"id": id, "secret": signature.shown(secret)}
@@ -47,7 +49,9 @@ async def list_webhooks(request):
     company = request[wire.COMPANY]
     page = paging.read_page(request, {}, (paging.NEWEST_FIRST,))
     async with request.app[wire.DATABASE].reading(company) as conn:
-        row = await sql.webhook_page(conn, company_id=company, per_page=page.per_page, offset=page.offset)
+        row = await sql.webhook_page(
+            conn, company_id=company, per_page=page.per_page, offset=page.offset
+        )
     return _listed(page, row)
 
 
@@ -55,7 +59,9 @@ async def list_webhooks(request):
 async def get_webhook(request):
     company, id = request[wire.COMPANY], path_id(request, NOUN)
     async with request.app[wire.DATABASE].reading(company) as conn:
-        return wire.record(request, found(await sql.webhook_get(conn, company_id=company, id=id), NOUN))
+        return wire.record(
+            request, found(await sql.webhook_get(conn, company_id=company, id=id), NOUN)
+        )
 
 
 @routes.put("/api/webhooks/{id}")
@@ -91,7 +97,9 @@ async def rotate_secret(request):
     async with request.app[wire.DATABASE].company(company) as conn:
         found(await sql.webhook_lock(conn, company_id=company, id=id), NOUN)
         sealed = _sealed(request, secret)
-        until = await sql.webhook_secret_rotate(conn, company_id=company, id=id, sealed_secret=sealed, overlap=overlap)
+        until = await sql.webhook_secret_rotate(
+            conn, company_id=company, id=id, sealed_secret=sealed, overlap=overlap
+        )
         data = {"secret": signature.shown(secret), "previous_valid_until": until}
         answer = wire.answer({"success": True, "message": "Secret rotated.", "data": data})
         await keep_without(request, conn, answer, "secret")
@@ -118,7 +126,10 @@ async def redeliver(request):
     delivery = path_id(request, DELIVERY, "delivery_id")
     async with request.app[wire.DATABASE].company(company) as conn:
         endpoint = found(await sql.webhook_lock(conn, company_id=company, id=id), NOUN)
-        found(await sql.webhook_delivery_again(conn, company_id=company, endpoint_id=id, id=delivery), DELIVERY)
+        found(
+            await sql.webhook_delivery_again(conn, company_id=company, endpoint_id=id, id=delivery),
+            DELIVERY,
+        )
         if not endpoint["enabled"]:  # after the 404s; raising undoes the statement
             raise Conflict("The webhook is disabled; enable it first.")
         answer = wire.answer({"success": True, "message": "The event will be delivered again."})
@@ -129,7 +140,9 @@ async def redeliver(request):
 def _sealed(request, secret):
     """The secret as it is stored. Raises Conflict where the service has no SECRET_KEY."""
     try:
-        return request.app[wire.DESK].signers.vault.seal(secret, request[wire.COMPANY], signature.PURPOSE)
+        return request.app[wire.DESK].signers.vault.seal(
+            secret, request[wire.COMPANY], signature.PURPOSE
+        )
     except NoSecretKey:
         raise Conflict(NO_SECRET_KEY) from None
 

@@ -25,7 +25,11 @@ PAUSE_LEAST, PAUSE_MOST = timedelta(seconds=1), timedelta(minutes=15)
 
 STATUSES = {name.lower(): name for name in ("Submitted", "Valid", "Invalid", "Cancelled")}
 UNKNOWN = "Unknown"  # the status of a document whose status is none of these
-UNREADABLE_REASONS = {"code": None, "path": "", "message": "The portal's reasons could not be read."}
+UNREADABLE_REASONS = {
+    "code": None,
+    "path": "",
+    "message": "The portal's reasons could not be read.",
+}
 MOST_SHOWN = 2000  # characters that are kept of a row that could not be read
 
 #: name of a type, lower case, letters only -> its code. Portal: 9
@@ -40,7 +44,8 @@ TYPES = {
     "selfbilledrefundnote": "14",
 }
 
-#: Codes that decide what happens next; they outrank a general code that stands around them. Portal: 8.4
+#: Codes that decide what happens next; they outrank a general code that stands around them. Portal:
+#: 8.4
 DECISIVE = {
     name.lower(): name
     for name in (
@@ -63,8 +68,12 @@ PROBLEM_DETAILS = {"type", "title", "status", "traceid"}
 _ID = re.compile(r"[0-9A-Za-z_-]{1,255}")
 _CORRELATION = re.compile(r"[0-9A-Za-z:._-]{1,64}")
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
-_INSTANT = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:(\.\d{1,6})\d*)?(Z|[+-]\d\d:\d\d)?", re.ASCII)
-_PAIR = re.compile(r'"(uuid|invoiceCodeNumber)"\s*:\s*("(?:[^"\\]|\\.){1,200}")|[{}]', re.IGNORECASE)
+_INSTANT = re.compile(
+    r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:(\.\d{1,6})\d*)?(Z|[+-]\d\d:\d\d)?", re.ASCII
+)
+_PAIR = re.compile(
+    r'"(uuid|invoiceCodeNumber)"\s*:\s*("(?:[^"\\]|\\.){1,200}")|[{}]', re.IGNORECASE
+)
 
 
 class PortalError(Exception):
@@ -183,9 +192,12 @@ class Document:
     payable: Decimal | None = None  # amounts in MYR; None where an answer has none that can be read
     excluding_tax: Decimal | None = None
     net: Decimal | None = None
-    content: str | None = field(default=None, repr=False)  # the document as it was submitted; only of a raw call
-    status_text: str | None = field(default=None, compare=False)  # the status as the portal wrote it
-    odd: "OddRow | None" = field(default=None, repr=False, compare=False)  # what of it could not be read or is not known
+    # The document as it was submitted; only of a raw call
+    content: str | None = field(default=None, repr=False)
+    # The status as the portal wrote it
+    status_text: str | None = field(default=None, compare=False)
+    # What of it could not be read or is not known
+    odd: "OddRow | None" = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,8 +327,12 @@ def receipt(answer, body):
         raise Unreadable("The answer names no documents.")
     accepted, rejected = _rows(body, "acceptedDocuments"), _rows(body, "rejectedDocuments")
     uid = _id(body, "submissionUid", required=bool(accepted))
-    uuids = [(_number(row, "invoiceCodeNumber"), _id(row, "uuid", required=True)) for row in accepted]
-    refusals = [(_number(row, "invoiceCodeNumber"), flattened(row.get("error"))) for row in rejected]
+    uuids = [
+        (_number(row, "invoiceCodeNumber"), _id(row, "uuid", required=True)) for row in accepted
+    ]
+    refusals = [
+        (_number(row, "invoiceCodeNumber"), flattened(row.get("error"))) for row in rejected
+    ]
     if len({number for number, _ in uuids + refusals}) < len(uuids) + len(refusals):
         raise Unreadable("The answer names a document twice.")
     return Submission(uid, dict(uuids), dict(refusals), _http_date(answer.headers.get("Date", "")))
@@ -346,7 +362,10 @@ def listing_page(answer, body):
     counts = _folded(counts)
     count, last = _count(counts, "totalCount"), _count(counts, "totalPages")
     if count >= MOST_ROWS:
-        raise Crowded(f"The portal lists at most {MOST_ROWS} documents; the time range must be smaller.", **_said(answer))
+        raise Crowded(
+            f"The portal lists at most {MOST_ROWS} documents; the time range must be smaller.",
+            **_said(answer),
+        )
     rows, odd = _documents(body, "result")
     return Page(rows, count, last, odd=odd)
 
@@ -368,7 +387,9 @@ def _reasons(results: Any) -> list[dict[str, Any]]:
         steps = _rows(_folded(results), "validationSteps")
     except Unreadable:
         return [UNREADABLE_REASONS]
-    return flattened([step.get("error") for step in steps if str(step.get("status")).lower() == "invalid"])
+    return flattened(
+        [step.get("error") for step in steps if str(step.get("status")).lower() == "invalid"]
+    )
 
 
 @reader
@@ -409,13 +430,17 @@ def login(answer):
     if answer.status == 200:
         return _granted(answer, members)
     if _is_login_refusal(answer, members):
-        raise LoginRefused("The portal refuses the login.", **_said(answer, _login_errors(members, body)))
+        raise LoginRefused(
+            "The portal refuses the login.", **_said(answer, _login_errors(members, body))
+        )
     raise NotSent(f"Login: the portal answered with status {answer.status}.", **_said(answer))
 
 
 def login_refused(answer):
     """The LoginRefused of a 401 to a token that was issued just now."""
-    return LoginRefused("The portal refuses a new token.", **_said(answer, flattened(_json(answer))))
+    return LoginRefused(
+        "The portal refuses a new token.", **_said(answer, flattened(_json(answer)))
+    )
 
 
 class Tally:
@@ -457,7 +482,6 @@ class Tally:
             raise Unclear(f"The listing is not complete: {self.rows} rows of {first}.")
         if first < last and not (self._is_full(last) and first <= found <= last):
             raise Unclear(f"The listing grew from {first} to {last} rows, and {found} were shown.")
-
 
     def _is_full(self, count: int) -> bool:
         """Return whether all pages but the last have one size, and that many of them hold `count` rows."""
@@ -530,7 +554,9 @@ def _refusal(answer):
         if answer.status == 422 and authority_code(body) in (None, "DuplicateSubmission"):
             return _patience(Duplicate, answer, "The portal received the same submission before.")
         if not flattened(body):
-            return _unclear(answer, f"Something refused with status {answer.status}, not in the portal's form.")
+            return _unclear(
+                answer, f"Something refused with status {answer.status}, not in the portal's form."
+            )
     return _refused(answer, body)
 
 
@@ -542,7 +568,9 @@ def _refused(answer, body):
 
 
 def _unclear(answer, reason):
-    pairs = evidence(answer.raw) if answer.operation == "submit" and 200 <= answer.status < 300 else ()
+    pairs = (
+        evidence(answer.raw) if answer.operation == "submit" and 200 <= answer.status < 300 else ()
+    )
     return Unclear(reason, evidence=pairs, **_said(answer))
 
 
@@ -554,7 +582,7 @@ def _is_not_found(body: Any) -> bool:
     if "notfound" in {code.lower() for code in _codes(error)}:
         return True
     depths = [_folded(each) for each in (body, error) if isinstance(each, dict)]
-    return any(PROBLEM_DETAILS <= each.keys() and each["status"] == 404 for each in depths)
+    return any(each.keys() >= PROBLEM_DETAILS and each["status"] == 404 for each in depths)
 
 
 def _patience(error, answer, reason):
@@ -655,7 +683,11 @@ def _codes(node):
 
 
 def _children(node):
-    return [node[name] for name in ("error", "details", "innererror") if isinstance(node.get(name), (dict, list))]
+    return [
+        node[name]
+        for name in ("error", "details", "innererror")
+        if isinstance(node.get(name), (dict, list))
+    ]
 
 
 def _code(node):
@@ -712,16 +744,25 @@ def _documents(body: dict[str, Any], name: str) -> tuple[list[Document], list[Od
         return [], []
     if not isinstance(values, list):
         raise Unreadable(f"{name} is not a list.")
-    found = [_document_or_odd(_folded(value)) if isinstance(value, dict) else _no_object(value) for value in values]
-    return [one for one in found if isinstance(one, Document)], [one for one in found if isinstance(one, OddRow)]
+    found = [
+        _document_or_odd(_folded(value)) if isinstance(value, dict) else _no_object(value)
+        for value in values
+    ]
+    return [one for one in found if isinstance(one, Document)], [
+        one for one in found if isinstance(one, OddRow)
+    ]
 
 
 def _no_object(value: Any) -> OddRow:
     digest = _digest(value)
-    return OddRow(digest, ("The row is not an object.",), clean(wire.dumps(value))[:MOST_SHOWN], digest)
+    return OddRow(
+        digest, ("The row is not an object.",), clean(wire.dumps(value))[:MOST_SHOWN], digest
+    )
 
 
-def _document_or_odd(row: dict[str, Any], errors: Iterable[dict[str, Any]] = ()) -> Document | OddRow:
+def _document_or_odd(
+    row: dict[str, Any], errors: Iterable[dict[str, Any]] = ()
+) -> Document | OddRow:
     """Read one row. Members that are not known are ignored, and so are unreadable ones that tell no documents apart."""
     problems: list[str] = []
     type_name = _member(row, problems, _text, "typeName")
@@ -759,7 +800,9 @@ def _document_or_odd(row: dict[str, Any], errors: Iterable[dict[str, Any]] = ())
     return replace(document, odd=_odd(row, identity, problems)) if problems else document
 
 
-def _member(row: dict[str, Any], problems: list[str], read: Callable[..., Any], name: str, *more: Any) -> Any:
+def _member(
+    row: dict[str, Any], problems: list[str], read: Callable[..., Any], name: str, *more: Any
+) -> Any:
     """Return what `read` makes of a member, or None, with a problem more, where it cannot be read."""
     try:
         return read(row, name, *more)
@@ -769,13 +812,20 @@ def _member(row: dict[str, Any], problems: list[str], read: Callable[..., Any], 
 
 
 def _odd(row: dict[str, Any], identity: dict[str, Any], problems: list[str]) -> OddRow:
-    lasting = [row.get(name) for name in ("internalid", "typename", "issuertin", "datetimeissued", "submissionuid")]
+    lasting = [
+        row.get(name)
+        for name in ("internalid", "typename", "issuertin", "datetimeissued", "submissionuid")
+    ]
     key = identity["uuid"] or _digest(lasting)
-    return OddRow(key, tuple(problems), clean(wire.dumps(row))[:MOST_SHOWN], _digest(row), **identity)
+    return OddRow(
+        key, tuple(problems), clean(wire.dumps(row))[:MOST_SHOWN], _digest(row), **identity
+    )
 
 
 def _digest(value: Any) -> str:
-    return "sha256:" + hashlib.sha256(wire.dumps(value).encode("utf-8", "surrogatepass")).hexdigest()
+    return (
+        "sha256:" + hashlib.sha256(wire.dumps(value).encode("utf-8", "surrogatepass")).hexdigest()
+    )
 
 
 def _parties(row: dict[str, Any]) -> dict[str, str | None]:
@@ -788,7 +838,10 @@ def _parties(row: dict[str, Any]) -> dict[str, str | None]:
         "receiver_name": "receivername",
     }
     given = {name: row.get(member) for name, member in names.items()}
-    return {name: clean(text) if isinstance(text, str) and text.strip() else None for name, text in given.items()}
+    return {
+        name: clean(text) if isinstance(text, str) and text.strip() else None
+        for name, text in given.items()
+    }
 
 
 def _amounts(row: dict[str, Any]) -> dict[str, Decimal | None]:

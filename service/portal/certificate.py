@@ -18,8 +18,10 @@ WARN_BEFORE = timedelta(days=30)
 PATH = "/company/signing-certificate"
 LONGEST_SERIAL = 160  # bits, as RFC 5280 has it
 
-#: How the issuer's name is written, which the portal compares as text: in which order, and what stands between a name
-#: and its value. A certificate that it refuses with DS326 may pass in another form. Portal: 11.3, 11.5
+#: How the issuer's name is written, which the portal compares as text: in which order, and what
+#: stands between a name
+#: and its value. A certificate that it refuses with DS326 may pass in another form. Portal: 11.3,
+#: 11.5
 ISSUER_FORMS = {
     "rfc2253": (reversed, "="),
     "encoded": (iter, "="),
@@ -27,10 +29,16 @@ ISSUER_FORMS = {
 }
 DEFAULT_FORM = "rfc2253"
 
-#: member of the subject -> (what it has to be, the portal's code where it is absent, and where it is another's).
+#: member of the subject -> (what it has to be, the portal's code where it is absent, and where it
+#: is another's).
 IDENTITIES = {
     "tin": ("organisation identifier (2.5.4.97)", "TIN", "DS307", "DS311"),
-    "registration": ("serial number of the subject (2.5.4.5)", "registration number", "DS306", "DS312"),
+    "registration": (
+        "serial number of the subject (2.5.4.5)",
+        "registration number",
+        "DS306",
+        "DS312",
+    ),
 }
 
 
@@ -67,7 +75,11 @@ def read_pair(certificate_pem, key_pem, password=None, *, issuer_form=DEFAULT_FO
     key, more = _tried(read_key, key_pem, password)
     faults += more
     if certificate and now and certificate.not_after < now:
-        faults.append(fault("/certificate", "expired", f"certificate expired on {_day(certificate.not_after)}."))
+        faults.append(
+            fault(
+                "/certificate", "expired", f"certificate expired on {_day(certificate.not_after)}."
+            )
+        )
     if not faults and key.public_key() != certificate.public_key:
         faults.append(fault("/key", "match", "key is not the private key of the certificate."))
     if faults:
@@ -88,7 +100,9 @@ def read_certificate(pem, issuer_form=DEFAULT_FORM):
     try:
         certificate = _named(x509.load_pem_x509_certificate(pem.encode()), issuer_form)
     except (ValueError, TypeError, UnsupportedAlgorithm, x509.InvalidVersion):
-        raise Unusable([fault("/certificate", "format", "certificate must be an X.509 certificate in PEM.")]) from None
+        raise Unusable(
+            [fault("/certificate", "format", "certificate must be an X.509 certificate in PEM.")]
+        ) from None
     if not 0 < certificate.serial < 2**LONGEST_SERIAL:
         wording = f"The serial number of certificate must be a positive number of at most {LONGEST_SERIAL} bits."
         raise Unusable([fault("/certificate", "serial", wording)])
@@ -160,7 +174,10 @@ def warnings(certificate, now, company=None):
 
     `company` is the record of the one whose own it is; that of an intermediary names another. Portal: 11.1
     """
-    return [*_about_time(certificate, now), *(_about_identity(certificate, company) if company else ())]
+    return [
+        *_about_time(certificate, now),
+        *(_about_identity(certificate, company) if company else ()),
+    ]
 
 
 def _about_time(certificate, now):
@@ -173,7 +190,10 @@ def _about_time(certificate, now):
 
 
 def _about_identity(certificate, company):
-    own = {"tin": own_tin({"tin": company["tin_code"]}), "registration": identifier(company["registration_number"])}
+    own = {
+        "tin": own_tin({"tin": company["tin_code"]}),
+        "registration": identifier(company["registration_number"]),
+    }
     for member, (title, meant, absent, another) in IDENTITIES.items():
         found = identifier(getattr(certificate, member)).upper()
         if not found:

@@ -49,7 +49,8 @@ from service.portal.clock import ClockReading, PortalClock
 from service.portal.connections import FairConnections, NoConnectionFree
 
 CONNECTIONS = 32  # of one process
-KEEP_ALIVE = 10  # seconds; shorter than any gateway's, so that a submit seldom meets a connection just closed
+# Seconds; shorter than any gateway's, so that a submit seldom meets a connection just closed
+KEEP_ALIVE = 10
 MOST_BYTES = 1024 * 1024  # of one answer, decoded
 PAGE_SIZE = 100  # the most that the portal allows
 MOST_PAGES = 100
@@ -89,7 +90,9 @@ class _Contact:
             self.unreachable_since = self.unreachable_since or datetime.now(UTC)
 
 
-async def _on_headers(session: aiohttp.ClientSession, context: SimpleNamespace, params: object) -> None:
+async def _on_headers(
+    session: aiohttp.ClientSession, context: SimpleNamespace, params: object
+) -> None:
     """Run `before_bytes` when the connection is established, TLS included, and no byte of the request is written.
 
     aiohttp 3.14 signals "headers sent" ahead of composing them; tests pin that. If `before_bytes` raises, the request
@@ -116,9 +119,12 @@ def portal_session(config: Config, *, tls: ssl.SSLContext | None = None) -> aioh
     trace.on_request_headers_sent.append(_on_headers)
     trace.on_request_chunk_sent.append(_on_body)
     return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=CONNECTIONS, keepalive_timeout=KEEP_ALIVE, ssl=tls or True),
+        connector=aiohttp.TCPConnector(
+            limit=CONNECTIONS, keepalive_timeout=KEEP_ALIVE, ssl=tls or True
+        ),
         timeout=aiohttp.ClientTimeout(
-            total=config.portal_timeout.total_seconds(), connect=config.portal_connect_timeout.total_seconds()
+            total=config.portal_timeout.total_seconds(),
+            connect=config.portal_connect_timeout.total_seconds(),
         ),
         headers={"Accept": "application/json", "Accept-Language": "en"},
         cookie_jar=aiohttp.DummyCookieJar(),
@@ -174,7 +180,9 @@ class Portal:
 
     def __init__(self, session, config, *, gate=None, refusals=None, clock=time.monotonic):
         if not any(_on_headers in trace.on_request_headers_sent for trace in session.trace_configs):
-            raise ValueError("The session must come from portal_session: its hook tells what was sent.")
+            raise ValueError(
+                "The session must come from portal_session: its hook tells what was sent."
+            )
         self._session = session
         self._config = config
         self._gate = gate
@@ -182,8 +190,10 @@ class Portal:
         self._clock = clock
         self._tokens = {}  # represented TIN, or "" -> _Token
         self._logins = {}  # the same key -> the login under way, a task
-        self._on_trial = set()  # keys of which a token was refused and a new one has not been used yet
-        self._connections = FairConnections(CONNECTIONS)  # shared by the clients that `through` makes
+        # Keys of which a token was refused and a new one has not been used yet
+        self._on_trial = set()
+        # Shared by the clients that `through` makes
+        self._connections = FairConnections(CONNECTIONS)
         self._portal_clock = PortalClock()  # shared, too
         self._contact = _Contact()  # shared, too
 
@@ -207,7 +217,10 @@ class Portal:
         return self._portal_clock.apart_since
 
     async def clocks_apart(
-        self, tin: str, database: ClockReading, read_database: Callable[[], Awaitable[ClockReading | None]]
+        self,
+        tin: str,
+        database: ClockReading,
+        read_database: Callable[[], Awaitable[ClockReading | None]],
     ) -> timedelta | None:
         """Return how far the portal's clock is ahead of the database's when that blocks sending, else None.
 
@@ -227,7 +240,9 @@ class Portal:
         seconds = self._config.portal_connect_timeout.total_seconds() + CLOCK_SECONDS
         try:
             async with asyncio.timeout(seconds):
-                answer = await self._exchange(tin, "clock", "GET", f"{self._config.portal_api_base}/")
+                answer = await self._exchange(
+                    tin, "clock", "GET", f"{self._config.portal_api_base}/"
+                )
         except (PortalError, TimeoutError):
             return None
         return answer.date and ClockReading(answer.date, time.monotonic())
@@ -245,14 +260,17 @@ class Portal:
         block ends is abandoned and its connection closed.
         """
         opened = OpenSubmission()
-        request = asyncio.create_task(self.submit(tin, body, before_bytes=opened.before_bytes, admitted=True))
+        request = asyncio.create_task(
+            self.submit(tin, body, before_bytes=opened.before_bytes, admitted=True)
+        )
         try:
             await opened.connected(request)
             yield opened
         finally:
             request.cancel()
             await asyncio.wait({request})
-            request.cancelled() or request.exception()  # it has been raised, or belongs to a request that was abandoned
+            # It has been raised, or belongs to a request that was abandoned
+            request.cancelled() or request.exception()
 
     async def submit(
         self,
@@ -269,14 +287,23 @@ class Portal:
         after ready: the first request has passed the gate.
         """
         request = {"body": body, "before_bytes": before_bytes, "admitted": admitted}
-        return answers.receipt(await self._call(tin, "submit", "POST", "/documentsubmissions/", 202, **request))
+        return answers.receipt(
+            await self._call(tin, "submit", "POST", "/documentsubmissions/", 202, **request)
+        )
 
     async def submission(self, tin, uid):
         """The SubmissionState with the documents of all pages. Refused(404) can mean "not yet". Portal: 5.1"""
         path = f"/documentsubmissions/{_part(uid)}"
-        pages = [page async for page in self._pages(tin, "submission", path, {}, lambda answer: answers.submission_page(answer, uid))]
+        pages = [
+            page
+            async for page in self._pages(
+                tin, "submission", path, {}, lambda answer: answers.submission_page(answer, uid)
+            )
+        ]
         odd = [row for page in pages for row in page.odd]
-        return SubmissionState(uid, pages[-1].overall, answers.whole(pages), pages[-1].received_at, odd)
+        return SubmissionState(
+            uid, pages[-1].overall, answers.whole(pages), pages[-1].received_at, odd
+        )
 
     async def details(self, tin, uuid):
         """The Document with its validation errors. For the errors of an Invalid one, not for polling. Portal: 5.2"""
@@ -289,7 +316,9 @@ class Portal:
         `further`: it is fetched for a row of a listing, which would be lost. Raises Refused(404) for an Invalid document,
         whose text the portal does not give.
         """
-        answer = await self._call(tin, "raw", "GET", f"/documents/{_part(uuid)}/raw", further=further)
+        answer = await self._call(
+            tin, "raw", "GET", f"/documents/{_part(uuid)}/raw", further=further
+        )
         return answers.raw(answer, uuid)
 
     async def search(self, tin, since, until, *, text=None, further=False):
@@ -302,9 +331,13 @@ class Portal:
         are asked for: a filter that hides one document would prove a false absence. `further`: it belongs to another
         listing, which would be lost. Portal: 5.5, at most 31 days.
         """
-        return await self._listing(tin, "search", since, until, further, {"searchQuery": text} if text else {})
+        return await self._listing(
+            tin, "search", since, until, further, {"searchQuery": text} if text else {}
+        )
 
-    async def pages(self, tin: str, since: datetime, until: datetime, *, further: bool = False) -> AsyncIterator[Page]:
+    async def pages(
+        self, tin: str, since: datetime, until: datetime, *, further: bool = False
+    ) -> AsyncIterator[Page]:
         """Yield page after page of what `search` returns, each as soon as it is read. Rows may come twice.
 
         Only when the last page has come without an exception was everything shown that was listed at the beginning.
@@ -324,7 +357,9 @@ class Portal:
         """
         body = wire.dumps({"status": "cancelled", "reason": reason}).encode()
         path = f"/documents/state/{_part(uuid)}/state"
-        answers.cancelled(await self._call(tin, "cancel", "PUT", path, body=body, before_bytes=before_bytes), uuid)
+        answers.cancelled(
+            await self._call(tin, "cancel", "PUT", path, body=body, before_bytes=before_bytes), uuid
+        )
 
     async def validate_tin(self, tin, id_type, id_value, *, taxpayer):
         """Nothing, when the TIN belongs with the identifier; else Refused, 404 with the portal's body. Portal: 3.1
@@ -332,7 +367,9 @@ class Portal:
         `taxpayer` is the company that asks.
         """
         params = {"idType": id_type, "idValue": id_value}
-        answer = await self._call(taxpayer, "validate_tin", "GET", f"/taxpayer/validate/{_part(tin)}", params=params)
+        answer = await self._call(
+            taxpayer, "validate_tin", "GET", f"/taxpayer/validate/{_part(tin)}", params=params
+        )
         answers.known_tin(answer)
 
     async def _listing(self, tin, operation, since, until, further=False, filters=None):
@@ -341,7 +378,10 @@ class Portal:
         async for page in self._listed(tin, operation, since, until, further, filters or {}):
             rows.update((row.uuid, row) for row in page.rows)
             odd.update((row.key, row) for row in page.odd)
-        return Listing(sorted(rows.values(), key=lambda row: row.received_at or newest, reverse=True), odd.values())
+        return Listing(
+            sorted(rows.values(), key=lambda row: row.received_at or newest, reverse=True),
+            odd.values(),
+        )
 
     async def _listed(self, tin, operation, since, until, further, filters):
         """Yield the pages of a time, in as many listings as it takes; rows on a border may be in two of them.
@@ -351,10 +391,16 @@ class Portal:
         spans = [(since, until)]
         while spans:
             since, until = spans.pop()
-            params = {"submissionDateFrom": _second(since), "submissionDateTo": _second(until, up=True), **filters}
+            params = {
+                "submissionDateFrom": _second(since),
+                "submissionDateTo": _second(until, up=True),
+                **filters,
+            }
             path = f"/documents/{operation}"
             try:
-                async for page in self._pages(tin, operation, path, params, answers.listing_page, further):
+                async for page in self._pages(
+                    tin, operation, path, params, answers.listing_page, further
+                ):
                     yield page
             except Crowded:
                 if until - since < SHORTEST_LISTING:
@@ -401,8 +447,14 @@ class Portal:
             token = await self._token(tin, is_repeated=attempt > 0)
             if attempt or not admitted:
                 await self._admit(operation, tin, further)
-            request = {"params": params, "data": body and io.BytesIO(body), "headers": _headers(token, body)}
-            answer = await self._exchange(tin, operation, method, url, before_bytes=before_bytes, **request)
+            request = {
+                "params": params,
+                "data": body and io.BytesIO(body),
+                "headers": _headers(token, body),
+            }
+            answer = await self._exchange(
+                tin, operation, method, url, before_bytes=before_bytes, **request
+            )
             if answer.status != 401:
                 await self._pass_trial(tin)
                 answers.check(answer, expected)
@@ -426,14 +478,17 @@ class Portal:
         """
         start, began, answer, fault = _Start(before_bytes), time.monotonic(), None, None
         try:
-            async with self._connection(tin) as timeout, self._session.request(
-                method,
-                URL(url, encoded=True),
-                allow_redirects=False,
-                trace_request_ctx=start,
-                timeout=timeout,
-                **request,
-            ) as response:
+            async with (
+                self._connection(tin) as timeout,
+                self._session.request(
+                    method,
+                    URL(url, encoded=True),
+                    allow_redirects=False,
+                    trace_request_ctx=start,
+                    timeout=timeout,
+                    **request,
+                ) as response,
+            ):
                 answer = await _answer(operation, response)
         except FAULTS as raised:
             fault = raised
@@ -449,7 +504,9 @@ class Portal:
         if answer.date:
             self._portal_clock.latest = ClockReading(answer.date, time.monotonic())
         if method == "PUT" and start.begun > 1 and answer.status != 200:
-            raise Unclear(f"The first of two requests was not answered, the second with status {answer.status}.")
+            raise Unclear(
+                f"The first of two requests was not answered, the second with status {answer.status}."
+            )
         return answer
 
     @asynccontextmanager
@@ -459,11 +516,15 @@ class Portal:
         The connect timeout covers the wait for it. Raises NoConnectionFree.
         """
         began = time.monotonic()
-        total, connect = (bound.total_seconds() for bound in (self._config.portal_timeout, self._config.portal_connect_timeout))
+        total, connect = (
+            bound.total_seconds()
+            for bound in (self._config.portal_timeout, self._config.portal_connect_timeout)
+        )
         async with self._connections.connection(tin, min(total, connect)):
             waited = time.monotonic() - began
             yield aiohttp.ClientTimeout(
-                total=max(LEAST_TIMEOUT, total - waited), connect=max(LEAST_TIMEOUT, connect - waited)
+                total=max(LEAST_TIMEOUT, total - waited),
+                connect=max(LEAST_TIMEOUT, connect - waited),
             )
 
     async def _token(self, tin, is_repeated=False):
@@ -477,7 +538,8 @@ class Portal:
             return token
         if key not in self._logins:
             self._logins[key] = asyncio.create_task(self._login(tin, key, is_repeated))
-        return await asyncio.shield(self._logins[key])  # a caller that gives up does not take the login from the others
+        # A caller that gives up does not take the login from the others
+        return await asyncio.shield(self._logins[key])
 
     async def _login(self, tin, key, is_repeated):
         """Store and return a new token. Raises Throttled, LoginRefused, or NotSent for all else. Portal: 2
@@ -554,7 +616,9 @@ class Portal:
 
 async def _answer(operation, response):
     raw, broken = await _read(response)
-    return answers.Answer(operation, response.status, response.headers, raw, datetime.now(UTC), broken)
+    return answers.Answer(
+        operation, response.status, response.headers, raw, datetime.now(UTC), broken
+    )
 
 
 async def _read(response):
@@ -588,7 +652,7 @@ def _log(operation, answer, fault, began):
         operation,
         answer.status if answer else "-",
         (time.monotonic() - began) * 1000,
-        answer and answer.correlation_id or "-",
+        (answer and answer.correlation_id) or "-",
         f" fault={type(fault).__name__}" if fault else "",
     )
 

@@ -15,7 +15,8 @@ from datetime import UTC, datetime, timedelta
 
 MOST_APART = timedelta(seconds=60)  # that the clocks may differ
 MEASURE_PAUSE = 3.0  # seconds between two measurements that a difference causes
-LONGEST_MEASUREMENT = 15.0  # seconds; after a longer one, as of a paused process, nobody knows what was read when
+# Seconds; after a longer one, as of a paused process, nobody knows what was read when
+LONGEST_MEASUREMENT = 15.0
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +50,9 @@ class PortalClock:
         self._measured_at = -math.inf
         self._measuring: asyncio.Task[None] | None = None
 
-    async def blocking_difference(self, database: ClockReading, measure: Measure) -> timedelta | None:
+    async def blocking_difference(
+        self, database: ClockReading, measure: Measure
+    ) -> timedelta | None:
         """Return how far the portal's clock is ahead of the database's when that blocks sending, else None.
 
         `database` is a recent reading. When the latest reading of the portal's clock differs too much from it, both
@@ -81,6 +84,9 @@ class PortalClock:
 
     def _judge(self, apart: timedelta | None) -> None:
         if (apart is None) != (self._apart is None):
-            log.warning("portal clock %s", "agrees again" if apart is None else f"is {apart.total_seconds():.0f} s ahead")
+            log.warning(
+                "portal clock %s",
+                "agrees again" if apart is None else f"is {apart.total_seconds():.0f} s ahead",
+            )
         self._apart = apart
         self.apart_since = None if apart is None else self.apart_since or datetime.now(UTC)

@@ -20,7 +20,8 @@ class FairConnections:
     def __init__(self, size: int) -> None:
         self._size = size
         self._used: dict[str, int] = {}  # taxpayer -> connections that it has; none is 0
-        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}  # in the order of the next turn; no queue is empty
+        # In the order of the next turn; no queue is empty
+        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
 
     @asynccontextmanager
     async def connection(self, taxpayer: str, seconds: float) -> AsyncIterator[None]:
@@ -55,6 +56,7 @@ class FairConnections:
             if not turns:
                 del self._waiting[taxpayer]
         self._serve()
+        return None
 
     def _release(self, taxpayer: str) -> None:
         self._used[taxpayer] -= 1

@@ -7,7 +7,10 @@ from service.portal.ubl import amount, group, optional, text, value
 
 def delivery(given, number, currency):
     """`number` is the document's own. The charge is told apart from the document's charges and in none of its totals."""
-    return group(DeliveryParty=recipient_party(given), Shipment=shipment(given.get("charge"), number, currency))
+    return group(
+        DeliveryParty=recipient_party(given),
+        Shipment=shipment(given.get("charge"), number, currency),
+    )
 
 
 def shipment(charge, number, currency):
@@ -25,7 +28,9 @@ def payment_means(payment, own_account):
     """Nothing without a mode, which the element has to have; `own_account` where the payment names none."""
     account = text(payment.get("bankAccount")) or text(own_account)
     mode = text(payment.get("mode"))
-    return mode and group(PaymentMeansCode=value(mode), PayeeFinancialAccount=account and group(ID=value(account)))
+    return mode and group(
+        PaymentMeansCode=value(mode), PayeeFinancialAccount=account and group(ID=value(account))
+    )
 
 
 def payment_terms(payment):

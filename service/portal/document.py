@@ -6,7 +6,7 @@ description: header and totals here, the rest in parties, lines, references and 
 
 import base64
 import hashlib
-from datetime import timezone
+from datetime import UTC
 from decimal import Decimal
 
 import simplejson
@@ -48,9 +48,14 @@ def build(source, issuer, *, number, issued_at, version="1.0"):
     company's record. `issued_at` is in UTC. Raises money.AmountError when the lines make no amounts.
     """
     supplier, buyer = parties(source, issuer)
-    ours = {} if is_self_billed(source) else issuer  # what the company says of itself as a supplier only
+    # What the company says of itself as a supplier only
+    ours = {} if is_self_billed(source) else issuer
     currency = source.get("currencyCode") or HOME_CURRENCY
-    items, references, payment = source["lineItems"], source.get("references") or (), source.get("payment") or {}
+    items, references, payment = (
+        source["lineItems"],
+        source.get("references") or (),
+        source.get("payment") or {},
+    )
     adjustments = source.get("invoiceLevelAllowanceCharge") or {}
     sums = totals(items, adjustments)
     invoice = group(
@@ -58,7 +63,9 @@ def build(source, issuer, *, number, issued_at, version="1.0"):
         BillingReference=billing_reference(originals(source), references),
         AdditionalDocumentReference=document_references(references),
         AccountingSupplierParty=group(
-            AdditionalAccountID=optional(ours.get("exporter_certified_number"), schemeAgencyName="CertEx"),
+            AdditionalAccountID=optional(
+                ours.get("exporter_certified_number"), schemeAgencyName="CertEx"
+            ),
             Party=supplier_party(supplier),
         ),
         AccountingCustomerParty=group(Party=buyer_party(buyer)),
@@ -70,7 +77,7 @@ def build(source, issuer, *, number, issued_at, version="1.0"):
         LegalMonetaryTotal=document_totals(sums, currency),
         InvoiceLine=[
             invoice_line(index, item, amounts, currency)
-            for index, (item, amounts) in enumerate(zip(items, sums.lines), 1)
+            for index, (item, amounts) in enumerate(zip(items, sums.lines, strict=False), 1)
         ],
     )
     return {**NAMESPACES, "Invoice": invoice}
@@ -79,7 +86,8 @@ def build(source, issuer, *, number, issued_at, version="1.0"):
 def encode(document):
     """The minified UTF-8 bytes that are hashed, signed and sent; numbers are plain decimals. Portal: 10.1"""
     text = _quick.encode(document)
-    if "E+" in text or "E-" in text:  # perhaps a number with an exponent, as str() writes a tiny or huge Decimal
+    # Perhaps a number with an exponent, as str() writes a tiny or huge Decimal
+    if "E+" in text or "E-" in text:
         text = _careful.encode(document)
     return text.encode("utf-8")
 
@@ -125,7 +133,12 @@ def _plain(number):
 
 def _encoder(**decimals):
     """Without tuples, which documents do not have: looking for them more than doubles the time."""
-    shape = {"ensure_ascii": False, "separators": (",", ":"), "namedtuple_as_object": False, "tuple_as_array": False}
+    shape = {
+        "ensure_ascii": False,
+        "separators": (",", ":"),
+        "namedtuple_as_object": False,
+        "tuple_as_array": False,
+    }
     return simplejson.JSONEncoder(**shape, **decimals)
 
 
@@ -164,7 +177,7 @@ def parties(source, issuer):
 
 
 def header(source, number, issued_at, version, currency):
-    moment = issued_at.astimezone(timezone.utc)
+    moment = issued_at.astimezone(UTC)
     return {
         "ID": value(number),
         "IssueDate": value(moment.strftime("%Y-%m-%d")),

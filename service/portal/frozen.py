@@ -20,7 +20,10 @@ def read(content):
         kind=value(invoice, "InvoiceTypeCode"),
         currency=value(invoice, "DocumentCurrencyCode"),
         exchange_rate=value(invoice, "TaxExchangeRate", "CalculationRate"),
-        originals=[_original(each) for each in inside(invoice, "BillingReference").get("InvoiceDocumentReference", [])],
+        originals=[
+            _original(each)
+            for each in inside(invoice, "BillingReference").get("InvoiceDocumentReference", [])
+        ],
         supplier=_party(inside(invoice, "AccountingSupplierParty", "Party")),
         buyer=_party(inside(invoice, "AccountingCustomerParty", "Party")),
         items=[_item(line) for line in lines],
@@ -33,7 +36,10 @@ def read(content):
 
 def _terms(invoice):
     means, period = inside(invoice, "PaymentMeans"), inside(invoice, "InvoicePeriod")
-    bills = [value(each, "AdditionalDocumentReference", "ID") for each in invoice.get("BillingReference", [])]
+    bills = [
+        value(each, "AdditionalDocumentReference", "ID")
+        for each in invoice.get("BillingReference", [])
+    ]
     return terms(
         mode=value(means, "PaymentMeansCode"),
         account=value(means, "PayeeFinancialAccount", "ID"),
@@ -41,7 +47,9 @@ def _terms(invoice):
         start=value(period, "StartDate"),
         end=value(period, "EndDate"),
         frequency=value(period, "Description"),
-        recipient=value(invoice, "Delivery", "DeliveryParty", "PartyLegalEntity", "RegistrationName"),
+        recipient=value(
+            invoice, "Delivery", "DeliveryParty", "PartyLegalEntity", "RegistrationName"
+        ),
         bills=[bill for bill in bills if bill],
     )
 
@@ -86,7 +94,10 @@ def _party(party):
 
 
 def _address(address):
-    lines = {f"line{place}": value(line, "Line") for place, line in enumerate(address.get("AddressLine", []), 1)}
+    lines = {
+        f"line{place}": value(line, "Line")
+        for place, line in enumerate(address.get("AddressLine", []), 1)
+    }
     return {
         **lines,
         "city": value(address, "CityName"),
@@ -101,7 +112,11 @@ def _address(address):
 
 def _item(line):
     item, quantity = inside(line, "Item"), inside(line, "InvoicedQuantity")
-    unit = {"code": quantity.get("unitCode"), "count": quantity["_"], "price": value(line, "Price", "PriceAmount")}
+    unit = {
+        "code": quantity.get("unitCode"),
+        "count": quantity["_"],
+        "price": value(line, "Price", "PriceAmount"),
+    }
     members = {
         "id": value(line, "ID"),
         "description": value(item, "Description"),
@@ -120,7 +135,9 @@ def _codes(item, list_id):
 
 
 def _exemption(total):
-    reasons = (value(tax, "TaxCategory", "TaxExemptionReason") for tax in total.get("TaxSubtotal", []))
+    reasons = (
+        value(tax, "TaxCategory", "TaxExemptionReason") for tax in total.get("TaxSubtotal", [])
+    )
     return next(filter(None, reasons), None)
 
 
@@ -138,7 +155,9 @@ def _amounts(line):
 
 def _adjustment(each):
     return Adjustment(
-        value(each, "Amount"), value(each, "MultiplierFactorNumeric"), value(each, "AllowanceChargeReason")
+        value(each, "Amount"),
+        value(each, "MultiplierFactorNumeric"),
+        value(each, "AllowanceChargeReason"),
     )
 
 
@@ -159,7 +178,9 @@ def _tax(subtotal):
 def _totals(invoice, lines):
     sums, taxes = inside(invoice, "LegalMonetaryTotal"), inside(invoice, "TaxTotal")
     by_type = {
-        value(tax, "TaxCategory", "ID"): TypeTotal(value(tax, "TaxableAmount"), value(tax, "TaxAmount"))
+        value(tax, "TaxCategory", "ID"): TypeTotal(
+            value(tax, "TaxableAmount"), value(tax, "TaxAmount")
+        )
         for tax in taxes.get("TaxSubtotal", [])
     }
     return Totals(

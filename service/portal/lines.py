@@ -39,7 +39,10 @@ def tariff(item):
 
 
 def classifications(item):
-    return [{"ItemClassificationCode": value(code, listID="CLASS")} for code in item.get("classifications") or ()]
+    return [
+        {"ItemClassificationCode": value(code, listID="CLASS")}
+        for code in item.get("classifications") or ()
+    ]
 
 
 # Discounts and charges
@@ -48,7 +51,9 @@ def classifications(item):
 def line_adjustments(amounts, currency):
     given = ((False, amounts.discount), (True, amounts.charge))
     return [
-        adjustment(is_charge, each.amount, each.factor, each.reason, currency) for is_charge, each in given if each
+        adjustment(is_charge, each.amount, each.factor, each.reason, currency)
+        for is_charge, each in given
+        if each
     ]
 
 
@@ -106,7 +111,9 @@ def document_tax(sums, reason, currency):
 @lru_cache(maxsize=64)
 def tax_category(kind, exemption_reason):
     """Shared by the lines of a document, of which most have the same."""
-    return group(ID=value(kind), TaxExemptionReason=optional(exemption_reason, 300), TaxScheme=TAX_SCHEME)
+    return group(
+        ID=value(kind), TaxExemptionReason=optional(exemption_reason, 300), TaxScheme=TAX_SCHEME
+    )
 
 
 def exemption_reasons(items):

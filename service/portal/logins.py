@@ -13,7 +13,8 @@ from service.portal.answers import LoginRefused, NotSent
 from service.statements import sql
 
 LONGEST_PAUSE = timedelta(hours=1)
-LEASE_MARGIN = timedelta(seconds=10)  # in which a try is over, besides the timeouts of its two calls
+# In which a try is over, besides the timeouts of its two calls
+LEASE_MARGIN = timedelta(seconds=10)
 MOST_MESSAGE = 500  # characters
 WAITING = "The portal refused the login. It is tried again in {} seconds at the earliest."
 WHAT_TO_DO = {
@@ -43,7 +44,10 @@ class RefusedLogins:
     def __init__(self, database: Database, config: Config) -> None:
         self._database = database
         self._config = config
-        self._credentials = {"client_id": config.portal_client_id, "fingerprint": fingerprint(config)}
+        self._credentials = {
+            "client_id": config.portal_client_id,
+            "fingerprint": fingerprint(config),
+        }
 
     async def check(self, taxpayer: str) -> None:
         """Raise LoginRefused while no login may be tried for the taxpayer, NotSent when PostgreSQL cannot be asked."""
@@ -63,7 +67,9 @@ class RefusedLogins:
         lease = self._config.portal_timeout * 2 + LEASE_MARGIN
         try:
             async with self._database.across() as conn:
-                row = await sql.refused_login_try(conn, taxpayer=taxpayer, lease=lease, **self._credentials)
+                row = await sql.refused_login_try(
+                    conn, taxpayer=taxpayer, lease=lease, **self._credentials
+                )
         except PASSING as fault:
             raise NotSent(UNKNOWN) from fault
         if not row["is_mine"]:
@@ -72,7 +78,11 @@ class RefusedLogins:
 
     async def note(self, taxpayer: str, why: LoginRefused, reason: str) -> None:
         """Remember a refusal, and set why.retry_after. `reason` is login or token."""
-        said = " ".join(dict.fromkeys([why.reason, *(error["message"] for error in why.errors if error["message"])]))
+        said = " ".join(
+            dict.fromkeys(
+                [why.reason, *(error["message"] for error in why.errors if error["message"])]
+            )
+        )
         try:
             async with self._database.across() as conn:
                 row = await sql.refused_login_note(
@@ -89,13 +99,18 @@ class RefusedLogins:
             return
         why.retry_after = max(row["wait"] or timedelta(0), timedelta(0))
         if row["is_new"]:
-            log.warning("portal: login refused, next try in %d s, see attention", why.retry_after.total_seconds())
+            log.warning(
+                "portal: login refused, next try in %d s, see attention",
+                why.retry_after.total_seconds(),
+            )
 
     async def clear(self, taxpayer: str) -> None:
         """Forget the refusals of a taxpayer after a success."""
         try:
             async with self._database.across() as conn:
-                await sql.refused_login_clear(conn, client_id=self._config.portal_client_id, taxpayer=taxpayer)
+                await sql.refused_login_clear(
+                    conn, client_id=self._config.portal_client_id, taxpayer=taxpayer
+                )
         except PASSING as fault:
             log.warning("portal: a refused login is not cleared: %s", kind(fault))
 

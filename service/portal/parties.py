@@ -7,7 +7,8 @@ from service.portal.ubl import group, mandatory, optional, text, value
 
 HOME = "MYS"
 
-#: What stands for a text that a party does not have, a state abroad, and an identity when only a TIN is known.
+#: What stands for a text that a party does not have, a state abroad, and an identity when only a
+#: TIN is known.
 NOT_GIVEN = "NA"
 STATE_ABROAD = "17"
 IDENTITY_UNKNOWN = "000000000000"
@@ -18,7 +19,8 @@ ADDRESS_LINE = 150
 
 PUBLIC, FOREIGNER, SELLER_ABROAD, AUTHORITY = (f"EI000000000{n}0" for n in (1, 2, 3, 4))
 
-#: party type -> the TIN of one that has none, as buyer and as supplier; other parties need their own. Portal: 12.9
+#: party type -> the TIN of one that has none, as buyer and as supplier; other parties need their
+#: own. Portal: 12.9
 BUYER_TINS = {
     "LOCAL_INDIVIDUAL": PUBLIC,
     "FOREIGN_INDIVIDUAL": FOREIGNER,
@@ -38,7 +40,8 @@ SCHEMES = {"LOCAL_INDIVIDUAL": "NRIC", "FOREIGN_INDIVIDUAL": "PASSPORT"}
 #: Identities of persons in Malaysia, which the general TIN of the public goes with. Portal: 12.9
 PERSONAL = {"NRIC", "ARMY"}
 
-#: Parties without a trade of their own need no MSIC code. Portal: 10.14; individuals are our decision.
+#: Parties without a trade of their own need no MSIC code. Portal: 10.14; individuals are our
+#: decision.
 NO_TRADE = {"LOCAL_INDIVIDUAL", "FOREIGN_INDIVIDUAL", "FOREIGN_COMPANY", "GENERAL_PUBLIC"}
 NO_MSIC = ("00000", "NOT APPLICABLE")
 
@@ -55,7 +58,8 @@ _NUMBER_MARKS = re.compile(r"[\s\u200b-\u200d\u2060\ufeff-]+")
 _BLANKS = re.compile(r"\s+")
 _PARTED = re.compile(r"[,;]+")
 
-#: A number within Malaysia behind its 0: Klang Valley, other areas, mobile. With 60 or 0 in front it can be no other.
+#: A number within Malaysia behind its 0: Klang Valley, other areas, mobile. With 60 or 0 in front
+#: it can be no other.
 _HOME_PHONE = re.compile(r"(?:(?:\+|00)?600?|0)(3[0-9]{8}|[4-9][0-9]{7}|1[0-9]{8,9})")
 _PHONE_ABROAD = re.compile(r"00([1-9][0-9]{7,14})")
 
@@ -74,7 +78,10 @@ def issuer_party(issuer):
     return {
         "name": issuer.get("name"),
         "tin": issuer.get("tin_code"),
-        "registration": {"type": issuer.get("registration_type"), "number": issuer.get("registration_number")},
+        "registration": {
+            "type": issuer.get("registration_type"),
+            "number": issuer.get("registration_number"),
+        },
         "sstRegistrationNumber": issuer.get("sst_registration_number"),
         "tourismTaxRegistrationNumber": issuer.get("tourism_tax_registration_number"),
         "msic": issuer.get("msic_code"),
@@ -94,7 +101,9 @@ def issuer_party(issuer):
 def supplier_party(party):
     return group(
         IndustryClassificationCode=industry(party),
-        PartyIdentification=identification(party, SUPPLIER_TINS, party.get("tourismTaxRegistrationNumber")),
+        PartyIdentification=identification(
+            party, SUPPLIER_TINS, party.get("tourismTaxRegistrationNumber")
+        ),
         **common_party(party),
     )
 
@@ -118,7 +127,9 @@ def common_party(party):
     return {
         "PostalAddress": postal_address(party.get("address") or {}),
         "PartyLegalEntity": group(RegistrationName=mandatory(party.get("name"), 300)),
-        "Contact": group(Telephone=value(phone(party)), ElectronicMail=optional(party.get("email"))),
+        "Contact": group(
+            Telephone=value(phone(party)), ElectronicMail=optional(party.get("email"))
+        ),
     }
 
 
@@ -216,7 +227,9 @@ def postal_address(address, element=mandatory):
         PostalZone=optional(address.get("zipCode")),
         CountrySubentityCode=element(subentity(address)),
         AddressLine=[{"Line": value(line)} for line in address_lines(address)],
-        Country=group(IdentificationCode=element(address.get("country"), listID="ISO3166-1", listAgencyID="6")),
+        Country=group(
+            IdentificationCode=element(address.get("country"), listID="ISO3166-1", listAgencyID="6")
+        ),
     )
 
 

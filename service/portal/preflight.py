@@ -35,7 +35,11 @@ PACK = (
 MOST = 100
 
 PENDING = Finding(
-    ERROR, "PendingFinalize", "/type", "The invoice waits for its buyer and is not final yet.", stops=True
+    ERROR,
+    "PendingFinalize",
+    "/type",
+    "The invoice waits for its buyer and is not final yet.",
+    stops=True,
 )
 
 
@@ -60,7 +64,8 @@ def findings(source, issuer, circumstances):
 def _pack(day):
     """The rules that hold on a day, where they look."""
     return tuple(
-        (places, tuple(rule for rule in rules if rule.since <= day <= rule.until)) for places, rules in PACK
+        (places, tuple(rule for rule in rules if rule.since <= day <= rule.until))
+        for places, rules in PACK
     )
 
 

@@ -16,11 +16,13 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from service.errors import fault
 
 KEY_BITS = (2048, 4096)
-MOST_ROUNDS = 100_000  # of the derivation of a key from a password, some 40 ms; usual are 2,048 to 20,000
+# Of the derivation of a key from a password, some 40 ms; usual are 2,048 to 20,000
+MOST_ROUNDS = 100_000
 MOST_LEVELS = 8  # of the description of how a key is encrypted; five are used
 
 _PEM = re.compile(
-    r"-----BEGIN (?P<kind>|RSA |ENCRYPTED )PRIVATE KEY-----(?P<body>.*?)-----END (?P=kind)PRIVATE KEY-----", re.DOTALL
+    r"-----BEGIN (?P<kind>|RSA |ENCRYPTED )PRIVATE KEY-----(?P<body>.*?)-----END (?P=kind)PRIVATE KEY-----",
+    re.DOTALL,
 )
 _PBKDF2 = bytes.fromhex("2a864886f70d01050c")  # 1.2.840.113549.1.5.12
 _INTEGER, _OBJECT, _SEQUENCE = 0x02, 0x06, 0x30
@@ -43,13 +45,20 @@ def read_key(pem, password=None):
     if encrypted and not password:
         raise _unusable("/password", "required", "password is required: the key is encrypted.")
     if found["kind"] == "ENCRYPTED " and not _opens_in_time(found["body"]):
-        raise _unusable("/key", "encryption", f"key must be encrypted with PBKDF2 of at most {MOST_ROUNDS} rounds.")
+        raise _unusable(
+            "/key",
+            "encryption",
+            f"key must be encrypted with PBKDF2 of at most {MOST_ROUNDS} rounds.",
+        )
     try:
         given = password.encode() if encrypted else None
-        key = load_pem_private_key(found[0].encode(), given, unsafe_skip_rsa_key_validation=True)  # see _signs
+        # See _signs
+        key = load_pem_private_key(found[0].encode(), given, unsafe_skip_rsa_key_validation=True)
     except (ValueError, TypeError, UnsupportedAlgorithm):
         if encrypted:
-            raise _unusable("/password", "password", "The key cannot be read with this password.") from None
+            raise _unusable(
+                "/password", "password", "The key cannot be read with this password."
+            ) from None
         raise _unusable("/key", "format", "key must be an RSA private key in PEM.") from None
     return _fit(key)
 
@@ -75,7 +84,10 @@ def _fit(key):
 def _is_in_proportion(key):
     """Whether its numbers are of the sizes that its modulus gives them; others could take minutes to work with."""
     numbers, bits = key.private_numbers(), key.key_size
-    modulus, exponents = numbers.public_numbers.n, (numbers.d, numbers.dmp1, numbers.dmq1, numbers.iqmp)
+    modulus, exponents = (
+        numbers.public_numbers.n,
+        (numbers.d, numbers.dmp1, numbers.dmq1, numbers.iqmp),
+    )
     factors_fit = max(numbers.p.bit_length(), numbers.q.bit_length()) <= bits // 2 + 8
     exponents_fit = all(0 < each < modulus for each in (*exponents, numbers.public_numbers.e))
     return factors_fit and exponents_fit and numbers.p * numbers.q == modulus

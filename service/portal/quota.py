@@ -27,9 +27,11 @@ SLACK = 5  # seconds
 TAXPAYER_SLACK = 1  # seconds; of a distance between two calls, which is short itself
 RESERVED = 10  # of as many tokens one is not for the background
 PARTS = 30  # of a span, over which background work spreads its calls where there are as many
-PAGE_PATIENCE = timedelta(seconds=90)  # for the next page of a listing whose first ones would be lost
+# For the next page of a listing whose first ones would be lost
+PAGE_PATIENCE = timedelta(seconds=90)
 SHORTEST_WAIT = timedelta(milliseconds=20)  # between two questions for the same token
-GRACE = timedelta(seconds=3)  # for which a taxpayer still counts as waiting after it should have asked again
+# For which a taxpayer still counts as waiting after it should have asked again
+GRACE = timedelta(seconds=3)
 CROWDED = "The portal takes no more of these calls for a moment."
 SHARE_USED = "The company has used its share of the portal's calls for a moment."
 
@@ -52,7 +54,13 @@ class Quota:
     def most_alone(self) -> int:
         if self.alone is not None:
             return self.alone
-        share = Decimal(2) / 3 if self.calls < 30 else Decimal("0.8") if self.calls < 100 else Decimal("0.95")
+        share = (
+            Decimal(2) / 3
+            if self.calls < 30
+            else Decimal("0.8")
+            if self.calls < 100
+            else Decimal("0.95")
+        )
         return math.floor(self.calls * share)
 
 
@@ -104,7 +112,12 @@ class Gate:
     """Where a Portal's calls take their tokens. `patience` is how long one may be waited for; longer ones are Held."""
 
     def __init__(
-        self, database: Database, config: Config, *, urgent: bool, patience: timedelta = timedelta(0)
+        self,
+        database: Database,
+        config: Config,
+        *,
+        urgent: bool,
+        patience: timedelta = timedelta(0),
     ) -> None:
         self._database = database
         self._config = config
@@ -116,7 +129,9 @@ class Gate:
         try:
             await self._tokens(operation, tin, PAGE_PATIENCE if further else self._patience)
         except PASSING as fault:
-            raise NotSent("The database cannot be asked whether the portal may be called.") from fault
+            raise NotSent(
+                "The database cannot be asked whether the portal may be called."
+            ) from fault
 
     async def _tokens(self, operation: str, tin: str, patience: timedelta) -> None:
         """Return with a token of each bucket. Raises Held."""
@@ -133,13 +148,19 @@ class Gate:
                     raise
             await asyncio.sleep(wait)
 
-    async def _take(self, operation: str, quotas: tuple[Quota, ...], tin: str, until: float) -> None:
+    async def _take(
+        self, operation: str, quotas: tuple[Quota, ...], tin: str, until: float
+    ) -> None:
         """Take a token of each bucket. Raises Held when one has none.
 
         The promise of a token is taken only where there is one bucket: promises of several would be kept at different
         times. What one bucket gave when the next had nothing is lost; the first is that which is soonest full again.
         """
-        patience = timedelta(seconds=max(0.0, until - time.monotonic())) if len(quotas) == 1 else timedelta(0)
+        patience = (
+            timedelta(seconds=max(0.0, until - time.monotonic()))
+            if len(quotas) == 1
+            else timedelta(0)
+        )
         for quota in quotas:
             await asyncio.sleep(await self._token(operation, quota, tin, patience))
 
@@ -175,6 +196,8 @@ class Gate:
     async def _heed_pause(self, operation: str) -> None:
         """Raise Held while the portal has asked to wait."""
         async with self._database.across() as conn:
-            left = await sql.pause_left(conn, client_id=self._config.portal_client_id, operation=operation)
+            left = await sql.pause_left(
+                conn, client_id=self._config.portal_client_id, operation=operation
+            )
         if left:
             raise Held("The portal asked to wait.", retry_after=left, operation=operation)

@@ -13,8 +13,14 @@ _BETWEEN = re.compile(r"\s*,\s*")
 
 def billing_reference(originals, references):
     """The originals in one entry, each bill in one of its own. Portal: 10.2, 10.11"""
-    entries = [{"InvoiceDocumentReference": [original_reference(each) for each in originals]}] if originals else []
-    return entries + [{"AdditionalDocumentReference": group(ID=optional(id))} for id in ids(references, "BILL")]
+    entries = (
+        [{"InvoiceDocumentReference": [original_reference(each) for each in originals]}]
+        if originals
+        else []
+    )
+    return entries + [
+        {"AdditionalDocumentReference": group(ID=optional(id))} for id in ids(references, "BILL")
+    ]
 
 
 def original_reference(original):
@@ -32,7 +38,9 @@ def document_references(references):
 
 
 def form_reference(numbers, document_type):
-    return [{"ID": value(",".join(numbers)), "DocumentType": value(document_type)}] if numbers else []
+    return (
+        [{"ID": value(",".join(numbers)), "DocumentType": value(document_type)}] if numbers else []
+    )
 
 
 def agreement_reference(reference):
@@ -45,5 +53,7 @@ def agreement_reference(reference):
 
 def ids(references, kind):
     """The numbers of one type of reference; a list of them within one has no blanks."""
-    given = (_BETWEEN.sub(",", text(each.get("id"))) for each in references if each.get("type") == kind)
+    given = (
+        _BETWEEN.sub(",", text(each.get("id"))) for each in references if each.get("type") == kind
+    )
     return [id for id in given if id]

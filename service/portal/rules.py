@@ -16,7 +16,8 @@ from service.portal import document, ubl
 
 ERROR, WARNING = "error", "warning"
 
-#: Our words where the portal published no code: something is absent; its length, form or characters are wrong.
+#: Our words where the portal published no code: something is absent; its length, form or characters
+#: are wrong.
 REQUIRED, FORMAT = "Required", "Format"
 
 ALWAYS, EVER = date.min, date.max
@@ -122,7 +123,9 @@ class Case:
     @cached_property
     def is_consolidated(self):
         """The classification of consolidated documents, and no other, on every line. Portal: 13"""
-        return bool(self.items) and all(item.get("classifications") == [CONSOLIDATED] for item in self.items)
+        return bool(self.items) and all(
+            item.get("classifications") == [CONSOLIDATED] for item in self.items
+        )
 
     @cached_property
     def sums(self):
@@ -187,7 +190,9 @@ def judged(rule, place):
         return None
     code = rule.code if isinstance(rule.code, str) else rule.code[place.side]
     message = rule.message(place) if callable(rule.message) else rule.message.format(**place.words)
-    return Finding(rule.severity, code, place.pointer(rule.member), message, _patch(rule, place), rule.stops)
+    return Finding(
+        rule.severity, code, place.pointer(rule.member), message, _patch(rule, place), rule.stops
+    )
 
 
 def _patch(rule, place):

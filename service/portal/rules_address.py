@@ -18,31 +18,41 @@ ADDRESS_RULES = (
     Rule(
         "CV302",
         "/address/country",
-        lambda place: place.sent["country"] != "" and not codes.is_known("countries", place.sent["country"]),
+        lambda place: (
+            place.sent["country"] != "" and not codes.is_known("countries", place.sent["country"])
+        ),
         lambda place: codes.wording("countries", place.sent["country"]),
     ),
     Rule(
         "CV302",
         "/address/state",
-        lambda place: _is_home(place) and place.sent["state"] != "" and not codes.is_known("states", place.sent["state"]),
+        lambda place: (
+            _is_home(place)
+            and place.sent["state"] != ""
+            and not codes.is_known("states", place.sent["state"])
+        ),
         lambda place: codes.wording("states", place.sent["state"]),
     ),
     Rule(
         "CV317",
         "/address/state",
-        lambda place: _is_home(place)
-        and place.sent["state"] == parties.STATE_ABROAD
-        and not is_public(place)
-        and not place.case.is_consolidated,
+        lambda place: (
+            _is_home(place)
+            and place.sent["state"] == parties.STATE_ABROAD
+            and not is_public(place)
+            and not place.case.is_consolidated
+        ),
         "State 17 is for addresses outside Malaysia and for consolidated documents; that of the {who} is neither.",
         STATES_STRICT,
     ),
     Rule(
         FORMAT,
         "/address/zipCode",
-        lambda place: _is_home(place)
-        and place.sent["postcode"] not in ("", parties.NOT_GIVEN)
-        and not POSTCODE.fullmatch(place.sent["postcode"]),
+        lambda place: (
+            _is_home(place)
+            and place.sent["postcode"] not in ("", parties.NOT_GIVEN)
+            and not POSTCODE.fullmatch(place.sent["postcode"])
+        ),
         "The postcode of the {who} has to be at most 5 digits.",
         FORMATS_STRICT,
         cure=only("0-9", "postcode", POSTCODE, 5),

@@ -34,7 +34,12 @@ IMPORT = "034"
 
 
 def document_places(case):
-    yield Place(case, "", case.source, words={"currency": case.currency, "number": case.circumstances.number})
+    yield Place(
+        case,
+        "",
+        case.source,
+        words={"currency": case.currency, "number": case.circumstances.number},
+    )
 
 
 def issue_places(case):
@@ -45,7 +50,9 @@ def issue_places(case):
 def company_places(case):
     """What the company says of itself as a supplier only. Portal: 10.2, 10.6"""
     if not case.self_billed:
-        yield Place(case, "/company", case.issuer, words={"payment": case.source.get("payment") or {}})
+        yield Place(
+            case, "/company", case.issuer, words={"payment": case.source.get("payment") or {}}
+        )
 
 
 def amount_places(case):
@@ -102,7 +109,9 @@ def _shorter_rate(place):
 def _is_of_another(place):
     """Whether another taxpayer, as the portal sees it, issued what the note adjusts. Portal: 10.11"""
     issuer = place.case.circumstances.original_tin
-    return issuer is not None and issuer != parties.own_tin({"tin": place.case.issuer.get("tin_code")})
+    return issuer is not None and issuer != parties.own_tin(
+        {"tin": place.case.issuer.get("tin_code")}
+    )
 
 
 def _kinds(place):
@@ -112,7 +121,10 @@ def _kinds(place):
 def _is_reversed(place):
     """Whether the billing period ends before it starts."""
     try:
-        start, end = (date.fromisoformat(place.value(f"/billingPeriod/{name}") or "") for name in ("start", "end"))
+        start, end = (
+            date.fromisoformat(place.value(f"/billingPeriod/{name}") or "")
+            for name in ("start", "end")
+        )
     except ValueError:
         return False
     return end < start
@@ -128,7 +140,13 @@ def _is_form_only(table):
 
 
 DOCUMENT_RULES = (
-    Rule(REQUIRED, "/lineItems", lambda place: place.lacks("/lineItems"), "The document has no line.", stops=True),
+    Rule(
+        REQUIRED,
+        "/lineItems",
+        lambda place: place.lacks("/lineItems"),
+        "The document has no line.",
+        stops=True,
+    ),
     Rule(
         "DR303",
         "/targetInvoiceType",
@@ -168,8 +186,10 @@ DOCUMENT_RULES = (
     Rule(
         "Version",
         "",
-        lambda place: place.case.circumstances.version in ("1.2", "1.3")
-        and not DISCLOSURE[0] <= place.case.day <= DISCLOSURE[1],
+        lambda place: (
+            place.case.circumstances.version in ("1.2", "1.3")
+            and not DISCLOSURE[0] <= place.case.day <= DISCLOSURE[1]
+        ),
         f"Documents of the versions 1.2 and 1.3 are taken from {DISCLOSURE[0]} to {DISCLOSURE[1]} only.",
     ),
     *coded("payment_modes", "/payment/mode"),
@@ -197,9 +217,11 @@ DOCUMENT_RULES = (
     Rule(
         "CustomsForm",
         "/references",
-        lambda place: place.case.self_billed
-        and "CUSTOMS_FORM" not in _kinds(place)
-        and any(IMPORT in (item.get("classifications") or ()) for item in place.case.items),
+        lambda place: (
+            place.case.self_billed
+            and "CUSTOMS_FORM" not in _kinds(place)
+            and any(IMPORT in (item.get("classifications") or ()) for item in place.case.items)
+        ),
         "An import of goods refers to its customs form.",
         severity=WARNING,
     ),
@@ -227,13 +249,21 @@ ISSUE_RULES = (
         "The issue time lies in the future.",
         cure=_now,
     ),
-    Rule("CF321", "", lambda place: _left(place) < timedelta(), "The issue time is more than 72 hours ago.", cure=_now),
+    Rule(
+        "CF321",
+        "",
+        lambda place: _left(place) < timedelta(),
+        "The issue time is more than 72 hours ago.",
+        cure=_now,
+    ),
     Rule(
         "DV302",
         "",
         lambda place: place.case.circumstances.twin is not None,
-        lambda place: "The portal was sent a document of the same type, number and issue time within the last two hours: "
-        f"{place.case.circumstances.twin}.",
+        lambda place: (
+            "The portal was sent a document of the same type, number and issue time within the last two hours: "
+            f"{place.case.circumstances.twin}."
+        ),
         cure=_beside,
     ),
     Rule(
@@ -256,15 +286,19 @@ COMPANY_RULES = (
     Rule(
         FORMAT,
         "/bank_account",
-        lambda place: bool(place.words["payment"])
-        and not ubl.text(place.words["payment"].get("bankAccount"))
-        and len(ubl.text(place.value("/bank_account"))) > LONGEST_ACCOUNT,
+        lambda place: (
+            bool(place.words["payment"])
+            and not ubl.text(place.words["payment"].get("bankAccount"))
+            and len(ubl.text(place.value("/bank_account"))) > LONGEST_ACCOUNT
+        ),
         "The bank account of the company has more than 150 characters.",
         FORMATS_STRICT,
     ),
 )
 
-AMOUNT_RULES = (Rule("Amount", "", lambda place: True, lambda place: str(place.case.sums), stops=True),)
+AMOUNT_RULES = (
+    Rule("Amount", "", lambda place: True, lambda place: str(place.case.sums), stops=True),
+)
 
 REFERENCE_RULES = (
     Rule(
@@ -277,12 +311,16 @@ REFERENCE_RULES = (
     Rule(
         FORMAT,
         "/description",
-        lambda place: place.value("/type") == "FTA"
-        and not AGREEMENT.fullmatch(ubl.text(place.value("/description"), LONGEST_AGREEMENT)),
+        lambda place: (
+            place.value("/type") == "FTA"
+            and not AGREEMENT.fullmatch(ubl.text(place.value("/description"), LONGEST_AGREEMENT))
+        ),
         "The name of a free trade agreement has letters, digits, blanks, hyphens and ( ) only.",
         FORMATS_STRICT,
         cure=lambda place: " ".join(
-            re.sub("[^A-Za-z0-9 ()-]+", " ", ubl.text(place.value("/description"), LONGEST_AGREEMENT)).split()
+            re.sub(
+                "[^A-Za-z0-9 ()-]+", " ", ubl.text(place.value("/description"), LONGEST_AGREEMENT)
+            ).split()
         ),
     ),
 )

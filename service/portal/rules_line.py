@@ -45,13 +45,20 @@ def line_places(case):
 def classification_places(case):
     for index, item in enumerate(case.items):
         for position, code in enumerate(item.get("classifications") or ()):
-            yield Place(case, f"/lineItems/{index}/classifications/{position}", code, words={"line": index + 1})
+            yield Place(
+                case,
+                f"/lineItems/{index}/classifications/{position}",
+                code,
+                words={"line": index + 1},
+            )
 
 
 def tax_places(case):
     for index, item in enumerate(case.items):
         for position, detail in enumerate(item.get("taxDetails") or ()):
-            yield Place(case, f"/lineItems/{index}/taxDetails/{position}", detail, words={"line": index + 1})
+            yield Place(
+                case, f"/lineItems/{index}/taxDetails/{position}", detail, words={"line": index + 1}
+            )
 
 
 def lacks_tax(item):
@@ -63,7 +70,9 @@ def lacks_tax(item):
 
 def _lacks_rate(detail):
     kind = detail.get("taxType")
-    return bool(kind) and kind not in WITHOUT_RATE and not (detail.get("taxRate") or {}).keys() & RATES
+    return (
+        bool(kind) and kind not in WITHOUT_RATE and not (detail.get("taxRate") or {}).keys() & RATES
+    )
 
 
 def _lacks_reason(item):
@@ -88,9 +97,12 @@ def too_young(table, member=""):
         begins = codes.begins(table, code) if isinstance(code, str) else None
         return begins is not None and begins > place.case.issue_day
 
-    return refuses, lambda place: (
-        f'"{place.value(member)}" of the table of {table} is in force since {codes.begins(table, place.value(member))}, '
-        "after the document was issued."
+    return (
+        refuses,
+        lambda place: (
+            f'"{place.value(member)}" of the table of {table} is in force since {codes.begins(table, place.value(member))}, '
+            "after the document was issued."
+        ),
     )
 
 
@@ -99,7 +111,9 @@ def coded(table, member="", since=None):
     refuses, words = _unlisted(table, member)
     young, young_words = too_young(table, member)
     dated = {"since": since} if since else {}
-    return Rule("CV302", member, refuses, words, **dated), Rule("CF320", member, young, young_words, **dated)
+    return Rule("CV302", member, refuses, words, **dated), Rule(
+        "CF320", member, young, young_words, **dated
+    )
 
 
 def _is_for_public(place):
@@ -126,14 +140,23 @@ def _plain_reason(place):
 def _is_large_sale(place):
     amounts = place.sent["amounts"]
     ours = place.case.source["type"].startswith("CONSOLIDATED_") or place.case.is_note
-    if ours or amounts is None or place.case.currency != document.HOME_CURRENCY or not _is_for_public(place):
+    if (
+        ours
+        or amounts is None
+        or place.case.currency != document.HOME_CURRENCY
+        or not _is_for_public(place)
+    ):
         return False
     return amounts.net + amounts.tax > LARGEST_SALE
 
 
 def _has_fine_count(place):
     count = place.value("/unit/count")
-    return isinstance(count, Decimal) and count.is_finite() and count.normalize().as_tuple().exponent < -DECIMALS_OF_COUNT
+    return (
+        isinstance(count, Decimal)
+        and count.is_finite()
+        and count.normalize().as_tuple().exponent < -DECIMALS_OF_COUNT
+    )
 
 
 #: member of a line, what it is, the code when it is absent
@@ -152,7 +175,9 @@ def _lacking(member):
 
 LINE_RULES = (
     *(
-        Rule(code, member, _lacking(member), f"The {words} of line {{line}} is missing.", stops=True)
+        Rule(
+            code, member, _lacking(member), f"The {words} of line {{line}} is missing.", stops=True
+        )
         for member, words, code in FACTS
     ),
     Rule(
@@ -173,9 +198,11 @@ LINE_RULES = (
     Rule(
         "ERR236",
         "/classifications",
-        lambda place: _is_for_public(place)
-        and not place.lacks("/classifications")
-        and place.value("/classifications") != [CONSOLIDATED],
+        lambda place: (
+            _is_for_public(place)
+            and not place.lacks("/classifications")
+            and place.value("/classifications") != [CONSOLIDATED]
+        ),
         f"A document for the general public has the classification {CONSOLIDATED}, and no other, on every line; "
         "line {line} has not.",
     ),
@@ -211,7 +238,11 @@ CLASSIFICATION_RULES = (
     Rule(
         "Classification",
         "",
-        lambda place: place.given == CONSOLIDATED and not place.case.is_consolidated and not _is_for_public(place),
+        lambda place: (
+            place.given == CONSOLIDATED
+            and not place.case.is_consolidated
+            and not _is_for_public(place)
+        ),
         f"The classification {CONSOLIDATED} of line {{line}} is for consolidated documents, and there for every line.",
         severity=WARNING,
     ),

@@ -55,7 +55,9 @@ COLUMNS = {
 
 def party_places(case):
     """The supplier and the buyer."""
-    for side, (who, party) in enumerate(zip(("supplier", "buyer"), document.parties(case.source, case.issuer))):
+    for side, (who, party) in enumerate(
+        zip(("supplier", "buyer"), document.parties(case.source, case.issuer), strict=False)
+    ):
         is_us = case.self_billed == (side == 1)
         yield Place(
             case=case,
@@ -86,7 +88,9 @@ def recipient_places(case):
 def _sent(party, side):
     """What the document would say of the party, by fact."""
     (built,) = parties.buyer_party(party) if side else parties.supplier_party(party)
-    numbers = {each["ID"][0]["schemeID"]: each["ID"][0]["_"] for each in built["PartyIdentification"]}
+    numbers = {
+        each["ID"][0]["schemeID"]: each["ID"][0]["_"] for each in built["PartyIdentification"]
+    }
     scheme = next(scheme for scheme in numbers if scheme not in ("TIN", "SST", "TTX"))
     return {
         "tin": numbers["TIN"] or "",
@@ -122,7 +126,8 @@ def _waived(party, side, is_us):
     kind, tins = party.get("type"), parties.BUYER_TINS if side else parties.SUPPLIER_TINS
     waivers = {
         "/tin": parties.general_tin(party, tins),
-        "/registration/number": not is_us and (parties.own_tin(party) or kind != "LOCAL_INDIVIDUAL"),
+        "/registration/number": not is_us
+        and (parties.own_tin(party) or kind != "LOCAL_INDIVIDUAL"),
         "/address/state": parties.is_abroad(party.get("address") or {}),
         "/msic": side or kind in parties.NO_TRADE,
         "/businessActivityDescription": side or parties.industry(party)[0]["name"],
@@ -151,7 +156,9 @@ def _lacking(member):
 
 def _is_nameless(place):
     """The TIN of the general public without the number of a person. Portal: 12.9"""
-    person = place.sent["scheme"] in parties.PERSONAL and place.sent["identity"] != parties.NOT_GIVEN
+    person = (
+        place.sent["scheme"] in parties.PERSONAL and place.sent["identity"] != parties.NOT_GIVEN
+    )
     return place.sent["tin"] == parties.PUBLIC and not person
 
 
@@ -166,7 +173,9 @@ def _differs(fact, form, most, *allowed):
 
 
 def _is_no_phone(place):
-    return place.sent["phone"] not in ("", parties.NOT_GIVEN) and not PHONE.fullmatch(place.sent["phone"])
+    return place.sent["phone"] not in ("", parties.NOT_GIVEN) and not PHONE.fullmatch(
+        place.sent["phone"]
+    )
 
 
 def _is_odd_phone(place):
@@ -183,13 +192,19 @@ def _dialled(place):
     """The plus and the digits alone, of a number without letters: those might be an extension."""
     given = place.value("/contactNumber")
     kept = ("+" if given.strip().startswith("+") else "") + re.sub("[^0-9]", "", given)
-    return kept if re.search("[A-Za-z]", given) is None and SHORTEST_PHONE <= len(kept) <= LONGEST_PHONE else None
+    return (
+        kept
+        if re.search("[A-Za-z]", given) is None and SHORTEST_PHONE <= len(kept) <= LONGEST_PHONE
+        else None
+    )
 
 
 def _one_mail(place):
     """The first of several addresses; what is none goes, as an unknown one does."""
     parts = re.split(r"[\s;,<>]+", place.value("/email"))
-    return next((part for part in parts if MAIL.fullmatch(part) and len(part) <= LONGEST_MAIL), REMOVED)
+    return next(
+        (part for part in parts if MAIL.fullmatch(part) and len(part) <= LONGEST_MAIL), REMOVED
+    )
 
 
 def _own_tin_is_odd(place):
@@ -225,22 +240,29 @@ PARTY_RULES = (
     Rule(
         "ERR206",
         "/registration/number",
-        lambda place: place.sent["identity"] == parties.NOT_GIVEN and not place.sent["tin"].startswith("EI")
-        and place.sent["tin"] != "",
+        lambda place: (
+            place.sent["identity"] == parties.NOT_GIVEN
+            and not place.sent["tin"].startswith("EI")
+            and place.sent["tin"] != ""
+        ),
         "The {who} has a TIN of its own, and NA is not the registration number that belongs to it.",
         cure=lambda place: None if place.columns else REMOVED,
     ),
     Rule(
         "ERR236",
         "/registration/number",
-        lambda place: _is_nameless(place) and not is_public(place) and not place.case.is_consolidated,
+        lambda place: (
+            _is_nameless(place) and not is_public(place) and not place.case.is_consolidated
+        ),
         "The TIN of the general public needs the NRIC or army number of a person, "
         "or the classification 004, and no other, on every line.",
     ),
     Rule(
         "ERR208",
         "/tin",
-        lambda place: not place.side and place.case.self_billed and place.sent["tin"] == parties.FOREIGNER,
+        lambda place: (
+            not place.side and place.case.self_billed and place.sent["tin"] == parties.FOREIGNER
+        ),
         f"{parties.FOREIGNER} is the TIN of buyers abroad; a supplier abroad has {parties.SELLER_ABROAD}.",
         cure=lambda place: parties.SELLER_ABROAD,
     ),
@@ -301,20 +323,24 @@ PARTY_RULES = (
     Rule(
         "Identity",
         "/registration/type",
-        lambda place: place.sent["scheme"] == "BRN"
-        and place.sent["tin"].startswith("IG")
-        and place.sent["identity"] != parties.IDENTITY_UNKNOWN,
+        lambda place: (
+            place.sent["scheme"] == "BRN"
+            and place.sent["tin"].startswith("IG")
+            and place.sent["identity"] != parties.IDENTITY_UNKNOWN
+        ),
         "The portal takes an IG TIN with a BRN for a business; a private person has an NRIC.",
         severity=WARNING,
     ),
     Rule(
         "Identity",
         "/registration/number",
-        lambda place: place.sent["scheme"] == "BRN"
-        and not place.sent["tin"].startswith("EI")
-        and not place.lacks("/registration/number")
-        and place.sent["identity"] != parties.NOT_GIVEN
-        and not BUSINESS.fullmatch(place.sent["identity"]),
+        lambda place: (
+            place.sent["scheme"] == "BRN"
+            and not place.sent["tin"].startswith("EI")
+            and not place.lacks("/registration/number")
+            and place.sent["identity"] != parties.NOT_GIVEN
+            and not BUSINESS.fullmatch(place.sent["identity"])
+        ),
         "The portal compares TIN and BRN with its register, where a BRN has 12 digits; that of the {who} has not.",
         REGISTER_STRICT,
         severity=WARNING,
@@ -326,9 +352,11 @@ IDENTITY_RULES = (
     Rule(
         "CF324",
         "/registration/number",
-        lambda place: place.sent["scheme"] == "NRIC"
-        and place.sent["identity"] != ""
-        and not NRIC.fullmatch(place.sent["identity"]),
+        lambda place: (
+            place.sent["scheme"] == "NRIC"
+            and place.sent["identity"] != ""
+            and not NRIC.fullmatch(place.sent["identity"])
+        ),
         "The NRIC of the {who} has to be 12 digits.",
         FORMATS_STRICT,
         cure=only("0-9", "identity", NRIC, 12),
@@ -336,8 +364,11 @@ IDENTITY_RULES = (
     Rule(
         FORMAT,
         "/registration/number",
-        lambda place: place.sent["scheme"] != "NRIC"
-        and len(place.sent["identity"]) > LONGEST_IDENTITY.get(place.sent["scheme"], LONGEST_IDENTITY["BRN"]),
+        lambda place: (
+            place.sent["scheme"] != "NRIC"
+            and len(place.sent["identity"])
+            > LONGEST_IDENTITY.get(place.sent["scheme"], LONGEST_IDENTITY["BRN"])
+        ),
         "The registration number of the {who} is too long: a BRN has at most 20 characters, a passport and an army number 12.",
         FORMATS_STRICT,
     ),

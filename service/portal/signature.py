@@ -6,7 +6,7 @@ verifier takes the members out and minifies again: whatever is hashed here has t
 
 import base64
 import hashlib
-from datetime import timezone
+from datetime import UTC
 
 from service.portal.document import encode, value
 
@@ -38,7 +38,10 @@ def unsigned(document):
     *_, (last, (invoice,)) = document.items()
     if last != "Invoice":
         raise ValueError(f"A document ends with its invoice, not with {last}.")
-    return {**document, "Invoice": [{name: member for name, member in invoice.items() if name not in CARRIERS}]}
+    return {
+        **document,
+        "Invoice": [{name: member for name, member in invoice.items() if name not in CARRIERS}],
+    }
 
 
 def assemble(content, certificate, signature_value, signed_at):
@@ -63,13 +66,21 @@ def assemble(content, certificate, signature_value, signed_at):
 
 def qualifying_properties(certificate, signed_at):
     """When and with which certificate it was signed. The order of the members is hashed with them. Portal: 11.4"""
-    at = signed_at.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    at = signed_at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     named = {
-        "CertDigest": [{"DigestMethod": value("", Algorithm=SHA256), "DigestValue": value(digest(certificate.der))}],
+        "CertDigest": [
+            {
+                "DigestMethod": value("", Algorithm=SHA256),
+                "DigestValue": value(digest(certificate.der)),
+            }
+        ],
         "IssuerSerial": [_issuer_serial(certificate)],
     }
     signed = {"SigningTime": value(at), "SigningCertificate": [{"Cert": [named]}]}
-    return {"Target": TARGET, "SignedProperties": [{"Id": PROPERTIES_ID, "SignedSignatureProperties": [signed]}]}
+    return {
+        "Target": TARGET,
+        "SignedProperties": [{"Id": PROPERTIES_ID, "SignedSignatureProperties": [signed]}],
+    }
 
 
 def digest(content):
@@ -113,4 +124,7 @@ def _key_info(certificate):
 
 
 def _issuer_serial(certificate):
-    return {"X509IssuerName": value(certificate.issuer), "X509SerialNumber": value(str(certificate.serial))}
+    return {
+        "X509IssuerName": value(certificate.issuer),
+        "X509SerialNumber": value(str(certificate.serial)),
+    }

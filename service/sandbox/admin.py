@@ -19,7 +19,20 @@ routes = web.RouteTableDef()
 FAULT_MEMBERS = ("operation", "kind", "times", "number")
 MOST_TIMES = 10**6
 #: operations a fault can be ordered for
-FAULT_OPERATIONS = set("login submit submission details raw search recent state tin tin_search types *".split())
+FAULT_OPERATIONS = {
+    "login",
+    "submit",
+    "submission",
+    "details",
+    "raw",
+    "search",
+    "recent",
+    "state",
+    "tin",
+    "tin_search",
+    "types",
+    "*",
+}
 
 
 async def read_body(request):
@@ -76,7 +89,9 @@ async def move_clock(request: web.Request) -> web.Response:
     sandbox = request.app[SANDBOX]
     seconds = required(await read_body(request), "seconds", (int, float))
     if not -sandbox.clock_offset <= seconds <= MOST_SECONDS:
-        raise wrong(f"The clock moves forward, by at most {MOST_SECONDS} seconds, and back by what it was moved.")
+        raise wrong(
+            f"The clock moves forward, by at most {MOST_SECONDS} seconds, and back by what it was moved."
+        )
     sandbox.move_clock(seconds)
     return await show_clock(request)
 
@@ -108,7 +123,12 @@ async def order_fault(request):
     members = await read_body(request)
     operation, kind = required(members, "operation"), required(members, "kind")
     times = members.get("times", 1)
-    if operation not in FAULT_OPERATIONS or kind not in KINDS or type(times) is not int or not 1 <= times <= MOST_TIMES:
+    if (
+        operation not in FAULT_OPERATIONS
+        or kind not in KINDS
+        or type(times) is not int
+        or not 1 <= times <= MOST_TIMES
+    ):
         known = f"operation of {sorted(FAULT_OPERATIONS)}, kind of {sorted(KINDS)}"
         raise wrong(f"A fault has an {known}, and 1 to {MOST_TIMES} times.")
     id = sql.fault_insert(
@@ -117,7 +137,9 @@ async def order_fault(request):
         kind=kind,
         remaining=times,
         number=members.get("number"),
-        members=json.dumps({name: value for name, value in members.items() if name not in FAULT_MEMBERS}),
+        members=json.dumps(
+            {name: value for name, value in members.items() if name not in FAULT_MEMBERS}
+        ),
     )
     return answer({"id": id}, 201)
 

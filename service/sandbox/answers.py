@@ -12,19 +12,31 @@ def encode(value):
     if isinstance(value, Decimal):
         return format(value, "f")
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{json.dumps(key)}: {encode(item)}" for key, item in value.items()) + "}"
+        return (
+            "{"
+            + ", ".join(f"{json.dumps(key)}: {encode(item)}" for key, item in value.items())
+            + "}"
+        )
     if isinstance(value, (list, tuple)):
         return "[" + ", ".join(map(encode, value)) + "]"
     return json.dumps(value)
 
 
 def answer(value, status=200, headers=None):
-    return web.Response(body=encode(value).encode(), status=status, headers=headers, content_type="application/json")
+    return web.Response(
+        body=encode(value).encode(), status=status, headers=headers, content_type="application/json"
+    )
 
 
 def detail(code, message, target=None, path=None, details=None):
     """One entry of `details`, also the shape inside `rejectedDocuments`. Portal: 4.2, 8.1"""
-    return {"code": code, "message": message, "target": target, "propertyPath": path, "details": details}
+    return {
+        "code": code,
+        "message": message,
+        "target": target,
+        "propertyPath": path,
+        "details": details,
+    }
 
 
 def standard(code, message, malay, name=None, path=None, inner=None):
@@ -51,11 +63,19 @@ class Refusal(Exception):
         return {"error": self.in_standard() if dialect == "standard" else self.in_transport()}
 
     def in_transport(self):
-        return {"code": self.code, "message": self.message, "target": self.target, "details": self.details}
+        return {
+            "code": self.code,
+            "message": self.message,
+            "target": self.target,
+            "details": self.details,
+        }
 
     def in_standard(self):
         details = self.details or ()
-        inner = [standard(each["code"], each["message"], each["message"], each["target"]) for each in details]
+        inner = [
+            standard(each["code"], each["message"], each["message"], each["target"])
+            for each in details
+        ]
         return {
             "propertyName": None,
             "propertyPath": None,

@@ -34,7 +34,12 @@ OPERATIONS = (
     ("PUT", f"{API}/documents/state/{{uuid}}/state", "state", documents.change_state),
     ("GET", f"{API}/documenttypes", "types", document_types.list_types),
     ("GET", f"{API}/documenttypes/{{id}}", "types", document_types.get_type),
-    ("GET", f"{API}/documenttypes/{{id}}/versions/{{version}}", "types", document_types.get_version),
+    (
+        "GET",
+        f"{API}/documenttypes/{{id}}/versions/{{version}}",
+        "types",
+        document_types.get_version,
+    ),
 )
 #: largest body that is read at all; the portal's own limit is judged by the submission
 MAX_READ = 32 * 1024 * 1024
@@ -59,7 +64,8 @@ def operation_of(name, handler):
 
         request[OPERATION] = name
         sql.call_count(sandbox.db, operation=name, now=sandbox.now())
-        await request.read()  # whole before anything else, so that a client that hangs up later changes nothing
+        # Whole before anything else, so that a client that hangs up later changes nothing
+        await request.read()
         request[RATE_HEADERS] = await admit(request, sandbox, name)
         return await faults.perform(request, name, process)
 
@@ -90,7 +96,9 @@ async def surround(request, handler):
         raise
     except Exception as error:
         refusal = refusal_of(error, request)
-        response = answer(refusal.body(sandbox.controls.error_dialect), refusal.status, refusal.headers)
+        response = answer(
+            refusal.body(sandbox.controls.error_dialect), refusal.status, refusal.headers
+        )
     count_answer(request, str(response.status))
     return response
 
@@ -107,11 +115,18 @@ def hang_up(request):
     return web.Response()
 
 
-#: exceptions of the framework -> what the portal says. A body that is no UTF-8 can come from anywhere.
+#: exceptions of the framework -> what the portal says. A body that is no UTF-8 can come from
+#: anywhere.
 REFUSALS = (
     (web.HTTPNotFound, lambda request: not_found("resource", request.path)),
-    (web.HTTPMethodNotAllowed, lambda request: Refusal(405, "BadRequest", "The method is not allowed.")),
-    (web.HTTPRequestEntityTooLarge, lambda request: submissions.too_large("The request is too large.")),
+    (
+        web.HTTPMethodNotAllowed,
+        lambda request: Refusal(405, "BadRequest", "The method is not allowed."),
+    ),
+    (
+        web.HTTPRequestEntityTooLarge,
+        lambda request: submissions.too_large("The request is too large."),
+    ),
     (UnicodeError, lambda request: bad_argument("request", "The request is not UTF-8.")),
 )
 
@@ -122,7 +137,13 @@ def refusal_of(error, request):
     for kind, refusal in REFUSALS:
         if isinstance(error, kind):
             return refusal(request)
-    log.error("correlation=%s %s %s failed", request[CORRELATION], request.method, request.path, exc_info=error)
+    log.error(
+        "correlation=%s %s %s failed",
+        request[CORRELATION],
+        request.method,
+        request.path,
+        exc_info=error,
+    )
     return Refusal(500, "InternalServerError", "The sandbox failed; its log says why.")
 
 
@@ -164,7 +185,15 @@ def run(settings):
         listener = socket.create_server((settings.host, settings.port))
         app = create_sandbox(settings)
     except (OSError, sqlite3.Error) as error:
-        sys.exit(f"The sandbox cannot use {settings.host}:{settings.port} with {settings.state}: {error}")
+        sys.exit(
+            f"The sandbox cannot use {settings.host}:{settings.port} with {settings.state}: {error}"
+        )
     host, port = listener.getsockname()[:2]  # the port that was found, when 0 was asked for
     line = f"Portal sandbox: http://{host}:{port} (state in {settings.state})"
-    web.run_app(app, sock=listener, print=lambda _: print(line, flush=True), access_log=None, shutdown_timeout=1)
+    web.run_app(
+        app,
+        sock=listener,
+        print=lambda _: print(line, flush=True),
+        access_log=None,
+        shutdown_timeout=1,
+    )

@@ -36,7 +36,8 @@ def read_certificate(text):
     """The certificate in base64 DER, or None when it cannot be read."""
     try:
         certificate = x509.load_der_x509_certificate(decoded(text))
-        certificate.subject, certificate.issuer, certificate.extensions  # each is read at its first use
+        # Each is parsed at its first use.
+        _ = certificate.subject, certificate.issuer, certificate.extensions
         return certificate
     except (ValueError, TypeError, x509.DuplicateExtension, UnsupportedAlgorithm):
         return None
@@ -72,8 +73,13 @@ def verifying_key(certificate):
 
 def for_signing(extensions):
     """What a certificate says of its use allows it; one that says nothing is taken. Portal: 11.1"""
-    usage, extended = extension(extensions, x509.KeyUsage), extension(extensions, x509.ExtendedKeyUsage)
-    return (usage is None or usage.content_commitment) and (extended is None or DOCUMENT_SIGNING in extended)
+    usage, extended = (
+        extension(extensions, x509.KeyUsage),
+        extension(extensions, x509.ExtendedKeyUsage),
+    )
+    return (usage is None or usage.content_commitment) and (
+        extended is None or DOCUMENT_SIGNING in extended
+    )
 
 
 def extension(extensions, kind):

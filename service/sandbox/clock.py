@@ -1,7 +1,7 @@
 """Instants: Unix seconds inside, UTC text outside."""
 
 import math
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from email.utils import formatdate
 
 
@@ -9,7 +9,7 @@ def instant(seconds):
     """`2026-09-14T03:26:02Z`; null stays null. Whole seconds, rounded down."""
     if seconds is None:
         return None
-    return datetime.fromtimestamp(math.floor(seconds), timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return datetime.fromtimestamp(math.floor(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def precise_instant(seconds):
@@ -20,7 +20,7 @@ def precise_instant(seconds):
 def seconds_of(text):
     """Unix seconds of a date or a date-time; without a zone it is UTC. Raises ValueError."""
     value = datetime.fromisoformat(text.replace("Z", "+00:00"))
-    return (value if value.tzinfo else value.replace(tzinfo=timezone.utc)).timestamp()
+    return (value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp()
 
 
 def http_date(seconds):

@@ -9,7 +9,6 @@ from aiohttp import web
 from .database import empty, open_database, sql, transaction
 from .settings import SEEDED_TAXPAYERS
 
-
 #: about 31 years: more than any window, less than any calendar
 MOST_SECONDS = 10**9
 
@@ -81,7 +80,10 @@ class Sandbox:
             self.admit_client()
         self.clock_offset = stored.pop("clock_offset", 0)
         self.odd_rows = stored.pop("odd_rows", {})
-        started = {name: getattr(self.settings, name) for name in ("processing_seconds", "token_seconds", "rate_scale")}
+        started = {
+            name: getattr(self.settings, name)
+            for name in ("processing_seconds", "token_seconds", "rate_scale")
+        }
         self.controls = replace(Controls(), **{**started, **stored})
 
     def furnish(self):

@@ -13,7 +13,8 @@ from types import SimpleNamespace
 FOLDER = Path(__file__).with_name("sql")
 NAME = re.compile(r"^-- name: (\w+) :(\w+)\n", re.M)
 
-#: kind of a statement -> what a call of it returns. All rows are read, so that no statement stays open.
+#: kind of a statement -> what a call of it returns. All rows are read, so that no statement stays
+#: open.
 READ = {
     "one": lambda cursor: next(iter(cursor.fetchall()), None),
     "many": lambda cursor: cursor.fetchall(),
@@ -33,7 +34,7 @@ def load_statements():
     found = {}
     for path in sorted(FOLDER.glob("*.sql")):
         parts = NAME.split(path.read_text("utf-8"))[1:]
-        for name, kind, text in zip(parts[::3], parts[1::3], parts[2::3]):
+        for name, kind, text in zip(parts[::3], parts[1::3], parts[2::3], strict=False):
             found[name] = statement(kind, text)
     return SimpleNamespace(**found)
 
@@ -67,7 +68,9 @@ def transaction(db):
 
 def empty(db):
     """Forgets everything, including the sequence of documents."""
-    tables = [row["name"] for row in db.execute("select name from sqlite_master where type = 'table'")]
+    tables = [
+        row["name"] for row in db.execute("select name from sqlite_master where type = 'table'")
+    ]
     with transaction(db):
         for table in tables:
             db.execute(f"delete from {table}")

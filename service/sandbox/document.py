@@ -5,7 +5,7 @@ A path names elements with dots, `LegalMonetaryTotal.PayableAmount`; the arrays 
 
 import json
 import re
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from decimal import ROUND_HALF_UP, Context, Decimal
 from functools import cached_property
 
@@ -34,11 +34,14 @@ def refuse_constant(text):
 def read_json(raw):
     """JSON bytes as Python values with exact decimals. Raises ValueError for what is not storable JSON in UTF-8."""
     try:
-        value = json.loads(raw.decode("utf-8"), parse_float=plain_decimal, parse_constant=refuse_constant)
+        value = json.loads(
+            raw.decode("utf-8"), parse_float=plain_decimal, parse_constant=refuse_constant
+        )
     except RecursionError:
         raise ValueError("nested too deep") from None
     if b"\\u" in raw:
-        json.dumps(value, ensure_ascii=False, default=str).encode("utf-8")  # half a surrogate pair has no UTF-8
+        # Half a surrogate pair has no UTF-8
+        json.dumps(value, ensure_ascii=False, default=str).encode("utf-8")
     return value
 
 
@@ -55,7 +58,11 @@ def entries(node, path):
 
 def values(node, path, attribute="_"):
     """The values, or an attribute, of every basic element at the path; absent ones are left out."""
-    return [entry[attribute] for entry in entries(node, path) if isinstance(entry, dict) and attribute in entry]
+    return [
+        entry[attribute]
+        for entry in entries(node, path)
+        if isinstance(entry, dict) and attribute in entry
+    ]
 
 
 def value(node, path, attribute="_"):
@@ -79,7 +86,11 @@ class Party:
     def identifications(self):
         """(scheme, value) of each identification. Portal: 10.3"""
         found = entries(self.node, "PartyIdentification.ID")
-        return [(entry.get("schemeID"), str(entry.get("_", ""))) for entry in found if isinstance(entry, dict)]
+        return [
+            (entry.get("schemeID"), str(entry.get("_", "")))
+            for entry in found
+            if isinstance(entry, dict)
+        ]
 
     def scheme(self, wanted):
         return next((text for scheme, text in self.identifications if scheme == wanted), "")
@@ -91,7 +102,9 @@ class Party:
     @property
     def identity(self):
         """(scheme, value) of the registration or identity number, or ("", "")."""
-        return next((pair for pair in self.identifications if pair[0] in IDENTITY_SCHEMES), ("", ""))
+        return next(
+            (pair for pair in self.identifications if pair[0] in IDENTITY_SCHEMES), ("", "")
+        )
 
     @property
     def name(self):
@@ -133,8 +146,10 @@ class Document:
     @cached_property
     def issued_at(self):
         """Unix seconds; the structure has been checked."""
-        moment = datetime.strptime(self.text("IssueDate") + self.text("IssueTime"), "%Y-%m-%d%H:%M:%SZ")
-        return moment.replace(tzinfo=timezone.utc).timestamp()
+        moment = datetime.strptime(
+            self.text("IssueDate") + self.text("IssueTime"), "%Y-%m-%d%H:%M:%SZ"
+        )
+        return moment.replace(tzinfo=UTC).timestamp()
 
     @cached_property
     def supplier(self):
@@ -173,9 +188,13 @@ class Document:
 
     def amount(self, path):
         """In MYR, as the portal's answers give it, rounded half up to 0.01. Portal: 5.1"""
-        rate = value(self.invoice, "TaxExchangeRate.CalculationRate") if self.currency != "MYR" else 1
+        rate = (
+            value(self.invoice, "TaxExchangeRate.CalculationRate") if self.currency != "MYR" else 1
+        )
         found = value(self.invoice, f"LegalMonetaryTotal.{path}")
-        return EXACT.multiply(Decimal(found or 0), Decimal(rate or 1)).quantize(CENT, ROUND_HALF_UP, EXACT)
+        return EXACT.multiply(Decimal(found or 0), Decimal(rate or 1)).quantize(
+            CENT, ROUND_HALF_UP, EXACT
+        )
 
 
 def classifications(line):
@@ -184,7 +203,9 @@ def classifications(line):
     return [entry.get("_") for entry in found if entry.get("listID", "CLASS") == "CLASS"]
 
 
-TIN = re.compile(r"IG\d{8,12}|(C|CS|D|F|FA|PT|TA|TC|TN|TR|TP|J|LE)[1-9]\d{6,11}0|EI0{9}[1-4]0", re.ASCII)
+TIN = re.compile(
+    r"IG\d{8,12}|(C|CS|D|F|FA|PT|TA|TC|TN|TR|TP|J|LE)[1-9]\d{6,11}0|EI0{9}[1-4]0", re.ASCII
+)
 
 
 def well_formed_tin(text):

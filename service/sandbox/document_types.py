@@ -13,13 +13,20 @@ HOUR = 3600
 
 
 async def list_types(request):
-    return answer({"result": [described(number) for number in range(1, len(TABLES["document_types"]) + 1)]})
+    return answer(
+        {"result": [described(number) for number in range(1, len(TABLES["document_types"]) + 1)]}
+    )
 
 
 async def get_type(request):
     """With the windows of the type, in hours."""
     number = read_number(request.match_info["id"], len(TABLES["document_types"]), "document type")
-    return answer({**described(number), "workflowParameters": parameters(number, request.app[SANDBOX].controls)})
+    return answer(
+        {
+            **described(number),
+            "workflowParameters": parameters(number, request.app[SANDBOX].controls),
+        }
+    )
 
 
 async def get_version(request):

@@ -17,7 +17,10 @@ RECEIVED = {"Valid", "Cancelled"}
 async def get_details(request):
     """What the portal tells, and beside it `warnings` where there are any, which are the sandbox's own."""
     row = visible(request)
-    results, found = row["validation_results"], sql.warning_get(request.app[SANDBOX].db, uuid=row["uuid"])
+    results, found = (
+        row["validation_results"],
+        sql.warning_get(request.app[SANDBOX].db, uuid=row["uuid"]),
+    )
     warnings = {"warnings": json.loads(found)} if found else {}
     results = results and json.loads(results, parse_float=Decimal)
     shown = {**head(row), "validationResults": results, **warnings}
@@ -36,7 +39,11 @@ async def get_raw(request):
 def visible(request):
     """The row, for its submitter, or for its receiver once it is Valid. Raises Refusal 404."""
     caller, row = request[CALLER], existing(request)
-    received = not caller["represented"] and row["receiver_tin"] == caller["taxpayer"] and row["status"] in RECEIVED
+    received = (
+        not caller["represented"]
+        and row["receiver_tin"] == caller["taxpayer"]
+        and row["status"] in RECEIVED
+    )
     if not submitted_by(row, caller) and not received:
         raise not_found("document", row["uuid"])
     return row
@@ -55,10 +62,16 @@ async def change_state(request):
     sandbox, caller = request.app[SANDBOX], request[CALLER]
     wanted, reason = read_change(await request.read())
     row = existing(request)
-    permitted = submitted_by(row, caller) if wanted == "cancelled" else row["receiver_tin"] == caller["taxpayer"]
+    permitted = (
+        submitted_by(row, caller)
+        if wanted == "cancelled"
+        else row["receiver_tin"] == caller["taxpayer"]
+    )
     if not permitted:
         message = f"The caller may not set this document to {wanted}."
-        raise Refusal(403, "Forbidden", message, row["uuid"], [detail("Forbidden", message, row["uuid"])])
+        raise Refusal(
+            403, "Forbidden", message, row["uuid"], [detail("Forbidden", message, row["uuid"])]
+        )
     return answer(change_document_state(sandbox, row, wanted, reason))
 
 
@@ -68,7 +81,9 @@ def read_change(body):
         change = read_json(body)
     except ValueError:
         raise bad_argument("body", "The body is not JSON.") from None
-    wanted, reason = (change.get(name) if isinstance(change, dict) else None for name in ("status", "reason"))
+    wanted, reason = (
+        change.get(name) if isinstance(change, dict) else None for name in ("status", "reason")
+    )
     if wanted not in ("cancelled", "rejected"):
         raise bad_argument("status", "Status must be cancelled or rejected.")
     if not isinstance(reason, str) or not reason.strip() or len(reason) > MAX_REASON:
@@ -77,7 +92,9 @@ def read_change(body):
 
 
 def wrong_state(sandbox, row, wanted):
-    return row["status"] != "Valid" or (wanted == "rejected" and row["reject_requested_at"] is not None)
+    return row["status"] != "Valid" or (
+        wanted == "rejected" and row["reject_requested_at"] is not None
+    )
 
 
 def window_over(sandbox, row, wanted):
@@ -92,7 +109,11 @@ def referenced(sandbox, row, wanted):
 REFUSALS = (
     (wrong_state, "IncorrectState", "The state of the document does not allow this."),
     (window_over, "OperationPeriodOver", "The cancellation period of the document is over."),
-    (referenced, "ActiveReferencingDocuments", "Valid notes refer to the document; cancel them first."),
+    (
+        referenced,
+        "ActiveReferencingDocuments",
+        "Valid notes refer to the document; cancel them first.",
+    ),
 )
 
 

@@ -17,11 +17,20 @@ def read_envelope(body, content_type):
         envelope = read_json(body)
     except ValueError:
         raise unreadable() from None
-    if not isinstance(envelope, dict) or set(envelope) != {"documents"} or not isinstance(envelope["documents"], list):
+    if (
+        not isinstance(envelope, dict)
+        or set(envelope) != {"documents"}
+        or not isinstance(envelope["documents"], list)
+    ):
         raise bad_structure("A submission has the one member documents, an array.", "documents")
     documents = envelope["documents"]
     if len(documents) > MAX_DOCUMENTS:
-        raise Refusal(400, "MaximumSizeExceeded", f"A submission has at most {MAX_DOCUMENTS} documents.", "documents")
+        raise Refusal(
+            400,
+            "MaximumSizeExceeded",
+            f"A submission has at most {MAX_DOCUMENTS} documents.",
+            "documents",
+        )
     if not documents:
         raise bad_structure("A submission has at least one document.", "documents")
     for index, each in enumerate(documents):
@@ -30,8 +39,14 @@ def read_envelope(body, content_type):
 
 
 def check_entry(each, target):
-    if not isinstance(each, dict) or set(each) != MEMBERS or not all(isinstance(text, str) for text in each.values()):
-        raise bad_structure(f"A document has the members {', '.join(sorted(MEMBERS))}, all text.", target)
+    if (
+        not isinstance(each, dict)
+        or set(each) != MEMBERS
+        or not all(isinstance(text, str) for text in each.values())
+    ):
+        raise bad_structure(
+            f"A document has the members {', '.join(sorted(MEMBERS))}, all text.", target
+        )
     if each["format"] not in FORMATS:
         raise bad_structure("The format is JSON or XML.", f"{target}.format")
     if each["format"] == "XML":

@@ -55,7 +55,12 @@ async def error_after(request, process, order):
 def failure(order):
     status = order.get("status", 503)
     headers = {"Retry-After": str(order["retry_after"])} if "retry_after" in order else None
-    return Refusal(status, ERROR_CODES.get(status, "ServiceUnavailable"), "The service failed.", headers=headers)
+    return Refusal(
+        status,
+        ERROR_CODES.get(status, "ServiceUnavailable"),
+        "The service failed.",
+        headers=headers,
+    )
 
 
 async def duplicate(request, process, order):
@@ -110,7 +115,9 @@ async def prepared(request, process):
 
 async def html(request, process, order):
     await process_if(process, order, False)
-    return web.Response(text=GATEWAY_PAGE, status=order.get("status", 200), content_type="text/html")
+    return web.Response(
+        text=GATEWAY_PAGE, status=order.get("status", 200), content_type="text/html"
+    )
 
 
 async def redirect(request, process, order):
@@ -121,12 +128,18 @@ async def redirect(request, process, order):
 
 async def garbage(request, process, order):
     await process_if(process, order, True)
-    return web.Response(body=b'{"submissionUid": "', status=order.get("status", 202), content_type="application/json")
+    return web.Response(
+        body=b'{"submissionUid": "',
+        status=order.get("status", 202),
+        content_type="application/json",
+    )
 
 
 async def neither(request, process, order):
     await process_if(process, order, True)
-    return answer({"submissionUid": None, "acceptedDocuments": [], "rejectedDocuments": []}, status=202)
+    return answer(
+        {"submissionUid": None, "acceptedDocuments": [], "rejectedDocuments": []}, status=202
+    )
 
 
 async def other_uuid(request: web.Request, process: Process, order: dict[str, Any]) -> web.Response:
@@ -141,7 +154,11 @@ async def other_uuid(request: web.Request, process: Process, order: dict[str, An
 async def oversized(request, process, order):
     """More than anybody should read of one answer; JSON all the same."""
     response = await process()
-    return web.Response(body=response.body + b" " * OVERSIZE, status=response.status, content_type="application/json")
+    return web.Response(
+        body=response.body + b" " * OVERSIZE,
+        status=response.status,
+        content_type="application/json",
+    )
 
 
 async def reject(request, process, order):
@@ -154,7 +171,9 @@ async def reject(request, process, order):
     return answer(body, status=202)
 
 
-async def wrong_date(request: web.Request, process: Process, order: Mapping[str, Any]) -> web.StreamResponse:
+async def wrong_date(
+    request: web.Request, process: Process, order: Mapping[str, Any]
+) -> web.StreamResponse:
     """Answer as usual, under a `Date` that is wrong by so many seconds."""
     request[DATE_SHIFT] = order.get("seconds", 90)
     return await process()

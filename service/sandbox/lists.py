@@ -25,7 +25,9 @@ async def search(request):
     query = query_of(request)
     spans = read_spans(query)
     if not spans:
-        raise bad_argument("submissionDateFrom", "A pair of submission dates or of issue dates is required.")
+        raise bad_argument(
+            "submissionDateFrom", "A pair of submission dates or of issue dates is required."
+        )
     text = query.get("searchQuery") or None
     if text and not SEARCHABLE.fullmatch(text):
         raise bad_argument("searchQuery", "searchQuery has special characters.")
@@ -45,7 +47,9 @@ def page(request, query, filters, tin_suffix):
     sandbox, caller = request.app[SANDBOX], request[CALLER]
     size, skip = page_of(query)
     values = {**NO_FILTERS, **filters, **scope(sandbox, caller, query)}
-    rows = sql.document_page(sandbox.db, **values, size=min(size, max(0, MAX_ROWS - skip)), skip=skip)
+    rows = sql.document_page(
+        sandbox.db, **values, size=min(size, max(0, MAX_ROWS - skip)), skip=skip
+    )
     first = rows or sql.document_page(sandbox.db, **values, size=1, skip=0)
     total = min(MAX_ROWS, first[0]["total"] if first else 0)
     return {
@@ -56,8 +60,22 @@ def page(request, query, filters, tin_suffix):
 
 #: every filter of the statement, switched off
 NO_FILTERS = dict.fromkeys(
-    "received_from received_to issued_from issued_to uuid status type text"
-    " receiver_id receiver_scheme receiver_tin issuer_id issuer_scheme issuer_tin".split()
+    [
+        "received_from",
+        "received_to",
+        "issued_from",
+        "issued_to",
+        "uuid",
+        "status",
+        "type",
+        "text",
+        "receiver_id",
+        "receiver_scheme",
+        "receiver_tin",
+        "issuer_id",
+        "issuer_scheme",
+        "issuer_tin",
+    ]
 )
 
 
@@ -91,7 +109,10 @@ def read_spans(query):
         if start is None and end is None:
             continue
         if start is None or end is None or start >= end or end - start > MAX_SPAN:
-            raise bad_argument(f"{name}From", f"{name}From and {name}To are a pair, in order, at most 31 days apart.")
+            raise bad_argument(
+                f"{name}From",
+                f"{name}From and {name}To are a pair, in order, at most 31 days apart.",
+            )
         ends |= {f"{column}_from": math.floor(start), f"{column}_to": math.floor(end) + 1}
     return ends
 

@@ -29,7 +29,9 @@ async def log_in(request):
             expires_at=sandbox.now() + sandbox.controls.token_seconds,
         )
     seconds = int(sandbox.controls.token_seconds)
-    return answer({"access_token": token, "expires_in": seconds, "token_type": "Bearer", "scope": SCOPE})
+    return answer(
+        {"access_token": token, "expires_in": seconds, "token_type": "Bearer", "scope": SCOPE}
+    )
 
 
 async def read_form(request):
@@ -85,7 +87,11 @@ def authenticated(request):
     """The row of the bearer token: client_id, client_tin, taxpayer, represented. Raises Refusal 401."""
     sandbox = request.app[SANDBOX]
     scheme, _, token = request.headers.get("Authorization", "").partition(" ")
-    caller = sql.token_get(sandbox.db, token=token.strip(), now=sandbox.now()) if scheme.lower() == "bearer" else None
+    caller = (
+        sql.token_get(sandbox.db, token=token.strip(), now=sandbox.now())
+        if scheme.lower() == "bearer"
+        else None
+    )
     if caller is None:
         raise unauthorized()
     return caller

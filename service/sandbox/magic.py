@@ -7,7 +7,12 @@ SLOW_SECONDS = 60
 #: prefix of a document's number -> the refusal of the whole submission
 REFUSALS = {
     "SIM-500-": (500, "InternalServerError", "The number asked for an internal error.", None),
-    "SIM-429-": (429, "TooManyRequests", "The number asked for a throttled call.", {"Retry-After": "5"}),
+    "SIM-429-": (
+        429,
+        "TooManyRequests",
+        "The number asked for a throttled call.",
+        {"Retry-After": "5"},
+    ),
 }
 
 
@@ -21,7 +26,15 @@ def forced_refusal(numbers):
 
 def forced_findings(outer, number):
     if outer == "Error04" and number.startswith("SIM-INVALID-"):
-        return [Finding("CV302", "The number asked for an invalid code.", "ID", wildcard("ID", "_"), "Kod tidak sah.")]
+        return [
+            Finding(
+                "CV302",
+                "The number asked for an invalid code.",
+                "ID",
+                wildcard("ID", "_"),
+                "Kod tidak sah.",
+            )
+        ]
     return []
 
 

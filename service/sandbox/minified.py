@@ -14,7 +14,9 @@ DECODER = json.JSONDecoder()
 
 def minify(text):
     """JSON text without white space outside strings, and with no character beyond ASCII escaped."""
-    return "".join(ESCAPE.sub(spelled_out, token) if "\\u" in token else token for token in TOKEN.findall(text))
+    return "".join(
+        ESCAPE.sub(spelled_out, token) if "\\u" in token else token for token in TOKEN.findall(text)
+    )
 
 
 def spelled_out(escape):
@@ -37,7 +39,8 @@ def parts(text, path):
 def places(text, path, at=0):
     """(start, end) of every array entry at the path below the object that starts at `at`."""
     name, _, rest = path.partition(".")
-    values = {each: value for each, _, value, _ in members(text, at)}  # of a repeated name the last, as readers do
+    # Of a repeated name the last, as readers do
+    values = {each: value for each, _, value, _ in members(text, at)}
     found = values.get(name)
     if found is None or text[found] != "[":
         return

@@ -35,9 +35,14 @@ async def show_document(request):
     row = sql.document_get(request.app[SANDBOX].db, uuid=request.match_info["uuid"])
     if row is None or row["status"] not in SHOWN or row["long_id"] != request.match_info["long_id"]:
         return html("Document not found", "", 404)
-    cells = "".join(f"<tr><th>{label}</th><td>{escape(str(show(row)))}</td></tr>" for label, show in ROWS.items())
+    cells = "".join(
+        f"<tr><th>{label}</th><td>{escape(str(show(row)))}</td></tr>"
+        for label, show in ROWS.items()
+    )
     return html(f"e-Invoice {escape(row['number'])}", cells)
 
 
 def html(title, rows, status=200):
-    return web.Response(text=PAGE.format(title=title, rows=rows), status=status, content_type="text/html")
+    return web.Response(
+        text=PAGE.format(title=title, rows=rows), status=status, content_type="text/html"
+    )

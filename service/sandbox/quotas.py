@@ -40,7 +40,10 @@ def take(sandbox, operation, client_id, taxpayer=None):
 def spend(sandbox, name, subject, limit, span):
     now = sandbox.now()
     window = sql.quota_take(sandbox.db, name=name, subject=subject, now=now, span=span)
-    headers = {"X-Rate-Limit-Limit": str(limit), "X-Rate-Limit-Remaining": str(max(0, limit - window["used"]))}
+    headers = {
+        "X-Rate-Limit-Limit": str(limit),
+        "X-Rate-Limit-Remaining": str(max(0, limit - window["used"])),
+    }
     if window["used"] > limit:
         raise exceeded(now, window["started_at"] + span, headers)
     return headers
@@ -48,5 +51,14 @@ def spend(sandbox, name, subject, limit, span):
 
 def exceeded(now, reset_at, headers):
     seconds = max(1, math.ceil(reset_at - now))
-    headers = {**headers, "X-Rate-Limit-Reset": precise_instant(reset_at), "Retry-After": str(seconds)}
-    return Refusal(429, "TooManyRequests", f"Request limit exceeded, retry after {seconds} seconds.", headers=headers)
+    headers = {
+        **headers,
+        "X-Rate-Limit-Reset": precise_instant(reset_at),
+        "Retry-After": str(seconds),
+    }
+    return Refusal(
+        429,
+        "TooManyRequests",
+        f"Request limit exceeded, retry after {seconds} seconds.",
+        headers=headers,
+    )

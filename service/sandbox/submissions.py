@@ -64,7 +64,9 @@ async def refuse_same_payload(request):
     sandbox, sha256 = request.app[SANDBOX], hashlib.sha256(await request.read()).hexdigest()
     now, window = sandbox.now(), sandbox.controls.payload_window_seconds
     taxpayer = request[CALLER]["taxpayer"]
-    last = sql.submission_same_payload(sandbox.db, taxpayer=taxpayer, sha256=sha256, since=now - window)
+    last = sql.submission_same_payload(
+        sandbox.db, taxpayer=taxpayer, sha256=sha256, since=now - window
+    )
     if last is not None and sandbox.controls.payload_detection:
         raise duplicate_payload(last + window - now)
     return sha256
@@ -90,7 +92,9 @@ def examine(sandbox, each):
             findings += other_number(document, code_number)
     except Rejected as rejected:
         findings = [rejected.finding]
-    return Entry(code_number, raw, document, findings, [] if findings else totals.warnings(document))
+    return Entry(
+        code_number, raw, document, findings, [] if findings else totals.warnings(document)
+    )
 
 
 class Rejected(Exception):
@@ -136,7 +140,11 @@ def other_number(document, code_number):
     """The number of the entry is the number in the document. Portal: 10.2"""
     if document.number == code_number:
         return []
-    return [Finding(None, "codeNumber differs from the number of the document.", "codeNumber", "Invoice.ID")]
+    return [
+        Finding(
+            None, "codeNumber differs from the number of the document.", "codeNumber", "Invoice.ID"
+        )
+    ]
 
 
 def store(sandbox, caller, sha256, found):
@@ -167,7 +175,9 @@ def store(sandbox, caller, sha256, found):
 
 def rejection(each):
     """Portal: 4.2"""
-    details = [detail(found.code, found.message, found.target, found.path) for found in each.findings]
+    details = [
+        detail(found.code, found.message, found.target, found.path) for found in each.findings
+    ]
     code = "3" if any(found.code for found in each.findings) else None
     error = detail(code, "Validation Error", each.code_number, details=details)
     return {"invoiceCodeNumber": each.code_number, "error": error}
@@ -180,7 +190,9 @@ async def get_submission(request):
     row = sql.submission_get(sandbox.db, uid=uid)
     if row is None or not submitted_by(row, caller) or too_early(sandbox, row):
         raise not_found("submission", uid)
-    statuses = {each["status"]: each["count"] for each in sql.submission_statuses(sandbox.db, uid=uid)}
+    statuses = {
+        each["status"]: each["count"] for each in sql.submission_statuses(sandbox.db, uid=uid)
+    }
     shown = sql.document_of_submission(sandbox.db, uid=uid, size=size, skip=skip)
     return answer(
         {

@@ -32,7 +32,9 @@ async def search_tin(request):
     if file_type and file_type not in FILE_TYPES:
         raise bad_argument("fileType", "fileType is 1 or 2.")
     individual = FILE_TYPES.get(file_type)
-    found = sql.taxpayer_find(request.app[SANDBOX].db, name=name, individual=individual, type=kind, value=value)
+    found = sql.taxpayer_find(
+        request.app[SANDBOX].db, name=name, individual=individual, type=kind, value=value
+    )
     if not found:
         raise UnknownTaxpayer()
     if len(found) > 1:

@@ -66,4 +66,6 @@ def run_step(step, document, row, sandbox):
 
 def inner_error(finding, outer):
     """A rule without a published code carries the code of its step."""
-    return standard(finding.code or outer, finding.message, finding.malay, finding.target, finding.path)
+    return standard(
+        finding.code or outer, finding.message, finding.malay, finding.target, finding.path
+    )

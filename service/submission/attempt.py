@@ -29,7 +29,8 @@ from service.submission.send import send
 from service.submission.subjects import INVOICE, Subject, refuse_unready
 
 RECHECK = timedelta(seconds=1)  # while waiting: news can be missed when a connection is lost
-TOLD = {"Accepted", "Finished", "Refused", "NotReceived", "NeedsPerson"}  # the outcome is known, or a person's
+# The outcome is known, or a person's
+TOLD = {"Accepted", "Finished", "Refused", "NotReceived", "NeedsPerson"}
 #: States of a submission in which a document that is not with the portal was refused by it.
 REFUSED_BY_PORTAL = {"Accepted", "Finished", "Refused"}
 
@@ -62,7 +63,9 @@ async def submit(desk: Desk, company: int, subject: Subject, id: int, guard: Gua
     if outcome["state"] in ("Accepted", "Finished") and outcome["status"] != "Rejected":
         return states.SUBMITTED.format(noun=subject.noun)
     raise BadRequest(
-        states.SUBMIT_FAILED, errors=_reasons(outcome), retryable=outcome["state"] not in REFUSED_BY_PORTAL
+        states.SUBMIT_FAILED,
+        errors=_reasons(outcome),
+        retryable=outcome["state"] not in REFUSED_BY_PORTAL,
     )
 
 
@@ -80,11 +83,15 @@ async def _begun(
             if row["status"] in states.LOCKED:
                 return row["status"], None
             await guard(conn)
-            claim = await freeze(desk, conn, company, subject, row, "failed", desk.config.portal_lease, attempt_key)
+            claim = await freeze(
+                desk, conn, company, subject, row, "failed", desk.config.portal_lease, attempt_key
+            )
             failpoints.passed("before_freeze_commit")
     except PASSING:
         async with desk.database.reading(company) as conn:
-            kept = await sql.submission_of_attempt(conn, company_id=company, attempt_key=attempt_key)
+            kept = await sql.submission_of_attempt(
+                conn, company_id=company, attempt_key=attempt_key
+            )
         if kept is None:
             raise
         claim = Claim(company, kept["id"], kept["fence"])
@@ -98,7 +105,10 @@ async def start_if_asked(desk, conn, company, invoice_id, body):
     Returns a Started, or None when nothing was asked. Never raises for a document that cannot be submitted.
     """
     at_once = body.get("submitImmediately", False)
-    if not (at_once or (body.get("isReady") and await sql.company_auto_submits(conn, company_id=company))):
+    if not (
+        at_once
+        or (body.get("isReady") and await sql.company_auto_submits(conn, company_id=company))
+    ):
         return None
     row = await INVOICE.locked(conn, company, invoice_id)
     lease = desk.config.portal_lease if at_once else None
@@ -116,12 +126,18 @@ async def told(desk, company, invoice_id, started):
     if started is None:
         return "", {}
     if started.claim is None:
-        return " It could not be submitted, see errors.", {"status": "Draft", "errors": started.errors}
+        return " It could not be submitted, see errors.", {
+            "status": "Draft",
+            "errors": started.errors,
+        }
     if not started.at_once:
         return " It will be submitted to the portal.", {"status": "Submitting"}
     outcome = await _sent(desk, started.claim, INVOICE.ids(invoice_id))
     if outcome["status"] == "Rejected":
-        return " The portal did not take it, see errors.", {"status": "Draft", "errors": _reasons(outcome)}
+        return " The portal did not take it, see errors.", {
+            "status": "Draft",
+            "errors": _reasons(outcome),
+        }
     if outcome["state"] in ("Accepted", "Finished"):
         return " It has been submitted to the portal.", {"status": outcome["status"]}
     return " Its submission is under way.", {"status": "Submitting", "errors": _passing(outcome)}
@@ -195,9 +211,13 @@ async def _as_before(desk, conn, company, subject, row, source, issuer):
     Should the portal have had it after all, it knows the same bytes again, and later the same document. Any other attempt
     has an issue time of its own, and no bytes yet.
     """
-    former = row["attempts"] and await sql.submission_let_go(conn, company_id=company, **subject.ids(row["id"]))
-    if former and (content := document.contents(former["body"]).get(row["number"])):
-        if _unsigned(wire.loads(content)) == _unsigned(await _built(desk, row, source, issuer, former["issued_at"])):
+    former = row["attempts"] and await sql.submission_let_go(
+        conn, company_id=company, **subject.ids(row["id"])
+    )
+    content = former and document.contents(former["body"]).get(row["number"])
+    if content:
+        built = await _built(desk, row, source, issuer, former["issued_at"])
+        if _unsigned(wire.loads(content)) == _unsigned(built):
             return former["issued_at"], content, former["id"]
     return issue_time(row["issue_date"], row["attempts"], issuer["now"]), None, None
 
@@ -222,12 +242,16 @@ async def _content(desk, conn, company, row, source, issuer, issued_at):
 
 async def _own_refusals(desk, conn, company, row, source, issuer, issued_at):
     """Why the portal would refuse the document, before it is asked; warnings keep nothing back."""
-    return preflight.errors(await judgement.findings(desk.config, conn, company, row, source, dict(issuer), issued_at))
+    return preflight.errors(
+        await judgement.findings(desk.config, conn, company, row, source, dict(issuer), issued_at)
+    )
 
 
 async def _sent(desk, claim, ids):
     """Sends, and gives the submission as it then stands, or as it does when the wait is over."""
-    await asyncio.wait({desk.spawn(send(desk, claim))}, timeout=desk.config.submit_wait.total_seconds())
+    await asyncio.wait(
+        {desk.spawn(send(desk, claim))}, timeout=desk.config.submit_wait.total_seconds()
+    )
     return await _standing(desk, claim.company_id, ids)
 
 

@@ -58,7 +58,9 @@ async def part(conn, company_id, submission_id, entries, docs, part):
         last_error=wire.dumps(part.error) if part.error else None,
     )
     ids = [doc.id for doc in docs]
-    await sql.submitted_document_part(conn, company_id=company_id, id=submission_id, into=id, document_ids=ids)
+    await sql.submitted_document_part(
+        conn, company_id=company_id, id=submission_id, into=id, document_ids=ids
+    )
 
 
 @dataclass(slots=True)
@@ -71,7 +73,11 @@ class _Load:
     def take(self, row):
         """True when a submission still fits in. Answers are told apart by number, so that each is there once."""
         numbers, size = set(row["numbers"]), self.size + row["size"]
-        if len(self.numbers) + len(numbers) > MOST_DOCUMENTS or size > MOST_BYTES or numbers & self.numbers:
+        if (
+            len(self.numbers) + len(numbers) > MOST_DOCUMENTS
+            or size > MOST_BYTES
+            or numbers & self.numbers
+        ):
             return False
         self.size, self.numbers = size, self.numbers | numbers
         return True
@@ -81,14 +87,18 @@ async def _taken(conn, claim, first):
     """{id: entries} of the submissions that go together, the claimed one first. Their rows are locked."""
     load = _Load(first["size"], set(first["numbers"]))
     others = []
-    if first["claims"] == 1:  # one that came to nothing before goes alone, so that it holds up nobody else
+    # One that came to nothing before goes alone, so that it holds up nobody else
+    if first["claims"] == 1:
         others = await sql.submission_unsent_others(
             conn, **claim.key, tin=first["tin"], most=MOST_DOCUMENTS - len(load.numbers)
         )
     ids = [claim.id, *[row["id"] for row in others if load.take(row)]]
     if len(ids) == 1:
         return {claim.id: {}}
-    bodies = {row["id"]: row["body"] for row in await sql.submission_bodies(conn, company_id=claim.company_id, ids=ids)}
+    bodies = {
+        row["id"]: row["body"]
+        for row in await sql.submission_bodies(conn, company_id=claim.company_id, ids=ids)
+    }
     return {id: document.entries(bodies[id]) for id in ids}
 
 

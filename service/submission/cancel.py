@@ -88,7 +88,9 @@ async def cancel(desk: Desk, company: int, order: CancelOrder) -> None:
         raise refusal
 
 
-async def _begin(desk: Desk, company: int, order: CancelOrder) -> tuple[Cancellation, Standing] | None:
+async def _begin(
+    desk: Desk, company: int, order: CancelOrder
+) -> tuple[Cancellation, Standing] | None:
     """Write the intent, before the portal is asked. Return None while another request may still be sent."""
     subject, id = order.subject, order.id
     lease = desk.config.portal_lease
@@ -106,8 +108,11 @@ async def _begin(desk: Desk, company: int, order: CancelOrder) -> tuple[Cancella
             return None
         await _refuse_unverified_tin(conn, company, latest["id"])
         await order.guard(conn)
-        row = await sql.cancellation_begin(conn, company_id=company, id=latest["id"], reason=order.reason, lease=lease)
-        return Cancellation(company, latest["id"], row["cancel_fence"], send_until), Standing(row["now"], row["sent_by"])
+        row = await sql.cancellation_begin(
+            conn, company_id=company, id=latest["id"], reason=order.reason, lease=lease
+        )
+        cancellation = Cancellation(company, latest["id"], row["cancel_fence"], send_until)
+        return cancellation, Standing(row["now"], row["sent_by"])
 
 
 async def _refuse_unverified_tin(conn: Connection, company_id: int, document_id: int) -> None:
@@ -140,7 +145,9 @@ async def _join(desk: Desk, company: int, ids: dict[str, int | None], until: flo
     raise _unknown()
 
 
-async def _carry_out(desk: Desk, cancellation: Cancellation, standing: Standing, event: Event) -> ApiError | None:
+async def _carry_out(
+    desk: Desk, cancellation: Cancellation, standing: Standing, event: Event
+) -> ApiError | None:
     """Go from event to event until the result is written. Return None, or the refusal for the caller."""
     async with desk.database.reading(cancellation.company_id) as conn:
         doc = await sql.cancellation_get(conn, **cancellation.key)
@@ -171,7 +178,9 @@ async def _put(desk: Desk, cancellation: Cancellation, doc: Any) -> Event:
 
     failpoints.passed("before_cancel_sent")
     try:
-        await desk.portal.cancel(doc["tin"], doc["uuid"], doc["cancel_reason"], before_bytes=refuse_late)
+        await desk.portal.cancel(
+            doc["tin"], doc["uuid"], doc["cancel_reason"], before_bytes=refuse_late
+        )
         event = machine.Done()
     except PortalError as why:
         await desk.heed(why, "cancel")
@@ -192,13 +201,18 @@ async def _read(desk: Desk, doc: Any, command: Read) -> Event:
         there = await desk.portal.details(doc["tin"], doc["uuid"])
     except PortalError as why:
         await desk.heed(why, "details")
-        return machine.NotShown(why.retry_after) if isinstance(why, Throttled) else machine.NotShown()
+        return (
+            machine.NotShown(why.retry_after) if isinstance(why, Throttled) else machine.NotShown()
+        )
     if there.status == UNKNOWN:
-        return machine.NotShown()  # it is looked at again until the portal shows a status that is known
+        # It is looked at again until the portal shows a status that is known
+        return machine.NotShown()
     return machine.Shown(there.status, there.cancelled_at, command.code, there.reason)
 
 
-async def _write(desk: Desk, cancellation: Cancellation, standing: Standing, command: Command) -> ApiError | None:
+async def _write(
+    desk: Desk, cancellation: Cancellation, standing: Standing, command: Command
+) -> ApiError | None:
     """Write the result of a request or of a look. Return None, or the refusal for the caller."""
     async with desk.database.company(cancellation.company_id) as conn:
         match command:
@@ -209,20 +223,27 @@ async def _write(desk: Desk, cancellation: Cancellation, standing: Standing, com
                 return _unknown()
             case End(code):
                 held = {**cancellation.key, "fence": cancellation.fence}
-                ended = await sql.cancellation_end(conn, **held, is_unclear=standing.may_have_arrived)
+                ended = await sql.cancellation_end(
+                    conn, **held, is_unclear=standing.may_have_arrived
+                )
                 return _by_authority(code) if ended else _unknown()
 
 
 async def _note(conn: Any, cancellation: Cancellation, command: Note) -> None:
     company = cancellation.company_id
-    doc = await sql.cancellation_get(conn, company_id=company, id=cancellation.id)  # its submission may have changed
+    # Its submission may have changed
+    doc = await sql.cancellation_get(conn, company_id=company, id=cancellation.id)
     await record.lock_subjects(conn, company, doc["submission_id"])
-    change = Change(cancellation.id, "Cancelled", cancelled_at=command.at, cancel_reason=command.reason)
+    change = Change(
+        cancellation.id, "Cancelled", cancelled_at=command.at, cancel_reason=command.reason
+    )
     await record.apply(conn, company, [change])
     await sql.submission_moved_notify(conn, company_id=company, id=doc["submission_id"])
 
 
-async def _wait(conn: Any, cancellation: Cancellation, standing: Standing, delay: timedelta) -> None:
+async def _wait(
+    conn: Any, cancellation: Cancellation, standing: Standing, delay: timedelta
+) -> None:
     await sql.cancellation_wait(
         conn,
         **cancellation.key,

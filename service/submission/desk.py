@@ -13,7 +13,6 @@ from service.portal.client import Held, Portal, Throttled
 from service.statements import sql
 from service.submission.signing import Signers
 
-
 SCARCE_SECONDS = 5  # after a call was held back
 
 
@@ -66,10 +65,13 @@ class Desk:
     portal: Portal
     signers: Signers
     bell: Bell = field(default_factory=Bell)
-    due: asyncio.Event = field(default_factory=asyncio.Event)  # set when a worker should look for work
-    stopping: asyncio.Event = field(default_factory=asyncio.Event)  # set when long work should end at its next pause
+    # Set when a worker should look for work
+    due: asyncio.Event = field(default_factory=asyncio.Event)
+    # Set when long work should end at its next pause
+    stopping: asyncio.Event = field(default_factory=asyncio.Event)
     tasks: set = field(default_factory=set)
-    held: dict = field(default_factory=dict)  # operation of the portal -> until when trying is of no use, monotonic
+    # Operation of the portal -> until when trying is of no use, monotonic
+    held: dict = field(default_factory=dict)
 
     def spawn(self, work):
         """Runs a coroutine on its own: a client that goes away does not end it, a graceful stop waits for it."""
@@ -88,7 +90,10 @@ class Desk:
             operation = why.operation or operation
             async with self.database.across() as conn:
                 await sql.pause_set(
-                    conn, client_id=self.config.portal_client_id, operation=operation, pause=why.retry_after
+                    conn,
+                    client_id=self.config.portal_client_id,
+                    operation=operation,
+                    pause=why.retry_after,
                 )
         if operation:
             self.held[operation] = time.monotonic() + why.retry_after.total_seconds()

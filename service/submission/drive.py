@@ -17,19 +17,28 @@ from service.submission.desk import Claim, Desk
 
 log = logging.getLogger(__name__)
 
-#: Carries out a command: (desk, claim, call, command) -> the next event, or None when there is nothing more to do.
+#: Carries out a command: (desk, claim, call, command) -> the next event, or None when there is
+#: nothing more to do.
 Ask = Callable[[Any, Any, Any, Any], Awaitable[Any]]
 
-#: command -> the function that carries it out and brings no news; the caller of `drive` gives the ones that ask the portal.
+#: command -> the function that carries it out and brings no news; the caller of `drive` gives the
+#: ones that ask the portal.
 WRITING = {Keep: record.keep, Write: record.write, GiveBack: record.give_back}
-LONGEST_LOGIN_WAIT = timedelta(minutes=5)  # work looks again by then whether the credentials were changed
-WRITERS = 3  # transactions of one batch at a time: of the background's connections one is left for everything else
+# Work looks again by then whether the credentials were changed
+LONGEST_LOGIN_WAIT = timedelta(minutes=5)
+# Transactions of one batch at a time: of the background's connections one is left for everything
+# else
+WRITERS = 3
 
 
 def wait_of(why: PortalError) -> timedelta | None:
     """Return for how long a failed call is not repeated, or None where the failure does not say."""
     if isinstance(why, LoginRefused):
-        return LONGEST_LOGIN_WAIT if why.retry_after is None else min(why.retry_after, LONGEST_LOGIN_WAIT)
+        return (
+            LONGEST_LOGIN_WAIT
+            if why.retry_after is None
+            else min(why.retry_after, LONGEST_LOGIN_WAIT)
+        )
     return why.retry_after if isinstance(why, Throttled) else None
 
 
@@ -58,7 +67,8 @@ class Case:
     claim: Claim
     call: Call
     is_open: bool = True  # until a result is written or the claim is given back
-    has_failed: bool = False  # by an error of its own: the claim is left to its lease, and stays counted
+    # By an error of its own: the claim is left to its lease, and stays counted
+    has_failed: bool = False
 
     def step(self, event: Any, times: Any) -> list[Step]:
         """Take an event in and return what follows."""
@@ -94,13 +104,19 @@ async def drive_batch(desk: Desk, company_id: int, steps: list[Step]) -> None:
     Results that change no document are written in one statement; the others in transactions of their own, a few at a
     time. An error of one case leaves that case to its lease, and the others go on.
     """
-    seen = [(step.case.claim, step.before, step.command) for step in steps if isinstance(step.command, Keep)]
+    seen = [
+        (step.case.claim, step.before, step.command)
+        for step in steps
+        if isinstance(step.command, Keep)
+    ]
     if seen:
         await record.keep_batch(desk, company_id, seen)
     writes = [step for step in steps if isinstance(step.command, Write)]
     plain = [step for step in writes if record.is_plain(step.command)]
     if plain:
-        await record.write_batch(desk, company_id, [(step.case.claim, step.before, step.command) for step in plain])
+        await record.write_batch(
+            desk, company_id, [(step.case.claim, step.before, step.command) for step in plain]
+        )
     await _write_each(desk, [step for step in writes if not record.is_plain(step.command)])
     if given := list(_given_back(steps)):
         await record.release_batch(desk, company_id, given)
@@ -114,7 +130,8 @@ async def _write_each(desk: Desk, steps: list[Step]) -> None:
             try:
                 await record.write(desk, step.case.claim, step.before, step.command)
             except Exception as error:
-                step.case.is_open = is_interruption(error)  # to be given back: nothing is wrong with it
+                # To be given back: nothing is wrong with it
+                step.case.is_open = is_interruption(error)
                 step.case.has_failed = not step.case.is_open
                 what = kind(error) if step.case.is_open else traced(error)
                 log.error("submission company=%d id=%d: %s", *step.case.claim.key.values(), what)

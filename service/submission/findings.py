@@ -12,7 +12,8 @@ from service.portal.answers import Document, OddRow
 
 Row = Mapping[str, Any]  # of sweep_attempts
 
-#: What was received so long before a submission was written is another document. The portal shows whole seconds.
+#: What was received so long before a submission was written is another document. The portal shows
+#: whole seconds.
 CLOCKS_APART = timedelta(minutes=1)
 LIVE = {"Submitted", "Valid", "Unknown"}  # one whose status is not known may bind
 
@@ -45,8 +46,10 @@ class Verdict:
     """What is to be done about a listing; submissions by id."""
 
     findings: list = field(default_factory=list)
-    adopt: dict = field(default_factory=dict)  # a Queued submission that the portal has -> a Document of it
-    stop: dict = field(default_factory=dict)  # a Queued submission -> the Document that has its number
+    # A Queued submission that the portal has -> a Document of it
+    adopt: dict = field(default_factory=dict)
+    # A Queued submission -> the Document that has its number
+    stop: dict = field(default_factory=dict)
     evidence: list = field(default_factory=list)  # (submission, Document)
 
 
@@ -64,7 +67,11 @@ def judged(tin, listing, attempts, elsewhere, settled_at=None):
     for row in attempts:
         by_number.setdefault(row["number"], []).append(row)
     for there in listing:
-        if there.issuer_tin == tin and there.uuid not in owned and not _is_later(there.received_at, settled_at):
+        if (
+            there.issuer_tin == tin
+            and there.uuid not in owned
+            and not _is_later(there.received_at, settled_at)
+        ):
             _judge(verdict, there, tin, by_number.get(there.number, []), listed)
     return verdict
 
@@ -73,7 +80,9 @@ def _judge(verdict, there, tin, attempts, listed):
     """Judge a document whose uuid no attempt has. By number, type and issue time it may still belong to one."""
     same = [row for row in attempts if _same(row, there, tin)]
     row = same[-1] if same else None
-    is_ours = row and (row["doubted"] or not _is_later(row["created_at"] - CLOCKS_APART, there.received_at))
+    is_ours = row and (
+        row["doubted"] or not _is_later(row["created_at"] - CLOCKS_APART, there.received_at)
+    )
     if row and row["state"] == "Queued" and is_ours:
         verdict.adopt[row["submission_id"]] = there
     elif is_ours and row["state"] == "NeedsPerson" and row["status"] == "Submitting":
@@ -83,7 +92,10 @@ def _judge(verdict, there, tin, attempts, listed):
     elif row and row["uuid"]:
         verdict.evidence.append((row["submission_id"], there))
         verdict.findings.append(_duplicate(tin, there, row, listed.get(row["uuid"])))
-    elif not row or row["state"] not in ("Sending", "Uncertain"):  # of which the truth is being found
+    elif not row or row["state"] not in (
+        "Sending",
+        "Uncertain",
+    ):  # of which the truth is being found
         verdict.findings.append(_finding(ORPHAN, tin, there, row))
         waiting = (one for one in attempts if one["state"] == "Queued" and _has_type(one, there))
         verdict.stop |= {one["submission_id"]: there for one in waiting}
@@ -98,7 +110,9 @@ def _duplicate(tin, there, row, other):
 
 def _finding(kind, tin, there, row, other_uuid=None):
     id = row["id"] if row else None
-    return Finding(kind, tin, there.number, there.type_code, there.uuid, other_uuid, id, there.received_at)
+    return Finding(
+        kind, tin, there.number, there.type_code, there.uuid, other_uuid, id, there.received_at
+    )
 
 
 def _cancelled_elsewhere(tin: str, listing: list[Document], attempts: list[Row]) -> list[Finding]:
@@ -115,13 +129,21 @@ def _cancelled_elsewhere(tin: str, listing: list[Document], attempts: list[Row])
     ]
 
 
-def shared(tin: str, listing: list[Document], attempts: list[Row], uuids: set[str]) -> list[Finding]:
+def shared(
+    tin: str, listing: list[Document], attempts: list[Row], uuids: set[str]
+) -> list[Finding]:
     """Return findings of our documents whose uuids other companies have recorded as theirs."""
     ours = {row["uuid"]: row for row in attempts if row["uuid"] in uuids}
-    return [_finding(SHARED_UUID, tin, there, ours[there.uuid]) for there in listing if there.uuid in ours]
+    return [
+        _finding(SHARED_UUID, tin, there, ours[there.uuid])
+        for there in listing
+        if there.uuid in ours
+    ]
 
 
-def unreadable(tin: str, odd: Iterable[OddRow], attempts: Iterable[Mapping[str, Any]]) -> list[Finding]:
+def unreadable(
+    tin: str, odd: Iterable[OddRow], attempts: Iterable[Mapping[str, Any]]
+) -> list[Finding]:
     """Return findings of rows that could not be read and that no attempt accounts for: each may be a document of ours."""
     owned = {row["uuid"] for row in attempts}
     return [
@@ -137,7 +159,16 @@ def missing(tin, listing, expected, odd=()):
     numbers = {row.number for row in odd if row.uuid is None}
     expected = [] if None in numbers else [row for row in expected if row["number"] not in numbers]
     return [
-        Finding(MISSING, tin, row["number"], row["document_type"], row["uuid"], None, row["id"], row["submitted_at"])
+        Finding(
+            MISSING,
+            tin,
+            row["number"],
+            row["document_type"],
+            row["uuid"],
+            None,
+            row["id"],
+            row["submitted_at"],
+        )
         for row in expected
         if row["uuid"] not in there
     ]
@@ -145,7 +176,9 @@ def missing(tin, listing, expected, odd=()):
 
 def _same(row, there, tin):
     """What a listing leaves out does not tell two documents apart; what it says has to agree."""
-    return row["tin"] == tin and _has_type(row, there) and there.issued_at in (None, row["issued_at"])
+    return (
+        row["tin"] == tin and _has_type(row, there) and there.issued_at in (None, row["issued_at"])
+    )
 
 
 def _has_type(row, there):

@@ -18,7 +18,8 @@ from service.submission import record
 from service.submission.desk import Claim, Desk
 from service.submission.drive import Case
 
-BATCH = 100  # submissions that are claimed and locked at a time: as many as a page of the listing has rows
+# Submissions that are claimed and locked at a time: as many as a page of the listing has rows
+BATCH = 100
 RENEWALS = 3  # in the time for which a claim holds
 EAGER_RENEWALS = 12  # likewise, after a renewal that failed
 
@@ -49,7 +50,9 @@ class Holding:
     def check(self) -> None:
         """Raise Lost if the company has been claimed by another process."""
         if self._is_lost:
-            raise Lost(f"company={self.company_id}: another process has taken its reconciliation over.")
+            raise Lost(
+                f"company={self.company_id}: another process has taken its reconciliation over."
+            )
 
     @asynccontextmanager
     async def batch(self, ids: list[int]) -> AsyncIterator[tuple[list[Case], set[int]]]:
@@ -65,7 +68,9 @@ class Holding:
         self._fences.update((case.claim.id, case.claim.fence) for case in cases)
         self.most = max(self.most, len(self._fences))
         try:
-            async with desk.keeper.alone_with(self.company_id, [case.claim.id for case in cases]) as alone:
+            async with desk.keeper.alone_with(
+                self.company_id, [case.claim.id for case in cases]
+            ) as alone:
                 yield cases, alone
         except BaseException as error:
             if is_of_the_outside(error):
@@ -79,7 +84,9 @@ class Holding:
 
     async def _release(self, cases: list[Case]) -> None:
         if cases:
-            await record.release_batch(self._desk, self.company_id, [(case.claim, None) for case in cases])
+            await record.release_batch(
+                self._desk, self.company_id, [(case.claim, None) for case in cases]
+            )
 
     async def renew_forever(self) -> None:
         """Renew all claims, RENEWALS times in their lease, until another process has the company."""
@@ -91,14 +98,23 @@ class Holding:
                 self._is_lost = not await self._renew(lease)
                 pause = lease / RENEWALS
             except PASSING as fault:
-                log.warning("reconciliation company=%d: claims could not be renewed: %s", self.company_id, kind(fault))
+                log.warning(
+                    "reconciliation company=%d: claims could not be renewed: %s",
+                    self.company_id,
+                    kind(fault),
+                )
                 pause = lease / EAGER_RENEWALS
 
     async def _renew(self, lease):
         ids, fences = list(self._fences), list(self._fences.values())
         async with self._desk.database.company(self.company_id) as conn:
             return await sql.reconciliation_keep(
-                conn, company_id=self.company_id, fence=self._fence, lease=lease, ids=ids, fences=fences
+                conn,
+                company_id=self.company_id,
+                fence=self._fence,
+                lease=lease,
+                ids=ids,
+                fences=fences,
             )
 
 
@@ -127,4 +143,6 @@ async def holding(desk: Desk, claim: Claim) -> AsyncIterator[Holding | None]:
         await asyncio.gather(renewing, return_exceptions=True)
         with suppress(*PASSING):  # then it ends with its lease
             async with desk.database.company(company_id) as conn:
-                await sql.reconciliation_end(conn, company_id=company_id, fence=fence, rest=held.rest)
+                await sql.reconciliation_end(
+                    conn, company_id=company_id, fence=fence, rest=held.rest
+                )

@@ -21,7 +21,11 @@ async def refuse_barred(conn, company, row, source, promise, former=None):
     A hold does not refuse what is promised to be sent later: it waits until the hold ends. `former` is the id of an
     attempt whose very bytes are to be sent again.
     """
-    facts = {"number": row["number"], "document_type": document.document_type(source), "former": former}
+    facts = {
+        "number": row["number"],
+        "document_type": document.document_type(source),
+        "former": former,
+    }
     bars = await sql.sending_bars(conn, company_id=company, **facts)
     if bars["finding"]:
         raise _refused("NumberAtPortal", AT_PORTAL.format(number=row["number"], **bars))

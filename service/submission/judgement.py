@@ -13,7 +13,11 @@ DUPLICATE_WINDOW = timedelta(hours=2)  # Portal: 14.8
 
 async def findings(config, conn, company, row, source, issuer, issued_at):
     """The rules.Findings of a document that would be sent at `issuer["now"]`."""
-    facts = {"number": row["number"], "version": config.portal_document_version, "issued_at": issued_at}
+    facts = {
+        "number": row["number"],
+        "version": config.portal_document_version,
+        "issued_at": issued_at,
+    }
     circumstances = Circumstances(
         at=issuer["now"],
         twin=await _twin(conn, company, facts, source, issuer),

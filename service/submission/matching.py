@@ -33,7 +33,8 @@ log = logging.getLogger(__name__)
 #: The authority's codes for a document of an identity that it has looked at before. Portal: 14.8
 DUPLICATE_CODES = {"DV302", "DS302"}
 MOST_NAMED = 3  # uuids that are asked about for one such refusal
-#: Copies that are fetched for one listing. The portal gives 60 a minute to all companies together, and a page of a listing
+#: Copies that are fetched for one listing. The portal gives 60 a minute to all companies together,
+#: and a page of a listing
 #: every 5 seconds, with up to 100 rows: fetching all of them would hold up everybody else's.
 MOST_COPIES = 20
 ANOTHER = "another document"  # stands for the uuid of a document that may be another company's
@@ -58,7 +59,8 @@ class Matches:
 
     proven: dict[int, list[Seen]] = field(default_factory=dict)
     unproven: dict[int, list[Unproven]] = field(default_factory=dict)
-    undecided: dict[int, PortalError] = field(default_factory=dict)  # a copy could not be fetched now: look again later
+    # A copy could not be fetched now: look again later
+    undecided: dict[int, PortalError] = field(default_factory=dict)
 
     def shown(self, submission_id: int) -> tuple[Seen, ...]:
         """Return everything that is to be recorded for a submission, in the form that the event Shown takes."""
@@ -77,17 +79,25 @@ class _Candidate:
     is_elsewhere: bool = False  # a document of another company has its uuid
 
     def seen(self, via: str) -> Seen:
-        return Seen(self.doc.id, self.there.uuid, self.there.submission_uid, via, self.there.received_at)
+        return Seen(
+            self.doc.id, self.there.uuid, self.there.submission_uid, via, self.there.received_at
+        )
 
     def was_seen(self, *ways: str) -> bool:
         """Return true if this was found out before."""
         return any(
-            (one.document_id, one.uuid) == (self.doc.id, self.there.uuid) and one.via in ways for one in self.call.seen
+            (one.document_id, one.uuid) == (self.doc.id, self.there.uuid) and one.via in ways
+            for one in self.call.seen
         )
 
 
 async def find_matches(
-    desk: Desk, company_id: int, calls: Mapping[int, Call], listing: Iterable[Document], *, named: bool = False
+    desk: Desk,
+    company_id: int,
+    calls: Mapping[int, Call],
+    listing: Iterable[Document],
+    *,
+    named: bool = False,
 ) -> Matches:
     """Find the documents of some submissions, {id: Call}, of one company in a listing, and prove them.
 
@@ -100,7 +110,10 @@ async def find_matches(
         return matches
     async with desk.database.reading(company_id) as conn:
         candidates = await _without_own(conn, company_id, candidates)
-        shared = {tin: await _is_shared(conn, company_id, tin) for tin in {one.call.tin for one in candidates}}
+        shared = {
+            tin: await _is_shared(conn, company_id, tin)
+            for tin in {one.call.tin for one in candidates}
+        }
         open_ones = [one for one in candidates if not _is_known(matches, one)]
         bodies = await _bodies(conn, company_id, open_ones)
     contents = await _sent_contents(bodies, open_ones)
@@ -125,7 +138,9 @@ async def first_send(
                 if why.code or why.is_missing:
                     continue  # not a uuid, or not a document of this issuer
                 raise _no_answer(why) from why
-            found = await find_matches(desk, claim.company_id, {claim.id: call}, [there], named=True)
+            found = await find_matches(
+                desk, claim.company_id, {claim.id: call}, [there], named=True
+            )
             if claim.id in found.undecided:
                 raise found.undecided[claim.id]
             if seen := [one for one in found.proven.get(claim.id, ()) if one.document_id == doc.id]:
@@ -185,7 +200,9 @@ def is_candidate(call: Call, doc: Doc, there: Document) -> bool:
     )
 
 
-async def _without_own(conn: asyncpg.Connection, company_id: int, candidates: list[_Candidate]) -> list[_Candidate]:
+async def _without_own(
+    conn: asyncpg.Connection, company_id: int, candidates: list[_Candidate]
+) -> list[_Candidate]:
     """Leave out documents of other submissions of the company, and mark those that other companies have."""
     uuids = list({one.there.uuid for one in candidates})
     rows = await sql.uuids_recorded(conn, company_id=company_id, uuids=uuids)
@@ -204,14 +221,18 @@ async def _is_shared(conn: asyncpg.Connection, company_id: int, tin: str) -> boo
     return await sql.tin_is_shared(conn, company_id=company_id, tin=tin)
 
 
-async def _bodies(conn: asyncpg.Connection, company_id: int, candidates: list[_Candidate]) -> dict[int, bytes]:
+async def _bodies(
+    conn: asyncpg.Connection, company_id: int, candidates: list[_Candidate]
+) -> dict[int, bytes]:
     """Return {submission: the bytes that were sent}."""
     ids = sorted({one.submission_id for one in candidates})
     rows = await sql.submission_bodies(conn, company_id=company_id, ids=ids) if ids else []
     return {row["id"]: row["body"] for row in rows}
 
 
-async def _sent_contents(bodies: dict[int, bytes], candidates: list[_Candidate]) -> dict[tuple[int, str], bytes]:
+async def _sent_contents(
+    bodies: dict[int, bytes], candidates: list[_Candidate]
+) -> dict[tuple[int, str], bytes]:
     """Return {(submission, number): the bytes of the document that was sent}."""
     wanted = {(one.submission_id, one.doc.number) for one in candidates}
     sent = {id: await beside(len(body), document.contents, body) for id, body in bodies.items()}
@@ -235,8 +256,16 @@ def _add_proven(matches: Matches, candidate: _Candidate) -> None:
 
 def _add_unproven(matches: Matches, candidate: _Candidate, why: str) -> None:
     level = logging.DEBUG if candidate.was_seen("unproven") else logging.WARNING
-    log.log(level, "submission id=%d uuid=%s is not adopted: %s", candidate.submission_id, candidate.there.uuid, why)
-    matches.unproven.setdefault(candidate.submission_id, []).append(Unproven(candidate.seen("unproven"), why))
+    log.log(
+        level,
+        "submission id=%d uuid=%s is not adopted: %s",
+        candidate.submission_id,
+        candidate.there.uuid,
+        why,
+    )
+    matches.unproven.setdefault(candidate.submission_id, []).append(
+        Unproven(candidate.seen("unproven"), why)
+    )
 
 
 def _no_answer(why: Refused) -> Unclear:
@@ -252,14 +281,21 @@ class _Prover:
     """
 
     def __init__(
-        self, desk: Desk, contents: dict[tuple[int, str], bytes], by_row: set[str], matches: Matches, *, named: bool
+        self,
+        desk: Desk,
+        contents: dict[tuple[int, str], bytes],
+        by_row: set[str],
+        matches: Matches,
+        *,
+        named: bool,
     ) -> None:
         self._desk = desk
         self._contents = contents
         self._by_row = by_row
         self._matches = matches
         self._named = named
-        self._throttled: Throttled | None = None  # once the portal, or our own count, gives no more copies
+        # Once the portal, or our own count, gives no more copies
+        self._throttled: Throttled | None = None
 
     async def prove(self, candidates: list[_Candidate]) -> None:
         is_long = len(candidates) > MOST_COPIES
@@ -277,7 +313,9 @@ class _Prover:
         if await self._is_proven_by_row(candidate):
             _add_proven(self._matches, candidate)
         else:
-            _add_unproven(self._matches, candidate, "The portal gives no copy of an Invalid document.")
+            _add_unproven(
+                self._matches, candidate, "The portal gives no copy of an Invalid document."
+            )
 
     async def _prove_by_copy(self, candidate: _Candidate) -> None:
         """Compare the portal's copy. Without one the row decides, if it can."""
@@ -299,7 +337,9 @@ class _Prover:
         if self._throttled:
             raise self._throttled
         try:
-            there = await self._desk.portal.raw(candidate.call.tin, candidate.there.uuid, further=not self._named)
+            there = await self._desk.portal.raw(
+                candidate.call.tin, candidate.there.uuid, further=not self._named
+            )
             return there.content or ""
         except Throttled as why:
             await self._desk.heed(why, "raw")
@@ -308,11 +348,15 @@ class _Prover:
 
     def _decide(self, candidate: _Candidate, is_same: bool) -> None:
         if is_same and candidate.is_elsewhere:
-            _add_unproven(self._matches, candidate, "Its uuid is recorded for a document of another company.")
+            _add_unproven(
+                self._matches, candidate, "Its uuid is recorded for a document of another company."
+            )
         elif is_same:
             _add_proven(self._matches, candidate)
         elif not candidate.is_elsewhere:  # another company's document is not a copy of ours
-            _add_unproven(self._matches, candidate, "The portal's copy is not the document that was sent.")
+            _add_unproven(
+                self._matches, candidate, "The portal's copy is not the document that was sent."
+            )
 
     async def _decide_without_copy(self, candidate: _Candidate, why: Refused) -> None:
         """Let the row decide, if it is a proof. Else the portal must say at two looks that it has no copy."""

@@ -14,7 +14,14 @@ MOST_TEXT = 1000  # characters of the problems of one row
 log = logging.getLogger(__name__)
 
 
-async def note_oddities(desk: Desk, company_id: int, tin: str, operation: str, rows: Iterable[Document], odd: Iterable[OddRow]) -> None:
+async def note_oddities(
+    desk: Desk,
+    company_id: int,
+    tin: str,
+    operation: str,
+    rows: Iterable[Document],
+    odd: Iterable[OddRow],
+) -> None:
     """Record rows that could not be read, and Documents with a value that is not known. Log those that are new."""
     found = {row.key: row for row in [*odd, *(row.odd for row in rows if row.odd)]}
     if not found:
@@ -32,7 +39,13 @@ async def note_oddities(desk: Desk, company_id: int, tin: str, operation: str, r
                 shown=row.shown,
             )
             if is_new:
-                log.warning("portal company=%d operation=%s row=%s: %s", company_id, operation, row.key, " ".join(row.problems))
+                log.warning(
+                    "portal company=%d operation=%s row=%s: %s",
+                    company_id,
+                    operation,
+                    row.key,
+                    " ".join(row.problems),
+                )
 
 
 def may_be(row: OddRow, call: Call, doc: Doc) -> bool:

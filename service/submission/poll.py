@@ -12,7 +12,6 @@ from service.submission.drive import drive, held, wait_of
 from service.submission.matching import first_send, hide_foreign
 from service.submission.oddities import note_oddities
 
-
 CLOCKS_APART = timedelta(minutes=5)
 
 
@@ -23,7 +22,10 @@ async def poll(desk, claim):
 
 async def _ask(desk, claim, call, command):
     if call.submission_uid is None:  # found in a listing that does not say
-        return NotTold({"code": "NotFound", "path": "", "message": "Its submission is not known."}, unknown=True)
+        return NotTold(
+            {"code": "NotFound", "path": "", "message": "Its submission is not known."},
+            unknown=True,
+        )
     try:
         seen = await desk.portal.submission(call.tin, call.submission_uid)
     except PortalError as why:
@@ -40,7 +42,9 @@ async def _find(desk, claim, call, command):
     since, until = call.first_sent_at - CLOCKS_APART, call.last_sent_at + CLOCKS_APART
     try:
         for doc in call.docs:
-            listing = await desk.portal.search(call.tin, since, until, text=doc.number, further=bool(seen))
+            listing = await desk.portal.search(
+                call.tin, since, until, text=doc.number, further=bool(seen)
+            )
             await note_oddities(desk, claim.company_id, call.tin, "search", listing, listing.odd)
             seen += [there for there in listing if there.uuid in ours]
     except PortalError as why:
@@ -55,7 +59,9 @@ async def _not_told(desk, why, operation):
     await desk.heed(why, operation)
     error = {"code": type(why).__name__, "path": "", "message": str(why)}
     unknown = isinstance(why, Refused) and why.status == 404
-    return NotTold(error, wait_of(why), held(why, operation) if isinstance(why, Held) else None, unknown)
+    return NotTold(
+        error, wait_of(why), held(why, operation) if isinstance(why, Held) else None, unknown
+    )
 
 
 async def _news(desk, claim, call, there):
@@ -64,8 +70,15 @@ async def _news(desk, claim, call, there):
     Each Invalid one takes a call of its own for its reasons. Those that cannot be had now are left for the next look,
     and keep nothing from the others: they come in another order then, and no look outlasts the claim on the submission.
     """
-    changes, first, later, until = [], {}, None, time.monotonic() + desk.config.portal_lease.total_seconds() / 3
-    for doc in sorted(call.docs, key=lambda doc: (_is_invalid(there.get(doc.uuid)), random.random())):
+    changes, first, later, until = (
+        [],
+        {},
+        None,
+        time.monotonic() + desk.config.portal_lease.total_seconds() / 3,
+    )
+    for doc in sorted(
+        call.docs, key=lambda doc: (_is_invalid(there.get(doc.uuid)), random.random())
+    ):
         try:
             await _ask_about(desk, claim, call, doc, there.get(doc.uuid), changes, first)
         except PortalError as why:
@@ -73,7 +86,9 @@ async def _news(desk, claim, call, there):
             if isinstance(why, Throttled):
                 break
         if time.monotonic() > until:
-            later = later or NotTold({"code": "Held", "path": "", "message": "The rest at the next look."}, NOW)
+            later = later or NotTold(
+                {"code": "Held", "path": "", "message": "The rest at the next look."}, NOW
+            )
             break
     return Told(tuple(changes), first, later)
 
@@ -84,7 +99,11 @@ def _is_invalid(there):
 
 async def _ask_about(desk, claim, call, doc, there, changes, first):
     """Adds the Change of a document whose state at the portal is another than ours; in `first` one whose first send it was."""
-    if there is None or there.status == doc.status or there.status not in states.DOCUMENT_MOVES[doc.status]:
+    if (
+        there is None
+        or there.status == doc.status
+        or there.status not in states.DOCUMENT_MOVES[doc.status]
+    ):
         return
     errors = None
     if there.status == "Invalid":

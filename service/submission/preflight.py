@@ -17,7 +17,11 @@ STANDING = {
     "Valid": ("AlreadySubmitted", states.ALREADY_SUBMITTED),
 }
 #: What a note's target means to the portal. Portal: 14.7
-NO_TARGET = {"code": "DR303", "path": "/targetInvoiceType", "message": states.NOTE_WITHOUT_VALID_INVOICE}
+NO_TARGET = {
+    "code": "DR303",
+    "path": "/targetInvoiceType",
+    "message": states.NOTE_WITHOUT_VALID_INVOICE,
+}
 
 
 async def preview(desk, company, subject, id, at=None):
@@ -34,7 +38,9 @@ async def preview(desk, company, subject, id, at=None):
         errors = await _standing(desk.config, conn, company, subject, row)
         if issuer["tin_verified_at"] is None:
             errors.append(states.TIN_NOT_VERIFIED)
-        judged = await judgement.findings(desk.config, conn, company, row, source, issuer, issued_at)
+        judged = await judgement.findings(
+            desk.config, conn, company, row, source, issuer, issued_at
+        )
         unsigned, ending = await desk.signers.outlook(conn, company, issuer)
     standing = [*errors, *preflight.errors(judged), *unsigned]
     facts = (desk.config, row, source, issuer, issued_at, judged)
@@ -70,7 +76,9 @@ def _built(config, row, source, issuer, issued_at, judged):
         return None
     version = config.portal_document_version
     try:
-        return document.build(source, issuer, number=row["number"], issued_at=issued_at, version=version)
+        return document.build(
+            source, issuer, number=row["number"], issued_at=issued_at, version=version
+        )
     except AmountError:  # a rate that is missing on a day on which the portal did not ask for one
         return None
 

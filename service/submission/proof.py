@@ -52,13 +52,17 @@ def read_sent(content: bytes) -> Sent:
         is_self_billed=printout.kind.startswith("1"),
         payable=_values(rate, sums.payable),
         excluding_tax=_values(rate, sums.excluding_tax),
-        net=_values(rate, sums.excluding_tax, sums.net_amount),  # with and without document-level adjustments
+        # With and without document-level adjustments
+        net=_values(rate, sums.excluding_tax, sums.net_amount),
     )
 
 
 def is_same(content: bytes, copy: str) -> bool:
     """Return true if the portal's copy has the bytes that were sent, or is the same JSON, which it may have formatted."""
-    if hashlib.sha256(copy.encode("utf-8", "surrogatepass")).digest() == hashlib.sha256(content).digest():
+    if (
+        hashlib.sha256(copy.encode("utf-8", "surrogatepass")).digest()
+        == hashlib.sha256(content).digest()
+    ):
         return True
     try:
         return _equal(wire.loads(copy.encode("utf-8")), wire.loads(content))
@@ -83,8 +87,14 @@ def row_differences(sent: Sent, there: Document) -> list[str]:
         "amount excluding tax": (there.excluding_tax, sent.excluding_tax),
         "net amount": (there.net, sent.net),
     }
-    differing = [what for what, (shown, ours, form) in parties.items() if shown and form(shown) != ours]
-    differing += [what for what, (shown, ours) in amounts.items() if shown is not None and round2(shown) not in ours]
+    differing = [
+        what for what, (shown, ours, form) in parties.items() if shown and form(shown) != ours
+    ]
+    differing += [
+        what
+        for what, (shown, ours) in amounts.items()
+        if shown is not None and round2(shown) not in ours
+    ]
     if there.payable is None:
         differing.append("payable amount (not shown)")
     if not _shows_receiver(sent, there):
@@ -106,7 +116,11 @@ def copy_differences(content: bytes, copy: str) -> list[str]:
         "payable amount": (ours.payable, theirs.payable),
         "amount excluding tax": (ours.excluding_tax, theirs.excluding_tax),
     }
-    differing = [f"{what}: {_shown(there)} there, {_shown(here)} sent" for what, (here, there) in facts.items() if here != there]
+    differing = [
+        f"{what}: {_shown(there)} there, {_shown(here)} sent"
+        for what, (here, there) in facts.items()
+        if here != there
+    ]
     return differing or ["its bytes differ"]
 
 
@@ -130,18 +144,28 @@ def _values(rate: Decimal | None, *amounts: Decimal) -> frozenset[Decimal]:
 
 
 def _shows_receiver(sent: Sent, there: Document) -> bool:
-    shown = (there.supplier_tin, there.supplier_name) if sent.is_self_billed else (there.buyer_tin, there.buyer_name)
+    shown = (
+        (there.supplier_tin, there.supplier_name)
+        if sent.is_self_billed
+        else (there.buyer_tin, there.buyer_name)
+    )
     return any((*shown, there.receiver_name))
 
 
 def _equal(ours: object, theirs: object) -> bool:
     """Compare JSON values; true and 1 are different ones, 1 and 1.00 are not."""
     if isinstance(ours, dict) and isinstance(theirs, dict):
-        return ours.keys() == theirs.keys() and all(_equal(ours[name], theirs[name]) for name in ours)
+        return ours.keys() == theirs.keys() and all(
+            _equal(ours[name], theirs[name]) for name in ours
+        )
     if isinstance(ours, list) and isinstance(theirs, list):
         return len(ours) == len(theirs) and all(map(_equal, ours, theirs))
     return isinstance(ours, bool) == isinstance(theirs, bool) and ours == theirs
 
 
 def _shown(value: Party | frozenset[Decimal]) -> str:
-    return f"{value.name} ({value.tin})" if isinstance(value, Party) else "/".join(str(one) for one in sorted(value))
+    return (
+        f"{value.name} ({value.tin})"
+        if isinstance(value, Party)
+        else "/".join(str(one) for one in sorted(value))
+    )

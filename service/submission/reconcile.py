@@ -31,7 +31,8 @@ from service.submission.oddities import may_be, note_oddities
 
 log = logging.getLogger(__name__)
 
-CLOCKS_APART = timedelta(minutes=5)  # how far the listing reaches back before the first send, and ahead of now
+# How far the listing reaches back before the first send, and ahead of now
+CLOCKS_APART = timedelta(minutes=5)
 MOST_TRACES = 5  # submissions of many documents that are searched for by a number, at each look
 MOST_RECEIPTS = 60  # receipts that are read at each look
 UNREADABLE = {
@@ -52,16 +53,22 @@ class Look:
     holding: Holding
     tin: str
     since: datetime  # from when on the listing shows documents
-    over: datetime  # until when what was sent can have been received, unless it waited in the portal's queue
+    # Until when what was sent can have been received, unless it waited in the portal's queue
+    over: datetime
     listed_at: datetime  # when the listing was asked for, by the database's clock
     asked: list[int] = field(default_factory=list)  # submissions that were searched for by number
-    uids: set[str] = field(default_factory=set)  # of receipts that may name more documents than the listing did
+    # Of receipts that may name more documents than the listing did
+    uids: set[str] = field(default_factory=set)
     receipts_read: set[str] = field(default_factory=set)
     receipts_left: int = MOST_RECEIPTS
-    listed: Counter[str] = field(default_factory=Counter)  # number -> pages of the listing that show it
-    compared: Counter[tuple[int, str]] = field(default_factory=Counter)  # (submission, number) -> pages it was compared with
-    undecided: dict[int, PortalError] = field(default_factory=dict)  # submission -> why a copy could not be compared
-    odd: dict[str, OddRow] = field(default_factory=dict)  # rows of the listing that could not be read
+    # Number -> pages of the listing that show it
+    listed: Counter[str] = field(default_factory=Counter)
+    # (submission, number) -> pages it was compared with
+    compared: Counter[tuple[int, str]] = field(default_factory=Counter)
+    # Submission -> why a copy could not be compared
+    undecided: dict[int, PortalError] = field(default_factory=dict)
+    # Rows of the listing that could not be read
+    odd: dict[str, OddRow] = field(default_factory=dict)
 
     @property
     def company_id(self) -> int:
@@ -79,17 +86,26 @@ class Look:
         the time until now, in case the portal had the submissions in its queue.
         """
         until = self.listed_at + CLOCKS_APART
-        return [(self.since, self.over), (self.over, until)] if self.over < self.listed_at else [(self.since, until)]
+        return (
+            [(self.since, self.over), (self.over, until)]
+            if self.over < self.listed_at
+            else [(self.since, until)]
+        )
 
     def was_compared(self, case: Case) -> bool:
         """Return whether a submission was compared with each listed row that has a number of its documents."""
-        return all(self.compared[case.claim.id, doc.number] == self.listed[doc.number] for doc in case.call.docs)
+        return all(
+            self.compared[case.claim.id, doc.number] == self.listed[doc.number]
+            for doc in case.call.docs
+        )
 
     def obstacle(self, case: Case) -> OddRow | None:
         """Return a row that could not be read and may be a document of a submission which was not seen yet."""
         unseen = case.call.lacks(case.call.proven())
         docs = [doc for doc in case.call.docs if doc.id in unseen]
-        return next((row for row in self.odd.values() for doc in docs if may_be(row, case.call, doc)), None)
+        return next(
+            (row for row in self.odd.values() for doc in docs if may_be(row, case.call, doc)), None
+        )
 
 
 async def presume(desk, claim):
@@ -144,15 +160,26 @@ async def _handle(look: Look, rows: Iterable[Record], hear: Hearing) -> None:
         try:
             async with look.holding.batch(ids) as (cases, alone):
                 await _handle_batch(look, cases, alone, hear)
-        except Exception as error:  # the claims stay counted, and each submission is handled alone the next time
+        except (
+            Exception
+        ) as error:  # the claims stay counted, and each submission is handled alone the next time
             if is_of_the_outside(error):
                 raise
-            log.error("reconciliation company=%d submissions=%s: it broke off\n%s", look.company_id, ids, traced(error))
+            log.error(
+                "reconciliation company=%d submissions=%s: it broke off\n%s",
+                look.company_id,
+                ids,
+                traced(error),
+            )
 
 
 async def _handle_batch(look: Look, cases: list[Case], alone: set[int], hear: Hearing) -> None:
     times = look.desk.config
-    steps = [step for case in cases for step in case.step(Claimed() if case.claim.id in alone else Busy(), times)]
+    steps = [
+        step
+        for case in cases
+        for step in case.step(Claimed() if case.claim.id in alone else Busy(), times)
+    ]
     news = await hear([case for case in cases if case.is_open])
     for case in cases:
         if case.is_open and case.claim.id in news:
@@ -168,7 +195,9 @@ async def _settle_known(look: Look) -> None:
         return {}
 
     after = 0
-    while rows := await _read(look, sql.reconciliation_known, after=after, most=machine.MOST_CLAIMS, batch=BATCH):
+    while rows := await _read(
+        look, sql.reconciliation_known, after=after, most=machine.MOST_CLAIMS, batch=BATCH
+    ):
         await _handle(look, rows, hear)
         after = rows[-1]["id"]
 
@@ -181,7 +210,9 @@ async def _read(look: Look, statement: Any, **values: Any) -> Any:
 async def _left(look: Look) -> Record:
     """Return how many submissions are Uncertain, and of how many a complete listing could tell more."""
     settle = look.desk.config.portal_settle
-    return await _read(look, sql.reconciliation_left, asked=look.asked, settle=settle, listed_at=look.listed_at)
+    return await _read(
+        look, sql.reconciliation_left, asked=look.asked, settle=settle, listed_at=look.listed_at
+    )
 
 
 # What the portal shows
@@ -197,10 +228,14 @@ async def _show(look: Look) -> Listed | None:
         return Listed(look.listed_at, complete=False)
     further = bool(look.asked)
     for since, until in look.spans:
-        async with aclosing(look.desk.portal.pages(look.tin, since, until, further=further)) as pages:
+        async with aclosing(
+            look.desk.portal.pages(look.tin, since, until, further=further)
+        ) as pages:
             async for page in pages:
                 look.odd.update((row.key, row) for row in page.odd)
-                await note_oddities(look.desk, look.company_id, look.tin, "search", page.rows, page.odd)
+                await note_oddities(
+                    look.desk, look.company_id, look.tin, "search", page.rows, page.odd
+                )
                 await _compare(look, page.rows, is_listing=True)
                 await _read_receipts(look)
                 if not (await _left(look))["n"]:
@@ -208,7 +243,10 @@ async def _show(look: Look) -> Listed | None:
                 if look.desk.stopping.is_set():
                     return Listed(look.listed_at, complete=False)
         further = True
-    look.uids.update(row["submission_uid"] for row in await _read(look, sql.reconciliation_receipts, most=MOST_RECEIPTS))
+    look.uids.update(
+        row["submission_uid"]
+        for row in await _read(look, sql.reconciliation_receipts, most=MOST_RECEIPTS)
+    )
     await _read_receipts(look)
     return Listed(look.listed_at)
 
@@ -226,13 +264,19 @@ async def _compare(look: Look, documents: list[Document], is_listing: bool = Fal
         news = {}
         for case in cases:
             if is_listing:
-                look.compared.update((case.claim.id, doc.number) for doc in case.call.docs if doc.number in numbers)
+                look.compared.update(
+                    (case.claim.id, doc.number) for doc in case.call.docs if doc.number in numbers
+                )
             if seen := found.shown(case.claim.id):
                 news[case.claim.id] = Shown(seen)
                 look.uids |= _incomplete(case, found.proven.get(case.claim.id, []))
         return news
 
-    await _handle(look, await _read(look, sql.reconciliation_numbered, numbers=list(numbers), batch=BATCH), hear)
+    await _handle(
+        look,
+        await _read(look, sql.reconciliation_numbered, numbers=list(numbers), batch=BATCH),
+        hear,
+    )
 
 
 def _incomplete(case: Case, seen: list[Seen]) -> set[str]:
@@ -251,7 +295,9 @@ async def _trace(look: Look) -> None:
     for row in await _read(look, sql.reconciliation_many_documents, most=MOST_TRACES):
         try:
             until = look.listed_at + CLOCKS_APART
-            found = await look.desk.portal.search(look.tin, look.since, until, text=row["number"], further=bool(look.asked))
+            found = await look.desk.portal.search(
+                look.tin, look.since, until, text=row["number"], further=bool(look.asked)
+            )
         except Throttled:
             raise
         except PortalError as why:  # searching by a text may not work; the listing decides
@@ -273,14 +319,18 @@ async def _read_receipts(look: Look) -> None:
         look.receipts_read.add(uid)
         try:
             state = await look.desk.portal.submission(look.tin, uid)
-        except Throttled as why:  # the listing goes on; the other receipts are read at the next look
+        except (
+            Throttled
+        ) as why:  # the listing goes on; the other receipts are read at the next look
             await look.desk.heed(why, "submission")
             look.receipts_left = 0
             look.receipts_read.discard(uid)
         except PortalError as why:
             log.info("reconciliation company=%d receipt=%s: %s", look.company_id, uid, why)
         else:
-            await note_oddities(look.desk, look.company_id, look.tin, "submission", state.documents, state.odd)
+            await note_oddities(
+                look.desk, look.company_id, look.tin, "submission", state.documents, state.odd
+            )
             await _compare(look, state.documents)
     look.uids.clear()
 
@@ -291,7 +341,8 @@ async def _read_receipts(look: Look) -> None:
 async def _conclude(look: Look, ending: Listed | NotListed) -> None:
     """Tell the submissions that were not found how the look ended: those that are due, or whose absence it proves."""
     if isinstance(ending, NotListed) and ending.held is not None:
-        look.holding.rest = ending.held  # nobody looks before; the submissions themselves stay as they are
+        # Nobody looks before; the submissions themselves stay as they are
+        look.holding.rest = ending.held
         return
     config = look.desk.config
 
@@ -324,7 +375,9 @@ def _verdict(look: Look, case: Case, ending: Listed | NotListed) -> Listed | Not
         return NotListed({**UNREADABLE, "message": UNREADABLE["message"].format(row.key)})
     reaches_back = look.since <= case.call.first_sent_at - CLOCKS_APART
     receipts = {one.submission_uid for one in case.call.proven()} - {None}
-    return replace(ending, complete=reaches_back and look.was_compared(case) and receipts <= look.receipts_read)
+    return replace(
+        ending, complete=reaches_back and look.was_compared(case) and receipts <= look.receipts_read
+    )
 
 
 def _not_listed(why: PortalError) -> NotListed:

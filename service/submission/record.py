@@ -23,7 +23,8 @@ from service.submission.desk import Claim, Desk
 
 log = logging.getLogger(__name__)
 
-UUID_ONCE = "submitted_documents_uuid_once"  # the unique index: a uuid belongs to one document of all companies
+# The unique index: a uuid belongs to one document of all companies
+UUID_ONCE = "submitted_documents_uuid_once"
 REPEATS = (0.1, 0.5, 1, 2)  # seconds between tries to write a result while PostgreSQL is away
 
 
@@ -45,12 +46,16 @@ async def claim_batch(desk: Desk, company_id: int, ids: list[int]) -> dict[Claim
     Submissions that are no longer Uncertain, or that somebody else holds, are left out.
     """
     async with desk.database.company(company_id) as conn:
-        rows = await sql.submission_claim_batch(conn, company_id=company_id, ids=ids, lease=desk.config.portal_lease)
+        rows = await sql.submission_claim_batch(
+            conn, company_id=company_id, ids=ids, lease=desk.config.portal_lease
+        )
         key = {"company_id": company_id, "ids": [row["id"] for row in rows]}
         docs = _by_submission(await sql.submission_batch_documents(conn, **key))
         shown = _by_submission(await sql.evidence_of_batch(conn, **key))
     return {
-        Claim(company_id, row["id"], row["fence"]): _call(row, docs.get(row["id"], ()), shown.get(row["id"], ()))
+        Claim(company_id, row["id"], row["fence"]): _call(
+            row, docs.get(row["id"], ()), shown.get(row["id"], ())
+        )
         for row in rows
     }
 
@@ -63,10 +68,15 @@ def _by_submission(rows: Iterable[Record]) -> dict[int, list[dict[str, Any]]]:
     return groups
 
 
-def _call(row: Record, docs: Iterable[Mapping[str, Any]], shown: Iterable[Mapping[str, Any]]) -> Call:
+def _call(
+    row: Record, docs: Iterable[Mapping[str, Any]], shown: Iterable[Mapping[str, Any]]
+) -> Call:
     return Call(
         docs=tuple(Doc(**doc) for doc in docs),
-        seen=tuple(Seen(one["document_id"], one["uuid"], one["submission_uid"], one["via"]) for one in shown),
+        seen=tuple(
+            Seen(one["document_id"], one["uuid"], one["submission_uid"], one["via"])
+            for one in shown
+        ),
         **_told_before(row["last_error"]),
         **{name: row[name] for name in _OF_THE_ROW},
     )
@@ -105,6 +115,7 @@ def persistent(write):
                     raise
                 log.warning("submission %s: %s", claim, kind(fault))
                 await asyncio.sleep(pause)
+        return None
 
     return persisting
 
@@ -123,7 +134,11 @@ async def write(desk, claim, call, command):
         if error.constraint_name != UUID_ONCE:
             raise
     taken = await _taken(desk, claim, call, command)
-    log.error("submission company=%d id=%d: %d uuids belong to other documents", *claim.key.values(), len(taken))
+    log.error(
+        "submission company=%d id=%d: %d uuids belong to other documents",
+        *claim.key.values(),
+        len(taken),
+    )
     return await _written_once(desk, claim, call, machine.without_taken(call, command, taken))
 
 
@@ -136,7 +151,12 @@ async def _written_once(desk: Desk, claim: Claim, call: Call, command: Write) ->
             await sql.submission_uncount(conn, **claim.key, fence=claim.fence)
         failpoints.passed("before_state_commit")
     failpoints.passed("after_state_commit")
-    log.info("submission company=%d id=%d state=%s%s", *claim.key.values(), command.state, "" if done else " (claim lost)")
+    log.info(
+        "submission company=%d id=%d state=%s%s",
+        *claim.key.values(),
+        command.state,
+        "" if done else " (claim lost)",
+    )
     return done
 
 
@@ -147,11 +167,15 @@ async def _taken(desk: Desk, claim: Claim, call: Call, command: Write) -> set[in
     """
     uuids = {change.id: change.uuid for change in command.changes if change.uuid}
     async with desk.database.reading(claim.company_id) as conn:
-        rows = await sql.uuids_recorded(conn, company_id=claim.company_id, uuids=list(uuids.values()))
+        rows = await sql.uuids_recorded(
+            conn, company_id=claim.company_id, uuids=list(uuids.values())
+        )
     mine = {doc.id for doc in call.docs if doc.uuid and doc.uuid == uuids.get(doc.id)}
     recorded = {row["uuid"] for row in rows}
     often = {uuid for uuid, count in Counter(uuids.values()).items() if count > 1}
-    taken = {id for id, uuid in uuids.items() if uuid in often or (uuid in recorded and id not in mine)}
+    taken = {
+        id for id, uuid in uuids.items() if uuid in often or (uuid in recorded and id not in mine)
+    }
     return taken or set(uuids)
 
 
@@ -186,7 +210,11 @@ async def write_batch(desk: Desk, company_id: int, moves: list[tuple[Claim, Call
 
 def _move(claim: Claim, call: Call, command: Write) -> dict[str, Any]:
     """Return a Write as submission_move_batch takes it."""
-    return {**_result(claim, call, command), "delay": command.delay.total_seconds(), "last_error": command.error}
+    return {
+        **_result(claim, call, command),
+        "delay": command.delay.total_seconds(),
+        "last_error": command.error,
+    }
 
 
 def _result(claim: Claim, call: Call, command: Write) -> dict[str, Any]:
@@ -276,11 +304,17 @@ async def release_batch(
     `counted` says whether the claims were counted, which is undone.
     """
     rows = [
-        {"id": claim.id, "fence": claim.fence, "delay": None if delay is None else delay.total_seconds()}
+        {
+            "id": claim.id,
+            "fence": claim.fence,
+            "delay": None if delay is None else delay.total_seconds(),
+        }
         for claim, delay in given
     ]
     async with desk.database.company(company_id) as conn:
-        await sql.submission_release_batch(conn, company_id=company_id, given=wire.dumps(rows), counted=int(counted))
+        await sql.submission_release_batch(
+            conn, company_id=company_id, given=wire.dumps(rows), counted=int(counted)
+        )
 
 
 async def give_back(desk, claim, call, command):
@@ -297,7 +331,11 @@ async def set_aside(desk, claim, delay):
 
 async def lock_subjects(conn, company_id, submission_id):
     """Locks what a submission's documents are of: invoices, consolidated invoices, then the notes against them."""
-    for lock in (sql.subjects_lock_invoices, sql.subjects_lock_consolidated, sql.subjects_lock_notes):
+    for lock in (
+        sql.subjects_lock_invoices,
+        sql.subjects_lock_consolidated,
+        sql.subjects_lock_notes,
+    ):
         await lock(conn, company_id=company_id, submission_id=submission_id)
 
 
@@ -309,13 +347,19 @@ async def apply(conn: asyncpg.Connection, company_id: int, changes: Iterable[Cha
     moved = await sql.submitted_documents_move(conn, company_id=company_id, changes=text)
     if foreign := [row["id"] for row in moved if row["is_foreign"]]:
         for row in await sql.findings_insert_cancelled(conn, company_id=company_id, ids=foreign):
-            log.warning("company=%d kind=cancelled_elsewhere number=%s uuid=%s", company_id, row["number"], row["uuid"])
+            log.warning(
+                "company=%d kind=cancelled_elsewhere number=%s uuid=%s",
+                company_id,
+                row["number"],
+                row["uuid"],
+            )
 
 
 def _values(change: Change) -> dict[str, Any]:
     """Return a Change as the statement takes it."""
     values = {
-        name: value.isoformat() if isinstance(value, datetime) else value for name, value in asdict(change).items()
+        name: value.isoformat() if isinstance(value, datetime) else value
+        for name, value in asdict(change).items()
     }
     del values["status"]
     expected = [status for status, moves in states.DOCUMENT_MOVES.items() if change.status in moves]

@@ -42,11 +42,13 @@ from service.submission import batch, record
 from service.submission.desk import Claim, Desk
 from service.submission.drive import Ask, drive, held, wait_of
 
-STALE_SECONDS = 2  # between the intent and the first byte; an older intent may be somebody else's by now
+# Between the intent and the first byte; an older intent may be somebody else's by now
+STALE_SECONDS = 2
 
 Fill = Callable[[Desk, Claim], Awaitable[Claim | None]]
 
-#: Refusals of whoever sends. All documents of a call name the one issuer that it is sent for: no one of them is the cause.
+#: Refusals of whoever sends. All documents of a call name the one issuer that it is sent for: no
+#: one of them is the cause.
 OF_THE_SENDER = {"IncorrectSubmitter", "Forbidden", "Unauthorized"}
 
 
@@ -68,6 +70,7 @@ async def send(desk: Desk, claim: Claim, fill: Fill | None = None) -> None:
             if alone:  # or the connection was lost this moment; then it waits for its lease
                 async with transmission() as asks:
                     await drive(desk, last.claim, Admitted(), asks)
+    return None
 
 
 async def send_filled(desk, claim):
@@ -85,7 +88,9 @@ async def _admit(fill, desk, claim, call, command):
         await desk.portal.ready(call.tin)
     except PortalError as why:
         return await _classed(desk, why)
-    if apart := await desk.portal.clocks_apart(call.tin, database_clock, partial(_read_database_clock, desk)):
+    if apart := await desk.portal.clocks_apart(
+        call.tin, database_clock, partial(_read_database_clock, desk)
+    ):
         return NotReceived(_clocks_apart(apart))
     if fill is None or call.promise != "pending" or call.first_sent_at or call.doubted:
         return Admitted()
@@ -130,21 +135,29 @@ class _Transmission:
         self._request: OpenSubmission | None = None
         self._body = b""
 
-    async def connect(self, desk: Desk, claim: Claim, call: Call, command: Connect) -> Connected | NotReceived:
+    async def connect(
+        self, desk: Desk, claim: Claim, call: Call, command: Connect
+    ) -> Connected | NotReceived:
         """Open the request that will carry the frozen bytes. Nothing is written, on disk or to the portal."""
         async with desk.database.reading(claim.company_id) as conn:
             self._body = await sql.submission_body(conn, **claim.key)
         try:
-            self._request = await self._stack.enter_async_context(desk.portal.open_submission(call.tin, self._body))
+            self._request = await self._stack.enter_async_context(
+                desk.portal.open_submission(call.tin, self._body)
+            )
         except PortalError as why:
             return await _classed(desk, why)
         return Connected()
 
-    async def intend(self, desk: Desk, claim: Claim, call: Call, command: Intend) -> Intended | None:
+    async def intend(
+        self, desk: Desk, claim: Claim, call: Call, command: Intend
+    ) -> Intended | None:
         """Commit the intent. None, and nothing is sent, when the claim was lost meanwhile or sending is held."""
         began = time.monotonic()
         async with desk.database.company(claim.company_id) as conn:
-            frozen = await sql.submission_send(conn, **claim.key, fence=claim.fence, lease=desk.config.portal_lease)
+            frozen = await sql.submission_send(
+                conn, **claim.key, fence=claim.fence, lease=desk.config.portal_lease
+            )
             if frozen and (frozen["tin"], frozen["body"]) != (call.tin, self._body):
                 raise RuntimeError(f"Submission {claim.id} is not what its request was opened for.")
             failpoints.passed("before_intent_commit")
@@ -153,7 +166,9 @@ class _Transmission:
         failpoints.passed("after_intent_commit")
         return Intended(self._body, began)
 
-    async def put(self, desk: Desk, claim: Claim, call: Call, command: Send) -> Receipt | Refusal | Unknown | NotReceived:
+    async def put(
+        self, desk: Desk, claim: Claim, call: Call, command: Send
+    ) -> Receipt | Refusal | Unknown | NotReceived:
         """Write the bytes on the connection that the intent was committed for, and class the answer.
 
         A 401 was not processed, and makes a second request under the same intent. If its login and connection take
@@ -185,7 +200,8 @@ def _refusal(why):
     return Refusal(_error(why), tuple(why.errors), for_all)
 
 
-#: kind of failure -> the event it is; the first that fits. Never simply failed: not received, refused, or unknown.
+#: kind of failure -> the event it is; the first that fits. Never simply failed: not received,
+#: refused, or unknown.
 CLASSES = (
     (Held, lambda why: NotReceived(_error(why), why.retry_after, held(why, "submit"))),
     (Throttled, lambda why: NotReceived(_error(why), why.retry_after)),

@@ -32,7 +32,9 @@ class Unsettled(Exception):
     """Why the decision is not taken, for the person."""
 
 
-async def received(desk: Desk, company: int, id: int, uuids: list[str], note: str) -> dict[str, Any]:
+async def received(
+    desk: Desk, company: int, id: int, uuids: list[str], note: str
+) -> dict[str, Any]:
     """Adopt the documents that the portal has under these uuids. Each has to be the one that was sent.
 
     Raises Unsettled and PortalError.
@@ -43,14 +45,23 @@ async def received(desk: Desk, company: int, id: int, uuids: list[str], note: st
     pairs = [(doc, _match(call, Doc(**doc), seen)) for doc in docs]
     uids = {there.submission_uid for _, there in pairs}
     if len(pairs) != len(uuids) or len(uids) != 1:
-        raise Unsettled(f"Submission {id} has {len(docs)} documents: name a uuid of each, all of one call.")
+        raise Unsettled(
+            f"Submission {id} has {len(docs)} documents: name a uuid of each, all of one call."
+        )
     await _refuse_taken(desk, company, id, uuids)
     contents = await _contents(desk, company, id)
     for doc, there in pairs:
         await _refuse_unproven(desk, row, there, contents[doc["number"]])
-    changes = [Change(doc["id"], "Submitted", uuid=there.uuid, submitted_at=there.received_at) for doc, there in pairs]
+    changes = [
+        Change(doc["id"], "Submitted", uuid=there.uuid, submitted_at=there.received_at)
+        for doc, there in pairs
+    ]
     numbers = [doc["number"] for doc, _ in pairs]
-    more = {"submission_uid": uids.pop(), "numbers": numbers, "uuids": [there.uuid for _, there in pairs]}
+    more = {
+        "submission_uid": uids.pop(),
+        "numbers": numbers,
+        "uuids": [there.uuid for _, there in pairs],
+    }
     return await _written(desk, company, id, "received", "Accepted", changes, note, **more)
 
 
@@ -85,7 +96,13 @@ async def _details(desk, row, uuid):
 
 def _call(row: Mapping[str, Any], docs: Iterable[Mapping[str, Any]]) -> Call:
     """Return the submission with its open documents, to compare them with documents of the portal."""
-    return Call(row["state"], row["promise"], row["now"], tin=row["tin"], docs=tuple(Doc(**doc) for doc in docs))
+    return Call(
+        row["state"],
+        row["promise"],
+        row["now"],
+        tin=row["tin"],
+        docs=tuple(Doc(**doc) for doc in docs),
+    )
 
 
 def _match(call: Call, doc: Doc, seen: Iterable[Document]) -> Document:
@@ -116,7 +133,9 @@ async def _contents(desk: Desk, company: int, submission_id: int) -> dict[str, b
     return document.contents(body)
 
 
-async def _refuse_unproven(desk: Desk, row: Mapping[str, Any], there: Document, content: bytes) -> None:
+async def _refuse_unproven(
+    desk: Desk, row: Mapping[str, Any], there: Document, content: bytes
+) -> None:
     """Raise Unsettled unless a document of the portal is the one that was sent.
 
     The portal gives no copy of an Invalid document: of that, everything that it shows has to agree. Raises PortalError.
@@ -127,7 +146,9 @@ async def _refuse_unproven(desk: Desk, row: Mapping[str, Any], there: Document, 
     else:
         differing = proof.copy_differences(content, await _copy(desk, row, there))
     if differing:
-        raise Unsettled(f"{there.uuid} is not the document that was sent. What differs: {'; '.join(differing)}.")
+        raise Unsettled(
+            f"{there.uuid} is not the document that was sent. What differs: {'; '.join(differing)}."
+        )
 
 
 async def _copy(desk: Desk, row: Mapping[str, Any], there: Document) -> str:
@@ -137,7 +158,9 @@ async def _copy(desk: Desk, row: Mapping[str, Any], there: Document) -> str:
         raise Unsettled(f"The portal does not show the text of {there.uuid}: {why}") from None
 
 
-async def _refuse_listed(desk: Desk, company: int, row: Mapping[str, Any], docs: list[Mapping[str, Any]]) -> None:
+async def _refuse_listed(
+    desk: Desk, company: int, row: Mapping[str, Any], docs: list[Mapping[str, Any]]
+) -> None:
     """Raise Unsettled if the portal may list one of the documents after all, within a day after the last send.
 
     A candidate does not count if another document has its uuid, or if its text is not the one that was sent. A row that
@@ -149,7 +172,9 @@ async def _refuse_listed(desk: Desk, company: int, row: Mapping[str, Any], docs:
     listing = await desk.portal.search(row["tin"], since, until)
     await note_oddities(desk, company, row["tin"], "search", listing, listing.odd)
     call = _call(row, docs)
-    candidates = [there for there in listing if any(is_candidate(call, doc, there) for doc in call.docs)]
+    candidates = [
+        there for there in listing if any(is_candidate(call, doc, there) for doc in call.docs)
+    ]
     unreadable = [one for one in listing.odd if any(may_be(one, call, doc) for doc in call.docs)]
     if not candidates and not unreadable:
         return
@@ -193,14 +218,21 @@ async def _written(
         taken = await sql.submission_take_over(conn, company_id=company, id=id)
         if taken is None:
             raise Unsettled(f"Submission {id} was settled meanwhile.")
-        evidence = {"numbers": numbers, "uuids": uuids, "submission_uid": submission_uid, "via": "details"}
+        evidence = {
+            "numbers": numbers,
+            "uuids": uuids,
+            "submission_uid": submission_uid,
+            "via": "details",
+        }
         await sql.evidence_insert(conn, company_id=company, submission_id=id, **evidence)
         rows = await sql.submission_documents(conn, company_id=company, submission_id=id)
         call = Call("NeedsPerson", "failed", taken["now"], docs=tuple(Doc(**row) for row in rows))
         write = Write(state, tuple(changes), uid=submission_uid)
         try:
             await record.written(conn, Claim(company, id, taken["fence"]), call, write)
-        except asyncpg.UniqueViolationError as error:  # adopted by another submission since it was looked for
+        except (
+            asyncpg.UniqueViolationError
+        ) as error:  # adopted by another submission since it was looked for
             if error.constraint_name != record.UUID_ONCE:
                 raise
             raise Unsettled(TAKEN.format("One of the uuids")) from None

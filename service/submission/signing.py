@@ -9,7 +9,12 @@ import logging
 import time
 from collections import OrderedDict
 
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_der_private_key
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_der_private_key,
+)
 
 from service import states
 from service.beside import beside
@@ -58,7 +63,11 @@ class Signers:
         `issuer` is the company's record with the database's `now`, which is the signing time.
         """
         if not self._signs:
-            return await beside(CHARACTERS_OF_A_LINE * len(built["Invoice"][0]["InvoiceLine"]), document.encode, built)
+            return await beside(
+                CHARACTERS_OF_A_LINE * len(built["Invoice"][0]["InvoiceLine"]),
+                document.encode,
+                built,
+            )
         row = await sql.signing_certificate_get(conn, company_id=company)
         refuse(self._refusals(self._certificate(row), issuer["now"]))
         signer = await self.opened(conn, company, row) if row else self._configured
@@ -104,13 +113,16 @@ class Signers:
         except Unopenable as why:
             log.error("signing: the key of company %d cannot be opened: %s", company, why)
             refuse([UNREADABLE])
-        # It was looked at closely before it was sealed, which takes ten times as long as a signature.
+        # It was looked at closely before it was sealed, which takes ten times as long as a
+        # signature.
         key = load_der_private_key(der, None, unsafe_skip_rsa_key_validation=True)
         return certificate.Signer(of_row(row), key)
 
     def _forget(self, now):
         """Drops what was open for long enough, and the oldest of what is too much."""
-        while self._open and (len(self._open) > self._most_open or next(iter(self._open.values()))[0] < now):
+        while self._open and (
+            len(self._open) > self._most_open or next(iter(self._open.values()))[0] < now
+        ):
             self._open.popitem(last=False)
 
     def _tell(self, company, found, now):
@@ -136,7 +148,9 @@ def configured(config):
     own = _read(config.signing_certificate_file, "SIGNING_CERTIFICATE_FILE")
     key = _read(config.signing_key_file, "SIGNING_KEY_FILE")
     try:
-        return certificate.read_pair(own, key, config.signing_key_password, issuer_form=config.signing_issuer_form)
+        return certificate.read_pair(
+            own, key, config.signing_key_password, issuer_form=config.signing_issuer_form
+        )
     except certificate.Unusable as why:
         lines = [f"{VARIABLE_OF[each['path']]}: {each['message']}" for each in why.faults]
         raise ConfigError("\n".join(lines)) from None

@@ -48,9 +48,14 @@ class Subject:
 COLUMNS = ("invoice_id", "adjustment_note_id", "consolidated_invoice_id")
 
 INVOICE = Subject("invoice", "invoice_id", sql.invoice_exists, sql.invoice_lock)
-NOTE = Subject("adjustment note", "adjustment_note_id", sql.adjustment_note_exists, sql.adjustment_note_lock)
+NOTE = Subject(
+    "adjustment note", "adjustment_note_id", sql.adjustment_note_exists, sql.adjustment_note_lock
+)
 CONSOLIDATED = Subject(
-    "consolidated invoice", "consolidated_invoice_id", sql.consolidated_invoice_exists, sql.consolidated_invoice_lock
+    "consolidated invoice",
+    "consolidated_invoice_id",
+    sql.consolidated_invoice_exists,
+    sql.consolidated_invoice_lock,
 )
 
 
@@ -62,8 +67,13 @@ async def refuse_unready(conn, config, company, subject, row):
         _refuse_stale(row, config)
     if subject is not NOTE:
         return
-    ids = {"invoice_id": row["invoice_id"], "consolidated_invoice_id": row["consolidated_invoice_id"]}
-    target = await sql.submitted_document_latest(conn, company_id=company, adjustment_note_id=None, **ids)
+    ids = {
+        "invoice_id": row["invoice_id"],
+        "consolidated_invoice_id": row["consolidated_invoice_id"],
+    }
+    target = await sql.submitted_document_latest(
+        conn, company_id=company, adjustment_note_id=None, **ids
+    )
     if states.refusal(states.NOTE_REFUSALS, target):
         raise BadRequest(states.NOTE_WITHOUT_VALID_INVOICE)
     if row["type"] != "DEBIT_NOTE" and row["payable_amount"] > row["adjustable"]:
@@ -77,7 +87,9 @@ async def refuse_unready(conn, config, company, subject, row):
 def _refuse_stale(row, config):
     """A consolidated invoice that was cancelled has given its invoices away; one that is late stays a draft."""
     if row["status"] == "Cancelled":
-        raise _refused("Cancelled", "", "Its invoices were freed by the cancellation; consolidate them anew.")
+        raise _refused(
+            "Cancelled", "", "Its invoices were freed by the cancellation; consolidate them anew."
+        )
     period = consolidation.period(row["month"], config.time_zone, config.consolidation_days)
     for code, message in consolidation.period_refusals(period, row["issue_date"], row["now"]):
         raise _refused(f"Consolidation{code.capitalize()}", "", message)

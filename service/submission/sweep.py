@@ -15,7 +15,6 @@ import asyncpg
 from service import wire
 from service.db import PASSING
 from service.errors import kind, traced
-from service.portal import parties
 from service.portal.client import Document, Listing, PortalError
 from service.statements import sql
 from service.submission import findings
@@ -28,10 +27,15 @@ CLOCKS_APART = timedelta(minutes=5)  # between the portal and us
 MOST_DAYS = 31  # and what a sweep that ends a hold covers
 LONGEST_LISTING = timedelta(days=30)  # the portal lists 31 days at most. Portal: 5.5
 BLOCK = 2000  # listed documents that are looked up at a time
-CANCELLATIONS_SHOWN = timedelta(days=1)  # how long a cancellation by somebody else stays open at least
+# How long a cancellation by somebody else stays open at least
+CANCELLATIONS_SHOWN = timedelta(days=1)
 LONGEST_SLEEP = 15.0  # seconds until the next look for a company that is due
 
-ADOPTED = {"code": "SweepAdopted", "path": "", "message": "The portal has it, though it seemed not sent."}
+ADOPTED = {
+    "code": "SweepAdopted",
+    "path": "",
+    "message": "The portal has it, though it seemed not sent.",
+}
 STOPPED = {
     "code": "NumberAtPortal",
     "path": "",
@@ -48,7 +52,9 @@ async def sweep(desk, company, days=1):
     """
     span = timedelta(days=days)
     async with desk.database.reading(company) as conn:
-        ground = await sql.sweep_ground(conn, company_id=company, span=span, most=timedelta(days=MOST_DAYS))
+        ground = await sql.sweep_ground(
+            conn, company_id=company, span=span, most=timedelta(days=MOST_DAYS)
+        )
     if ground["held_since"]:
         days, span = MOST_DAYS, timedelta(days=MOST_DAYS)
     counts = dict.fromkeys(("listed", "adopted", "stopped", "found", "resolved"), 0)
@@ -58,9 +64,15 @@ async def sweep(desk, company, days=1):
             counts[name] += n
     async with desk.database.company(company) as conn:
         await sql.sweep_done(
-            conn, company_id=company, swept_at=ground["now"], listed=counts["listed"], found=counts["found"]
+            conn,
+            company_id=company,
+            swept_at=ground["now"],
+            listed=counts["listed"],
+            found=counts["found"],
         )
-        released = verified and await sql.hold_release(conn, company_id=company, settle=desk.config.portal_settle)
+        released = verified and await sql.hold_release(
+            conn, company_id=company, settle=desk.config.portal_settle
+        )
         open_ones = [dict(row) for row in await sql.findings_open(conn, company_id=company)]
     held = ground["held_since"] is not None and not released
     return {"company_id": company, "days": days, **counts, "held": held, "findings": open_ones}
@@ -84,7 +96,10 @@ async def _compare(desk, company, tin, ground, span):
     verdict.findings += findings.shared(tin, listing, attempts, shared)
     if ground["held_since"]:  # what cannot be read may be what the rows have lost
         verdict.findings += findings.unreadable(tin, listing.odd, attempts)
-    return {"listed": len(listing), **await _written(desk, company, tin, verdict, [one.uuid for one in listing], since, now)}
+    return {
+        "listed": len(listing),
+        **await _written(desk, company, tin, verdict, [one.uuid for one in listing], since, now),
+    }
 
 
 async def _attempts(conn, company, listing):
@@ -93,9 +108,14 @@ async def _attempts(conn, company, listing):
     for start in range(0, len(listing), BLOCK):
         block = listing[start : start + BLOCK]
         facts = {"uuids": [one.uuid for one in block], "numbers": [one.number for one in block]}
-        rows |= {row["id"]: row for row in await sql.sweep_attempts(conn, company_id=company, **facts)}
+        rows |= {
+            row["id"]: row for row in await sql.sweep_attempts(conn, company_id=company, **facts)
+        }
     if keys := [row.key for row in listing.odd]:
-        rows |= {row["id"]: row for row in await sql.sweep_attempts(conn, company_id=company, uuids=keys, numbers=[])}
+        rows |= {
+            row["id"]: row
+            for row in await sql.sweep_attempts(conn, company_id=company, uuids=keys, numbers=[])
+        }
     return [rows[id] for id in sorted(rows)]
 
 
@@ -108,7 +128,9 @@ async def _elsewhere(
     if not unknown:
         return set()
     uuids = [there.uuid for there in unknown]
-    found = {row["uuid"] for row in await sql.sweep_elsewhere(conn, company_id=company, uuids=uuids)}
+    found = {
+        row["uuid"] for row in await sql.sweep_elsewhere(conn, company_id=company, uuids=uuids)
+    }
     if await sql.tin_is_shared(conn, company_id=company, tin=tin):
         facts = {
             "uuids": uuids,
@@ -121,7 +143,9 @@ async def _elsewhere(
     return found
 
 
-async def _shared(conn: asyncpg.Connection, company: int, listing: list[Document], attempts: list[Row]) -> set[str]:
+async def _shared(
+    conn: asyncpg.Connection, company: int, listing: list[Document], attempts: list[Row]
+) -> set[str]:
     """Return those of our own listed uuids that other companies have recorded as theirs."""
     own = list({there.uuid for there in listing} & {row["uuid"] for row in attempts})
     rows = await sql.sweep_shared(conn, company_id=company, uuids=own) if own else []
@@ -143,15 +167,30 @@ async def _listing(desk, tin, since, until):
 async def _written(desk, company, tin, verdict, listed, since, now):
     """Writes a Verdict down in one transaction; what became of each."""
     async with desk.database.company(company) as conn:
-        adopted = [id for id, there in verdict.adopt.items() if await _adopt(conn, company, id, there, now)]
-        stopped = [id for id, there in verdict.stop.items() if await _stop(conn, company, id, there)]
+        adopted = [
+            id for id, there in verdict.adopt.items() if await _adopt(conn, company, id, there, now)
+        ]
+        stopped = [
+            id for id, there in verdict.stop.items() if await _stop(conn, company, id, there)
+        ]
         for id, there in verdict.evidence:
             await _evidence(conn, company, id, there)
-        ordered = sorted(verdict.findings, key=lambda finding: finding.key)  # as findings_insert_cancelled
-        new = [one for one in ordered if await sql.finding_insert(conn, company_id=company, **asdict(one))]
+        # As findings_insert_cancelled
+        ordered = sorted(verdict.findings, key=lambda finding: finding.key)
+        new = [
+            one
+            for one in ordered
+            if await sql.finding_insert(conn, company_id=company, **asdict(one))
+        ]
         still = [one.key for one in verdict.findings]
         cleared = await sql.findings_clear(
-            conn, company_id=company, tin=tin, since=since, until=now + CLOCKS_APART, still=still, listed=listed
+            conn,
+            company_id=company,
+            tin=tin,
+            since=since,
+            until=now + CLOCKS_APART,
+            still=still,
+            listed=listed,
         )
         cleared += await sql.findings_expire(conn, company_id=company, after=CANCELLATIONS_SHOWN)
     for one in new:
@@ -159,14 +198,21 @@ async def _written(desk, company, tin, verdict, listed, since, now):
         log.warning("sweep company=%d kind=%s number=%s uuid=%s other=%s", company, *facts)
     if adopted:
         desk.due.set()
-    return {"adopted": len(adopted), "stopped": len(stopped), "found": len(new), "resolved": len(cleared)}
+    return {
+        "adopted": len(adopted),
+        "stopped": len(stopped),
+        "found": len(new),
+        "resolved": len(cleared),
+    }
 
 
 async def _adopt(conn, company, id, there, now):
     """A Queued submission becomes Uncertain: it will be found at the portal once more, and taken over."""
     await _evidence(conn, company, id, there)
     at = there.received_at or now
-    return await sql.sweep_adopt(conn, company_id=company, id=id, received_at=at, last_error=wire.dumps(ADOPTED))
+    return await sql.sweep_adopt(
+        conn, company_id=company, id=id, received_at=at, last_error=wire.dumps(ADOPTED)
+    )
 
 
 async def _stop(conn, company, id, there):
@@ -191,7 +237,9 @@ async def note_database(database):
     """Holds sending back where this is another database than before, whose rows may be older than what was sent."""
     async with database.across() as conn:
         if await sql.database_note(conn):
-            log.warning("This is another database than before: nothing is sent until each company was compared.")
+            log.warning(
+                "This is another database than before: nothing is sent until each company was compared."
+            )
 
 
 class Sweeper:
@@ -217,7 +265,9 @@ class Sweeper:
 
     async def _sleep(self):
         try:
-            async with asyncio.timeout(min(LONGEST_SLEEP, self._desk.config.sweep.total_seconds() / 4)):
+            async with asyncio.timeout(
+                min(LONGEST_SLEEP, self._desk.config.sweep.total_seconds() / 4)
+            ):
                 await self.woken.wait()
         except TimeoutError:
             pass

@@ -6,10 +6,12 @@ from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from yarl import URL
 
 PORTS = (443, 8443)
-#: Of IPv6 only what is in global use can be called: that leaves out loopback, link-local, unique local, multicast,
+#: Of IPv6 only what is in global use can be called: that leaves out loopback, link-local, unique
+#: local, multicast,
 #: IPv4-mapped and NAT64 addresses, present and future.
 GLOBAL_IPV6 = ip_network("2000::/3")
-#: Within what is left: networks that are not the internet, or that lead to an IPv4 address that we do not see.
+#: Within what is left: networks that are not the internet, or that lead to an IPv4 address that we
+#: do not see.
 INTERNAL = [
     ip_network(text)
     for text in (
@@ -34,7 +36,9 @@ INTERNAL = [
         "3fff::/20",
     )
 ]
-_NAME = re.compile(r"[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?(\.[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?)*\.?", re.ASCII)
+_NAME = re.compile(
+    r"[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?(\.[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?)*\.?", re.ASCII
+)
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*", re.ASCII)
 
 
@@ -74,7 +78,11 @@ def _host_refusal(host, allow_internal):
         if is_internal(str(address)) and not allow_internal:
             return "url leads to an internal address."
         return None
-    return None if _NAME.fullmatch(host) and len(host) <= 253 else "url has no host that can be looked up."
+    return (
+        None
+        if _NAME.fullmatch(host) and len(host) <= 253
+        else "url has no host that can be looked up."
+    )
 
 
 def _looks_numeric(host):

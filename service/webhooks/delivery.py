@@ -29,13 +29,15 @@ AT_ONCE = 64  # endpoints that one process calls
 COMPANY_SHARE = 16  # of these places; half of it for slow endpoints
 SLOW_PART = 1 / 3  # of the timeout: an attempt that takes longer makes its endpoint a slow one
 FAILURE_STEPS = 15  # of the timeout: a failed connection is recorded at the end of a step
-BEHIND_AT_ONCE, EVENTS_AT_ONCE = 50, 100  # endpoints, and events of each, that one look at the feed takes up
+# Endpoints, and events of each, that one look at the feed takes up
+BEHIND_AT_ONCE, EVENTS_AT_ONCE = 50, 100
 POLL_SECONDS = 0.5  # events announce themselves to nobody
 MOST_BYTES = 64 * 1024  # of an answer, which is read only so that its connection can be used again
 LEASE_TIMES = 2  # the timeout of one attempt: until then another process believes the claim
 GONE = 410
 
-#: attempts made so far -> the pause before the next one. After the last one the delivery has failed.
+#: attempts made so far -> the pause before the next one. After the last one the delivery has
+#: failed.
 SCHEDULE = (
     timedelta(0),
     timedelta(seconds=5),
@@ -84,7 +86,9 @@ def delivery_session(config):
     guard = {} if config.webhook_allow_internal else {"socket_factory": _public_socket}
     timeout = config.webhook_timeout.total_seconds()
     return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=AT_ONCE, use_dns_cache=False, resolver=Resolver(timeout), **guard),
+        connector=aiohttp.TCPConnector(
+            limit=AT_ONCE, use_dns_cache=False, resolver=Resolver(timeout), **guard
+        ),
         timeout=aiohttp.ClientTimeout(total=timeout),
         headers={"Content-Type": "application/json", "User-Agent": "einvoice-webhooks"},
         cookie_jar=aiohttp.DummyCookieJar(),
@@ -125,7 +129,9 @@ class Courier:
         self._stopping = True
         self._wake.set()
         if self._tasks:
-            await asyncio.wait(self._tasks, timeout=self._config.webhook_timeout.total_seconds() + 1)
+            await asyncio.wait(
+                self._tasks, timeout=self._config.webhook_timeout.total_seconds() + 1
+            )
 
     async def _claim(self):
         async with self._database.across() as conn:
@@ -164,13 +170,23 @@ class Courier:
         try:
             outcome = await self._attempt(claim)
             if outcome.cause:
-                log.info("webhooks: delivery %d of company %d: %s", claim["id"], claim["company_id"], outcome.cause)
+                log.info(
+                    "webhooks: delivery %d of company %d: %s",
+                    claim["id"],
+                    claim["company_id"],
+                    outcome.cause,
+                )
             took = time.monotonic() - began
             if outcome.error == "connection":
                 await asyncio.sleep(self._left_of_step(took))
             await self._note(claim, outcome, took)
         except Exception as error:
-            log.error("webhooks: delivery %d of company %d\n%s", claim["id"], claim["company_id"], traced(error))
+            log.error(
+                "webhooks: delivery %d of company %d\n%s",
+                claim["id"],
+                claim["company_id"],
+                traced(error),
+            )
 
     def _left_of_step(self, took):
         """Return the seconds until the current step of time ends.
@@ -187,7 +203,12 @@ class Courier:
         try:
             secrets = [*self._opened(claim), *claim["secrets"]]
         except Unopenable as why:
-            log.error("webhooks: a secret of webhook %d of company %d: %s", claim["endpoint_id"], claim["company_id"], why)
+            log.error(
+                "webhooks: a secret of webhook %d of company %d: %s",
+                claim["endpoint_id"],
+                claim["company_id"],
+                why,
+            )
             return Outcome(error="secret")
         signed = signature.headers(claim["event_id"], int(time.time()), claim["body"], secrets)
         try:
@@ -203,10 +224,16 @@ class Courier:
 
     def _opened(self, claim):
         """The claim's sealed secrets. Raises Unopenable."""
-        return [self._vault.open(sealed, claim["company_id"], signature.PURPOSE) for sealed in claim["sealed_secrets"]]
+        return [
+            self._vault.open(sealed, claim["company_id"], signature.PURPOSE)
+            for sealed in claim["sealed_secrets"]
+        ]
 
     async def _note(self, claim, outcome, took):
-        company, ends = claim["company_id"], outcome.ends(claim["step"], self._config.webhook_retry_scale)
+        company, ends = (
+            claim["company_id"],
+            outcome.ends(claim["step"], self._config.webhook_retry_scale),
+        )
         async with self._database.company(company) as conn:
             await sql.webhook_delivery_end(
                 conn,

@@ -36,7 +36,9 @@ class Resolver(AbstractResolver):
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
     ) -> list[ResolveResult]:
         """Return the addresses of a host. Raises OSError, of which TimeoutError and socket.gaierror are kinds."""
-        look = partial(socket.getaddrinfo, host, port, family, socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG)
+        look = partial(
+            socket.getaddrinfo, host, port, family, socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG
+        )
         async with asyncio.timeout(self._timeout):
             found = await self._look_up(company_of_attempt.get(), look)
         return [

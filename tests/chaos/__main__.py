@@ -24,7 +24,9 @@ def main():
     total, seeds = Counters(), range(options.seed, options.seed + options.seeds)
     wanted: Counter[str] = Counter()  # event -> how often it has to happen in all seeds together
     for seed in seeds:
-        mode = schedule.MODES[schedule.TURNS[seed % len(schedule.TURNS)] if options.mode is None else options.mode]
+        mode = schedule.MODES[
+            schedule.TURNS[seed % len(schedule.TURNS)] if options.mode is None else options.mode
+        ]
         counters = run(play(seed, mode, size, options.keep and f"{options.keep}/{seed}"))
         print(report.line(seed, mode, counters), flush=True)
         for violation in counters.violations:
@@ -35,20 +37,32 @@ def main():
     print(report.table(total, seeds))
     for line in wrong:
         print(f"VIOLATED: {line[:1000]}")
-    print("Nothing is violated." if not wrong else f"{len(wrong)} violations; seeds {seeds[0]} to {seeds[-1]}.")
+    print(
+        "Nothing is violated."
+        if not wrong
+        else f"{len(wrong)} violations; seeds {seeds[0]} to {seeds[-1]}."
+    )
     return 1 if wrong else 0
 
 
 def _parser():
     """The options, each with the variable of the same name in capitals as its default."""
-    parser = argparse.ArgumentParser(prog="make chaos", description="Breaks everything, and judges what is left.")
+    parser = argparse.ArgumentParser(
+        prog="make chaos", description="Breaks everything, and judges what is left."
+    )
     defaults = {"seed": 1, "seeds": FULL, **asdict(Size())}
     for name, value in defaults.items():
-        parser.add_argument(f"--{name}", type=type(value), default=os.environ.get(name.upper(), value))
+        parser.add_argument(
+            f"--{name}", type=type(value), default=os.environ.get(name.upper(), value)
+        )
     modes = "; ".join(f"{number}: {mode.name}" for number, mode in enumerate(schedule.MODES))
     choices, default = range(len(schedule.MODES)), os.environ.get("MODE")
-    parser.add_argument("--mode", type=int, choices=choices, default=default, help=f"by turns, or one of: {modes}")
-    parser.add_argument("--keep", help="a directory for logs and data, which are thrown away otherwise")
+    parser.add_argument(
+        "--mode", type=int, choices=choices, default=default, help=f"by turns, or one of: {modes}"
+    )
+    parser.add_argument(
+        "--keep", help="a directory for logs and data, which are thrown away otherwise"
+    )
     return parser
 
 

@@ -12,7 +12,8 @@ LEAST_PASSES = 40  # of failpoints in a life; on a busy machine the process live
 LONGEST_LIFE = 8  # seconds, whether or not it came so far
 LONG_PAUSES = 0.25  # of the pauses: longer than the settling time
 PLANNED = 5  # seconds that one is given to come to its failpoint
-ENDS = (("kill", 0.6), ("stop", 0.2))  # a plan of a new process ends or stops it at a failpoint; else it has none
+# A plan of a new process ends or stops it at a failpoint; else it has none
+ENDS = (("kill", 0.6), ("stop", 0.2))
 RANDOM_PAUSES = 0.5  # of the processes without a plan
 DATABASE_REST = (7, 13)  # between two restarts of PostgreSQL
 PORTAL_REST = (1.5, 5)
@@ -26,7 +27,9 @@ def all_of(stage):
     yield from (hunt_simply(stage, process) for process in stage.naive)
     yield vex(stage, stage.portal, schedule.ROWS)
     if stage.naive:
-        yield vex(stage, stage.naive_portal, {name: schedule.ROWS[name] for name in schedule.SUBMIT_ROWS})
+        yield vex(
+            stage, stage.naive_portal, {name: schedule.ROWS[name] for name in schedule.SUBMIT_ROWS}
+        )
     yield unsettle(stage)
     yield restart(stage)
     yield distort_rows(stage)
@@ -61,7 +64,9 @@ async def _end(stage, service, random, end, since):
     longest = end + LONGEST_LIFE
     while not service.gone and not stage.over.is_set():
         now = clock()
-        if now >= longest or (now >= end and count_passes(stage.launcher.marks, service.pid, since) >= LEAST_PASSES):
+        if now >= longest or (
+            now >= end and count_passes(stage.launcher.marks, service.pid, since) >= LEAST_PASSES
+        ):
             break
         stage.counters.reach(report.PEAK, service.peak())
         if service.stopped:
@@ -114,7 +119,9 @@ async def vex(stage, portal, rows):
     while not stage.over.is_set():
         counted = Counter((await portal.calls())["faults"])
         waiting = Counter(fault["operation"] for fault in await portal.waiting())
-        names = [name for name, row in rows.items() if waiting[row[0]] < MOST_WAITING.get(row[0], 1)]
+        names = [
+            name for name, row in rows.items() if waiting[row[0]] < MOST_WAITING.get(row[0], 1)
+        ]
         if names:
             name = schedule.rarest(random, names, counted)
             operation, kind, members = rows[name]

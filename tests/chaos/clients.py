@@ -24,7 +24,10 @@ PAUSE = 0.1  # seconds before a request is repeated
 UNKNOWN = {None, 503}
 NOTE_TYPES = ("CREDIT_NOTE", "DEBIT_NOTE", "REFUND_NOTE")
 #: type of an invoice -> the type of a consolidated invoice that takes it
-CONSOLIDATED_TYPES = {"INVOICE": "CONSOLIDATED_INVOICE", "SELF_BILLED_INVOICE": "CONSOLIDATED_SELF_BILLED_INVOICE"}
+CONSOLIDATED_TYPES = {
+    "INVOICE": "CONSOLIDATED_INVOICE",
+    "SELF_BILLED_INVOICE": "CONSOLIDATED_SELF_BILLED_INVOICE",
+}
 BUSINESS_ZONE = ZoneInfo("Asia/Kuala_Lumpur")
 
 Body = dict[str, Any]
@@ -52,8 +55,10 @@ class Record:
     company: int
     code: int
     id: int | None = None  # None: its creation was not acknowledged
-    text: str | None = ""  # description of its first line, as last acknowledged; None: the service makes the lines
-    possible: set[str] = field(default_factory=set)  # descriptions sent by changes without an answer
+    # Description of its first line, as last acknowledged; None: the service makes the lines
+    text: str | None = ""
+    # Descriptions sent by changes without an answer
+    possible: set[str] = field(default_factory=set)
     is_deleted: bool = False
     may_be_deleted: bool = False
     is_submitted: bool = False
@@ -81,18 +86,30 @@ class Clients:
     """
 
     def __init__(
-        self, bases: list[str], companies: list[Company], random: Random, counters: Counters, promised: bool = False
+        self,
+        bases: list[str],
+        companies: list[Company],
+        random: Random,
+        counters: Counters,
+        promised: bool = False,
     ) -> None:
         self.records: list[Record] = []
         self.stopping = asyncio.Event()
-        self._bases, self._companies, self._random, self._counters = bases, companies, random, counters
+        self._bases, self._companies, self._random, self._counters = (
+            bases,
+            companies,
+            random,
+            counters,
+        )
         self._promised = promised
         self._codes = itertools.count(1)
 
     async def run(self, writers: int, pause: float) -> None:
         """Run writers until `stopping` is set; `pause` is the mean pause between two scenes of a writer, in seconds."""
         connector = aiohttp.TCPConnector(force_close=True, limit=0)
-        async with aiohttp.ClientSession(connector=connector, middlewares=[prevent_repetition]) as session:
+        async with aiohttp.ClientSession(
+            connector=connector, middlewares=[prevent_repetition]
+        ) as session:
             self._session = session
             async with asyncio.TaskGroup() as group:
                 for _ in range(writers):
@@ -146,7 +163,9 @@ class Clients:
             return
         await self._submit_until_acknowledged(invoice)
         if await self._becomes_valid(invoice):
-            await asyncio.gather(self._cancel(invoice), self._create_and_submit_note(invoice, invoice.type))
+            await asyncio.gather(
+                self._cancel(invoice), self._create_and_submit_note(invoice, invoice.type)
+            )
 
     async def play_consolidated_invoice(self) -> None:
         """Consolidate two sales of last month, submit the result, sometimes with a note against it."""
@@ -156,8 +175,19 @@ class Clients:
         ids = [sale.id for sale in sales if sale is not None]
         if not ids:
             return
-        record = Record(company["id"], next(self._codes), text=None, kind=CONSOLIDATED, type=CONSOLIDATED_TYPES[type])
-        body = {"type": record.type, "code": record.code, "issueDateTime": instant(), "invoiceIds": ids}
+        record = Record(
+            company["id"],
+            next(self._codes),
+            text=None,
+            kind=CONSOLIDATED,
+            type=CONSOLIDATED_TYPES[type],
+        )
+        body = {
+            "type": record.type,
+            "code": record.code,
+            "issueDateTime": instant(),
+            "invoiceIds": ids,
+        }
         if not await self._create(company, record, CONSOLIDATED.place, body):
             return
         await self._submit_until_acknowledged(record)
@@ -165,9 +195,13 @@ class Clients:
             await self._create_and_submit_note(record, record.type, classification="004")
         await self._continue(record)
 
-    async def _create_and_submit_note(self, target: Record, target_type: str, classification: str = "022") -> None:
+    async def _create_and_submit_note(
+        self, target: Record, target_type: str, classification: str = "022"
+    ) -> None:
         company = self._company_of(target)
-        record = Record(target.company, next(self._codes), kind=NOTE, type=self._random.choice(NOTE_TYPES))
+        record = Record(
+            target.company, next(self._codes), kind=NOTE, type=self._random.choice(NOTE_TYPES)
+        )
         record.text = first_text(record)
         unit = {"code": "KGM", "price": 1, "count": 1}
         body = {
@@ -191,7 +225,11 @@ class Clients:
             await self._delete(record)
         elif chance < 0.6:
             await self._cancel_until_acknowledged(record)
-            if self._random.random() < 0.5 and not self._promised and record.kind is not CONSOLIDATED:
+            if (
+                self._random.random() < 0.5
+                and not self._promised
+                and record.kind is not CONSOLIDATED
+            ):
                 await self._submit_until_acknowledged(record)
 
     async def _change_while_submitted(self, record: Record) -> None:
@@ -209,7 +247,9 @@ class Clients:
         company = self._pick_company(automatic)
         record = Record(company["id"], next(self._codes), type=type)
         record.text = first_text(record)
-        return await self._create(company, record, INVOICE.place, invoice_body(record.code, record.text, type, **more))
+        return await self._create(
+            company, record, INVOICE.place, invoice_body(record.code, record.text, type, **more)
+        )
 
     async def _create_sale(self, company: Company, type: str) -> Record | None:
         """Create an invoice of last month to the general public, which can be consolidated."""
@@ -225,7 +265,9 @@ class Clients:
         }
         return await self._create(company, record, INVOICE.place, body)
 
-    async def _create(self, company: Company, record: Record, path: str, body: Body) -> Record | None:
+    async def _create(
+        self, company: Company, record: Record, path: str, body: Body
+    ) -> Record | None:
         """Create the record and return it once that is acknowledged, else None. Repeats with the same key."""
         text, record.text = record.text, "" if record.text is not None else None
         if text is not None:
@@ -237,7 +279,8 @@ class Clients:
             if status == 201:
                 record.id, record.text, record.possible = answer["data"]["id"], text, set()
                 return record
-            if status in (403, 422):  # a note against an invoice that is being cancelled, an unknown invoice
+            # A note against an invoice that is being cancelled, an unknown invoice
+            if status in (403, 422):
                 return None
             await asyncio.sleep(PAUSE)
         return None
@@ -272,7 +315,9 @@ class Clients:
             await asyncio.sleep(4 * PAUSE)
 
     async def _cancel(self, record: Record) -> int | None:
-        status, _ = await self._ask_of(record, "POST", f"/{record.kind.cancel}", {"reason": "By mistake"})
+        status, _ = await self._ask_of(
+            record, "POST", f"/{record.kind.cancel}", {"reason": "By mistake"}
+        )
         record.cancels += status == 200
         record.may_be_cancelled |= status in {*UNKNOWN, 200, 400}
         return status
@@ -294,18 +339,31 @@ class Clients:
         record.is_deleted |= status == 200
         record.may_be_deleted |= status in UNKNOWN
 
-    async def _ask_of(self, record: Record, method: str, path: str, body: Body | None) -> tuple[int | None, Any]:
-        status, answer = await self._ask(self._company_of(record), method, f"{record.path}{path}", body)
+    async def _ask_of(
+        self, record: Record, method: str, path: str, body: Body | None
+    ) -> tuple[int | None, Any]:
+        status, answer = await self._ask(
+            self._company_of(record), method, f"{record.path}{path}", body
+        )
         if method != "GET":
             record.history.append(f"{method}{path} {status}")
         return status, answer
 
     async def _ask(
-        self, company: Company, method: str, path: str, body: Body | None, headers: dict[str, str] | None = None
+        self,
+        company: Company,
+        method: str,
+        path: str,
+        body: Body | None,
+        headers: dict[str, str] | None = None,
     ) -> tuple[int | None, Any]:
         """Return (status, body) of the answer of one of the processes; (None, None) without an answer."""
         self._counters.count("requests")
-        request = {"json": body, "headers": {"X-API-Key": company["key"], **(headers or {})}, "timeout": PATIENCE}
+        request = {
+            "json": body,
+            "headers": {"X-API-Key": company["key"], **(headers or {})},
+            "timeout": PATIENCE,
+        }
         try:
             async with await self._reach(method, path, request) as response:
                 status, answer = response.status, await response.json()
@@ -317,7 +375,9 @@ class Clients:
             self._counters.violate("answered 500", f"{method} {path} {answer}")
         return status, answer
 
-    async def _reach(self, method: str, path: str, request: dict[str, Any]) -> aiohttp.ClientResponse:
+    async def _reach(
+        self, method: str, path: str, request: dict[str, Any]
+    ) -> aiohttp.ClientResponse:
         """Return the response of the first process that accepts a connection; raise the last error if none does."""
         *others, last = self._random.sample(self._bases, len(self._bases))
         for base in others:
@@ -326,7 +386,9 @@ class Clients:
         return await self._session.request(method, last + path, **request)
 
     def _pick_company(self, automatic: bool = False) -> Company:
-        return self._random.choice([each for each in self._companies if each["automatic"] == automatic])
+        return self._random.choice(
+            [each for each in self._companies if each["automatic"] == automatic]
+        )
 
     def _company_of(self, record: Record) -> Company:
         return next(each for each in self._companies if each["id"] == record.company)
@@ -344,7 +406,9 @@ class Clients:
             "cancelled": sum(each.cancels for each in self.records),
         }
         for type in sorted({each.type for each in self.records}):
-            totals[f"submitted {type}"] = sum(each.is_submitted for each in self.records if each.type == type)
+            totals[f"submitted {type}"] = sum(
+                each.is_submitted for each in self.records if each.type == type
+            )
         return totals
 
 
@@ -352,7 +416,11 @@ class Clients:
 Scene = Callable[[Clients], Awaitable[None]]
 SCENES: tuple[Scene, ...] = (
     *[Clients.play_submit_immediately, Clients.play_submit_immediately],
-    *[Clients.play_automatic_submission, Clients.play_automatic_submission, Clients.play_automatic_submission],
+    *[
+        Clients.play_automatic_submission,
+        Clients.play_automatic_submission,
+        Clients.play_automatic_submission,
+    ],
     *[Clients.play_submit_later, Clients.play_submit_later],
     Clients.play_concurrent_submits,
     Clients.play_draft,
@@ -360,7 +428,8 @@ SCENES: tuple[Scene, ...] = (
     Clients.play_note_beside_cancellation,
     *[Clients.play_consolidated_invoice, Clients.play_consolidated_invoice],
 )
-#: Scenes with promised submissions only: a submission of which the client was told that it failed is released when the
+#: Scenes with promised submissions only: a submission of which the client was told that it failed
+#: is released when the
 #: document seems absent, which a settling time that is too short makes wrong.
 PROMISED_SCENES: tuple[Scene, ...] = (
     Clients.play_submit_immediately,
@@ -393,11 +462,19 @@ def instant() -> str:
 
 def last_month() -> str:
     """Return an instant in the middle of last month in the business time zone."""
-    return f"{datetime.now(BUSINESS_ZONE).replace(day=1) - timedelta(days=1):%Y-%m}-15T12:00:00+08:00"
+    return (
+        f"{datetime.now(BUSINESS_ZONE).replace(day=1) - timedelta(days=1):%Y-%m}-15T12:00:00+08:00"
+    )
 
 
 def invoice_body(code: int, text: str, type: str = "INVOICE", **more: Any) -> Body:
-    address = {"line1": "5 Jalan Dahlia", "city": "Shah Alam", "state": "10", "zipCode": "40150", "country": "MYS"}
+    address = {
+        "line1": "5 Jalan Dahlia",
+        "city": "Shah Alam",
+        "state": "10",
+        "zipCode": "40150",
+        "country": "MYS",
+    }
     party = {
         "type": "LOCAL_INDIVIDUAL",
         "name": "Aminah binti Salleh",
@@ -406,12 +483,28 @@ def invoice_body(code: int, text: str, type: str = "INVOICE", **more: Any) -> Bo
         "address": address,
     }
     if type == "SELF_BILLED_INVOICE":
-        foreign = {"line1": "88 Huanshi Road", "city": "Foshan", "zipCode": "528000", "country": "CHN"}
-        mill = {"type": "FOREIGN_COMPANY", "name": "Foshan Timber Export Co. Ltd.", "contactNumber": "+8675712345678"}
+        foreign = {
+            "line1": "88 Huanshi Road",
+            "city": "Foshan",
+            "zipCode": "528000",
+            "country": "CHN",
+        }
+        mill = {
+            "type": "FOREIGN_COMPANY",
+            "name": "Foshan Timber Export Co. Ltd.",
+            "contactNumber": "+8675712345678",
+        }
         parties = {"supplier": {**mill, "address": foreign}}
     else:
         parties = {"buyer": party}
-    return {"type": type, "code": code, "issueDateTime": instant(), **parties, "lineItems": [line(text)], **more}
+    return {
+        "type": type,
+        "code": code,
+        "issueDateTime": instant(),
+        **parties,
+        "lineItems": [line(text)],
+        **more,
+    }
 
 
 def line(text: str) -> Body:

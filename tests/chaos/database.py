@@ -8,7 +8,8 @@ from urllib.parse import urlsplit
 
 from service.embedded import postgres
 
-MODES = {"fast": signal.SIGINT, "immediate": signal.SIGQUIT}  # the second recovers when it is started again
+# The second recovers when it is started again
+MODES = {"fast": signal.SIGINT, "immediate": signal.SIGQUIT}
 
 
 class Postgres:

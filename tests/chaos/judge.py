@@ -126,15 +126,15 @@ def acknowledged_lost(facts):
 
 def _losses(known, row, at_portal):
     """Describe each difference from the acknowledged effects; `at_portal` are the portal's documents of the record."""
-    if row is None or row["is_deleted"] and not (known.is_deleted or known.may_be_deleted):
-        yield f"created, and not there"
+    if row is None or (row["is_deleted"] and not (known.is_deleted or known.may_be_deleted)):
+        yield "created, and not there"
         return
     if known.is_deleted and not row["is_deleted"]:
-        yield f"deleted, and there"
+        yield "deleted, and there"
     if known.text is not None and row["text"] not in {known.text, *known.possible}:
         yield f"{row['text']!r}, and not {known.text!r}"
     if known.is_submitted and not at_portal:
-        yield f"submitted, and not at the portal"
+        yield "submitted, and not at the portal"
     if known.is_submitted and not known.may_be_cancelled and row["status"] != "Valid":
         yield f"submitted, and {row['status']}"
     if sum(there["status"] == "Cancelled" for there in at_portal) < known.cancels:
@@ -179,14 +179,24 @@ def live_twice(facts):
 def unknown_to_us(facts):
     """Every document at the portal is one of ours, with its uuid, its bytes and its status, or the sweep says that it is not."""
     said = {finding["uuid"] for finding in facts.findings if facts.detects}
-    ours = {row["uuid"]: (row["status"], row["number"], row["document_hash"]) for row in facts.documents if row["uuid"]}
+    ours = {
+        row["uuid"]: (row["status"], row["number"], row["document_hash"])
+        for row in facts.documents
+        if row["uuid"]
+    }
     for attempt, group in _attempts(facts.ledger).items():
         for there in group:
-            known, shown = ours.get(there["uuid"]), (there["status"], there["number"], there["sha256"])
+            known, shown = (
+                ours.get(there["uuid"]),
+                (there["status"], there["number"], there["sha256"]),
+            )
             is_refused_twin = facts.detects and len(group) > 1 and there["status"] == "Invalid"
             if facts.detects and known == ("Valid", *shown[1:]) and there["status"] == "Cancelled":
-                continue  # processed after the settling time, which is too short: the next recheck finds it
-            if known != shown and not (known is None and (is_refused_twin or there["uuid"] in said)):
+                # Processed after the settling time, which is too short: the next recheck finds it
+                continue
+            if known != shown and not (
+                known is None and (is_refused_twin or there["uuid"] in said)
+            ):
                 yield f"{attempt} {there['uuid']}: there {shown}, here {known}"
 
 
@@ -235,7 +245,9 @@ def locked_changed(facts):
     frozen = {(row["company_id"], row["id"]): _frozen(row["body"]) for row in facts.bodies}
     for row in facts.documents:
         if row["status"] in ("Submitted", "Valid", "Submitting"):
-            sha256, text = frozen[row["company_id"], row["submission_id"]].get(row["number"], (None, None))
+            sha256, text = frozen[row["company_id"], row["submission_id"]].get(
+                row["number"], (None, None)
+            )
             stored = texts[row["kind"], row["company_id"], row["record_id"]]
             if sha256 != row["document_hash"] or stored not in (None, text):
                 yield f"{row['number']} of company {row['company_id']}: sent {text!r}, stored {stored!r}"

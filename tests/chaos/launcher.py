@@ -24,7 +24,8 @@ PR_SET_PDEATHSIG = 1
 SCALED = (
     ("service.portal.answers", "PAUSE", timedelta(seconds=0.5)),  # a 429 that does not say how long
     ("service.portal.answers", "PAUSE_LEAST", timedelta(seconds=0.1)),
-    ("service.portal.quota", "TAXPAYER_SLACK", 0.1),  # or a listing takes so long that nothing seems absent for long
+    # Or a listing takes so long that nothing seems absent for long
+    ("service.portal.quota", "TAXPAYER_SLACK", 0.1),
 )
 #: What a process is likely to import sooner or later.
 LOADED = ("service.app", "service.commands.demo", "service.sandbox.app", "chaos.naive")
@@ -81,14 +82,20 @@ def _die_with_parent():
 
 
 def _redirect(log):
-    null, file = os.open(os.devnull, os.O_RDONLY), os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    null, file = (
+        os.open(os.devnull, os.O_RDONLY),
+        os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600),
+    )
     for source, target in ((null, 0), (file, 1), (file, 2)):
         os.dup2(source, target)
 
 
 def install(plan, marks):
     """Counts every pass of every failpoint in a file that only grows, and carries out the plan."""
-    file, left = os.open(marks, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), dict.fromkeys(failpoints.NAMES, 0)
+    file, left = (
+        os.open(marks, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600),
+        dict.fromkeys(failpoints.NAMES, 0),
+    )
     if plan:
         left[plan["point"]] = plan["times"]
 

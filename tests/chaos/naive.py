@@ -25,7 +25,13 @@ LEASE = timedelta(seconds=2.5)
 TIMEOUT = aiohttp.ClientTimeout(total=0.8)
 IDLE = 0.05
 EVERY = 0.15  # seconds between two jobs that fall due
-FAULTS = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, aiohttp.ClientError)
+FAULTS = (
+    OSError,
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+    aiohttp.ClientError,
+)
 
 
 def main():
@@ -85,7 +91,11 @@ def _body(id):
 
 async def token(base):
     """A token of the sandbox for the company that issues the documents."""
-    form = {"client_id": "sandbox-client", "client_secret": "sandbox-secret", "grant_type": "client_credentials"}
+    form = {
+        "client_id": "sandbox-client",
+        "client_secret": "sandbox-secret",
+        "grant_type": "client_credentials",
+    }
     headers = {"onbehalfof": DEMO_COMPANY["tin_code"]}
     async with aiohttp.ClientSession(base) as session:
         async with session.post("/connect/token", data=form, headers=headers) as response:

@@ -87,7 +87,9 @@ class Process:
 
     async def _answers(self, session):
         try:
-            async with session.get(self.base + self._ready, timeout=aiohttp.ClientTimeout(total=1)) as response:
+            async with session.get(
+                self.base + self._ready, timeout=aiohttp.ClientTimeout(total=1)
+            ) as response:
                 return response.status == 200
         except (aiohttp.ClientError, TimeoutError):
             return False

@@ -3,7 +3,8 @@
 import asyncio
 from contextlib import suppress
 
-COMMIT = b"Q\x00\x00\x00\x0bcommit\x00"  # as a simple query, which is how the service ends a transaction
+# As a simple query, which is how the service ends a transaction
+COMMIT = b"Q\x00\x00\x00\x0bcommit\x00"
 CHUNK = 65536
 
 
@@ -89,12 +90,13 @@ class Link:
         with suppress(OSError):
             while chunk := await self._here[0].read(CHUNK):
                 if self._proxy.cuts():
-                    return
+                    return None
                 if self._proxy.falls_silent():
                     return await self._be_silent()
                 self._is_mute = self._proxy.loses(chunk)
                 self._there[1].write(chunk)
                 await self._there[1].drain()
+        return None
 
     async def _be_silent(self):
         self._is_silent = True

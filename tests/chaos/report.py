@@ -14,10 +14,12 @@ MEMORY = 300_000  # kB that a process of the service may have at most
 NAIVE_SHARE = 15  # of so many documents, the naive worker has to send one twice
 
 
-#: Failpoints of submissions that a client asks for and waits for. Where the portal detects duplicates itself, all
+#: Failpoints of submissions that a client asks for and waits for. Where the portal detects
+#: duplicates itself, all
 #: submissions are made by the workers.
 OF_REQUESTS = ("before_freeze_commit", "after_freeze_commit", "before_reply")
-#: Counters that every run has to bring to a minimum: a run without one of these events has not tested it.
+#: Counters that every run has to bring to a minimum: a run without one of these events has not
+#: tested it.
 WANTED = (
     *[f"kill {name}" for name in failpoints.NAMES if name not in OF_REQUESTS],
     *[f"row {name}" for name in ROWS],
@@ -36,14 +38,25 @@ ALL_KINDS = "seeds with all kinds of documents"  # the counter
 
 def wanted(counters):
     """Return the names of the counters that a run has to bring to a minimum."""
-    names = [name for name in WANTED if name != f"row {schedule.KNOWN_AGAIN}" or name in counters.counts]
+    names = [
+        name for name in WANTED if name != f"row {schedule.KNOWN_AGAIN}" or name in counters.counts
+    ]
     return [*names, *(WANTED_KINDS if counters.counts[ALL_KINDS] else ())]
 
 
 def line(seed, mode, counters):
     """A seed in a few words."""
     counts = counters.counts
-    shown = ("kills", "pauses", "created", "lost", "duplicates", "unresolved", "naive duplicates", "seconds")
+    shown = (
+        "kills",
+        "pauses",
+        "created",
+        "lost",
+        "duplicates",
+        "unresolved",
+        "naive duplicates",
+        "seconds",
+    )
     return f"seed {seed} ({mode.name}): " + ", ".join(f"{name} {counts[name]:,}" for name in shown)
 
 
@@ -53,7 +66,9 @@ def table(counters, seeds):
     lines += [f"  {name:28}{value:>10,}" for name, value in _figures(counters).items()]
     lines += ["", f"  {'failpoint':28}{'passed':>10}{'killed':>8}{'stopped':>8}"]
     for name in failpoints.NAMES:
-        passed, killed, stopped = (counters.counts[f"{what} {name}"] for what in ("pass", "kill", "stop"))
+        passed, killed, stopped = (
+            counters.counts[f"{what} {name}"] for what in ("pass", "kill", "stop")
+        )
         lines.append(f"  {name:28}{passed:>10,}{killed:>8,}{stopped:>8,}")
     lines += ["", f"  {'what the portal did':28}{'times':>10}"]
     lines += [f"  {name:28}{counters.counts[f'row {name}']:>10,}" for name in ROWS]
@@ -64,7 +79,11 @@ def _figures(counters):
     """{name: number} of the table's first part."""
     counts, highest = counters.counts, counters.highest
     named = sum(counts[f"kill {name}"] for name in failpoints.NAMES)
-    figures = {"kills": counts["kills"], "at a failpoint": named, "at a random moment": counts["random kills"]}
+    figures = {
+        "kills": counts["kills"],
+        "at a failpoint": named,
+        "at a random moment": counts["random kills"],
+    }
     names = (
         "pauses",
         "database restarts",

@@ -4,10 +4,12 @@ from dataclasses import dataclass
 
 from service import failpoints
 
-#: The portal's quotas times this, in the service and in the sandbox: low enough that some requests have to wait.
+#: The portal's quotas times this, in the service and in the sandbox: low enough that some requests
+#: have to wait.
 RATE_SCALE = 40
 
-#: Times of the service. A lease outlives what it is for: STALE_SECONDS before the first byte, then the timeout.
+#: Times of the service. A lease outlives what it is for: STALE_SECONDS before the first byte, then
+#: the timeout.
 TIMES = {
     "PORTAL_CONNECT_TIMEOUT_SECONDS": "0.5",
     "PORTAL_TIMEOUT_SECONDS": "0.8",
@@ -28,10 +30,16 @@ LATE = 1.2  # seconds: a call that the portal takes up after its sender has give
 PAUSE = (2.8, 3.4)  # seconds of a process; longer than the lease
 PAST_SETTLING = (0.5, 1.0)  # seconds by which a long pause exceeds the settling time
 SILENCE = 5.0  # seconds until PostgreSQL's side of a silent connection is closed
-MOST_PASSES = 3  # of a failpoint before the one that ends a process: later ones it may not live to see
+# Of a failpoint before the one that ends a process: later ones it may not live to see
+MOST_PASSES = 3
 PORTAL_PAUSE = (0.3, 1.2)
 #: How the portal shows a document that cannot be read: members of its row.
-ODD_MEMBERS = ({"status": "Frozen"}, {"dateTimeIssued": "yesterday"}, {"uuid": "?"}, {"typeName": "Pro forma"})
+ODD_MEMBERS = (
+    {"status": "Frozen"},
+    {"dateTimeIssued": "yesterday"},
+    {"uuid": "?"},
+    {"typeName": "Pro forma"},
+)
 ODD_AMONG = 30  # of the latest documents one is shown so
 ODD_REST, ODD_SECONDS = (0.5, 2), (1, 4)  # seconds between two such documents, and for each
 
@@ -46,16 +54,22 @@ class Mode:
     sandbox: dict
 
 
-#: The seeds take the modes in these turns. In the last mode a document that seemed absent is sent again, and the portal
+#: The seeds take the modes in these turns. In the last mode a document that seemed absent is sent
+#: again, and the portal
 #: takes it and refuses it later: the first, which the refusal names, is the one to keep.
 TURNS = (0, 1, 0, 2)
-#: The settling time covers the age of an intent (2), a pause, and what the portal takes up late or shows late (below).
+#: The settling time covers the age of an intent (2), a pause, and what the portal takes up late or
+#: shows late (below).
 MODES = (
     Mode(
         "settle suffices, portal detects nothing",
         settle="7.5",
         detects=False,
-        sandbox={"payload_detection": False, "duplicate_detection": False, "search_lag_seconds": 0.3},
+        sandbox={
+            "payload_detection": False,
+            "duplicate_detection": False,
+            "search_lag_seconds": 0.3,
+        },
     ),
     Mode(
         "settle too short, portal detects duplicates",
@@ -100,7 +114,8 @@ SUBMIT_ROWS = {
     "dripping answer": ("drip", {"seconds": LATE}),
     "wrong date": ("wrong_date", {"seconds": 600}),
 }
-#: What else of the portal fails: row -> (operation, kind, members). A login that fails keeps a submit from being sent.
+#: What else of the portal fails: row -> (operation, kind, members). A login that fails keeps a
+#: submit from being sent.
 OTHER_ROWS = {
     "login reset": ("login", "drop", {}),
     "login 5xx": ("login", "error_before", {"status": 503}),
@@ -132,7 +147,12 @@ def plan(random, marked, starts, action):
 
     `marked` counts what failpoints wrote so far, `starts` the processes so far.
     """
-    passed = [name for name in failpoints.NAMES if marked["pass", name]]  # not every mode comes to every point
-    point = rarest(random, passed or failpoints.NAMES, {name: marked[action, name] for name in failpoints.NAMES})
+    # Not every mode comes to every point
+    passed = [name for name in failpoints.NAMES if marked["pass", name]]
+    point = rarest(
+        random,
+        passed or failpoints.NAMES,
+        {name: marked[action, name] for name in failpoints.NAMES},
+    )
     usual = marked["pass", point] // (4 * max(1, starts))
     return {"point": point, "times": random.randint(1, max(1, usual)), "action": action}

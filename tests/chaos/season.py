@@ -15,7 +15,8 @@ from .stage import Stage
 
 SETTLING = 60  # seconds within which the last unknown outcome has to be found
 LOST = 0.004  # share of the commits whose answer is lost
-CUT = SILENT = 0.0004  # share of the messages to PostgreSQL at which a connection is cut, or falls silent
+# Share of the messages to PostgreSQL at which a connection is cut, or falls silent
+CUT = SILENT = 0.0004
 PROGRESS_SECONDS = 1.0
 
 
@@ -59,7 +60,9 @@ class Season:
         self._counters = stage.counters
         bases = [service.base for service in stage.services]
         promised = stage.mode.detects
-        self._clients = Clients(bases, stage.companies, stage.random("clients"), stage.counters, promised)
+        self._clients = Clients(
+            bases, stage.companies, stage.random("clients"), stage.counters, promised
+        )
         self._began = time.monotonic()
 
     async def run(self):
@@ -78,7 +81,9 @@ class Season:
             while missing := await self._find_missing():
                 if time.monotonic() - self._began > size.seconds:
                     evidence = ", ".join(f"{name} {number}" for name, number in missing.items())
-                    self._counters.violate("too little time", f"missing after {size.seconds} seconds: {evidence}")
+                    self._counters.violate(
+                        "too little time", f"missing after {size.seconds} seconds: {evidence}"
+                    )
                     break
                 await asyncio.sleep(PROGRESS_SECONDS)
             stage.over.set()
@@ -96,10 +101,15 @@ class Season:
             "pauses": size.pauses - seen.counts["pauses"],
             "database restarts": size.restarts - seen.counts["database restarts"],
         }
-        missing |= {name: size.least - number for name, number in seen.seldom(report.wanted(seen), size.least).items()}
+        missing |= {
+            name: size.least - number
+            for name, number in seen.seldom(report.wanted(seen), size.least).items()
+        }
         if self._stage.naive:
             jobs_end = (size.naive + 1) * naive.EVERY
-            missing["seconds of the naive worker"] = math.ceil(jobs_end - (time.monotonic() - self._began))
+            missing["seconds of the naive worker"] = math.ceil(
+                jobs_end - (time.monotonic() - self._began)
+            )
         return {name: number for name, number in missing.items() if number > 0}
 
     async def _recover(self):
@@ -142,7 +152,9 @@ class Season:
         for label, number in calls["faults"].items():
             counters.count(f"row {label}", number)
         if stage.mode.sandbox["payload_detection"]:
-            known = calls["answers"].get("submit", {}).get("422", 0) - calls["faults"].get(schedule.TAKEN_BEFORE, 0)
+            known = calls["answers"].get("submit", {}).get("422", 0) - calls["faults"].get(
+                schedule.TAKEN_BEFORE, 0
+            )
             counters.count(f"row {schedule.KNOWN_AGAIN}", known)
         counters.count("row 202 accepted", calls["answers"].get("submit", {}).get("202", 0))
         counters.count(report.ALL_KINDS, not stage.mode.detects)

@@ -40,10 +40,14 @@ class Stage:
         await self.postgres.start()
         stack.push_async_callback(self.postgres.stop)
         await migrate(self.postgres.url)
-        proxy = Proxy(lambda: self.postgres.port, self.random("proxy"), self.counters, schedule.SILENCE)
+        proxy = Proxy(
+            lambda: self.postgres.port, self.random("proxy"), self.counters, schedule.SILENCE
+        )
         self.proxy = await stack.enter_async_context(proxy)
         self.launcher = await stack.enter_async_context(Launcher(self.home))
-        self.sandbox, self.portal = await self._sandbox("sandbox", {**self.mode.sandbox, "rate_scale": schedule.RATE_SCALE})
+        self.sandbox, self.portal = await self._sandbox(
+            "sandbox", {**self.mode.sandbox, "rate_scale": schedule.RATE_SCALE}
+        )
         await self._open_service()
         if naive_documents:
             await self._open_naive(naive_documents)
@@ -64,7 +68,11 @@ class Stage:
         return process, portal
 
     async def _open_service(self):
-        self.environment = {**schedule.TIMES, **self._addresses(), "PORTAL_SETTLE_SECONDS": self.mode.settle}
+        self.environment = {
+            **schedule.TIMES,
+            **self._addresses(),
+            "PORTAL_SETTLE_SECONDS": self.mode.settle,
+        }
         async with self._connected() as (config, database):
             self.companies = [await _company(config, database, tin) for tin in TINS]
         self.companies[-1]["automatic"] = True
@@ -87,7 +95,9 @@ class Stage:
 
     def _proxied(self):
         there = urlsplit(self.postgres.url)
-        return urlunsplit(there._replace(netloc=f"{there.username}:{there.password}@127.0.0.1:{self.proxy.port}"))
+        return urlunsplit(
+            there._replace(netloc=f"{there.username}:{there.password}@127.0.0.1:{self.proxy.port}")
+        )
 
     @asynccontextmanager
     async def _connected(self):
@@ -108,7 +118,10 @@ class Stage:
             "PORTAL_API_BASE": sandbox.base,
             "NAIVE_TOKEN": await naive.token(sandbox.base),
         }
-        self.naive = [Process(self.launcher, f"naive-{number}", ["naive"], environment) for number in range(NAIVE)]
+        self.naive = [
+            Process(self.launcher, f"naive-{number}", ["naive"], environment)
+            for number in range(NAIVE)
+        ]
 
 
 async def _company(config, database, tin):

@@ -1,8 +1,8 @@
 """`make mutants`: run every mutant against its tests, print one line each, and exit with 1 if one survives.
 
-    make mutants ARGS="--list"          # names, files and tests; nothing is run
-    make mutants ARGS="--only NAME"     # one mutant, or all whose name contains NAME; may be repeated
-    make mutants ARGS="--jobs 3"        # mutants at a time
+make mutants ARGS="--list"          # names, files and tests; nothing is run
+make mutants ARGS="--only NAME"     # one mutant, or all whose name contains NAME; may be repeated
+make mutants ARGS="--jobs 3"        # mutants at a time
 """
 
 import argparse
@@ -38,12 +38,26 @@ def main() -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="make mutants", description="Check that tests notice deliberate defects.")
-    parser.add_argument("--only", action="append", default=[], metavar="NAME", help="mutants whose name contains NAME")
-    parser.add_argument("--list", action="store_true", help="print the mutants and check that they apply")
+    parser = argparse.ArgumentParser(
+        prog="make mutants", description="Check that tests notice deliberate defects."
+    )
+    parser.add_argument(
+        "--only",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="mutants whose name contains NAME",
+    )
+    parser.add_argument(
+        "--list", action="store_true", help="print the mutants and check that they apply"
+    )
     parser.add_argument("--jobs", type=int, default=2, help="mutants at a time (2)")
-    parser.add_argument("--limit", type=float, default=180, help="seconds for the tests of one mutant (180)")
-    parser.add_argument("--output", action="store_true", help="print the output of pytest for each mutant")
+    parser.add_argument(
+        "--limit", type=float, default=180, help="seconds for the tests of one mutant (180)"
+    )
+    parser.add_argument(
+        "--output", action="store_true", help="print the output of pytest for each mutant"
+    )
     return parser
 
 
@@ -66,7 +80,9 @@ def _list(mutants: Sequence[Mutant]) -> int:
     return code
 
 
-async def _run(mutants: Sequence[Mutant], scratch: Path, options: argparse.Namespace) -> list[Result]:
+async def _run(
+    mutants: Sequence[Mutant], scratch: Path, options: argparse.Namespace
+) -> list[Result]:
     async with (
         _database(scratch) as database_url,
         prepared(scratch, database_url, options.jobs, options.limit) as runner,
@@ -91,7 +107,8 @@ async def _database(scratch: Path) -> AsyncIterator[str]:
         return
     async with postgres(scratch / "postgres") as url:
         conn = await asyncpg.connect(url)
-        await conn.execute("alter system set fsync = off")  # no test of a mutant needs to survive a power failure
+        # No test of a mutant needs to survive a power failure
+        await conn.execute("alter system set fsync = off")
         await conn.execute("select pg_reload_conf()")
         await conn.close()
         yield url

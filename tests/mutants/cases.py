@@ -40,14 +40,18 @@ EXCLUSION = (
         "sql/queries/foundation.sql",
         "select pg_try_advisory_lock(hashtextextended(format('submission %s %s', :company_id::bigint, :id::bigint), 0));",
         "select true or :company_id::bigint = :id::bigint;",
-        ("tests/test_dedicated_session.py::test_a_submission_is_left_alone_while_its_lock_is_held",),
+        (
+            "tests/test_dedicated_session.py::test_a_submission_is_left_alone_while_its_lock_is_held",
+        ),
     ),
     Mutant(
         "sent-while-another-holds-the-lock",
         "service/submission/send.py",
         "        if not alone:\n            return await",
         "        if False:\n            return await",
-        ("tests/test_dedicated_session.py::test_a_submission_is_left_alone_while_its_lock_is_held[Queued]",),
+        (
+            "tests/test_dedicated_session.py::test_a_submission_is_left_alone_while_its_lock_is_held[Queued]",
+        ),
     ),
     Mutant(
         "result-of-a-lost-claim-written",
@@ -103,7 +107,9 @@ EXCLUSION = (
         "sql/queries/foundation.sql",
         " where pg_try_advisory_lock(hashtextextended(format('submission %s %s', :company_id::bigint, id), 0));",
         " where :company_id::bigint is not null;",
-        ("tests/test_dedicated_session.py::test_a_batch_of_locks_leaves_out_those_of_other_sessions",),
+        (
+            "tests/test_dedicated_session.py::test_a_batch_of_locks_leaves_out_those_of_other_sessions",
+        ),
     ),
     Mutant(
         "lost-claim-given-back",
@@ -166,7 +172,9 @@ EXCLUSION = (
         "service/background.py",
         "if not is_interruption(error):",
         "if False:",
-        ("tests/test_claims.py::test_a_result_that_the_database_refuses_again_and_again_needs_a_person",),
+        (
+            "tests/test_claims.py::test_a_result_that_the_database_refuses_again_and_again_needs_a_person",
+        ),
     ),
     Mutant(
         "polls-of-one-company-first",
@@ -269,14 +277,18 @@ ONCE = (
         "service/submission/send.py",
         "    (Duplicate, lambda why: Unknown(_error(why))),",
         "    (Duplicate, lambda why: Refusal(_error(why))),",
-        ("tests/test_faults.py::test_a_duplicate_answer_to_a_first_send_leaves_the_outcome_unknown",),
+        (
+            "tests/test_faults.py::test_a_duplicate_answer_to_a_first_send_leaves_the_outcome_unknown",
+        ),
     ),
     Mutant(
         "matched-by-number-only",
         "service/submission/matching.py",
         "        and there.type_code in (None, doc.document_type)\n        and there.issued_at in (None, doc.issued_at)\n",
         "",
-        ("tests/test_matching.py::test_a_document_of_the_same_number_and_another_issue_time_is_not_adopted",),
+        (
+            "tests/test_matching.py::test_a_document_of_the_same_number_and_another_issue_time_is_not_adopted",
+        ),
     ),
     Mutant(
         "uuid-of-another-submission-adopted",
@@ -311,21 +323,27 @@ ONCE = (
         "service/submission/proof.py",
         '        "payable amount": (there.payable, sent.payable),\n',
         "",
-        ("tests/test_document_identity.py::test_a_row_that_differs_or_lacks_a_fact_proves_nothing",),
+        (
+            "tests/test_document_identity.py::test_a_row_that_differs_or_lacks_a_fact_proves_nothing",
+        ),
     ),
     Mutant(
         "unproven-document-counts-as-absent",
         "service/machine.py",
         "    if unproven := call.unproven():\n        return [_reviewed(call, unproven)]\n",
         "",
-        ("tests/test_document_identity.py::test_an_unknown_document_of_a_neighbour_needs_manual_review",),
+        (
+            "tests/test_document_identity.py::test_an_unknown_document_of_a_neighbour_needs_manual_review",
+        ),
     ),
     Mutant(
         "uuid-of-another-company-shown",
         "service/submission/poll.py",
         "        errors = await hide_foreign(desk, claim.company_id, call.tin, errors)\n",
         "",
-        ("tests/test_document_identity.py::test_a_company_cannot_take_over_or_cancel_anothers_document",),
+        (
+            "tests/test_document_identity.py::test_a_company_cannot_take_over_or_cancel_anothers_document",
+        ),
     ),
     Mutant(
         "uuid-in-several-companies",
@@ -333,7 +351,9 @@ ONCE = (
         "",
         "drop index submitted_documents_uuid_once;\n"
         "create unique index submitted_documents_uuid_once on submitted_documents (company_id, uuid);",
-        ("tests/test_document_identity.py::test_of_two_companies_that_adopt_one_uuid_at_once_one_gets_it",),
+        (
+            "tests/test_document_identity.py::test_of_two_companies_that_adopt_one_uuid_at_once_one_gets_it",
+        ),
     ),
     Mutant(
         "two-live-documents-of-an-invoice",
@@ -347,7 +367,9 @@ ONCE = (
         LAST_MIGRATION,
         "",
         "alter table portal_evidence drop constraint portal_evidence_pkey, add primary key (company_id, submission_id, uuid);",
-        ("tests/test_batches.py::test_what_the_portal_has_in_part_is_taken_over_in_part[truncate]",),
+        (
+            "tests/test_batches.py::test_what_the_portal_has_in_part_is_taken_over_in_part[truncate]",
+        ),
     ),
 )
 
@@ -379,7 +401,9 @@ KEPT = (
         "service/idempotency.py",
         "    if claim is not None and not await _store(",
         "    if claim is not None and response.status >= 400 and not await _store(",
-        ("tests/test_idempotency_claims.py::test_a_request_that_lost_its_claim_to_a_running_one_is_a_409",),
+        (
+            "tests/test_idempotency_claims.py::test_a_request_that_lost_its_claim_to_a_running_one_is_a_409",
+        ),
     ),
     Mutant(
         "effect-of-a-lost-claim-committed",
@@ -393,7 +417,9 @@ KEPT = (
         "service/submission/attempt.py",
         "            await guard(conn)\n",
         "",
-        ("tests/test_idempotency_claims.py::test_a_submit_that_lost_its_claim_does_not_send_what_was_cancelled",),
+        (
+            "tests/test_idempotency_claims.py::test_a_submit_that_lost_its_claim_does_not_send_what_was_cancelled",
+        ),
     ),
     Mutant(
         "cancellation-without-its-claim",
@@ -412,8 +438,8 @@ KEPT = (
     Mutant(
         "large-page-in-one-response",
         "service/handlers/lists.py",
-        "BUDGET_BYTES = 1_000_000 ",
-        "BUDGET_BYTES = 1_000_000_000_000 ",
+        "BUDGET_BYTES = 1_000_000",
+        "BUDGET_BYTES = 1_000_000_000_000",
         ("tests/test_large_pages.py::test_every_list_streams_a_large_page",),
     ),
     Mutant(
@@ -546,8 +572,8 @@ APART = (
     Mutant(
         "route-without-a-key",
         "service/middleware.py",
-        'OPEN = {"/healthz", ',
-        'OPEN = {"/api/events", "/healthz", ',
+        'OPEN = {\n    "/healthz",',
+        'OPEN = {\n    "/api/events",\n    "/healthz",',
         ("tests/test_auth.py::test_every_route_asks_for_a_key_before_anything_else",),
     ),
     Mutant(
@@ -562,7 +588,9 @@ APART = (
         "service/intake.py",
         '    if not _ID.fullmatch(text) or int(text) > MAX_ID:\n        raise NotFound(f"{noun} not found")',
         '    if not _ID.fullmatch(text) or int(text) > MAX_ID:\n        raise NotFound(f"{noun} {text[:9]} not found")',
-        ("tests/test_invoices.py::test_every_route_answers_all_that_is_no_id_of_the_company_in_the_same_bytes",),
+        (
+            "tests/test_invoices.py::test_every_route_answers_all_that_is_no_id_of_the_company_in_the_same_bytes",
+        ),
     ),
 )
 

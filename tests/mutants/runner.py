@@ -48,7 +48,9 @@ class Result:
         return self.outcome in NOTICED
 
     def line(self) -> str:
-        return f"{self.outcome:<25}{self.seconds:6.1f} s  {self.mutant.name}  {self.detail}".rstrip()
+        return (
+            f"{self.outcome:<25}{self.seconds:6.1f} s  {self.mutant.name}  {self.detail}".rstrip()
+        )
 
 
 def mutated(text: str, mutant: Mutant) -> str:
@@ -56,7 +58,9 @@ def mutated(text: str, mutant: Mutant) -> str:
     count = text.count(mutant.old)
     if count != 1:
         found = "does not occur" if not count else f"occurs {count} times"
-        raise NotApplicable(f"the mutant no longer applies: update it. Its text {found} in {mutant.file}")
+        raise NotApplicable(
+            f"the mutant no longer applies: update it. Its text {found} in {mutant.file}"
+        )
     return text.replace(mutant.old, mutant.new)
 
 
@@ -106,10 +110,18 @@ class Runner:
         """Run all selected tests without a mutant. Return the failure, or None when all pass."""
         tests = tuple(dict.fromkeys(test for mutant in mutants for test in mutant.tests))
         nothing = Mutant("without any mutant", "", "", "", tests)
-        code, seconds, output = await self._pytest(self.base, tests, self.limit * max(1, len(mutants) / 2), self._workers)
+        code, seconds, output = await self._pytest(
+            self.base, tests, self.limit * max(1, len(mutants) / 2), self._workers
+        )
         if code == PASSED:
             return None
-        return Result(nothing, BROKEN, seconds, f"the tests fail without a mutant: {_failures(output)}", output)
+        return Result(
+            nothing,
+            BROKEN,
+            seconds,
+            f"the tests fail without a mutant: {_failures(output)}",
+            output,
+        )
 
     async def run(self, mutants: Iterable[Mutant]) -> AsyncIterator[Result]:
         """Yield the result of each mutant as it is known."""
@@ -147,9 +159,25 @@ class Runner:
         """Run pytest in a tree. Return its exit code, None after the time limit, the seconds, and its output."""
         began = time.monotonic()
         process = await asyncio.create_subprocess_exec(
-            *[sys.executable, "-m", "pytest", "-x", "-q", "-rfE", "-p", "no:cacheprovider", "-n", str(workers), *tests],
+            *[
+                sys.executable,
+                "-m",
+                "pytest",
+                "-x",
+                "-q",
+                "-rfE",
+                "-p",
+                "no:cacheprovider",
+                "-n",
+                str(workers),
+                *tests,
+            ],
             cwd=tree,
-            env={**os.environ, "DATABASE_URL": self.database_url, "TEST_PATIENCE_SECONDS": PATIENCE_SECONDS},
+            env={
+                **os.environ,
+                "DATABASE_URL": self.database_url,
+                "TEST_PATIENCE_SECONDS": PATIENCE_SECONDS,
+            },
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -196,7 +224,9 @@ def _failures(output: str) -> str:
 
 
 @asynccontextmanager
-async def prepared(scratch: Path, database_url: str, jobs: int, limit: float) -> AsyncIterator[Runner]:
+async def prepared(
+    scratch: Path, database_url: str, jobs: int, limit: float
+) -> AsyncIterator[Runner]:
     """A Runner on a copy of the work tree, which is removed afterwards."""
     base = scratch / "base"
     await asyncio.to_thread(copy_tree, base)

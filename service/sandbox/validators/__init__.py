@@ -16,4 +16,8 @@ class Finding:
 
 def wildcard(path, attribute=None):
     """A dotted path as the portal writes it: it shows the rule, not the place. Portal: 15"""
-    return "$.Invoice[*]" + "".join(f".{name}[*]" for name in path.split(".")) + (f".{attribute}" if attribute else "")
+    return (
+        "$.Invoice[*]"
+        + "".join(f".{name}[*]" for name in path.split("."))
+        + (f".{attribute}" if attribute else "")
+    )

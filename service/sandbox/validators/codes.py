@@ -42,7 +42,8 @@ CALLED = {
 }
 #: table -> the form of its codes, for lists too long and too often changed to be here
 FORMS = {"units": r"[A-Z0-9]{1,3}", "msic": r"[0-9]{5}"}
-#: (table, code) -> (first second, second after the last) of codes that did not always hold. Portal: 12.2
+#: (table, code) -> (first second, second after the last) of codes that did not always hold. Portal:
+#: 12.2
 DATED = {("states", "00"): (-inf, 1748736000)}  # until June 2025
 
 
@@ -64,22 +65,36 @@ class Judge:
     def __init__(self, document, sandbox):
         self.document = document
         self.may_hide_state = document.consolidated and sandbox.controls.consolidated_state_17
-        self.dated = DATED | {(row["list"], row["code"]): span(row) for row in sql.code_all(sandbox.db)}
+        self.dated = DATED | {
+            (row["list"], row["code"]): span(row) for row in sql.code_all(sandbox.db)
+        }
 
     def code(self, table, text, path, attribute="_"):
         start, end = self.dated.get((table, text), (None, None))
         if start is None:
             if not listed(table, text):
                 message = f"Value {text} is not in the list of {CALLED[table]} codes."
-                yield finding("CV302", message, f"Nilai {text} tiada dalam senarai kod.", path, attribute)
+                yield finding(
+                    "CV302", message, f"Nilai {text} tiada dalam senarai kod.", path, attribute
+                )
         elif not start <= self.document.issued_at < end:
-            message = f"The {CALLED[table]} code {text} was not active when the document was issued."
-            yield finding("CF320", message, f"Kod {text} tidak aktif semasa dokumen dikeluarkan.", path, attribute)
+            message = (
+                f"The {CALLED[table]} code {text} was not active when the document was issued."
+            )
+            yield finding(
+                "CF320",
+                message,
+                f"Kod {text} tidak aktif semasa dokumen dikeluarkan.",
+                path,
+                attribute,
+            )
 
     def place(self, party):
         """The country and the state of an address; a blank one was judged by the core fields."""
         country, state, path = party.country, party.text(STATE), f"{party.root}.{STATE}"
-        if country and (unknown := list(self.code("countries", country, f"{party.root}.{COUNTRY}"))):
+        if country and (
+            unknown := list(self.code("countries", country, f"{party.root}.{COUNTRY}"))
+        ):
             yield from unknown
         elif country and country != "MYS":
             if state in TABLES["states"] and state != NOT_APPLICABLE:
@@ -87,14 +102,21 @@ class Judge:
                 yield finding("CV316", message, f"Negeri {state} hanya untuk MYS.", path)
         elif state == NOT_APPLICABLE and not self.may_hide_state:
             message = "State 17 is only for consolidated documents and addresses outside Malaysia."
-            yield finding("CV317", message, "Negeri 17 hanya untuk dokumen disatukan dan alamat luar negara.", path)
+            yield finding(
+                "CV317",
+                message,
+                "Negeri 17 hanya untuk dokumen disatukan dan alamat luar negara.",
+                path,
+            )
         elif state:
             yield from self.code("states", state, path)
 
 
 def listed(table, text):
     """Whether the list has the code; of a list that is not here, whether it could have."""
-    return text in TABLES[table] if table in TABLES else re.fullmatch(FORMS[table], text) is not None
+    return (
+        text in TABLES[table] if table in TABLES else re.fullmatch(FORMS[table], text) is not None
+    )
 
 
 def span(row):

@@ -15,7 +15,8 @@ PARTY_FIELDS = (
     ("PostalAddress.AddressLine.Line", "Address line 1 is required", "CF345", "CF346"),
     ("Contact.Telephone", "Contact number is required", "CF348", "CF349"),
 )
-#: what may be blank when the first address line is NA, and for the general public of a consolidated document
+#: what may be blank when the first address line is NA, and for the general public of a consolidated
+#: document
 OPTIONAL_WITH_NA = {"PostalAddress.CityName", "PostalAddress.Country.IdentificationCode"}
 OPTIONAL_FOR_PUBLIC = OPTIONAL_WITH_NA | {"PostalAddress.CountrySubentityCode"}
 
@@ -69,7 +70,8 @@ FORMS = {
     "TaxTotal.TaxSubtotal.TaxCategory.TaxExemptionReason": REASON,
     "InvoiceLine.TaxTotal.TaxSubtotal.TaxCategory.TaxExemptionReason": REASON,
 }
-#: path below a party -> (form, code, what is wrong): the first that a text breaks is found. The codes are published
+#: path below a party -> (form, code, what is wrong): the first that a text breaks is found. The
+#: codes are published
 #: without saying which is which, and this is one reading.
 CONTACT = {
     "Contact.Telephone": (
@@ -93,20 +95,32 @@ def times(document, now, controls):
     if document.issued_at > now:
         yield Finding("CF321", "Issue date and time are in the future.", "DatetimeIssued", path)
     elif document.issued_at < now - controls.age_window_seconds:
-        yield Finding("CF321", "Issue date and time are too far in the past.", "DatetimeIssued", path)
+        yield Finding(
+            "CF321", "Issue date and time are too far in the past.", "DatetimeIssued", path
+        )
 
 
 def header(document, *_):
     if not document.number.strip():
         yield Finding(None, "Invoice number is required.", "ID", "Invoice.ID")
     if not document.currency:
-        yield Finding("CF378", "Currency code is required.", "DocumentCurrencyCode", "Invoice.DocumentCurrencyCode")
+        yield Finding(
+            "CF378",
+            "Currency code is required.",
+            "DocumentCurrencyCode",
+            "Invoice.DocumentCurrencyCode",
+        )
     for path, most in LENGTHS.items():
         if any(len(text) > most for text in texts(document.invoice, path)):
             yield too_long(path, most)
     for path, form in FORMS.items():
         if not all(re.fullmatch(form, text) for text in texts(document.invoice, path)):
-            yield Finding(None, f"{last(path)} has characters that are not allowed.", last(path), f"Invoice.{path}")
+            yield Finding(
+                None,
+                f"{last(path)} has characters that are not allowed.",
+                last(path),
+                f"Invoice.{path}",
+            )
 
 
 def parties(document, *_):
@@ -132,7 +146,9 @@ def missing_fields(document, party):
 def long_fields(party):
     for path, (most, *codes) in PARTY_LENGTHS.items():
         if any(len(text) > most for text in texts(party.node, path)):
-            yield of_party(party, coded(party, *codes), f"{last(path)} is longer than {most} characters", path)
+            yield of_party(
+                party, coded(party, *codes), f"{last(path)} is longer than {most} characters", path
+            )
 
 
 def identifications(party):
@@ -164,8 +180,14 @@ def address(party):
     lines = list(entries(party.node, "PostalAddress.AddressLine"))
     postcode = party.text("PostalAddress.PostalZone")
     if len(lines) > 3:
-        yield of_party(party, None, "No more than three address lines are allowed", "PostalAddress.AddressLine")
-    if party.country == "MYS" and postcode not in ("", "NA") and not re.fullmatch("[0-9]{1,5}", postcode):
+        yield of_party(
+            party, None, "No more than three address lines are allowed", "PostalAddress.AddressLine"
+        )
+    if (
+        party.country == "MYS"
+        and postcode not in ("", "NA")
+        and not re.fullmatch("[0-9]{1,5}", postcode)
+    ):
         yield of_party(party, None, "Postcode is not valid", "PostalAddress.PostalZone")
 
 
@@ -186,7 +208,12 @@ def lines(document, *_):
         if not (value(line, "Item.Description") or "").strip():
             yield Finding(None, "Description is required.", "Description", f"{path}.Description")
         if any(Decimal(found) < 0 for found in values(line, "TaxTotal.TaxSubtotal.Percent")):
-            yield Finding(None, "Tax rate cannot be negative.", "Percent", f"Invoice.InvoiceLine[{index}].TaxTotal")
+            yield Finding(
+                None,
+                "Tax rate cannot be negative.",
+                "Percent",
+                f"Invoice.InvoiceLine[{index}].TaxTotal",
+            )
 
 
 def exemptions(document, *_):
@@ -194,7 +221,12 @@ def exemptions(document, *_):
         path = f"{prefix}TaxTotal.TaxSubtotal.TaxCategory"
         for category in entries(document.invoice, path):
             if value(category, "ID") == "E" and not value(category, "TaxExemptionReason"):
-                yield Finding(None, "Tax exemption reason is required.", "TaxExemptionReason", f"Invoice.{path}")
+                yield Finding(
+                    None,
+                    "Tax exemption reason is required.",
+                    "TaxExemptionReason",
+                    f"Invoice.{path}",
+                )
 
 
 RULES = (times, header, parties, supplier_activity, lines, exemptions, totals.check)
@@ -213,7 +245,9 @@ def coded(party, supplier, buyer):
 
 
 def too_long(path, most):
-    return Finding(None, f"{last(path)} is longer than {most} characters.", last(path), f"Invoice.{path}")
+    return Finding(
+        None, f"{last(path)} is longer than {most} characters.", last(path), f"Invoice.{path}"
+    )
 
 
 def of_party(party, code, wording, path):

@@ -20,14 +20,20 @@ def tax_amounts(document):
     for path in TAX_AMOUNTS if tax_currency else ():
         found = [entry["currencyID"] for entry in entries(document.invoice, f"TaxTotal.{path}")]
         if set(found) - {tax_currency}:
-            yield finding("DC501", f"TaxTotal.{path} is not in the tax currency {tax_currency}.", f"TaxTotal.{path}")
+            yield finding(
+                "DC501",
+                f"TaxTotal.{path} is not in the tax currency {tax_currency}.",
+                f"TaxTotal.{path}",
+            )
 
 
 def foreign_amounts(document):
     """The path of every amount that has neither the document currency nor, being tax, the tax currency."""
     tax_currency = document.text("TaxCurrencyCode")
     for path, currency in amounts(document.invoice, ""):
-        judged_as_tax = tax_currency and path.endswith(".TaxAmount") and not path.startswith("InvoiceLine")
+        judged_as_tax = (
+            tax_currency and path.endswith(".TaxAmount") and not path.startswith("InvoiceLine")
+        )
         also = tax_currency if path.endswith(".TaxAmount") else document.currency
         if currency not in (document.currency, also) and not judged_as_tax:
             yield path
@@ -50,7 +56,11 @@ def exchange(document):
     source = document.text("TaxExchangeRate.SourceCurrencyCode")
     target = document.text("TaxExchangeRate.TargetCurrencyCode")
     if document.currency != "MYR" and (not rate or rate < 0):
-        yield finding(None, f"An exchange rate is required for the currency {document.currency}.", "TaxExchangeRate")
+        yield finding(
+            None,
+            f"An exchange rate is required for the currency {document.currency}.",
+            "TaxExchangeRate",
+        )
         return
     if "TaxExchangeRate" not in document.invoice:
         return

@@ -4,14 +4,29 @@ from ..database import sql
 from ..document import NOTES, SELF_BILLED
 from . import Finding, wildcard
 
-#: the first row that holds is the finding: (test of original row, row of the note, number in the note), code, message
+#: the first row that holds is the finding: (test of original row, row of the note, number in the
+#: note), code, message
 BREACHES = (
-    (lambda original, note, number: original["taxpayer"] != note["taxpayer"], None, "was issued by another taxpayer"),
-    (lambda original, note, number: family(original) != family(note), None, "is of another kind of billing"),
-    (lambda original, note, number: original["number"] != number, None, "has another number"),
-    (lambda original, note, number: original["status"] != "Valid", "DR303", "has a status that allows no note"),
     (
-        lambda original, note, number: not family(note) and original["buyer_tin"] != note["buyer_tin"],
+        lambda original, note, number: original["taxpayer"] != note["taxpayer"],
+        None,
+        "was issued by another taxpayer",
+    ),
+    (
+        lambda original, note, number: family(original) != family(note),
+        None,
+        "is of another kind of billing",
+    ),
+    (lambda original, note, number: original["number"] != number, None, "has another number"),
+    (
+        lambda original, note, number: original["status"] != "Valid",
+        "DR303",
+        "has a status that allows no note",
+    ),
+    (
+        lambda original, note, number: (
+            not family(note) and original["buyer_tin"] != note["buyer_tin"]
+        ),
         "DR308",
         "has another buyer",
     ),

@@ -6,7 +6,7 @@ A name that ends in `!` must be present. A dict is a group, a word the kind of a
 
 def any_of(names):
     """Elements of UBL 2.1 that are allowed and not looked into."""
-    return {name: "any" for name in names.split()}
+    return dict.fromkeys(names.split(), "any")
 
 
 REFERENCE = {
@@ -14,7 +14,9 @@ REFERENCE = {
     "UUID": "text",
     "DocumentType": "text",
     "DocumentDescription": "text",
-    **any_of("IssueDate IssueTime DocumentTypeCode DocumentStatusCode Attachment ValidityPeriod IssuerParty"),
+    **any_of(
+        "IssueDate IssueTime DocumentTypeCode DocumentStatusCode Attachment ValidityPeriod IssuerParty"
+    ),
 }
 
 ADDRESS = {
@@ -23,7 +25,9 @@ ADDRESS = {
     "CityName": "text",
     "CountrySubentityCode": "text",
     "Country": {"IdentificationCode": "text", "Name": "text"},
-    **any_of("ID AddressTypeCode Floor Room StreetName AdditionalStreetName BlockName BuildingName BuildingNumber"),
+    **any_of(
+        "ID AddressTypeCode Floor Room StreetName AdditionalStreetName BlockName BuildingName BuildingNumber"
+    ),
     **any_of("Department District Region CountrySubentity"),
 }
 
@@ -33,7 +37,9 @@ PARTY = {
     "PostalAddress": ADDRESS,
     "PartyLegalEntity": {"RegistrationName": "text", **any_of("CompanyID RegistrationAddress")},
     "Contact": {"Telephone": "text", "ElectronicMail": "text", **any_of("ID Name Telefax Note")},
-    **any_of("WebsiteURI EndpointID PartyName Language PhysicalLocation PartyTaxScheme Person AgentParty"),
+    **any_of(
+        "WebsiteURI EndpointID PartyName Language PhysicalLocation PartyTaxScheme Person AgentParty"
+    ),
 }
 
 ACCOUNT = {
@@ -85,11 +91,18 @@ LINE = {
     "AllowanceCharge": ALLOWANCE,
     "TaxTotal!": TAX,
     "Item!": {
-        "CommodityClassification": {"ItemClassificationCode!": "code", **any_of("NatureCode CommodityCode")},
+        "CommodityClassification": {
+            "ItemClassificationCode!": "code",
+            **any_of("NatureCode CommodityCode"),
+        },
         "Description": "text",
         "OriginCountry": {"IdentificationCode!": "code", **any_of("Name")},
-        **any_of("Name PackQuantity PackSizeNumeric Keyword BrandName ModelName BuyersItemIdentification"),
-        **any_of("SellersItemIdentification StandardItemIdentification AdditionalItemProperty ClassifiedTaxCategory"),
+        **any_of(
+            "Name PackQuantity PackSizeNumeric Keyword BrandName ModelName BuyersItemIdentification"
+        ),
+        **any_of(
+            "SellersItemIdentification StandardItemIdentification AdditionalItemProperty ClassifiedTaxCategory"
+        ),
     },
     "Price!": {
         "PriceAmount!": "amount",
@@ -125,17 +138,26 @@ INVOICE = {
     "AccountingCustomerParty!": ACCOUNT,
     "Delivery": {
         "DeliveryParty": PARTY,
-        "Shipment": {"ID": "text", "FreightAllowanceCharge": ALLOWANCE, **any_of("Consignment GoodsItem Delivery")},
+        "Shipment": {
+            "ID": "text",
+            "FreightAllowanceCharge": ALLOWANCE,
+            **any_of("Consignment GoodsItem Delivery"),
+        },
         **any_of("ID ActualDeliveryDate ActualDeliveryTime DeliveryAddress DeliveryLocation"),
     },
     "PaymentMeans": {
         "PaymentMeansCode!": "code",
-        "PayeeFinancialAccount": {"ID": "text", **any_of("Name CurrencyCode FinancialInstitutionBranch")},
+        "PayeeFinancialAccount": {
+            "ID": "text",
+            **any_of("Name CurrencyCode FinancialInstitutionBranch"),
+        },
         **any_of("ID PaymentDueDate PaymentChannelCode InstructionID InstructionNote PaymentID"),
     },
     "PaymentTerms": {
         "Note": "text",
-        **any_of("ID PaymentMeansID PaymentDueDate Amount SettlementDiscountPercent SettlementPeriod"),
+        **any_of(
+            "ID PaymentMeansID PaymentDueDate Amount SettlementDiscountPercent SettlementPeriod"
+        ),
     },
     "PrepaidPayment": {
         "ID": "text",
@@ -159,12 +181,20 @@ INVOICE = {
     "InvoiceLine!": LINE,
     "UBLExtensions": "any",
     "Signature": "any",
-    **any_of("UBLVersionID CustomizationID ProfileID ProfileExecutionID CopyIndicator UUID DueDate Note TaxPointDate"),
-    **any_of("PricingCurrencyCode PaymentCurrencyCode AccountingCost AccountingCostCode LineCountNumeric"),
+    **any_of(
+        "UBLVersionID CustomizationID ProfileID ProfileExecutionID CopyIndicator UUID DueDate Note TaxPointDate"
+    ),
+    **any_of(
+        "PricingCurrencyCode PaymentCurrencyCode AccountingCost AccountingCostCode LineCountNumeric"
+    ),
     **any_of("BuyerReference OrderReference"),
     **any_of("DespatchDocumentReference ReceiptDocumentReference OriginatorDocumentReference"),
-    **any_of("ContractDocumentReference ProjectReference PayeeParty BuyerCustomerParty SellerSupplierParty"),
-    **any_of("TaxRepresentativeParty DeliveryTerms PricingExchangeRate PaymentExchangeRate WithholdingTaxTotal"),
+    **any_of(
+        "ContractDocumentReference ProjectReference PayeeParty BuyerCustomerParty SellerSupplierParty"
+    ),
+    **any_of(
+        "TaxRepresentativeParty DeliveryTerms PricingExchangeRate PaymentExchangeRate WithholdingTaxTotal"
+    ),
 }
 
 #: namespaces of the root object

@@ -5,7 +5,7 @@ Every breach has its code; a rule that lacks what another rule misses is silent.
 
 import re
 from base64 import b64encode
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from functools import cached_property
 from hashlib import sha256
 
@@ -15,7 +15,14 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
-from ..certificates import decoded, is_issued_by, is_named, read_certificate, subject_value, verifying_key
+from ..certificates import (
+    decoded,
+    is_issued_by,
+    is_named,
+    read_certificate,
+    subject_value,
+    verifying_key,
+)
 from ..database import sql
 from ..document import TIN_ONLY, entries, value, well_formed_tin
 from ..minified import minify, parts, without
@@ -33,7 +40,8 @@ METHOD = "http://www.w3.org/2001/04/xmldsig-more#rsa-sha256"
 SIGNED_TYPE = "#SignedProperties"  # the end of the type of the reference to them
 TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"
 REGISTRATION = r"[A-Za-z0-9-]{1,20}"
-SERIAL = r"[0-9]+|0[xX][0-9A-Fa-f]+"  # decimal is documented; clients with a history send hexadecimal
+# Decimal is documented; clients with a history send hexadecimal
+SERIAL = r"[0-9]+|0[xX][0-9A-Fa-f]+"
 
 #: code -> what it says
 MESSAGES = {
@@ -115,10 +123,14 @@ class Signature:
         """An instant, or None when the text has another form."""
         text = self.text(f"{SIGNED}.SigningTime")
         try:
-            found = datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ") if re.fullmatch(TIME, text, re.ASCII) else None
+            found = (
+                datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ")
+                if re.fullmatch(TIME, text, re.ASCII)
+                else None
+            )
         except ValueError:
             return None
-        return found and found.replace(tzinfo=timezone.utc)
+        return found and found.replace(tzinfo=UTC)
 
     @cached_property
     def minified(self):
@@ -144,7 +156,9 @@ class Signature:
 
 def is_of_properties(reference):
     """By its type, or by its URI, which for the document is empty."""
-    return str(reference.get("Type", "")).endswith(SIGNED_TYPE) or str(reference.get("URI", "")).startswith("#")
+    return str(reference.get("Type", "")).endswith(SIGNED_TYPE) or str(
+        reference.get("URI", "")
+    ).startswith("#")
 
 
 def signing_time(signature, *_):
@@ -153,7 +167,12 @@ def signing_time(signature, *_):
         yield "DS303", path
     elif signature.signed_at is None:
         yield "DS336", path
-    elif certificate and not certificate.not_valid_before_utc <= signature.signed_at <= certificate.not_valid_after_utc:
+    elif (
+        certificate
+        and not certificate.not_valid_before_utc
+        <= signature.signed_at
+        <= certificate.not_valid_after_utc
+    ):
         yield "DS304", path
 
 
@@ -173,7 +192,8 @@ def certificate(signature, *_):
             yield broken, path
 
 
-#: part of the subject -> whether its text can be read, code when it is missing, code when it cannot be read
+#: part of the subject -> whether its text can be read, code when it is missing, code when it cannot
+#: be read
 SUBJECT = (
     (NameOID.SERIAL_NUMBER, lambda text: re.fullmatch(REGISTRATION, text), "DS306", "DS337"),
     (NameOID.ORGANIZATION_IDENTIFIER, well_formed_tin, "DS307", "DS338"),
@@ -274,9 +294,10 @@ def number_of(text):
 
 def trust(signature, row, sandbox):
     authorities = sandbox.settings.authorities
-    if authorities and signature.certificate:
-        if not any(is_issued_by(signature.certificate, authority) for authority in authorities):
-            yield "DS329", f"{X509}.X509Certificate"
+    if not (authorities and signature.certificate):
+        return
+    if not any(is_issued_by(signature.certificate, authority) for authority in authorities):
+        yield "DS329", f"{X509}.X509Certificate"
 
 
 def signature_value(signature, *_):
@@ -304,10 +325,22 @@ def verifies(key, given, content):
     return True
 
 
-RULES = (signing_time, certificate, owner, algorithms, digests, method, issuer, trust, signature_value)
+RULES = (
+    signing_time,
+    certificate,
+    owner,
+    algorithms,
+    digests,
+    method,
+    issuer,
+    trust,
+    signature_value,
+)
 
 
 def finding(code, path=None):
     """`path` is below the signature; without it the finding is about the document's own `Signature`."""
     where = f"{SIGNATURE}.{path}" if path else "Signature"
-    return Finding(code, MESSAGES[code], where.rpartition(".")[2], wildcard(where), "Tandatangan tidak sah.")
+    return Finding(
+        code, MESSAGES[code], where.rpartition(".")[2], wildcard(where), "Tandatangan tidak sah."
+    )

@@ -14,7 +14,9 @@ def parses(pattern, layout):
 
     def check(found):
         try:
-            return bool(re.fullmatch(pattern, found, re.ASCII)) and bool(datetime.strptime(found, layout))
+            return bool(re.fullmatch(pattern, found, re.ASCII)) and bool(
+                datetime.strptime(found, layout)
+            )
         except (ValueError, TypeError):
             return False
 
@@ -41,7 +43,9 @@ def compiled(shape):
     """name -> (shape, whether it must be there), all the way down."""
     if isinstance(shape, str):
         return shape
-    return {name.rstrip("!"): (compiled(inner), name.endswith("!")) for name, inner in shape.items()}
+    return {
+        name.rstrip("!"): (compiled(inner), name.endswith("!")) for name, inner in shape.items()
+    }
 
 
 SHAPE = compiled(INVOICE)
@@ -66,7 +70,11 @@ def root_breaches(root):
         if root.get(name) != text:
             yield ("StringExpected" if name in root else "PropertyRequired", f"#/{name}")
     for name in root:
-        if name not in NAMESPACES and name != "Invoice" and (name, root[name]) != ("_E", EXTENSIONS):
+        if (
+            name not in NAMESPACES
+            and name != "Invoice"
+            and (name, root[name]) != ("_E", EXTENSIONS)
+        ):
             yield ("NoAdditionalPropertiesAllowed", f"#/{name}")
     invoices = root.get("Invoice")
     if not isinstance(invoices, list):

@@ -31,9 +31,18 @@ def intermediary(row, sandbox):
     known = sql.taxpayer_get(sandbox.db, tin=client["tin"])
     represents = client["represents"] and json.loads(client["represents"])
     if client["blocked"] or (known and known["blocked"]):
-        yield Finding(None, f"The intermediary {client['tin']} is not active.", "intermediary", malay=MALAY)
-    elif not client["intermediary"] or (represents is not None and row["taxpayer"] not in represents):
-        yield Finding(None, f"The intermediary {client['tin']} is not authorised.", "intermediary", malay=MALAY)
+        yield Finding(
+            None, f"The intermediary {client['tin']} is not active.", "intermediary", malay=MALAY
+        )
+    elif not client["intermediary"] or (
+        represents is not None and row["taxpayer"] not in represents
+    ):
+        yield Finding(
+            None,
+            f"The intermediary {client['tin']} is not authorised.",
+            "intermediary",
+            malay=MALAY,
+        )
 
 
 def general(document, party):
@@ -44,9 +53,17 @@ def general(document, party):
             message = f"TIN {GENERAL_PUBLIC} without an identity number is only for classification 004 on all lines."
             yield of(party, "ERR236", message)
         else:
-            yield of(party, None, f"TIN {GENERAL_PUBLIC} with {scheme} is not for an individual e-invoice.")
+            yield of(
+                party,
+                None,
+                f"TIN {GENERAL_PUBLIC} with {scheme} is not for an individual e-invoice.",
+            )
     if document.consolidated and party is document.receiver and party.tin != GENERAL_PUBLIC:
-        yield of(party, "ERR245", f"Only TIN {GENERAL_PUBLIC} is for the public of a consolidated document.")
+        yield of(
+            party,
+            "ERR245",
+            f"Only TIN {GENERAL_PUBLIC} is for the public of a consolidated document.",
+        )
     if party.tin == FOREIGN_BUYER and party.role == "SUPPLIER" and document.type in SELF_BILLED:
         yield of(party, "ERR208", f"TIN {FOREIGN_BUYER} is not for a foreign supplier.")
 
@@ -54,11 +71,15 @@ def general(document, party):
 def registered(party, sandbox):
     known = sql.taxpayer_get(sandbox.db, tin=party.tin)
     if not well_formed_tin(party.tin) or (sandbox.controls.strict_register and not known):
-        yield of(party, "ERR406" if party.role == "BUYER" else None, f"TIN {party.tin} is not valid.")
+        yield of(
+            party, "ERR406" if party.role == "BUYER" else None, f"TIN {party.tin} is not valid."
+        )
     elif known and known["blocked"]:
         yield of(party, None, f"The taxpayer {party.tin} is not active.")
     elif not belongs(party, sandbox):
-        yield of(party, "ERR206", f"{' '.join(party.identity)} does not belong to the TIN {party.tin}.")
+        yield of(
+            party, "ERR206", f"{' '.join(party.identity)} does not belong to the TIN {party.tin}."
+        )
 
 
 def belongs(party, sandbox):

@@ -22,7 +22,11 @@ def warnings(document):
 
 def wrong(invoice):
     """(path, message) of each amount that is there and not what it should be."""
-    for target, found, wanted in (*of_lines(invoice), *of_document(invoice), *of_tax_types(invoice)):
+    for target, found, wanted in (
+        *of_lines(invoice),
+        *of_document(invoice),
+        *of_tax_types(invoice),
+    ):
         if found is not None and found != wanted:
             yield target, f"{target} is {Decimal(found):f} and should be {wanted:f}."
 
@@ -34,10 +38,18 @@ def of_lines(invoice):
         price, quantity = value(line, "Price.PriceAmount"), value(line, "InvoicedQuantity")
         if quantity is not None:
             exact = EXACT.multiply(Decimal(price), Decimal(quantity))
-            yield f"{where}.ItemPriceExtension.Amount", subtotal, exact.quantize(CENT, ROUND_HALF_UP, EXACT)
+            yield (
+                f"{where}.ItemPriceExtension.Amount",
+                subtotal,
+                exact.quantize(CENT, ROUND_HALF_UP, EXACT),
+            )
         net = Decimal(subtotal) - allowances(line, False) + allowances(line, True)
         yield f"{where}.LineExtensionAmount", value(line, "LineExtensionAmount"), net
-        yield f"{where}.TaxTotal.TaxAmount", value(line, "TaxTotal.TaxAmount"), total(line, f"{TAX}.TaxAmount")
+        yield (
+            f"{where}.TaxTotal.TaxAmount",
+            value(line, "TaxTotal.TaxAmount"),
+            total(line, f"{TAX}.TaxAmount"),
+        )
 
 
 def of_document(invoice):
@@ -48,12 +60,24 @@ def of_document(invoice):
     yield total_of(invoice, "AllowanceTotalAmount", discounts)
     yield total_of(invoice, "ChargeTotalAmount", charges)
     yield total_of(invoice, "TaxExclusiveAmount", lines - discounts + charges)
-    yield "TaxTotal.TaxAmount", value(invoice, "TaxTotal.TaxAmount"), total(invoice, f"{TAX}.TaxAmount")
-    if set(values(invoice, "TaxTotal.TaxAmount", "currencyID")) <= {value(invoice, "DocumentCurrencyCode")}:
-        including = total(invoice, f"{TOTAL}.TaxExclusiveAmount") + total(invoice, "TaxTotal.TaxAmount")
+    yield (
+        "TaxTotal.TaxAmount",
+        value(invoice, "TaxTotal.TaxAmount"),
+        total(invoice, f"{TAX}.TaxAmount"),
+    )
+    if set(values(invoice, "TaxTotal.TaxAmount", "currencyID")) <= {
+        value(invoice, "DocumentCurrencyCode")
+    }:
+        including = total(invoice, f"{TOTAL}.TaxExclusiveAmount") + total(
+            invoice, "TaxTotal.TaxAmount"
+        )
         yield total_of(invoice, "TaxInclusiveAmount", including)
         rounding = total(invoice, f"{TOTAL}.PayableRoundingAmount")
-        yield total_of(invoice, "PayableAmount", including - total(invoice, "PrepaidPayment.PaidAmount") + rounding)
+        yield total_of(
+            invoice,
+            "PayableAmount",
+            including - total(invoice, "PrepaidPayment.PaidAmount") + rounding,
+        )
 
 
 def of_tax_types(invoice):
@@ -84,5 +108,9 @@ def total(node, path):
 
 def allowances(node, is_charge):
     """The sum of the node's own charges, or of its discounts."""
-    found = [each for each in entries(node, "AllowanceCharge") if value(each, "ChargeIndicator") is is_charge]
+    found = [
+        each
+        for each in entries(node, "AllowanceCharge")
+        if value(each, "ChargeIndicator") is is_charge
+    ]
     return sum((Decimal(value(each, "Amount")) for each in found), Decimal(0))
