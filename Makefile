@@ -1,52 +1,70 @@
-# `make run` and `make test` need Python 3.11 or newer with its venv module, and fetch the rest into .venv.
+# Everything needs Python 3.11 or newer with its venv module. Packages are installed into .venv.
 # ARGS is passed on: make run ARGS=migrate, make test ARGS="-k embedded", make chaos ARGS="--seeds 1".
 
 PYTHON ?= python3
 ARGS ?=
 EXAMPLES ?= 200
 VENV := .venv
-RUNNING := $(VENV)/bin/python
+BIN := $(VENV)/bin
+RUNNING := $(BIN)/python
 
-# The stamp says that the whole installation succeeded; it is void when the Python it was made with has gone.
-STAMP := $(VENV)/installed
-$(shell $(RUNNING) -c '' 2>/dev/null || rm -f $(STAMP))
+# A stamp says that an installation succeeded. It is void when the Python that made the environment is gone.
+RUN_STAMP := $(VENV)/installed
+DEV_STAMP := $(VENV)/installed-dev
+$(shell $(RUNNING) -c '' 2>/dev/null || rm -f $(RUN_STAMP) $(DEV_STAMP))
 
-.PHONY: run demo test mutants fuzz chaos clean
+.PHONY: help run demo test lint format types mutants fuzz chaos clean
 
-run: $(STAMP)
+help: ## Show the targets.
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+run: $(RUN_STAMP) ## Start the service; without configuration, with its own PostgreSQL and the sandbox.
 	@exec $(RUNNING) run.py $(ARGS)
 
-demo: $(STAMP)
+demo: $(RUN_STAMP) ## Add a demo company with documents to a running service.
 	@exec $(RUNNING) run.py demo $(ARGS)
 
-test: $(STAMP)
+test: $(DEV_STAMP) ## Run the tests.
 	@exec $(RUNNING) -m pytest $(ARGS)
 
-# Deliberate defects of the code, each of which a test must notice. ARGS="--list", "--only NAME", "--jobs N".
-mutants: $(STAMP)
+lint: $(DEV_STAMP) ## Check layout, style and prose.
+	@$(BIN)/ruff format --check --quiet . || { echo "Run make format." >&2; exit 1; }
+	@$(BIN)/ruff check --quiet .
+
+format: $(DEV_STAMP) ## Format the code and repair what the linter can repair.
+	@$(BIN)/ruff check --fix --quiet --exit-zero .
+	@$(BIN)/ruff format --quiet .
+
+types: $(DEV_STAMP) ## Check the types.
+	@$(BIN)/pyright
+
+mutants: $(DEV_STAMP) ## Plant known defects, each of which a test must notice: ARGS="--list", "--only NAME", "--jobs N".
 	@exec env PYTHONPATH=.:tests $(RUNNING) -m mutants $(ARGS)
 
-# What the API's description allows, as make test asks it of the service, but for minutes: EXAMPLES of each operation.
-fuzz: $(STAMP)
+fuzz: $(DEV_STAMP) ## Send EXAMPLES generated requests to each operation.
 	@exec env FUZZ_EXAMPLES=$(EXAMPLES) $(RUNNING) -m pytest tests/test_schemathesis.py $(ARGS)
 
-# The service is killed, paused and cut off from everything, under load; SEED, SEEDS, DOCUMENTS, KILLS, PAUSES, … bound it.
-chaos: $(STAMP)
+chaos: $(DEV_STAMP) ## Kill, pause and disconnect the service under load; SEED, SEEDS, DOCUMENTS, KILLS, PAUSES bound it.
 	@exec env PYTHONPATH=.:tests $(RUNNING) -m chaos $(ARGS)
 
-$(STAMP): requirements.txt
+$(RUN_STAMP): requirements.txt
 	@command -v "$(PYTHON)" >/dev/null || \
-	    { echo "$(PYTHON) was not found: install Python 3.11 or newer, or say make PYTHON=/path/to/python3" >&2; exit 1; }
+	    { echo "$(PYTHON) was not found: install Python 3.11 or newer, or run make PYTHON=/path/to/python3" >&2; exit 1; }
 	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
-	    { echo "$(PYTHON) is $$("$(PYTHON)" -V 2>&1): Python 3.11 or newer is needed; say make PYTHON=python3.11" >&2; exit 1; }
+	    { echo "$(PYTHON) is $$("$(PYTHON)" -V 2>&1): Python 3.11 or newer is needed; run make PYTHON=python3.11" >&2; exit 1; }
 	@"$(PYTHON)" -c 'import ensurepip, venv' 2>/dev/null || \
 	    { echo "$(PYTHON) has no venv module: install it (Debian and Ubuntu: apt install python3-venv)" >&2; exit 1; }
-	@echo "Installing requirements.txt into $(VENV) ..."
 	@test -f $@ || "$(PYTHON)" -m venv --clear $(VENV)
-	@rm -f $@
-	@$(RUNNING) -m pip install --quiet --disable-pip-version-check -r requirements.txt
+	@rm -f $@ $(DEV_STAMP)
+	@echo "Installing requirements.txt into $(VENV):"
+	@$(RUNNING) -m pip install --disable-pip-version-check --no-warn-script-location -r requirements.txt
 	@touch $@
 
-clean:
-	rm -rf $(VENV) .pytest_cache .hypothesis
+$(DEV_STAMP): requirements-dev.txt $(RUN_STAMP)
+	@echo "Installing requirements-dev.txt into $(VENV):"
+	@$(RUNNING) -m pip install --disable-pip-version-check --no-warn-script-location -r requirements-dev.txt
+	@touch $@
+
+clean: ## Remove the environment and caches, not the data.
+	rm -rf $(VENV) .pytest_cache .hypothesis .ruff_cache
 	find . -name .data -prune -o -name .git -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
