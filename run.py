@@ -10,17 +10,17 @@ from pathlib import Path
 
 import asyncpg
 
-from service import wire
+from service import json_codec
 from service.commands import audit, certificates, companies, integrations, reconcile, secrets
+from service.commands.bootstrap import run, with_postgres
 from service.commands.codes import import_codes
-from service.commands.ground import run, with_postgres
 from service.commands.serve import ServeError, serve, serve_child, work
 from service.config import ConfigError, read_config
-from service.db import migrate
-from service.embedded import EmbeddedError
+from service.db.statements import sql
+from service.db.transactions import migrate
+from service.documents.signing.certificate import ISSUER_FORMS
+from service.embedded_postgres.lifecycle import EmbeddedError
 from service.errors import CONSTRAINTS, ApiError
-from service.portal.certificate import ISSUER_FORMS
-from service.statements import sql
 
 KNOWN = (ConfigError, EmbeddedError, ServeError, companies.CommandError, ApiError, OSError)
 #: What PostgreSQL refuses about a value; the database itself can be used.
@@ -53,7 +53,7 @@ def main(arguments: list[str]) -> None:
 def _refuse_bad_text(options: argparse.Namespace) -> None:
     """Raise CommandError for a text that is not UTF-8, which PostgreSQL cannot store."""
     for name, value in vars(options).items():
-        if isinstance(value, str) and not wire.is_text(value):
+        if isinstance(value, str) and not json_codec.is_text(value):
             raise companies.CommandError(f"--{name.replace('_', '-')} must be UTF-8 text.")
 
 

@@ -26,7 +26,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 from network import Network
 
-from service.portal import document
+from service.documents.ubl import document
 
 PATIENCE = 3600  # seconds
 SENT = "select count(*) from submitted_documents where uuid is not null"

@@ -17,7 +17,7 @@ from decimal import Decimal
 from ground import table
 
 from service.commands.serve import DEMO_COMPANY
-from service.portal import document
+from service.documents.ubl import document
 
 SIZES = {5: 1.0, 1000: 50.0}  # lines -> the aim, in ms
 COLUMNS = ("", "median ms", "fastest ms", "aim ms", "KB")

@@ -28,8 +28,8 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 from no_json import NOT_A_BODY, NOT_JSON
 
+from service.api.operations import OPERATIONS
 from service.commands.integrations import insert_integration_key
-from service.operations import OPERATIONS
 
 RECORDS = 20  # of each kind, to begin with; a company has no more webhooks
 LATE = 2.0  # seconds

@@ -23,13 +23,13 @@ import asyncpg
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from service.commands.bootstrap import run as run_loop
 from service.commands.companies import insert_company, insert_key
-from service.commands.ground import run as run_loop
 from service.commands.serve import DEMO_COMPANY
 from service.config import read_config
-from service.db import Database, connected_pool, migrate
-from service.embedded import postgres
-from service.statements import Statements
+from service.db.statements import Statements
+from service.db.transactions import Database, connected_pool, migrate
+from service.embedded_postgres.lifecycle import postgres
 
 START_SECONDS = 30
 STOP_SECONDS = 15

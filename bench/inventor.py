@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ground import ROOT
 
-from service.operations import INTEGRATION, OPERATIONS, QUERY
+from service.api.operations import INTEGRATION, OPERATIONS, QUERY
 
 #: schema -> good bodies of it, as text.
 BODIES = {}

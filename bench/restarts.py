@@ -26,8 +26,8 @@ import asyncpg
 from ground import free_port, ground, memory, run, table
 from requests import creates
 
-from service.embedded_programs import account_for, find_programs, launch, reaching
-from service.embedded_server import NO_ANSWER, SETTINGS, give, make_cluster
+from service.embedded_postgres.binaries import account_for, find_programs, launch, reaching
+from service.embedded_postgres.server import NO_ANSWER, SETTINGS, give, make_cluster
 
 WRITERS, READERS = 8, 6
 BETWEEN_SECONDS = 3  # of load, before each restart and after the last

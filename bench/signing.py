@@ -19,7 +19,8 @@ from ground import table
 
 from service.commands.demo import BUYER, LINE
 from service.commands.serve import DEMO_COMPANY
-from service.portal import certificate, document, signature
+from service.documents.signing import certificate, signature
+from service.documents.ubl import document
 
 LINES = (5, 380, 1000)  # 380 are about what fits into the 300 kB that the portal takes
 NOW = datetime.now(UTC)

@@ -9,38 +9,40 @@ import time
 
 from aiohttp import web
 
-from service import codes, wire
-from service.background import Worker
-from service.db import (
+from service.api import (
+    adjustment_notes,
+    certificates,
+    companies,
+    consolidated_invoices,
+    docs,
+    einvoice_requests,
+    events,
+    health,
+    integrations,
+    invoices,
+    printing,
+    submissions,
+    validations,
+    webhooks,
+)
+from service.api.exports import Exports
+from service.api.records import Parts
+from service.db.reencryption import seal_what_is_open
+from service.db.session import Keeper
+from service.db.statements import sql
+from service.db.transactions import (
     BACKGROUND_CONNECTIONS,
     Database,
     bounds_of,
     connected_pool,
     refuse_without_wall,
 )
-from service.handlers import (
-    adjustment_notes,
-    companies,
-    consolidated_invoices,
-    description,
-    einvoice_requests,
-    events,
-    health,
-    integrations,
-    invoices,
-    prints,
-    signing_certificates,
-    submissions,
-    validations,
-    webhooks,
-)
-from service.handlers.lists import Parts
-from service.handlers.streams import Exports
-from service.idempotency import UNSETTLED, idempotent
-from service.intake import Uploads, bounded
-from service.keeper import Keeper
-from service.keys import INTEGRATION, KeyRing
-from service.middleware import (
+from service.documents import codes
+from service.http import app_keys
+from service.http.api_keys import INTEGRATION, KeyRing
+from service.http.idempotency import UNSETTLED, idempotent
+from service.http.limits import Quota
+from service.http.middleware import (
     Limiter,
     answering,
     key_guard,
@@ -50,33 +52,32 @@ from service.middleware import (
     repeated,
     show_quota,
 )
+from service.http.requests import Uploads, bounded
+from service.monitoring.watchdog import LoopGuard, Watchdog
 from service.portal.client import Portal, portal_session
 from service.portal.logins import RefusedLogins
-from service.portal.quota import Gate
-from service.quota import Quota
-from service.resealing import seal_what_is_open
-from service.statements import sql
-from service.submission.desk import Bell, Desk
-from service.submission.signing import Signers
+from service.portal.rate_limits import Gate
+from service.submission.context import Bell, Desk
+from service.submission.signers import Signers
 from service.submission.sweep import Sweeper, note_database
-from service.tins import TinChecks
-from service.watchdog import LoopGuard, Watchdog
-from service.webhooks.delivery import Courier, delivery_session
+from service.submission.tin_checks import TinChecks
+from service.submission.worker import Worker
+from service.webhooks.dispatcher import Courier, delivery_session
 
 HANDLERS = (
     invoices,
     submissions,
-    prints,
+    printing,
     adjustment_notes,
     consolidated_invoices,
     validations,
     companies,
-    signing_certificates,
+    certificates,
     einvoice_requests,
     events,
     webhooks,
     integrations,
-    description,
+    docs,
     health,
 )
 
@@ -127,16 +128,16 @@ def create_app(config, *, background=True):
         middlewares=[answering, key_guard, bounded, idempotent, repeated],
         client_max_size=config.max_body_bytes,
     )
-    app[wire.CONFIG] = config
-    app[wire.LIMITER] = Limiter(config.requests_per_minute)
-    app[wire.WRONG_KEYS] = Limiter(config.wrong_keys_per_minute)
+    app[app_keys.CONFIG] = config
+    app[app_keys.LIMITER] = Limiter(config.requests_per_minute)
+    app[app_keys.WRONG_KEYS] = Limiter(config.wrong_keys_per_minute)
     app[UNSETTLED] = {}
-    app[wire.COUNTS] = {}
-    app[wire.CLOSING] = Closing()
-    app[wire.WATCHDOG] = Watchdog(config)
-    app[wire.EXPORTS] = Exports()
-    app[wire.PARTS] = Parts()
-    app[wire.UPLOADS] = Uploads(config.max_body_bytes)
+    app[app_keys.COUNTS] = {}
+    app[app_keys.CLOSING] = Closing()
+    app[app_keys.WATCHDOG] = Watchdog(config)
+    app[app_keys.EXPORTS] = Exports()
+    app[app_keys.PARTS] = Parts()
+    app[app_keys.UPLOADS] = Uploads(config.max_body_bytes)
     app.add_routes(_all_routes())
     app.on_response_prepare.extend([name_request, protect_data, show_quota, part])
     app.cleanup_ctx.extend([_database, _watchdog, _code_lists, _keeper, _secrets, _portal])
@@ -166,23 +167,23 @@ def _all_routes():
 
 
 async def _database(app):
-    config = app[wire.CONFIG]
+    config = app[app_keys.CONFIG]
     async with connected_pool(
         config.database_url, config.pool_size, config.database_silence
     ) as pool:
         await refuse_without_wall(pool)
-        app[wire.DATABASE] = Database(pool, bounds_of(config))
-        await note_database(app[wire.DATABASE])
-        app[wire.QUOTA] = Quota(app[wire.DATABASE], config.integration_requests_per_minute)
+        app[app_keys.DATABASE] = Database(pool, bounds_of(config))
+        await note_database(app[app_keys.DATABASE])
+        app[app_keys.QUOTA] = Quota(app[app_keys.DATABASE], config.integration_requests_per_minute)
         yield
 
 
 async def _watchdog(app):
     """Runs in every process, also in one that does no background work."""
-    guard = app[wire.LOOP_GUARD] = LoopGuard(asyncio.get_running_loop())
+    guard = app[app_keys.LOOP_GUARD] = LoopGuard(asyncio.get_running_loop())
     guard.begin()
     try:
-        async with _running(app[wire.WATCHDOG].run()):
+        async with _running(app[app_keys.WATCHDOG].run()):
             yield
     finally:
         guard.end()
@@ -190,7 +191,7 @@ async def _watchdog(app):
 
 async def _code_lists(app):
     """Lists that an operator has loaded; a process that runs keeps those that it started with."""
-    async with app[wire.DATABASE].across() as conn:
+    async with app[app_keys.DATABASE].across() as conn:
         rows = await sql.code_list_all(conn)
     for name in {row["code_list"] for row in rows}:
         listed = [row for row in rows if row["code_list"] == name]
@@ -216,15 +217,21 @@ async def _keeper(app):
         "submission_due": lambda _: due.set(),
         "api_key_changed": forget,
     }
-    config = app[wire.CONFIG]
+    config = app[app_keys.CONFIG]
     keeper = Keeper(config.database_url, heard, config.database_silence, bounds_of(config))
-    app[wire.KEY_RING] = KeyRing(app[wire.DATABASE])
-    app[wire.INTEGRATION_KEY_RING] = KeyRing(app[wire.DATABASE], INTEGRATION)
-    rings = (app[wire.KEY_RING], app[wire.INTEGRATION_KEY_RING])
+    app[app_keys.KEY_RING] = KeyRing(app[app_keys.DATABASE])
+    app[app_keys.INTEGRATION_KEY_RING] = KeyRing(app[app_keys.DATABASE], INTEGRATION)
+    rings = (app[app_keys.KEY_RING], app[app_keys.INTEGRATION_KEY_RING])
     keeper.on_reconnect += [*(ring.forget_all for ring in rings), due.set]
-    app[wire.KEEPER] = keeper
-    app[wire.DESK] = Desk(
-        config, app[wire.DATABASE], keeper, portal=None, signers=Signers(config), bell=bell, due=due
+    app[app_keys.KEEPER] = keeper
+    app[app_keys.DESK] = Desk(
+        config,
+        app[app_keys.DATABASE],
+        keeper,
+        portal=None,
+        signers=Signers(config),
+        bell=bell,
+        due=due,
     )
     async with (
         _running(keeper.run()),
@@ -240,32 +247,32 @@ async def _keeper(app):
 
 async def _secrets(app):
     """Sealed from now on, also those that are older than the SECRET_KEY."""
-    await seal_what_is_open(app[wire.DATABASE], app[wire.DESK].signers.vault)
+    await seal_what_is_open(app[app_keys.DATABASE], app[app_keys.DESK].signers.vault)
     yield
 
 
 async def _portal(app):
     """The client, and the requests' own submissions, which a stop lets finish."""
-    desk = app[wire.DESK]
+    desk = app[app_keys.DESK]
     # The rest is the call's
     gate = Gate(desk.database, desk.config, urgent=True, patience=desk.config.submit_wait / 2)
     async with portal_session(desk.config) as session:
         desk.portal = Portal(
             session, desk.config, gate=gate, refusals=RefusedLogins(desk.database, desk.config)
         )
-        portal, watchdog = desk.portal, app[wire.WATCHDOG]
+        portal, watchdog = desk.portal, app[app_keys.WATCHDOG]
         watchdog.add_condition("PortalUnreachable", lambda: portal.unreachable_since)
         watchdog.add_condition("ClocksApart", lambda: portal.clocks_apart_since)
-        app[wire.TINS] = TinChecks(desk)
+        app[app_keys.TINS] = TinChecks(desk)
         yield
-        await app[wire.TINS].close()
-        app[wire.CLOSING].begin()
-        await desk.finish(app[wire.CLOSING].left())
+        await app[app_keys.TINS].close()
+        app[app_keys.CLOSING].begin()
+        await desk.finish(app[app_keys.CLOSING].left())
 
 
 async def _background(app):
     """The work behind the requests, on connections of its own: neither side can use up those of the other."""
-    config = app[wire.CONFIG]
+    config = app[app_keys.CONFIG]
     async with connected_pool(
         config.database_url, BACKGROUND_CONNECTIONS, config.database_silence
     ) as pool:
@@ -277,28 +284,28 @@ async def _background(app):
 @contextlib.asynccontextmanager
 async def _worker(app, database):
     """Its calls go after those that somebody waits for."""
-    desk = app[wire.DESK]
+    desk = app[app_keys.DESK]
     gate, refusals = Gate(database, desk.config, urgent=False), RefusedLogins(database, desk.config)
     portal = desk.portal.through(gate, refusals)
     worker = Worker(dataclasses.replace(desk, database=database, portal=portal))
-    app[wire.WATCHDOG].listen("Worker", lambda: worker.beat)
-    async with _running(worker.run()), app[wire.CLOSING].stopping(worker.stop):
+    app[app_keys.WATCHDOG].listen("Worker", lambda: worker.beat)
+    async with _running(worker.run()), app[app_keys.CLOSING].stopping(worker.stop):
         yield
 
 
 @contextlib.asynccontextmanager
 async def _webhooks(app, database):
-    config = app[wire.CONFIG]
+    config = app[app_keys.CONFIG]
     async with delivery_session(config) as session:
-        courier = Courier(config, database, session, app[wire.DESK].signers.vault)
-        async with _running(courier.run()), app[wire.CLOSING].stopping(courier.stop):
+        courier = Courier(config, database, session, app[app_keys.DESK].signers.vault)
+        async with _running(courier.run()), app[app_keys.CLOSING].stopping(courier.stop):
             yield
 
 
 @contextlib.asynccontextmanager
 async def _sweeper(app, database):
     """Compares the companies with the portal, with calls that go after those that somebody waits for."""
-    desk = app[wire.DESK]
+    desk = app[app_keys.DESK]
     gate, refusals = Gate(database, desk.config, urgent=False), RefusedLogins(database, desk.config)
     portal = desk.portal.through(gate, refusals)
     sweeper = Sweeper(dataclasses.replace(desk, database=database, portal=portal))

@@ -2,6 +2,8 @@
 
 import base64
 import binascii
+import hashlib
+import hmac
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
@@ -97,6 +99,12 @@ class Config:
     signing_issuer_form: str  # how its signatures write the issuer's name
 
     sandbox_port: int
+
+    @property
+    def portal_credentials_fingerprint(self) -> str:
+        """Return a short hash of the portal credentials that does not reveal the secret."""
+        secret, client_id = self.portal_client_secret.encode(), self.portal_client_id.encode()
+        return hmac.new(secret, client_id, hashlib.sha256).hexdigest()[:8]
 
     def __repr__(self):
         """Names only the addresses: secrets stay out of logs and tracebacks."""

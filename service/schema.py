@@ -12,7 +12,7 @@ from jsonschema.validators import extend
 from referencing import Registry
 from referencing.jsonschema import DRAFT202012
 
-from service import wire
+from service import json_codec
 from service.errors import fault
 
 SCHEMAS = Path(__file__).resolve().parent.parent / "schemas"
@@ -25,7 +25,9 @@ def load(folder=SCHEMAS):
 
     Without $schema, at the sight of which jsonschema would go on with its own validator in place of ours.
     """
-    files = {path.stem: wire.loads(path.read_bytes()) for path in sorted(folder.glob("*.json"))}
+    files = {
+        path.stem: json_codec.loads(path.read_bytes()) for path in sorted(folder.glob("*.json"))
+    }
     for schema in files.values():
         del schema["$schema"]
     return files
@@ -33,7 +35,7 @@ def load(folder=SCHEMAS):
 
 ALL = load()
 #: {name of a body's schema: {title: body}}, for those who read the API's description.
-EXAMPLES = wire.loads((SCHEMAS / "examples" / "requests.json").read_bytes())
+EXAMPLES = json_codec.loads((SCHEMAS / "examples" / "requests.json").read_bytes())
 REGISTRY = Registry().with_resources(
     (f"{name}.json", DRAFT202012.create_resource(schema)) for name, schema in ALL.items()
 )
@@ -111,14 +113,14 @@ def _worded(error):
 
     One by one: a body may have more unknown members than are told, and each is likened to those that are known.
     """
-    path = "".join(f"/{wire.pointer_part(part)}" for part in error.absolute_path)
+    path = "".join(f"/{json_codec.pointer_part(part)}" for part in error.absolute_path)
     limit = error.validator_value
     if error.validator == "required":
         missing = [name for name in limit if name not in error.instance]
         return [(f"{path}/{name}", "required", f"{name} is required.") for name in missing]
     if error.validator in ("additionalProperties", "unevaluatedProperties"):
         return (
-            (f"{path}/{wire.pointer_part(name)}", "unknown", _unknown(name, known))
+            (f"{path}/{json_codec.pointer_part(name)}", "unknown", _unknown(name, known))
             for name, known in _extras(error)
         )
     wording = WORDINGS.get(error.validator, "is not as it should be")

@@ -19,11 +19,11 @@ from service.app import create_app
 from service.commands.companies import insert_company, insert_key
 from service.commands.serve import DEMO_COMPANY
 from service.config import read_config
-from service.db import Database, connected_pool, migrate
-from service.embedded import postgres
+from service.db.statements import sql
+from service.db.transactions import Database, connected_pool, migrate
+from service.embedded_postgres.lifecycle import postgres
 from service.sandbox.app import create_sandbox
 from service.sandbox.settings import Settings
-from service.statements import sql
 
 #: TINs of companies that are made without one. The sandbox registers a taxpayer at its first login.
 TINS = [DEMO_COMPANY["tin_code"], *(f"C2088005{number}0" for number in range(101, 131))]

@@ -12,7 +12,7 @@ from conftest import until
 
 from service.commands.integrations import insert_integration_key, insert_organization
 from service.config import read_config
-from service.db import Database, connected_pool
+from service.db.transactions import Database, connected_pool
 
 _codes = itertools.count(1)
 

@@ -24,7 +24,7 @@ from test_webhooks import hook, receiver  # noqa: F401
 
 from service.commands.companies import revoke_key
 from service.config import read_config
-from service.db import Database, connected_pool
+from service.db.transactions import Database, connected_pool
 
 
 @pytest.fixture

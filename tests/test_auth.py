@@ -30,11 +30,11 @@ from kit import (
 from processes import Service
 from yarl import URL
 
-from service import wire
 from service.commands.companies import add_key, revoke_key
 from service.config import read_config
-from service.keys import new_key
-from service.middleware import KEY_IN_URL
+from service.http import app_keys
+from service.http.api_keys import new_key
+from service.http.middleware import KEY_IN_URL
 
 REQUIRED = (401, {"message": "API key is required"})
 WRONG = (401, {"message": "Invalid API key"})
@@ -220,7 +220,7 @@ async def test_what_cannot_be_a_key_is_refused_without_the_database(start, compa
     api = await start(company, background=False, POOL_SIZE="2", DATABASE_ACQUIRE_SECONDS="1")
     async with AsyncExitStack() as stack:
         for _ in range(2):
-            await stack.enter_async_context(api.app[wire.DATABASE].across())
+            await stack.enter_async_context(api.app[app_keys.DATABASE].across())
         for spoil in SPOILT:
             if "new_key" not in spoil.__code__.co_names:
                 assert await with_key(api, spoil(company.key)) == WRONG, spoil(company.key)

@@ -12,11 +12,11 @@ from processes import Service
 from test_faults import NOT_TAKEN, TAKEN
 from test_submission import STRANGER
 
-from service import wire
-from service.statements import sql
+from service.db.statements import sql
+from service.http import app_keys
 from service.submission import batch, send
-from service.submission import record as records
-from service.submission.desk import Claim
+from service.submission import store as records
+from service.submission.context import Claim
 
 AUTOMATIC = """update companies set setting = setting || '{"AUTO_SUBMIT_INVOICE": true}'"""
 
@@ -409,7 +409,7 @@ async def test_what_is_uncertain_of_a_company_is_looked_for_by_one(asleep, owner
     await owner.execute(
         "update submissions set not_before = clock_timestamp() - interval '1 second'"
     )
-    desk = asleep.app[wire.DESK]
+    desk = asleep.app[app_keys.DESK]
 
     async def claims():
         async with desk.database.across() as conn:
@@ -460,7 +460,7 @@ async def test_what_was_merged_by_a_process_that_died_is_sent_by_another(
     asleep, owner, start, company, sandbox
 ):
     ids = await ready(asleep, 10)
-    desk = asleep.app[wire.DESK]
+    desk = asleep.app[app_keys.DESK]
     await batch.merged(desk, await claimed(desk))
     assert await states(owner) == {"Queued": 1, "Merged": 10}
     later = await ready(asleep, 5)
@@ -471,7 +471,7 @@ async def test_what_was_merged_by_a_process_that_died_is_sent_by_another(
 
 async def test_a_claim_of_what_was_merged_can_do_nothing(asleep, owner, sandbox):
     await ready(asleep, 3)
-    desk = asleep.app[wire.DESK]
+    desk = asleep.app[app_keys.DESK]
     claim = await claimed(desk)
     call = await batch.merged(desk, claim)
     assert call != claim and await batch.merged(desk, claim) is None

@@ -26,8 +26,8 @@ from kit import (
 )
 from no_json import NOT_A_BODY, NOT_JSON
 
-from service import schema, wire
-from service.operations import OPERATIONS
+from service import json_codec, schema
+from service.api.operations import OPERATIONS
 
 BODIES = Path(__file__).parent / "bodies"
 FILES = {
@@ -39,7 +39,7 @@ BAD = [name for name in FILES if "/bad/" in name]
 
 
 def body_of(name):
-    return wire.loads(FILES[name].read_bytes())
+    return json_codec.loads(FILES[name].read_bytes())
 
 
 def schema_of(name):
@@ -398,8 +398,8 @@ def test_what_is_wrong_with_a_large_body_is_soon_told(name):
 
 def test_a_member_twice_is_found_among_many():
     members = ",".join(f'"{number}":0' for number in range(150_000))
-    with pytest.raises(wire.NotJson, match="twice"):
-        wire.loads(f'{{{members},"149999":0}}'.encode())
+    with pytest.raises(json_codec.NotJson, match="twice"):
+        json_codec.loads(f'{{{members},"149999":0}}'.encode())
 
 
 def test_a_consolidated_invoice_names_at_most_10000_invoices():

@@ -10,12 +10,23 @@ import pytest
 from conftest import Sandbox, until
 from kit import created, record, submitted, valid_invoice
 
-from service import machine, wire
-from service.calls import Change, Connect, Connected, Keep, NotReceived, Seen, Send, Write
-from service.statements import sql
-from service.submission import record as results
-from service.submission.desk import Claim, Desk
+from service import json_codec
+from service.db.statements import sql
+from service.http import app_keys
+from service.submission import state_machine
+from service.submission import store as results
+from service.submission.context import Claim, Desk
 from service.submission.send import transmission
+from service.submission.types import (
+    Change,
+    Connect,
+    Connected,
+    Keep,
+    NotReceived,
+    Seen,
+    Send,
+    Write,
+)
 
 AUTOMATIC = """update companies set setting = setting || '{"AUTO_SUBMIT_INVOICE": true}'"""
 LEASE, DELAY = timedelta(seconds=60), timedelta(seconds=1)
@@ -44,10 +55,10 @@ STATEMENTS = {**OF_QUEUED, "submission_move": MOVE}
 #: Statements that act for several claims of one company: what each takes for one claim.
 BATCHES = {
     "submission_move_batch": lambda claim: {
-        "moves": wire.dumps([{**MOVE, "id": claim.id, "fence": claim.fence, "delay": 1}]),
+        "moves": json_codec.dumps([{**MOVE, "id": claim.id, "fence": claim.fence, "delay": 1}]),
     },
     "submission_release_batch": lambda claim: {
-        "given": wire.dumps([{"id": claim.id, "fence": claim.fence, "delay": 1}]),
+        "given": json_codec.dumps([{"id": claim.id, "fence": claim.fence, "delay": 1}]),
         "counted": 1,
     },
     "reconciliation_keep": lambda claim: {
@@ -101,7 +112,7 @@ async def claimed(start: Any, company: Any, owner: asyncpg.Connection) -> Claime
     await owner.execute(AUTOMATIC)
     invoice_id = await created(api, isReady=True)
     await owner.execute("update submissions set not_before = now() - interval '1 hour'")
-    desk = api.app[wire.DESK]
+    desk = api.app[app_keys.DESK]
     async with desk.database.across() as conn:
         (row,) = await sql.submission_claim(
             conn, lease=LEASE, most=9, states=["Queued"], suspects=1
@@ -274,7 +285,7 @@ async def test_the_end_of_a_lost_cancellation_changes_nothing(
         "update submitted_documents set cancelling_until = now() + interval '1 hour', cancel_fence = 5 returning id"
     )
     key = {"company_id": company.id, "id": document_id}
-    async with api.app[wire.DESK].database.company(company.id) as conn:
+    async with api.app[app_keys.DESK].database.company(company.id) as conn:
         assert await sql.cancellation_end(conn, **key, fence=4, is_unclear=False) is None
         assert await sql.cancellation_end(conn, **key, fence=5, is_unclear=False)
     assert await owner.fetchval("select cancelling_until is null from submitted_documents")
@@ -288,7 +299,7 @@ async def test_the_result_of_a_lost_cancellation_changes_nothing(
         "update submitted_documents set cancelling_until = now() + interval '1 hour', cancel_fence = 5 returning id"
     )
     look = {"delay": timedelta(0), "sent_by": None, "is_unclear": True}
-    async with api.app[wire.DESK].database.company(company.id) as conn:
+    async with api.app[app_keys.DESK].database.company(company.id) as conn:
         assert (
             await sql.cancellation_wait(
                 conn, company_id=company.id, id=document_id, fence=4, **look
@@ -341,7 +352,7 @@ async def test_failures_of_the_database_count_against_no_submission(
     api, invoice_id = await make_results_fail(start, company, owner, monkeypatch, PASSING)
     await until(
         lambda: owner.fetchval("select last_value from failures"),
-        lambda n: n > 2 * machine.MOST_CLAIMS,
+        lambda n: n > 2 * state_machine.MOST_CLAIMS,
     )
     assert await owner.fetchval("select max(claims) from submissions") <= 1
     await owner.execute("drop trigger fail_results on submitted_documents")
@@ -359,7 +370,7 @@ async def test_a_result_that_the_database_refuses_again_and_again_needs_a_person
     await make_results_fail(start, company, owner, monkeypatch, sqlstate)
     state = "select state from submissions"
     await until(lambda: owner.fetchval(state), lambda found: found == "NeedsPerson")
-    assert await owner.fetchval("select last_value from failures") == machine.MOST_CLAIMS
+    assert await owner.fetchval("select last_value from failures") == state_machine.MOST_CLAIMS
 
 
 @pytest.mark.parametrize("sqlstate", LASTING)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from service import codes
+from service.documents import codes
 
 
 @pytest.fixture

@@ -20,8 +20,8 @@ from processes import Service
 from service.commands.codes import import_codes
 from service.commands.companies import CommandError
 from service.config import read_config
-from service.db import MIGRATIONS, migrate
-from service.statements import sql
+from service.db.statements import sql
+from service.db.transactions import MIGRATIONS, migrate
 
 RUN = Path(__file__).resolve().parent.parent / "run.py"
 NAMES = sorted(path.name for path in MIGRATIONS.glob("*.sql"))

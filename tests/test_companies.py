@@ -7,7 +7,7 @@ import pytest
 from conftest import make_company
 from kit import answered, created, invoice, reaches, submitted
 
-from service.portal.rules_party import COLUMNS, FACTS
+from service.documents.checks.party import COLUMNS, FACTS
 
 #: The columns that a document cannot go without.
 NEEDED = [COLUMNS[member] for member, *_ in FACTS]

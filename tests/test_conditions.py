@@ -11,7 +11,7 @@ from conftest import until
 from kit import answered, created, submitted, valid_invoice
 from processes import ROOT, free_port
 
-from service.conditions import WORDING
+from service.monitoring.conditions import WORDING
 
 IMPATIENT = {"WATCHDOG_SECONDS": "0.1", "OVERDUE_SECONDS": "0.01"}
 HOUR_AGO = "now() - interval '1 hour'"

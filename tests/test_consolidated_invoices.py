@@ -13,10 +13,10 @@ import simplejson
 from conftest import make_company, until
 from kit import buyer, cancelled, created, line, note, now, record, submitted
 
-from service import consolidation, money
-from service.consolidation import Terms
-from service.portal import document
-from service.portal.lines import invoice_line
+from service.documents import consolidation, money
+from service.documents.consolidation import Terms
+from service.documents.ubl import document
+from service.documents.ubl.lines import invoice_line
 
 PLACE = "/api/consolidated-invoices"
 KL = ZoneInfo("Asia/Kuala_Lumpur")

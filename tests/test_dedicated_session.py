@@ -12,7 +12,7 @@ from kit import created, reaches, submitted
 
 from service.commands.companies import revoke_key
 from service.config import read_config
-from service.keeper import Keeper
+from service.db.session import Keeper
 
 
 @asynccontextmanager

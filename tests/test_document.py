@@ -15,8 +15,8 @@ import pytest
 import simplejson
 from sources import ADDRESS, EXAMPLE, GOLDEN, ISSUER, ISSUERS, RESTAURANT, line, tax
 
-from service.codes import TABLES
-from service.portal import document
+from service.documents.codes import TABLES
+from service.documents.ubl import document
 
 DOCUMENTS = Path(__file__).with_name("documents")
 ISSUED_AT = datetime(2026, 9, 14, 3, 25, 10, tzinfo=UTC)

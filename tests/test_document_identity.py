@@ -14,16 +14,17 @@ import pytest
 from conftest import administer, make_company, renamed, until
 from kit import cancelled, created, documents, line, now, reaches, record, submitted, valid_invoice
 
-from service import machine
-from service.calls import Seen, Shown
 from service.commands.companies import share_tin
 from service.commands.serve import DEMO_COMPANY
 from service.config import read_config
-from service.db import MIGRATIONS, Database, connected_pool, migrate
-from service.portal.client import Held, NotSent, Portal, Refused, Unclear, portal_session
-from service.submission import record as records
-from service.submission.desk import Claim, Desk
+from service.db.transactions import MIGRATIONS, Database, connected_pool, migrate
+from service.portal.client import Portal, portal_session
+from service.portal.responses import Held, NotSent, Refused, Unclear
+from service.submission import state_machine
+from service.submission import store as records
+from service.submission.context import Claim, Desk
 from service.submission.matching import MOST_COPIES, find_matches, first_send
+from service.submission.types import Seen, Shown
 
 NEIGHBOUR = {"tin_code": "C20880050020", "name": "Teh Tarik Utara Sdn. Bhd."}
 UNKNOWN_OUTCOME = "update submissions set lease_until = null, not_before = now()"
@@ -576,7 +577,7 @@ async def test_of_two_companies_that_adopt_one_uuid_at_once_one_gets_it(
 
     def adopted(call):
         seen = (Seen(call.docs[0].id, "7G3KX2M9QPWZ41VTB8RHNYDC10", "S", "search"),)
-        return machine.step(call, Shown(seen), desk.config)[1][-1]
+        return state_machine.step(call, Shown(seen), desk.config)[1][-1]
 
     results = await asyncio.gather(
         *[records.write(desk, claim, call, adopted(call)) for claim, call in claims]

@@ -9,8 +9,8 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from sources import EXAMPLE, ISSUER, line, tax
 
-from service.money import AmountError
-from service.portal import document
+from service.documents.money import AmountError
+from service.documents.ubl import document
 
 CENT = Decimal("0.01")
 

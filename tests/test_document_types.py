@@ -24,7 +24,7 @@ from kit import (
 )
 from sources import EXAMPLE, GOLDEN, ISSUER, ISSUERS, PUBLIC, SELF_BILLED, line, tax
 
-from service import wire
+from service import json_codec
 
 DOCUMENTS = Path(__file__).with_name("documents")
 LOGIN = {
@@ -101,7 +101,7 @@ async def stored(api, name):
 
 def request(source):
     """The members of a source that a client sends, as numbers of JSON."""
-    return json.loads(wire.dumps({**dict.fromkeys(("buyer", "supplier")), **source}))
+    return json.loads(json_codec.dumps({**dict.fromkeys(("buyer", "supplier")), **source}))
 
 
 async def noted(api, source):

@@ -6,8 +6,8 @@ from typing import Any
 import asyncpg
 import pytest
 
-from service import wire
-from service.db import Database
+from service.db.transactions import Database
+from service.http import app_keys
 
 #: Ways to open a transaction, and the connection without one.
 WAYS = [name for name in vars(Database) if not name.startswith("_")]
@@ -22,15 +22,15 @@ async def app(api: Any) -> AsyncIterator[Any]:
 async def test_every_transaction_of_the_service_commits_synchronously(
     app: Any, company: Any, way: str
 ) -> None:
-    database = app[wire.DATABASE]
+    database = app[app_keys.DATABASE]
     async with getattr(database, way)(*([] if way == "across" else [company.id])) as conn:
         assert await conn.fetchval("show synchronous_commit") == "on"
 
 
 async def test_every_session_of_the_service_commits_synchronously(app: Any) -> None:
-    for conn in (app[wire.KEEPER]._conn, app[wire.WATCHDOG]._conn):
+    for conn in (app[app_keys.KEEPER]._conn, app[app_keys.WATCHDOG]._conn):
         assert await conn.fetchval("show synchronous_commit") == "on"
-    async with app[wire.DATABASE].pool.acquire() as conn:
+    async with app[app_keys.DATABASE].pool.acquire() as conn:
         assert await conn.fetchval("show synchronous_commit") == "on"
 
 

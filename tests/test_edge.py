@@ -14,7 +14,7 @@ from kit import INTEGRATIONS, created, invoice, line
 
 from service.app import create_app
 from service.config import read_config
-from service.edge import Runner
+from service.http.server import Runner
 
 #: What breaks HTTP, each with the key in its head.
 BROKEN = {

@@ -12,8 +12,7 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from service.embedded import postgres
-from service.embedded_programs import (
+from service.embedded_postgres.binaries import (
     EmbeddedError,
     Programs,
     account_for,
@@ -21,13 +20,14 @@ from service.embedded_programs import (
     launch,
     reaching,
 )
-from service.embedded_server import until
+from service.embedded_postgres.lifecycle import postgres
+from service.embedded_postgres.server import until
 
 ROOT = Path(__file__).parents[1]
 #: A process of ours that runs the database until its input says so.
 OWNER = """
 import asyncio, sys
-from service.embedded import postgres
+from service.embedded_postgres.lifecycle import postgres
 
 async def main():
     async with postgres(sys.argv[1]) as url:

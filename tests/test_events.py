@@ -8,7 +8,7 @@ from conftest import make_company
 from kit import created, invoice, valid_invoice
 
 from service import schema
-from service.statements import QUERIES
+from service.db.statements import QUERIES
 
 INSERT = "insert into events (company_id, type, data) values ($1, $2, '{}') returning id"
 

@@ -16,10 +16,10 @@ from processes import ROOT
 from service.app import create_app
 from service.commands.integrations import insert_integration_key, insert_organization
 from service.config import read_config
-from service.db import SERVICE_ROLE, Database, connected_pool
-from service.keys import COMPANY, INTEGRATION, parse
-from service.statements import QUERIES, sql
-from service.statements import parse as statements_in
+from service.db.statements import QUERIES, sql
+from service.db.statements import parse as statements_in
+from service.db.transactions import SERVICE_ROLE, Database, connected_pool
+from service.http.api_keys import COMPANY, INTEGRATION, parse
 
 UNAUTHORIZED = {"error": "Unauthorized: Valid API key required"}
 USERS, ORGANIZATIONS = "/api/integrations/users", "/api/integrations/organizations"

@@ -9,8 +9,8 @@ from conftest import until
 from kit import GENEROUS, answered, created, one_of_each
 from test_exports import copies
 
-from service import statements
-from service.handlers.lists import BUDGET_BYTES, PART_CHARACTERS
+from service.api.records import BUDGET_BYTES, PART_CHARACTERS
+from service.db.transactions import statements
 
 LIST = "/api/invoices?per_page=100"
 #: Place -> the table of its records, and a member of it that can be large.
@@ -125,7 +125,7 @@ async def test_a_streamed_page_is_the_same_text_as_a_small_one(api, owner, monke
     async with api.get(LIST) as response:
         small = await response.read()
     for budget in (1, 10_000, len(small) - 2_000):
-        monkeypatch.setattr("service.handlers.lists.BUDGET_BYTES", budget)
+        monkeypatch.setattr("service.api.records.BUDGET_BYTES", budget)
         async with api.get(LIST) as response:
             assert await response.read() == small
 

@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from service.portal.answers import OddRow, Page, Tally
-from service.portal.client import Unclear
+from service.portal.responses import OddRow, Page, Tally, Unclear
 
 SIZE = 4  # rows of a page
 SCHEDULES = 3000

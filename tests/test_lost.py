@@ -7,8 +7,8 @@ from conftest import until
 from kit import created, record, submitted
 from world import LOST, TIMES, World
 
-from service import machine
-from service.calls import Call, Doc, Find, NotTold
+from service.submission import state_machine
+from service.submission.types import Call, Doc, Find, NotTold
 
 NOW = World(None).now
 HOUR = timedelta(hours=1)
@@ -29,9 +29,9 @@ def test_it_is_waited_for_then_looked_for_every_hour_then_given_to_a_person(hour
     docs = (Doc(1, "INV-1", "01", NOW, "Submitted", "U"),)
     times = {"unknown_since": NOW, "searched_at": searched and NOW + searched * HOUR}
     call = Call("Accepted", "pending", NOW + hours * HOUR, docs=docs, **times)
-    then, (command,) = machine.step(call, NotTold(LOST, unknown=True), TIMES)
+    then, (command,) = state_machine.step(call, NotTold(LOST, unknown=True), TIMES)
     assert isinstance(command, Find) if state == "look" else then.state == state
-    looked, (written,) = machine.step(call, NotTold(LOST, unknown=True, searched=True), TIMES)
+    looked, (written,) = state_machine.step(call, NotTold(LOST, unknown=True, searched=True), TIMES)
     assert looked.state == ("NeedsPerson" if state == "NeedsPerson" else "Accepted")
     assert written.error["since"] == NOW.isoformat()
 

@@ -8,10 +8,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from world import ANSWERS, HASTY, LOST, PROMISES, TIMES, WAITS, World, schedule
 
-from service import machine, states
-from service.calls import Call, Claimed, Doc, Listed, Receipt, Write
+from service.documents import states
+from service.submission import state_machine
+from service.submission.types import Call, Claimed, Doc, Listed, Receipt, Write
 
-MOST_CLAIMS = machine.MOST_CLAIMS
+MOST_CLAIMS = state_machine.MOST_CLAIMS
 NOW = World(None).now
 DOCS = (Doc(1, "INV-1", "01", NOW), Doc(2, "INV-2", "01", NOW))
 SCHEDULES = 700
@@ -111,24 +112,24 @@ def test_schedules_reach_every_state():
 
 
 def test_what_is_open_can_be_claimed_and_what_is_closed_cannot():
-    open_ones = {state for state, event in machine.RULES if event is Claimed}
+    open_ones = {state for state, event in state_machine.RULES if event is Claimed}
     assert open_ones == {state for state, moves in states.SUBMISSION_MOVES.items() if moves} - {
         "NeedsPerson"
     }
-    assert {state for state, _ in machine.RULES} == open_ones
+    assert {state for state, _ in state_machine.RULES} == open_ones
 
 
 @pytest.mark.parametrize("state", ["Queued", "Sending", "Uncertain", "Accepted"])
 def test_what_is_claimed_again_and_again_without_a_result_goes_to_a_person(state):
-    call = Call(state, "pending", NOW, docs=DOCS, claims=machine.MOST_CLAIMS + 1)
-    assert machine.step(call, Claimed(), TIMES)[1] == [
-        Write("NeedsPerson", error=machine.FRUITLESS)
+    call = Call(state, "pending", NOW, docs=DOCS, claims=state_machine.MOST_CLAIMS + 1)
+    assert state_machine.step(call, Claimed(), TIMES)[1] == [
+        Write("NeedsPerson", error=state_machine.FRUITLESS)
     ]
 
 
 def test_a_receipt_that_does_not_name_every_document_decides_nothing():
     call = Call("Sending", "pending", NOW, docs=DOCS, first_sent_at=NOW, last_sent_at=NOW)
-    then, _commands = machine.step(call, Receipt("S", {"INV-1": "U"}, {}), TIMES)
+    then, _commands = state_machine.step(call, Receipt("S", {"INV-1": "U"}, {}), TIMES)
     assert then.state == "Uncertain" and {doc.status for doc in then.docs} == {"Submitting"}
     assert [one.uuid for one in then.seen] == ["U"]
 
@@ -145,7 +146,7 @@ def test_a_submission_found_sending_is_never_queued_again() -> None:
         last_sent_at=hour_ago,
         absent_proofs=1,
     )
-    then, (write,) = machine.step(call, Claimed(), TIMES)
+    then, (write,) = state_machine.step(call, Claimed(), TIMES)
     assert then.state == "Uncertain" and write.still_sent
     assert (then.last_sent_at, then.absent_proofs) == (NOW, 0)
 
@@ -181,7 +182,7 @@ def test_absence_takes_two_proofs_after_the_settling_time(
         absent_proofs=0 if proved_at is None else 1,
         absent_at=proved_at,
     )
-    then, _ = machine.step(call, Listed(NOW), TIMES)
+    then, _ = state_machine.step(call, Listed(NOW), TIMES)
     assert (then.state, then.absent_proofs) == (state, proofs)
 
 
@@ -232,4 +233,4 @@ def _without_the_check(write):
 def test_no_table_no_move():
     closed = Call("Finished", "pending", NOW, docs=DOCS)
     with pytest.raises(ValueError, match="Finished cannot become Queued"):
-        machine.after(closed, Write("Queued", error=LOST))
+        state_machine.after(closed, Write("Queued", error=LOST))

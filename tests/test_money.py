@@ -4,7 +4,7 @@ from decimal import Decimal
 
 import pytest
 
-from service import money
+from service.documents import money
 
 HUGE = Decimal("999999999999999")
 TEN_A_NIGHT = {"taxType": "03", "taxRate": {"perUnitAmount": "ten"}}

@@ -9,11 +9,11 @@ from conftest import Sandbox, until
 from kit import cancelled, created, documents, now, reaches, record, submitted, valid_invoice
 from world import World
 
-from service.calls import Call, Doc
 from service.commands.reconcile import attention, reconcile
 from service.config import read_config
-from service.portal.answers import OddRow
-from service.submission.oddities import may_be
+from service.portal.responses import OddRow
+from service.submission.odd_rows import may_be
+from service.submission.types import Call, Doc
 
 #: Members with which a row is no longer what it was.
 ODD = (

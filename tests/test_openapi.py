@@ -7,16 +7,17 @@ import pytest
 from jsonschema import Draft202012Validator
 from kit import created, invoice, note, one_of_each_integration, open_integrations, valid_invoice
 
-from service import operations as operations_table
-from service import paging, schema, wire
+from service import json_codec, schema
+from service.api import operations as operations_table
+from service.api import pagination
+from service.api.openapi import describe
+from service.api.operations import OPERATIONS, PAGE, QUERY
 from service.app import HANDLERS, create_app
 from service.config import read_config
-from service.middleware import OPEN
-from service.openapi import describe
-from service.operations import OPERATIONS, PAGE, QUERY
+from service.http.middleware import OPEN
 from service.submission.cancel import STILL_SUBMITTING
 
-API = json.loads(wire.dumps(describe(OPERATIONS, schema.ALL, schema.EXAMPLES)))
+API = json.loads(json_codec.dumps(describe(OPERATIONS, schema.ALL, schema.EXAMPLES)))
 
 
 def routes():
@@ -153,8 +154,8 @@ def test_lists_take_the_parameters_that_are_described(module):
 
 
 def test_pages_have_the_limits_that_are_described():
-    assert QUERY["page"][2]["maximum"] == paging.MAX_PAGE
-    assert QUERY["per_page"][2]["maximum"] == paging.MAX_PER_PAGE
+    assert QUERY["page"][2]["maximum"] == pagination.MAX_PAGE
+    assert QUERY["per_page"][2]["maximum"] == pagination.MAX_PER_PAGE
 
 
 def test_messages_are_those_of_the_service():

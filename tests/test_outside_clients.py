@@ -23,9 +23,9 @@ from pydantic import BaseModel
 from test_sandbox_kit import BUYER, HOUR, SUPPLIER, document, minified, portal, put, settings  # noqa: F401
 from test_sandbox_signature import made_certificate, rsa_key
 
-from service import wire
+from service import json_codec
 from service.commands.serve import DEMO_COMPANY
-from service.portal.document import build, encode
+from service.documents.ubl.document import build, encode
 
 GOLDEN = [
     Path(__file__).with_name("documents") / f"{name}.json"
@@ -662,7 +662,7 @@ SOURCES = {
 
 @pytest.mark.parametrize("name", SOURCES)
 def test_it_reads_what_the_service_builds(name):
-    source = wire.loads(json.dumps(SOURCES[name]).encode())
+    source = json_codec.loads(json.dumps(SOURCES[name]).encode())
     issued_at = datetime(2026, 9, 14, tzinfo=UTC)
     root = json.loads(
         encode(build(source, DEMO_COMPANY, number="INV-00001", issued_at=issued_at)),

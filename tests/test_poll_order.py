@@ -10,7 +10,7 @@ from kit import valid_invoice
 from service.commands.companies import insert_company
 from service.commands.serve import DEMO_COMPANY
 from service.config import read_config
-from service.db import Database, connected_pool
+from service.db.transactions import Database, connected_pool
 
 ADD = """
 insert into submissions (company_id, attempt_key, tin, body, promise, fence, state, has_outcome, first_sent_at, last_sent_at,

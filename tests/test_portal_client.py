@@ -25,17 +25,9 @@ from conftest import until
 from slow_tls import make_authority
 
 from service.config import read_config
-from service.portal import answers, client
-from service.portal.client import (
-    Duplicate,
-    LoginRefused,
-    NotSent,
-    Portal,
-    Refused,
-    Throttled,
-    Unclear,
-    portal_session,
-)
+from service.portal import client, responses
+from service.portal.client import Portal, portal_session
+from service.portal.responses import Duplicate, LoginRefused, NotSent, Refused, Throttled, Unclear
 
 TIN = "C4821093650"
 UID = "4HD2W8ZKJ6T0RVB5XQ9NM3PC10"
@@ -563,8 +555,8 @@ async def test_a_submit_on_a_connection_that_was_just_closed_is_not_repeated():
 )
 async def test_a_cancel_that_the_library_repeated_and_that_failed_is_unclear(second):
     """The first request may be carried out yet, whatever the second one was answered with."""
-    answers = iter([b"", second])
-    async with portal_to(lambda request: next(answers)) as (portal, server):
+    responses = iter([b"", second])
+    async with portal_to(lambda request: next(responses)) as (portal, server):
         with pytest.raises(Unclear):
             await portal.cancel(TIN, UUID, "Wrong buyer")
     assert [request.method for request in server.calls] == ["PUT", "PUT"]
@@ -1129,7 +1121,7 @@ def state(rows, count=None, **changes):
 
 def paged(*answers):
     """Answers page after page; an answer that was not given is not there."""
-    return lambda request: http(200, answers[int(request.query["pageNo"]) - 1], close=False)
+    return lambda request: http(200, responses[int(request.query["pageNo"]) - 1], close=False)
 
 
 HUNDREDS = [[numbered(100 * page + row) for row in range(100)] for page in range(3)]
@@ -1332,7 +1324,7 @@ async def test_a_row_that_is_no_object_is_skipped(row):
 )
 async def test_reasons_that_cannot_be_read_are_told_as_such(results):
     found = await read("details", document(status="Invalid", validationResults=results), UUID)
-    assert found.status == "Invalid" and found.errors == [answers.UNREADABLE_REASONS]
+    assert found.status == "Invalid" and found.errors == [responses.UNREADABLE_REASONS]
 
 
 @pytest.mark.parametrize("overall", [None, 5, "Halted"])
@@ -1471,7 +1463,7 @@ def test_evidence_in_hostile_bytes_is_found_in_time():
         b'"uuid":"' * 130_000,
         b"{" * 1024 * 1024,
     ):
-        assert answers.evidence(hostile) == []
+        assert responses.evidence(hostile) == []
     assert time.process_time() - began < 10  # seconds; quadratic time would take hours
 
 

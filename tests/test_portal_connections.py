@@ -9,8 +9,8 @@ from conftest import make_company, until
 from kit import created, record, submitted
 from test_portal_client import TIN, http, portal_to, silent
 
-from service.portal.client import NotSent, Unclear
 from service.portal.connections import FairConnections, NoConnectionFree
+from service.portal.responses import NotSent, Unclear
 
 LONG = 600  # seconds
 

@@ -14,11 +14,11 @@ from processes import Service
 from test_batches import AUTOMATIC, once_each, reach, ready, sent
 from test_validations import TIN
 
-from service import wire
 from service.config import read_config
-from service.db import Database, connected_pool
-from service.portal.client import Held
-from service.portal.quota import QUOTAS, Gate, limits
+from service.db.transactions import Database, connected_pool
+from service.http import app_keys
+from service.portal.rate_limits import QUOTAS, Gate, limits
+from service.portal.responses import Held
 
 CLIENT = "sandbox-client"
 #: Moves all tokens and waiting taxpayers into the past, as if time had passed.
@@ -351,7 +351,7 @@ async def test_two_buckets_are_waited_for_together(environment, owner):
 
 
 async def test_without_a_rate_nothing_is_counted(api, owner):
-    assert api.app[wire.CONFIG].portal_rate_scale == 0
+    assert api.app[app_keys.CONFIG].portal_rate_scale == 0
     id = await created(api)
     assert (await submitted(api, id))[0] == 200
     assert await owner.fetchval("select count(*) from portal_buckets") == 0

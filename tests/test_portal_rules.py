@@ -31,10 +31,10 @@ from kit import (
 from sources import GOLDEN, ISSUER, ISSUERS
 from test_sandbox_kit import Portal, element, put
 
-from service import wire
-from service.db import Database, connected_pool
-from service.portal import document
-from service.statements import sql
+from service import json_codec
+from service.db.statements import sql
+from service.db.transactions import Database, connected_pool
+from service.documents.ubl import document
 
 SELLER = "AccountingSupplierParty.0.Party.0"
 CUSTOMER = "AccountingCustomerParty.0.Party.0"
@@ -215,7 +215,7 @@ async def made(environment, company, id, row):
         issuer = dict(await sql.issuer_get(conn, company_id=company.id))
     source = {
         name: member
-        for name, member in wire.loads(record["body"].encode()).items()
+        for name, member in json_codec.loads(record["body"].encode()).items()
         if member is not None
     }
     source = {
@@ -472,7 +472,7 @@ INVOICES = [
 @pytest.mark.parametrize("name", INVOICES)
 async def test_a_golden_document_is_ready_and_the_portal_finds_it_valid(environment, start, name):
     api = await start(await make_company(environment, **ISSUERS.get(name, ISSUER)))
-    body = json.loads(wire.dumps(GOLDEN[name]))
+    body = json.loads(json_codec.dumps(GOLDEN[name]))
     id = (await posted(api, "/api/invoices", code=1, issueDateTime=now(), **body))["id"]
     await agrees(api, id)
 

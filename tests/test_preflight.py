@@ -7,9 +7,9 @@ import pytest
 from sources import ADDRESS, EXAMPLE, GOLDEN, ISSUER, RESTAURANT, line
 from test_document import ISSUED_AT
 
-from service import codes
-from service.portal import preflight
-from service.portal.rules import Circumstances
+from service.documents import codes
+from service.documents.checks import preflight
+from service.documents.checks.rule import Circumstances
 
 NOW = ISSUED_AT + timedelta(hours=1)
 

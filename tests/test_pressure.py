@@ -11,12 +11,19 @@ from kit import answered, created, documents, invoice, line, reaches, record, su
 from network import Network
 from test_exports import copies
 
-from service import wire
-from service.db import MOST_WAITING, Bounds, Database, connected_pool, migrate
+from service import json_codec
+from service.api.exports import MOST_EXPORTS, Exports
+from service.db.transactions import (
+    MOST_WAITING,
+    Bounds,
+    Database,
+    connected_pool,
+    migrate,
+)
 from service.errors import Unavailable
-from service.handlers.streams import MOST_EXPORTS, Exports
-from service.intake import MOST_UNREAD_BYTES
-from service.middleware import MOST_BUCKETS, Limiter
+from service.http import app_keys
+from service.http.middleware import MOST_BUCKETS, Limiter
+from service.http.requests import MOST_UNREAD_BYTES
 
 #: Makes each insert into and update of a table fail with an SQLSTATE, as often as a sequence says.
 FAILING = """
@@ -323,7 +330,7 @@ async def test_bodies_beyond_the_memory_for_them_are_told_to_come_back(api):
 
 
 async def _taken(api):
-    return api.app[wire.UPLOADS].taken
+    return api.app[app_keys.UPLOADS].taken
 
 
 async def _waits_for_table(owner):
@@ -372,7 +379,9 @@ async def test_a_large_document_keeps_no_other_request_waiting(api):
     """While it is judged others are answered; on the event loop the first of them would be answered after it."""
     lines = [line(classifications=[f"{code:03}" for code in range(1, 46)]) for _ in range(610)]
     # Its portal form is larger
-    assert 280_000 < wire.stored_bytes(invoice(lineItems=lines)) <= wire.MOST_STORED_BYTES
+    assert (
+        280_000 < json_codec.stored_bytes(invoice(lineItems=lines)) <= json_codec.MOST_STORED_BYTES
+    )
     id = await created(api, lineItems=lines)
     judged = asyncio.create_task(api.post(f"/api/invoices/{id}/preflight", json={}))
     answers = 0

@@ -12,7 +12,7 @@ from test_watchdog import IMPATIENT, figures, readiness
 
 from service.commands import reconcile
 from service.config import read_config
-from service.submission.drive import LONGEST_LOGIN_WAIT
+from service.submission.runner import LONGEST_LOGIN_WAIT
 
 OTHER = "C20880050020"
 PATIENT = {"PORTAL_LOGIN_RETRY_SECONDS": "600"}

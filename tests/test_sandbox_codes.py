@@ -6,7 +6,7 @@ import pytest
 from test_sandbox_kit import SUPPLIER, element, identifications, portal, put, settings  # noqa: F401
 from test_sandbox_rules import CUSTOMER, ITEM, PUBLIC, SELLER, step_codes
 
-from service.codes import TABLES
+from service.documents.codes import TABLES
 
 CLASSIFICATION = f"{ITEM}.CommodityClassification.0.ItemClassificationCode.0._"
 STATE, COUNTRY = (

@@ -48,11 +48,11 @@ from schemathesis.specs.openapi.checks import (
 )
 from test_validations import TIN
 
-from service import schema, wire
+from service import json_codec, schema
+from service.api.openapi import describe
+from service.api.operations import OPERATIONS
 from service.commands.serve import listening
 from service.config import read_config
-from service.openapi import describe
-from service.operations import OPERATIONS
 from service.sandbox.app import create_sandbox
 from service.sandbox.settings import Settings
 
@@ -97,7 +97,7 @@ def test_every_answer_is_declared(description, service, operation):
         if isinstance(case.body, dict):
             case.body = {name: harmless(name, value) for name, value in case.body.items()}
         response = case.call_and_validate(
-            base_url=service.base, headers=service.keys, checks=CHECKS
+            base_url=service.base, headers=service.http.api_keys, checks=CHECKS
         )
         assert response.status_code != 401
 
@@ -114,7 +114,7 @@ def requests_of(description, operation, ask):
 
 @pytest.fixture(scope="module")
 def description():
-    described = json.loads(wire.dumps(describe(OPERATIONS, schema.ALL, schema.EXAMPLES)))
+    described = json.loads(json_codec.dumps(describe(OPERATIONS, schema.ALL, schema.EXAMPLES)))
     config = schemathesis.Config.from_dict(CONFIG)
     return schemathesis.openapi.from_dict(described, config=config)
 

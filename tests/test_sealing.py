@@ -23,12 +23,12 @@ from kit import (
 from test_commands import command, result  # noqa: F401
 from test_webhooks import LOCAL, delivery, hook, receiver, signed_by  # noqa: F401
 
+from service.commands.bootstrap import _kept_key
 from service.commands.companies import CommandError
-from service.commands.ground import _kept_key
 from service.commands.secrets import reseal_all
 from service.config import read_config
-from service.keys import new_key
-from service.secrets_at_rest import Vault
+from service.db.encryption import Vault
+from service.http.api_keys import new_key
 
 OLD = {"SECRET_KEY": GENEROUS["SECRET_KEY"]}
 NEW = {"SECRET_KEY": base64.b64encode(b"n" * 32).decode()}

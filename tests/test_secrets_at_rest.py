@@ -5,7 +5,7 @@ import base64
 import pytest
 
 from service.config import ConfigError, read_config
-from service.secrets_at_rest import NoSecretKey, Unopenable, Vault
+from service.db.encryption import NoSecretKey, Unopenable, Vault
 
 OLD, NEW = b"o" * 32, bytes(range(32))
 SECRET = b"-- a private key --"

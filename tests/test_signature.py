@@ -21,7 +21,8 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from test_document import DOCUMENTS, GOLDEN, at, built, exactly
 
-from service.portal import certificate, document, signature
+from service.documents.signing import certificate, signature
+from service.documents.ubl import document
 
 VECTOR = json.loads((DOCUMENTS / "signature_vector.json").read_text())
 DER = base64.b64decode("".join(VECTOR["certificate"]))

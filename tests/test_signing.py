@@ -22,12 +22,12 @@ from kit import (
 )
 from test_signature import as_written, parted, verify
 
-from service import wire
+from service import json_codec
 from service.config import ConfigError, read_config
-from service.db import Database, connected_pool
-from service.portal.certificate import ISSUER_FORMS
-from service.statements import sql
-from service.submission.signing import Signers
+from service.db.statements import sql
+from service.db.transactions import Database, connected_pool
+from service.documents.signing.certificate import ISSUER_FORMS
+from service.submission.signers import Signers
 
 SIGNED = {"PORTAL_DOCUMENT_VERSION": "1.1", "SECRET_KEY": GENEROUS["SECRET_KEY"]}
 OTHER_KEY = base64.b64encode(b"z" * 32).decode()
@@ -53,7 +53,7 @@ async def put(api, made=None, **members):
 async def sent(owner):
     """(what was signed, the block that signs it) of the last document that was sent."""
     body = await owner.fetchval("select body from submissions order by id desc limit 1")
-    (entry,) = wire.loads(bytes(body))["documents"]
+    (entry,) = json_codec.loads(bytes(body))["documents"]
     return parted(as_written(base64.b64decode(entry["document"])))
 
 
@@ -94,7 +94,7 @@ async def test_the_signing_time_is_that_of_the_submission(api, owner):
     (properties,) = block["Object"][0]["QualifyingProperties"][0]["SignedProperties"][0][
         "SignedSignatureProperties"
     ]
-    at = wire.instant(properties["SigningTime"][0]["_"])
+    at = json_codec.instant(properties["SigningTime"][0]["_"])
     assert before <= at <= await owner.fetchval("select clock_timestamp()")
 
 
@@ -112,7 +112,7 @@ async def test_a_note_is_signed_too(api, owner):
 async def test_version_1_0_is_not_signed_and_needs_no_certificate(start, company, owner):
     api = await start(company)
     await valid_invoice(api)
-    body = wire.loads(bytes(await owner.fetchval("select body from submissions")))
+    body = json_codec.loads(bytes(await owner.fetchval("select body from submissions")))
     assert b"Signature" not in base64.b64decode(body["documents"][0]["document"])
 
 
@@ -123,7 +123,7 @@ async def test_submissions_at_once_are_each_signed(api, owner):
         200
     }
     for body in await owner.fetch("select body from submissions"):
-        (entry,) = wire.loads(bytes(body["body"]))["documents"]
+        (entry,) = json_codec.loads(bytes(body["body"]))["documents"]
         verify(*parted(as_written(base64.b64decode(entry["document"]))))
 
 

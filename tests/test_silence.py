@@ -14,15 +14,15 @@ import pytest
 from conftest import until
 from kit import created, documents, reaches, record, submitted
 from processes import Service
-from test_house import MODULES
+from test_architecture import MODULES
 
-from service import wire
 from service.app import create_app
 from service.config import SILENCE_SECONDS, read_config
-from service.connections import connect, keepalive, socket_of
-from service.db import connected_pool, migrate
-from service.embedded import postgres
-from service.embedded_server import SETTINGS as SERVER_SETTINGS
+from service.db.connections import connect, keepalive, socket_of
+from service.db.transactions import connected_pool, migrate
+from service.embedded_postgres.lifecycle import postgres
+from service.embedded_postgres.server import SETTINGS as SERVER_SETTINGS
+from service.http import app_keys
 
 SILENCE = 3  # seconds: the least that can be configured
 QUIET = {"DATABASE_SILENCE_SECONDS": str(SILENCE)}
@@ -152,12 +152,12 @@ def test_bounds_of_any_silence_are_positive_and_within_it(silence):
 async def test_sessions_of_the_service_are_bound_on_both_ends(environment, aiohttp_client):
     app = create_app(read_config({**environment, **QUIET}))
     await aiohttp_client(app)
-    watchdog = app[wire.WATCHDOG]
+    watchdog = app[app_keys.WATCHDOG]
     await until(lambda: asyncio.sleep(0, watchdog._conn))
-    async with app[wire.DATABASE].pool.acquire() as pooled:
+    async with app[app_keys.DATABASE].pool.acquire() as pooled:
         sessions = {
             "pool": pooled._con,
-            "keeper": app[wire.KEEPER]._conn,
+            "keeper": app[app_keys.KEEPER]._conn,
             "watchdog": watchdog._conn,
         }
         found = {name: await limits_of(session) for name, session in sessions.items()}
@@ -185,7 +185,7 @@ def test_no_module_connects_in_a_way_of_its_own():
         for module, path in MODULES.items()
         if any(call in path.read_text() for call in direct)
     }
-    assert found == {"service.connections", "service.embedded_server"}
+    assert found == {"service.db.connections", "service.embedded_postgres.server"}
 
 
 async def test_transport_of_a_connection_is_its_socket(database):

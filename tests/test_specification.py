@@ -22,7 +22,7 @@ from test_notes import ONE, noted, valid_note
 from test_validations import TIN
 
 from service.config import read_config
-from service.db import Database, connected_pool
+from service.db.transactions import Database, connected_pool
 
 
 @pytest.fixture

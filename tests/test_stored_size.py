@@ -8,7 +8,7 @@ from conftest import until
 from kit import answered, buyer, created, invoice, line, note, record, submitted, valid_invoice
 from test_openapi import API
 
-from service import wire
+from service import json_codec
 
 MOST = 300_000
 REQUEST = {"invoiceCode": "1", "type": "LOCAL_INDIVIDUAL", "name": "Aminah"}
@@ -79,7 +79,7 @@ async def test_a_number_counts_as_it_is_written_out(api):
 def test_the_size_of_numbers_is_that_of_their_digits():
     for text in ("1E+3", "1E39", "1.5E-7", "0.1", "100", "-2E3"):
         number = Decimal(text)
-        assert wire.stored_bytes({"a": [number]}) == len(f'{{"a":[{number:f}]}}'), text
+        assert json_codec.stored_bytes({"a": [number]}) == len(f'{{"a":[{number:f}]}}'), text
 
 
 async def test_an_update_that_makes_an_invoice_too_large_is_refused(api):
@@ -155,4 +155,4 @@ async def test_the_form_of_the_portal_is_still_bounded_when_it_is_submitted(api,
 
 
 def test_the_description_names_the_limit():
-    assert f"{MOST:,} bytes" in API["info"]["description"] and wire.MOST_STORED_BYTES == MOST
+    assert f"{MOST:,} bytes" in API["info"]["description"] and json_codec.MOST_STORED_BYTES == MOST

@@ -20,7 +20,7 @@ from kit import (
     valid_invoice,
 )
 
-from service import machine
+from service.submission import state_machine
 
 FAILED = "Failed to submit, please try again"
 DONE = {"success": True, "message": "The invoice has been submitted to the portal."}
@@ -267,7 +267,7 @@ async def test_what_ends_every_process_that_takes_it_up_goes_to_a_person_and_hol
     id = await created(api)
     await submitted(api, id)
     uncertain = "state = 'Uncertain', lease_until = null, not_before = now()"
-    await owner.execute(f"update submissions set claims = {machine.MOST_CLAIMS}, {uncertain}")
+    await owner.execute(f"update submissions set claims = {state_machine.MOST_CLAIMS}, {uncertain}")
     await until(lambda: owner.fetchval("select state = 'NeedsPerson' from submissions"))
     assert (await record(api, id))["status"] == "Submitting"
     assert (await submitted(api, await created(api)))[0] == 200

@@ -36,10 +36,10 @@ from service.commands.companies import (
 )
 from service.commands.reconcile import reconcile
 from service.config import ConfigError, read_config
-from service.db import MIGRATIONS, Database, connected_pool, migrate
+from service.db.transactions import MIGRATIONS, Database, connected_pool, migrate
+from service.documents.states import CANCEL_FAILED, SUBMIT_FAILED, TIN_NOT_VERIFIED
+from service.documents.ubl import parties
 from service.errors import CONSTRAINTS
-from service.portal import parties
-from service.states import CANCEL_FAILED, SUBMIT_FAILED, TIN_NOT_VERIFIED
 
 OWN, OTHER = DEMO_COMPANY["tin_code"], "C20880059990"
 TAKEN = {

@@ -38,9 +38,14 @@ from kit import (
 )
 from test_validations import TIN
 
-from service import statements
-from service.db import SERVICE_ROLE, Database, connected_pool, refuse_without_wall
-from service.statements import sql
+from service.db.statements import sql
+from service.db.transactions import (
+    SERVICE_ROLE,
+    Database,
+    connected_pool,
+    refuse_without_wall,
+    statements,
+)
 
 # A gap, and a start
 

@@ -13,7 +13,7 @@ from conftest import until
 from kit import answered, created, documents, reaches, submitted
 from processes import ROOT
 
-from service.watchdog import LoopGuard
+from service.monitoring.watchdog import LoopGuard
 
 IMPATIENT = {"WATCHDOG_SECONDS": "0.1", "OVERDUE_SECONDS": "0.2"}
 AUTOMATIC = """update companies set setting = setting || '{"AUTO_SUBMIT_INVOICE": true}'"""

@@ -20,8 +20,8 @@ from processes import Service
 
 from service.config import read_config
 from service.webhooks import signature
-from service.webhooks.address import is_internal, refusal
-from service.webhooks.delivery import AT_ONCE, COMPANY_SHARE, SCHEDULE, Outcome, delivery_session
+from service.webhooks.dispatcher import AT_ONCE, COMPANY_SHARE, SCHEDULE, Outcome, delivery_session
+from service.webhooks.url_policy import is_internal, refusal
 
 #: Receivers of the tests are on loopback; what takes days takes a moment.
 LOCAL = {
@@ -555,7 +555,7 @@ async def test_an_internal_name_fails_like_an_unknown_or_refusing_one(
     start, company, resolver, caplog
 ):
     """What the company sees is the same; the operator's log has the cause."""
-    caplog.set_level("INFO", "service.webhooks.delivery")
+    caplog.set_level("INFO", "service.webhooks.dispatcher")
     api = await start(company, **{**LOCAL, "WEBHOOK_ALLOW_INTERNAL": "false", "LOG_LEVEL": "INFO"})
     ids = {name: (await hook(api, f"https://{name}/hook"))[0] for name in NAMES}
     await created(api)

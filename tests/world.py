@@ -9,8 +9,9 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 
-from service import cancellation, machine, states
-from service.calls import (
+from service.documents import states
+from service.submission import cancellation, state_machine
+from service.submission.types import (
     NOW,
     Admitted,
     Busy,
@@ -335,7 +336,7 @@ class World:
         return None
 
     def _hear(self, job, event):
-        job.then, commands = machine.step(job.call, event, self.times)
+        job.then, commands = state_machine.step(job.call, event, self.times)
         job.commands, job.is_past_check = list(commands), False
         if isinstance(event, Replaced):
             job.commands = []
@@ -381,7 +382,7 @@ class World:
             # The table's key
             if (one.uuid, one.via) not in {(kept.uuid, kept.via) for kept in known}:
                 known.append(one)
-        job.call = machine.after(job.call, command)
+        job.call = state_machine.after(job.call, command)
 
     def _write(self, job, command):
         row = self.rows[job.id]
@@ -390,14 +391,14 @@ class World:
             if row.fence != job.fence:
                 row.call = replace(row.call, claims=max(0, row.call.claims - 1))
             return
-        if command.error is machine.FRUITLESS:
-            assert self.crashes.get(job.id, 0) >= machine.MOST_CLAIMS - 1, (
+        if command.error is state_machine.FRUITLESS:
+            assert self.crashes.get(job.id, 0) >= state_machine.MOST_CLAIMS - 1, (
                 "given to a person for the crashes of others"
             )
         before = replace(self._loaded(row), now=self.now)
-        for call in machine.parted(before, command):
+        for call in state_machine.parted(before, command):
             self._add(call)
-        row.call = machine.after(before, command)
+        row.call = state_machine.after(before, command)
         row.lease_until, row.not_before = None, self.now + command.delay
 
     def _giveback(self, job, command):
@@ -448,10 +449,10 @@ class World:
         row = self.rows[job.id]
         if row.fence != job.fence or row.call.state != "Queued":
             return None
-        row.call = machine.after(replace(row.call, now=self.now), command)
+        row.call = state_machine.after(replace(row.call, now=self.now), command)
         row.lease_until = self.now + LEASE
         job.call = replace(job.call, now=self.now)
-        job.call = machine.after(job.call, command)
+        job.call = state_machine.after(job.call, command)
         return Intended(row.body, self.now.timestamp())
 
     # A cancellation
@@ -575,7 +576,7 @@ class World:
         )
         if not seen:
             return Listed(job.call.now)
-        _then, commands = machine.step(job.call, Shown(seen), self.times)
+        _then, commands = state_machine.step(job.call, Shown(seen), self.times)
         decided = any(isinstance(one, Write) for one in commands)
         return [Shown(seen)] if decided else [Shown(seen), Listed(job.call.now)]
 

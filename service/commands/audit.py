@@ -1,8 +1,8 @@
 """Who did what for a company, from the command line."""
 
+from service.commands.bootstrap import with_database
 from service.commands.companies import CommandError
-from service.commands.ground import with_database
-from service.statements import sql
+from service.db.statements import sql
 
 
 async def audit(config, company, most):

@@ -1,12 +1,12 @@
 """The certificates that companies sign with, from the command line."""
 
+from service.commands.bootstrap import with_database
 from service.commands.companies import CommandError
-from service.commands.ground import with_database
 from service.config import MAKE_SECRET_KEY
-from service.portal import certificate
-from service.secrets_at_rest import NoSecretKey, Vault
-from service.statements import sql
-from service.submission import signing
+from service.db.encryption import NoSecretKey, Vault
+from service.db.statements import sql
+from service.documents.signing import certificate
+from service.submission import signers
 
 
 async def set_certificate(
@@ -21,14 +21,14 @@ async def set_certificate(
         try:
             signer = certificate.read_pair(*texts, password, issuer_form=form, now=issuer["now"])
             vault = Vault(config.secret_key, config.secret_key_previous)
-            await signing.store(conn, vault, company, signer, form)
+            await signers.store(conn, vault, company, signer, form)
         except certificate.Unusable as why:
             raise CommandError(f"{why}") from None
         except NoSecretKey:
             raise CommandError(
                 f"SECRET_KEY is missing: the private key is stored with it. {MAKE_SECRET_KEY}"
             ) from None
-        return await signing.stored(conn, company)
+        return await signers.stored(conn, company)
 
 
 async def remove_certificate(config, company):

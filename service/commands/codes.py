@@ -3,10 +3,11 @@
 import re
 from pathlib import Path
 
-from service import codes, wire
+from service import json_codec
+from service.commands.bootstrap import with_database
 from service.commands.companies import CommandError
-from service.commands.ground import with_database
-from service.statements import sql
+from service.db.statements import sql
+from service.documents import codes
 
 #: file name, in lower case and without what is no letter, starts with -> the list that it holds
 LISTS = {
@@ -33,7 +34,7 @@ async def import_codes(config, files):
     lists = {_list_of(path): _read(path) for path in map(Path, files)}
     async with with_database(config) as (config, database), database.across() as conn:
         for name, entries in lists.items():
-            await sql.code_list_put(conn, code_list=name, codes=wire.dumps(entries))
+            await sql.code_list_put(conn, code_list=name, codes=json_codec.dumps(entries))
     return {name: len(entries) for name, entries in lists.items()}
 
 
@@ -49,11 +50,11 @@ def _list_of(path):
 
 def _read(path):
     try:
-        rows = wire.loads(path.read_bytes())
+        rows = json_codec.loads(path.read_bytes())
         if not isinstance(rows, list):
             raise TypeError("it is no array")
         entries = [_entry({name.lower(): value for name, value in row.items()}) for row in rows]
-    except (OSError, wire.NotJson, AttributeError, TypeError, StopIteration) as fault:
+    except (OSError, json_codec.NotJson, AttributeError, TypeError, StopIteration) as fault:
         raise CommandError(
             f"{path} is not a JSON array of codes ({type(fault).__name__}: {fault})."
         ) from None

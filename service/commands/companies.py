@@ -6,12 +6,14 @@ from typing import Any
 
 from asyncpg import Connection
 
-from service import codes, keys, schema, wire
-from service.commands.ground import with_database
+from service import json_codec, schema
+from service.commands.bootstrap import with_database
 from service.config import Config
-from service.db import Database
-from service.portal import parties
-from service.statements import sql
+from service.db.statements import sql
+from service.db.transactions import Database
+from service.documents import codes
+from service.documents.ubl import parties
+from service.http import api_keys
 
 #: The columns of a company that add-company takes beside its name and TIN.
 DETAILS = (
@@ -158,7 +160,7 @@ async def add_key(config, company, name="", expires=None):
 
 
 async def insert_key(config, database, company, name, expires_at=None):
-    key = keys.new_key(live=bool(config.portal_api_base))
+    key = api_keys.new_key(live=bool(config.portal_api_base))
     async with database.company(company) as conn:
         if not await sql.company_exists(conn, company_id=company):
             raise CommandError(f"There is no company {company}.")
@@ -184,7 +186,7 @@ async def revoke_key(config, key_id):
 
 async def _key_owner(database, key_id):
     async with database.across() as conn:
-        for kind in (keys.COMPANY, keys.INTEGRATION):
+        for kind in (api_keys.COMPANY, api_keys.INTEGRATION):
             if row := await kind.of(conn, key_id=key_id):
                 return kind, row[kind.owner]
     raise CommandError(
@@ -201,7 +203,7 @@ def read_instant(text):
     if text is None:
         return None
     try:
-        return wire.instant(text)
+        return json_codec.instant(text)
     except ValueError:
         raise CommandError(f"{text} is not a date and a time, like 2026-12-31T23:59:59Z.") from None
 

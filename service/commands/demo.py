@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import aiohttp
 
-from service import wire
+from service import json_codec
 from service.commands import companies
 from service.commands.companies import CommandError
 
@@ -115,8 +115,8 @@ def _demo_company(config):
     if config.portal_api_base:
         raise CommandError(LEGAL)
     try:
-        return wire.loads((config.data_dir / "demo-company.json").read_bytes())["id"]
-    except (OSError, wire.NotJson, KeyError):
+        return json_codec.loads((config.data_dir / "demo-company.json").read_bytes())["id"]
+    except (OSError, json_codec.NotJson, KeyError):
         raise CommandError(NO_COMPANY.format(data_dir=config.data_dir)) from None
 
 
@@ -149,8 +149,8 @@ class Api:
             async with self._session.request(
                 method, url, json=body, headers=self._headers
             ) as response:
-                return response.status, wire.loads(await response.read())
-        except (aiohttp.ClientError, OSError, wire.NotJson) as fault:
+                return response.status, json_codec.loads(await response.read())
+        except (aiohttp.ClientError, OSError, json_codec.NotJson) as fault:
             raise CommandError(f"{method} {path} got no answer ({type(fault).__name__}).") from None
 
     async def open(self, link):
@@ -260,5 +260,5 @@ def _code():
 
 
 def _short(answer, most=300):
-    text = wire.dumps(answer)
+    text = json_codec.dumps(answer)
     return text if len(text) <= most else f"{text[:most]}… ({len(text)} characters)"

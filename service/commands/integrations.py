@@ -2,11 +2,12 @@
 
 import asyncpg
 
-from service import keys, schema
+from service import schema
+from service.api.integrations import new_organization_id, new_user_id
+from service.commands.bootstrap import with_database
 from service.commands.companies import CommandError, read_instant
-from service.commands.ground import with_database
-from service.handlers.integrations import new_organization_id, new_user_id
-from service.statements import sql
+from service.db.statements import sql
+from service.http import api_keys
 
 
 async def add_integration_key(config, account, name="", expires=None):
@@ -16,7 +17,7 @@ async def add_integration_key(config, account, name="", expires=None):
 
 
 async def insert_integration_key(config, database, account, name="", expires_at=None):
-    key = keys.new_key(live=bool(config.portal_api_base), kind=keys.INTEGRATION)
+    key = api_keys.new_key(live=bool(config.portal_api_base), kind=api_keys.INTEGRATION)
     id = await _account_made(database, account)
     async with database.account(id) as conn:
         await sql.integration_key_insert(

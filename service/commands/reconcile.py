@@ -5,17 +5,18 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
 
-from service import wire
+from service import json_codec
+from service.commands.bootstrap import with_database, with_portal
 from service.commands.companies import CommandError
-from service.commands.ground import with_database, with_portal
-from service.conditions import collect, read_rows
 from service.config import Config
-from service.portal.client import Portal, PortalError, portal_session
+from service.db.statements import sql
+from service.monitoring.conditions import collect, read_rows
+from service.portal.client import Portal, portal_session
 from service.portal.logins import RefusedLogins
-from service.portal.quota import Gate
-from service.statements import sql
-from service.submission import settle
-from service.submission.desk import Desk
+from service.portal.rate_limits import Gate
+from service.portal.responses import PortalError
+from service.submission import manual_resolution
+from service.submission.context import Desk
 from service.submission.sweep import MOST_DAYS, sweep
 
 SHOWN_FOR = timedelta(days=3)  # after the portal showed an oddity last
@@ -104,9 +105,9 @@ async def settle_submission(config, company, id, uuids, note):
     async with with_desk(config) as desk:
         try:
             if uuids:
-                return await settle.received(desk, company, id, uuids, note)
-            return await settle.not_received(desk, company, id, note)
-        except settle.Unsettled as why:
+                return await manual_resolution.received(desk, company, id, uuids, note)
+            return await manual_resolution.not_received(desk, company, id, note)
+        except manual_resolution.Unsettled as why:
             raise CommandError(str(why)) from None
         except PortalError as why:
             raise CommandError(
@@ -128,7 +129,7 @@ async def attention(config):
     lists = {"submission": [], "finding": [], "hold": []}
     for row in rows:
         known = {"company_id": row["company_id"], "id": row["id"], "since": row["since"]}
-        lists[row["kind"]].append(_readable({**known, **wire.loads(row["facts"].encode())}))
+        lists[row["kind"]].append(_readable({**known, **json_codec.loads(row["facts"].encode())}))
     return {
         "conditions": [condition.as_json() for condition in conditions],
         **{f"{kind}s": found for kind, found in lists.items()},
@@ -139,7 +140,7 @@ async def attention(config):
 
 def _oddity(row: Mapping[str, Any]) -> dict[str, Any]:
     known = {"company_id": row["company_id"], "id": row["id"], "since": row["since"]}
-    return {**known, **wire.loads(row["facts"].encode()), "what_to_do": WHAT_TO_DO}
+    return {**known, **json_codec.loads(row["facts"].encode()), "what_to_do": WHAT_TO_DO}
 
 
 async def retry_logins(config: Config, tin: str | None) -> dict[str, int]:

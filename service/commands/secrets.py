@@ -1,10 +1,10 @@
 """Secrets that are kept sealed, from the command line."""
 
+from service.commands.bootstrap import with_database
 from service.commands.companies import CommandError
-from service.commands.ground import with_database
 from service.config import MAKE_SECRET_KEY
-from service.resealing import reseal
-from service.secrets_at_rest import Vault
+from service.db.encryption import Vault
+from service.db.reencryption import reseal
 
 
 async def reseal_all(config):

@@ -11,14 +11,15 @@ import aiohttp
 from aiohttp import web
 from asyncpg import UniqueViolationError
 
-from service import wire
+from service import json_codec
 from service.app import STOP_SECONDS, create_app
 from service.commands import companies
-from service.commands.ground import start_logging, with_portal, with_postgres
+from service.commands.bootstrap import start_logging, with_portal, with_postgres
 from service.config import ROOT
-from service.db import Database, acting, connected_pool, migrate
-from service.edge import Runner
-from service.statements import sql
+from service.db.statements import sql
+from service.db.transactions import Database, acting, connected_pool, migrate
+from service.http import app_keys
+from service.http.server import Runner
 
 PARTING_SECONDS = 0.1  # for what was sent before clients could know
 LONGEST_STOP_SECONDS = 28  # then the process ends all the same: rows are safe
@@ -128,7 +129,7 @@ async def listening(config, background=True, reuse_port=None):
 async def _closed(app, runner):
     """Requests that are on their way are still taken for a moment: their senders could not know."""
     last_resort = asyncio.get_running_loop().call_later(LONGEST_STOP_SECONDS, os._exit, 1)
-    app[wire.CLOSING].begin()
+    app[app_keys.CLOSING].begin()
     await asyncio.sleep(PARTING_SECONDS)
     await runner.cleanup()
     last_resort.cancel()
@@ -237,7 +238,7 @@ async def _demo_company(config):
     """
     marker = config.data_dir / "demo-company.json"
     if marker.exists():
-        company = wire.loads(marker.read_bytes())["id"]
+        company = json_codec.loads(marker.read_bytes())["id"]
         return TRY_AGAIN.format(company=company) + TRY.format(port=config.port)
     async with connected_pool(config.database_url, 2, config.database_silence) as pool:
         database = Database(pool)

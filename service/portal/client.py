@@ -24,29 +24,24 @@ from urllib.parse import quote
 import aiohttp
 from yarl import URL
 
-from service import failpoints, wire
+from service import failpoints, json_codec
 from service.config import Config
-from service.portal import answers
-from service.portal.answers import (  # noqa: F401  one place to import the portal from
+from service.portal import responses
+from service.portal.clock import ClockReading, PortalClock
+from service.portal.connections import FairConnections, NoConnectionFree
+from service.portal.responses import (
     Crowded,
     Document,
-    Duplicate,
-    Held,
     Listing,
     LoginRefused,
     NotSent,
-    OddRow,
     Page,
     PortalError,
-    Refused,
     Submission,
     SubmissionState,
     Tally,
-    Throttled,
     Unclear,
 )
-from service.portal.clock import ClockReading, PortalClock
-from service.portal.connections import FairConnections, NoConnectionFree
 
 CONNECTIONS = 32  # of one process
 # Seconds; shorter than any gateway's, so that a submit seldom meets a connection just closed
@@ -287,7 +282,7 @@ class Portal:
         after ready: the first request has passed the gate.
         """
         request = {"body": body, "before_bytes": before_bytes, "admitted": admitted}
-        return answers.receipt(
+        return responses.receipt(
             await self._call(tin, "submit", "POST", "/documentsubmissions/", 202, **request)
         )
 
@@ -297,18 +292,18 @@ class Portal:
         pages = [
             page
             async for page in self._pages(
-                tin, "submission", path, {}, lambda answer: answers.submission_page(answer, uid)
+                tin, "submission", path, {}, lambda answer: responses.submission_page(answer, uid)
             )
         ]
         odd = [row for page in pages for row in page.odd]
         return SubmissionState(
-            uid, pages[-1].overall, answers.whole(pages), pages[-1].received_at, odd
+            uid, pages[-1].overall, responses.whole(pages), pages[-1].received_at, odd
         )
 
     async def details(self, tin, uuid):
         """The Document with its validation errors. For the errors of an Invalid one, not for polling. Portal: 5.2"""
         answer = await self._call(tin, "details", "GET", f"/documents/{_part(uuid)}/details")
-        return answers.details(answer, uuid)
+        return responses.details(answer, uuid)
 
     async def raw(self, tin: str, uuid: str, *, further: bool = False) -> Document:
         """Return the Document with its `content`, the text that was submitted. Portal: 5.3
@@ -319,7 +314,7 @@ class Portal:
         answer = await self._call(
             tin, "raw", "GET", f"/documents/{_part(uuid)}/raw", further=further
         )
-        return answers.raw(answer, uuid)
+        return responses.raw(answer, uuid)
 
     async def search(self, tin, since, until, *, text=None, further=False):
         """Return all documents, sent and received, submitted between two aware times, newest first, as a Listing.
@@ -355,9 +350,9 @@ class Portal:
 
         `before_bytes` as for submit.
         """
-        body = wire.dumps({"status": "cancelled", "reason": reason}).encode()
+        body = json_codec.dumps({"status": "cancelled", "reason": reason}).encode()
         path = f"/documents/state/{_part(uuid)}/state"
-        answers.cancelled(
+        responses.cancelled(
             await self._call(tin, "cancel", "PUT", path, body=body, before_bytes=before_bytes), uuid
         )
 
@@ -370,7 +365,7 @@ class Portal:
         answer = await self._call(
             taxpayer, "validate_tin", "GET", f"/taxpayer/validate/{_part(tin)}", params=params
         )
-        answers.known_tin(answer)
+        responses.known_tin(answer)
 
     async def _listing(self, tin, operation, since, until, further=False, filters=None):
         newest = datetime.max.replace(tzinfo=UTC)
@@ -399,7 +394,7 @@ class Portal:
             path = f"/documents/{operation}"
             try:
                 async for page in self._pages(
-                    tin, operation, path, params, answers.listing_page, further
+                    tin, operation, path, params, responses.listing_page, further
                 ):
                     yield page
             except Crowded:
@@ -457,10 +452,10 @@ class Portal:
             )
             if answer.status != 401:
                 await self._pass_trial(tin)
-                answers.check(answer, expected)
+                responses.check(answer, expected)
                 return answer
             self._drop(tin, token)
-        why = answers.login_refused(answer)
+        why = responses.login_refused(answer)
         if self._refusals:
             self._on_trial.discard(self._key(tin))
             await self._refusals.note(self._key(tin), why, "token")
@@ -570,7 +565,7 @@ class Portal:
     async def _granted(self, tin, key):
         """Log in and return (token, its life as a timedelta). A refusal is remembered."""
         try:
-            return answers.login(await self._ask_token(tin))
+            return responses.login(await self._ask_token(tin))
         except Unclear as fault:
             raise NotSent(f"Login: {fault.reason}", correlation_id=fault.correlation_id) from fault
         except LoginRefused as why:
@@ -616,7 +611,7 @@ class Portal:
 
 async def _answer(operation, response):
     raw, broken = await _read(response)
-    return answers.Answer(
+    return responses.Answer(
         operation, response.status, response.headers, raw, datetime.now(UTC), broken
     )
 

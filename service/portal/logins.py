@@ -1,16 +1,14 @@
 """Logins that the portal refused, kept in PostgreSQL for all processes: repeating them can lock the account."""
 
-import hashlib
-import hmac
 import logging
 import math
 from datetime import timedelta
 
 from service.config import Config
-from service.db import PASSING, Database
+from service.db.statements import sql
+from service.db.transactions import PASSING, Database
 from service.errors import kind
-from service.portal.answers import LoginRefused, NotSent
-from service.statements import sql
+from service.portal.responses import LoginRefused, NotSent
 
 LONGEST_PAUSE = timedelta(hours=1)
 # In which a try is over, besides the timeouts of its two calls
@@ -29,12 +27,6 @@ UNKNOWN = "The database cannot be asked whether the portal refused the login."
 log = logging.getLogger(__name__)
 
 
-def fingerprint(config: Config) -> str:
-    """Return a short hash that changes with the credentials and reveals nothing of use about the secret."""
-    secret, client_id = config.portal_client_secret.encode(), config.portal_client_id.encode()
-    return hmac.new(secret, client_id, hashlib.sha256).hexdigest()[:8]
-
-
 class RefusedLogins:
     """Remembers refused logins by client id and taxpayer, with a pause that doubles up to an hour.
 
@@ -46,7 +38,7 @@ class RefusedLogins:
         self._config = config
         self._credentials = {
             "client_id": config.portal_client_id,
-            "fingerprint": fingerprint(config),
+            "fingerprint": config.portal_credentials_fingerprint,
         }
 
     async def check(self, taxpayer: str) -> None:

@@ -2,7 +2,7 @@
 
 from decimal import Decimal
 
-from service.codes import TABLES
+from service.documents.codes import TABLES
 
 from .answers import answer, not_found
 from .controls import SANDBOX

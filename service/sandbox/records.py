@@ -3,7 +3,7 @@
 import hashlib
 from decimal import Decimal
 
-from service.codes import TABLES
+from service.documents.codes import TABLES
 
 from .answers import encode
 from .clock import instant

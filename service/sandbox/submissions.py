@@ -6,7 +6,7 @@ import hashlib
 import math
 from dataclasses import dataclass, field
 
-from service.codes import TABLES
+from service.documents.codes import TABLES
 
 from .answers import Mismatch, Refusal, answer, detail, not_found
 from .clock import instant

@@ -8,10 +8,10 @@ import logging
 import uuid
 from dataclasses import dataclass, field
 
-from service import failpoints, wire
-from service.portal import document
-from service.statements import sql
-from service.submission.desk import Claim
+from service import failpoints, json_codec
+from service.db.statements import sql
+from service.documents.ubl import document
+from service.submission.context import Claim
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ async def part(conn, company_id, submission_id, entries, docs, part):
         state=part.state,
         submission_uid=part.uid,
         doubted=part.doubted,
-        last_error=wire.dumps(part.error) if part.error else None,
+        last_error=json_codec.dumps(part.error) if part.error else None,
     )
     ids = [doc.id for doc in docs]
     await sql.submitted_document_part(

@@ -15,18 +15,28 @@ from typing import Any
 
 from asyncpg import Connection
 
-from service import cancellation as machine
-from service import failpoints, states
-from service.calls import Change
-from service.cancellation import Command, End, Event, Note, Put, Read, Standing, Wait, step
+from service import failpoints
+from service.db.statements import sql
+from service.documents import states
 from service.errors import ApiError, BadRequest, Conflict, Forbidden
-from service.intake import found
-from service.portal.answers import UNKNOWN
-from service.portal.client import NotSent, PortalError, Refused, Throttled, Unclear
-from service.statements import sql
-from service.submission import record
-from service.submission.desk import Desk
-from service.submission.subjects import Subject
+from service.http.requests import found
+from service.portal.responses import UNKNOWN, NotSent, PortalError, Refused, Throttled, Unclear
+from service.submission import cancellation as machine
+from service.submission import store
+from service.submission.cancellation import (
+    Command,
+    End,
+    Event,
+    Note,
+    Put,
+    Read,
+    Standing,
+    Wait,
+    step,
+)
+from service.submission.context import Desk
+from service.submission.document_kinds import Subject
+from service.submission.types import Change
 
 log = logging.getLogger(__name__)
 
@@ -233,11 +243,11 @@ async def _note(conn: Any, cancellation: Cancellation, command: Note) -> None:
     company = cancellation.company_id
     # Its submission may have changed
     doc = await sql.cancellation_get(conn, company_id=company, id=cancellation.id)
-    await record.lock_subjects(conn, company, doc["submission_id"])
+    await store.lock_subjects(conn, company, doc["submission_id"])
     change = Change(
         cancellation.id, "Cancelled", cancelled_at=command.at, cancel_reason=command.reason
     )
-    await record.apply(conn, company, [change])
+    await store.apply(conn, company, [change])
     await sql.submission_moved_notify(conn, company_id=company, id=doc["submission_id"])
 
 

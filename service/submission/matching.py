@@ -20,13 +20,13 @@ from dataclasses import dataclass, field, replace
 
 import asyncpg
 
-from service.beside import beside
-from service.calls import Call, Doc, Seen
-from service.portal import document
-from service.portal.client import Document, PortalError, Refused, Throttled, Unclear
-from service.statements import sql
-from service.submission import proof
-from service.submission.desk import Claim, Desk
+from service.db.statements import sql
+from service.documents.ubl import document
+from service.offload import beside
+from service.portal.responses import Document, PortalError, Refused, Throttled, Unclear
+from service.submission import document_comparison
+from service.submission.context import Claim, Desk
+from service.submission.types import Call, Doc, Seen
 
 log = logging.getLogger(__name__)
 
@@ -330,7 +330,8 @@ class _Prover:
                 self._matches.undecided[candidate.submission_id] = why
         else:
             content = self._content(candidate)
-            self._decide(candidate, await beside(len(content), proof.is_same, content, copy))
+            is_same = await beside(len(content), document_comparison.is_same, content, copy)
+            self._decide(candidate, is_same)
 
     async def _copy(self, candidate: _Candidate) -> str:
         """Return the text that the portal has. Once it gives no more for now, that is not tried again."""
@@ -376,8 +377,8 @@ class _Prover:
             return False
         if None in (there.type_code, there.issued_at, there.issuer_tin):
             return False
-        sent = await beside(len(content), proof.read_sent, content)
-        return not proof.row_differences(sent, there)
+        sent = await beside(len(content), document_comparison.read_sent, content)
+        return not document_comparison.row_differences(sent, there)
 
     def _content(self, candidate: _Candidate) -> bytes:
         return self._contents[candidate.submission_id, candidate.doc.number]

@@ -4,13 +4,13 @@ import random
 import time
 from datetime import timedelta
 
-from service import states
-from service.calls import NOW, Ask, Change, Claimed, Find, NotTold, Told
-from service.portal.client import Held, PortalError, Refused, Throttled
-from service.statements import sql
-from service.submission.drive import drive, held, wait_of
+from service.db.statements import sql
+from service.documents import states
+from service.portal.responses import Held, PortalError, Refused, Throttled
 from service.submission.matching import first_send, hide_foreign
-from service.submission.oddities import note_oddities
+from service.submission.odd_rows import note_oddities
+from service.submission.runner import drive, held, wait_of
+from service.submission.types import NOW, Ask, Change, Claimed, Find, NotTold, Told
 
 CLOCKS_APART = timedelta(minutes=5)
 

@@ -1,14 +1,17 @@
 """What the portal would say of a record as it stands: nothing is sent, and nothing is changed."""
 
-from service import states, wire
-from service.beside import beside
+from service import json_codec
+from service.db.statements import sql
+from service.documents import states
+from service.documents.checks import preflight
+from service.documents.money import AmountError
+from service.documents.signing import certificate
+from service.documents.ubl import document
 from service.errors import BadRequest
-from service.intake import found
-from service.money import AmountError
-from service.portal import certificate, document, preflight
-from service.statements import sql
-from service.submission import attempt, judgement
-from service.submission.subjects import refuse_unready
+from service.http.requests import found
+from service.offload import beside
+from service.submission import checks, submit
+from service.submission.document_kinds import refuse_unready
 
 #: status of a record that is not sent again -> our code, and what it means.
 STANDING = {
@@ -33,14 +36,12 @@ async def preview(desk, company, subject, id, at=None):
         row = dict(found(await subject.locked(conn, company, id), subject.title))
         issuer = dict(await sql.issuer_get(conn, company_id=company))
         row["now"] = issuer["now"] = at or issuer["now"]
-        source = await beside(len(row["body"]), wire.stored_body, row)
-        issued_at = attempt.issue_time(row["issue_date"], row["attempts"], issuer["now"])
+        source = await beside(len(row["body"]), json_codec.stored_body, row)
+        issued_at = submit.issue_time(row["issue_date"], row["attempts"], issuer["now"])
         errors = await _standing(desk.config, conn, company, subject, row)
         if issuer["tin_verified_at"] is None:
             errors.append(states.TIN_NOT_VERIFIED)
-        judged = await judgement.findings(
-            desk.config, conn, company, row, source, issuer, issued_at
-        )
+        judged = await checks.findings(desk.config, conn, company, row, source, issuer, issued_at)
         unsigned, ending = await desk.signers.outlook(conn, company, issuer)
     standing = [*errors, *preflight.errors(judged), *unsigned]
     facts = (desk.config, row, source, issuer, issued_at, judged)
@@ -84,7 +85,7 @@ def _built(config, row, source, issuer, issued_at, judged):
 
 
 def _size_refusals(built):
-    return judgement.size_refusals(document.encode(built)) if built else []
+    return checks.size_refusals(document.encode(built)) if built else []
 
 
 def _each_once(errors):

@@ -18,16 +18,22 @@ from typing import Any
 
 from asyncpg import Record
 
-from service import machine
-from service.calls import Busy, Claimed, Listed, NotListed, Seen, Shown
+from service.db.statements import sql
 from service.errors import traced
-from service.portal.client import Document, Held, OddRow, PortalError, Throttled
-from service.statements import sql
-from service.submission.desk import Claim, Desk
-from service.submission.drive import Case, drive, drive_batch, held, wait_of
-from service.submission.holding import BATCH, Holding, Lost, holding, is_of_the_outside
+from service.portal.responses import Document, Held, OddRow, PortalError, Throttled
+from service.submission import state_machine
+from service.submission.context import Claim, Desk
 from service.submission.matching import find_matches
-from service.submission.oddities import may_be, note_oddities
+from service.submission.odd_rows import may_be, note_oddities
+from service.submission.reconciliation_claims import (
+    BATCH,
+    Holding,
+    Lost,
+    holding,
+    is_of_the_outside,
+)
+from service.submission.runner import Case, drive, drive_batch, held, wait_of
+from service.submission.types import Busy, Claimed, Listed, NotListed, Seen, Shown
 
 log = logging.getLogger(__name__)
 
@@ -196,7 +202,7 @@ async def _settle_known(look: Look) -> None:
 
     after = 0
     while rows := await _read(
-        look, sql.reconciliation_known, after=after, most=machine.MOST_CLAIMS, batch=BATCH
+        look, sql.reconciliation_known, after=after, most=state_machine.MOST_CLAIMS, batch=BATCH
     ):
         await _handle(look, rows, hear)
         after = rows[-1]["id"]

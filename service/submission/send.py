@@ -7,7 +7,25 @@ from datetime import timedelta
 from functools import partial
 
 from service import failpoints
-from service.calls import (
+from service.db.statements import sql
+from service.db.transactions import PASSING
+from service.portal.client import OpenSubmission
+from service.portal.clock import MOST_APART, ClockReading
+from service.portal.responses import (
+    Duplicate,
+    Held,
+    LoginRefused,
+    NotSent,
+    PortalError,
+    Refused,
+    Throttled,
+    Unclear,
+)
+from service.submission import batch, store
+from service.submission.context import Claim, Desk
+from service.submission.runner import Ask, drive, held, wait_of
+from service.submission.state_machine import NOTHING_SENT
+from service.submission.types import (
     Admit,
     Admitted,
     Call,
@@ -23,24 +41,6 @@ from service.calls import (
     Send,
     Unknown,
 )
-from service.db import PASSING
-from service.machine import NOTHING_SENT
-from service.portal.client import (
-    Duplicate,
-    Held,
-    LoginRefused,
-    NotSent,
-    OpenSubmission,
-    PortalError,
-    Refused,
-    Throttled,
-    Unclear,
-)
-from service.portal.clock import MOST_APART, ClockReading
-from service.statements import sql
-from service.submission import batch, record
-from service.submission.desk import Claim, Desk
-from service.submission.drive import Ask, drive, held, wait_of
 
 # Between the intent and the first byte; an older intent may be somebody else's by now
 STALE_SECONDS = 2
@@ -61,7 +61,7 @@ async def send(desk: Desk, claim: Claim, fill: Fill | None = None) -> None:
     """
     async with desk.keeper.alone(claim.company_id, claim.id) as alone:
         if not alone:
-            return await record.set_aside(desk, claim, desk.config.portal_retry)
+            return await store.set_aside(desk, claim, desk.config.portal_retry)
         failpoints.passed("lock_taken")
         async with transmission() as asks:
             last = await drive(desk, claim, Claimed(), {**asks, Admit: partial(_admit, fill)})

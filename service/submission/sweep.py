@@ -12,14 +12,14 @@ from datetime import timedelta
 
 import asyncpg
 
-from service import wire
-from service.db import PASSING
+from service import json_codec
+from service.db.statements import sql
+from service.db.transactions import PASSING
 from service.errors import kind, traced
-from service.portal.client import Document, Listing, PortalError
-from service.statements import sql
-from service.submission import findings
-from service.submission.findings import Row
-from service.submission.oddities import note_oddities
+from service.portal.responses import Document, Listing, PortalError
+from service.submission import sweep_rules
+from service.submission.odd_rows import note_oddities
+from service.submission.sweep_rules import Row
 
 log = logging.getLogger(__name__)
 
@@ -91,11 +91,11 @@ async def _compare(desk, company, tin, ground, span):
         expected = await sql.sweep_expected(
             conn, company_id=company, tin=tin, since=since, until=now - desk.config.portal_settle
         )
-    verdict = findings.judged(tin, listing, attempts, elsewhere, settled_at)
-    verdict.findings += findings.missing(tin, listing, expected, listing.odd)
-    verdict.findings += findings.shared(tin, listing, attempts, shared)
+    verdict = sweep_rules.judged(tin, listing, attempts, elsewhere, settled_at)
+    verdict.findings += sweep_rules.missing(tin, listing, expected, listing.odd)
+    verdict.findings += sweep_rules.shared(tin, listing, attempts, shared)
     if ground["held_since"]:  # what cannot be read may be what the rows have lost
-        verdict.findings += findings.unreadable(tin, listing.odd, attempts)
+        verdict.findings += sweep_rules.unreadable(tin, listing.odd, attempts)
     return {
         "listed": len(listing),
         **await _written(desk, company, tin, verdict, [one.uuid for one in listing], since, now),
@@ -211,13 +211,13 @@ async def _adopt(conn, company, id, there, now):
     await _evidence(conn, company, id, there)
     at = there.received_at or now
     return await sql.sweep_adopt(
-        conn, company_id=company, id=id, received_at=at, last_error=wire.dumps(ADOPTED)
+        conn, company_id=company, id=id, received_at=at, last_error=json_codec.dumps(ADOPTED)
     )
 
 
 async def _stop(conn, company, id, there):
     error = {**STOPPED, "message": STOPPED["message"].format(there.uuid)}
-    return await sql.sweep_stop(conn, company_id=company, id=id, last_error=wire.dumps(error))
+    return await sql.sweep_stop(conn, company_id=company, id=id, last_error=json_codec.dumps(error))
 
 
 async def _evidence(conn, company, id, there):

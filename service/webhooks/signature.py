@@ -7,7 +7,6 @@ import secrets
 
 PREFIX = "whsec_"
 SECRET_BYTES = 32
-PURPOSE = "webhook secret"  # what a stored one is sealed for
 
 
 def new_secret():

@@ -1,7 +1,7 @@
 -- A TIN belongs to one company, unless the operator shares it, and is verified before it is used.
 
 -- A TIN as the portal client sends it: upper case, without white space and hyphens. The counterpart of
--- service.portal.parties.own_tin.
+-- service.documents.ubl.parties.own_tin.
 create function normalised_tin(tin text) returns text
   immutable parallel safe language sql
   return regexp_replace(

@@ -9,7 +9,7 @@ import sys
 from collections import Counter
 from dataclasses import asdict
 
-from service.commands.ground import run
+from service.commands.bootstrap import run
 
 from . import report, schedule
 from .counters import Counters

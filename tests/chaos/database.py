@@ -6,7 +6,7 @@ import signal
 from contextlib import AsyncExitStack, suppress
 from urllib.parse import urlsplit
 
-from service.embedded import postgres
+from service.embedded_postgres.lifecycle import postgres
 
 # The second recovers when it is started again
 MODES = {"fast": signal.SIGINT, "immediate": signal.SIGQUIT}

@@ -13,8 +13,8 @@ import asyncpg
 
 from service.commands.reconcile import reconcile
 from service.config import read_config
-from service.db import PASSING
-from service.statements import Statements
+from service.db.statements import Statements
+from service.db.transactions import PASSING
 
 sql = Statements(Path(__file__).resolve().parent)
 CLOSED = {"Invalid", "Cancelled"}

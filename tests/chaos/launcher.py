@@ -22,10 +22,14 @@ from service import failpoints
 PR_SET_PDEATHSIG = 1
 #: What no variable scales, scaled as the times are: (module, name, value).
 SCALED = (
-    ("service.portal.answers", "PAUSE", timedelta(seconds=0.5)),  # a 429 that does not say how long
-    ("service.portal.answers", "PAUSE_LEAST", timedelta(seconds=0.1)),
+    (
+        "service.portal.responses",
+        "PAUSE",
+        timedelta(seconds=0.5),
+    ),  # a 429 that does not say how long
+    ("service.portal.responses", "PAUSE_LEAST", timedelta(seconds=0.1)),
     # Or a listing takes so long that nothing seems absent for long
-    ("service.portal.quota", "TAXPAYER_SLACK", 0.1),
+    ("service.portal.rate_limits", "TAXPAYER_SLACK", 0.1),
 )
 #: What a process is likely to import sooner or later.
 LOADED = ("service.app", "service.commands.demo", "service.sandbox.app", "chaos.naive")

@@ -12,10 +12,10 @@ from pathlib import Path
 import aiohttp
 import asyncpg
 
-from service.commands.ground import run
+from service.commands.bootstrap import run
 from service.commands.serve import DEMO_COMPANY
-from service.portal import document
-from service.statements import Statements
+from service.db.statements import Statements
+from service.documents.ubl import document
 
 from .clients import invoice_body
 

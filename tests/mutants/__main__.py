@@ -17,7 +17,7 @@ from pathlib import Path
 
 import asyncpg
 
-from service.embedded import postgres
+from service.embedded_postgres.lifecycle import postgres
 
 from .cases import MUTANTS, Mutant
 from .runner import NotApplicable, Result, check, prepared

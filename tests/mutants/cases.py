@@ -30,7 +30,7 @@ ABSENCE = "tests/test_machine.py::test_absence_takes_two_proofs_after_the_settli
 EXCLUSION = (
     Mutant(
         "advisory-lock-not-asked",
-        "service/keeper.py",
+        "service/db/session.py",
         "got = await sql.submission_lock_try(conn, company_id=company_id, id=submission_id)",
         "got = True",
         ("tests/test_dedicated_session.py::test_a_submission_lock_excludes_every_other_session",),
@@ -134,7 +134,7 @@ EXCLUSION = (
     ),
     Mutant(
         "documents-changed-by-a-lost-claim",
-        "service/submission/record.py",
+        "service/submission/store.py",
         "    if done:\n        await apply(",
         "    if True:\n        await apply(",
         ("tests/test_claims.py::test_a_result_for_a_lost_claim_leaves_the_documents_alone",),
@@ -148,28 +148,28 @@ EXCLUSION = (
     ),
     Mutant(
         "notifications-not-received",
-        "service/keeper.py",
+        "service/db/session.py",
         "            await conn.add_listener(channel, lambda *args, heard=heard: heard(args[3]))",
         "            del channel, heard",
         ("tests/test_dedicated_session.py::test_notifications_reach_the_listeners_of_a_session",),
     ),
     Mutant(
         "silent-sessions-kept",
-        "service/connections.py",
+        "service/db/connections.py",
         '            "tcp_user_timeout": str(self.user_timeout),\n',
         "",
         ("tests/test_silence.py::test_pool_of_a_command_is_bound_on_both_ends",),
     ),
     Mutant(
         "interrupted-claim-counted",
-        "service/background.py",
+        "service/submission/worker.py",
         "if not is_interruption(error):",
         "if True:",
         ("tests/test_claims.py::test_failures_of_the_database_count_against_no_submission",),
     ),
     Mutant(
         "own-failure-not-counted",
-        "service/background.py",
+        "service/submission/worker.py",
         "if not is_interruption(error):",
         "if False:",
         (
@@ -185,7 +185,7 @@ EXCLUSION = (
     ),
     Mutant(
         "export-batch-of-any-size",
-        "service/handlers/streams.py",
+        "service/api/exports.py",
         "budget=BATCH_CHARACTERS",
         "budget=1000 * BATCH_CHARACTERS",
         ("tests/test_large_pages.py::test_a_batch_of_an_export_is_bounded_in_bytes",),
@@ -224,28 +224,28 @@ ONCE = (
     ),
     Mutant(
         "sending-found-queued-again",
-        "service/machine.py",
+        "service/submission/state_machine.py",
         'return [Write("Uncertain", error=ABANDONED, still_sent=True)]',
         'return [Write("Queued", error=ABANDONED)]',
         ("tests/test_machine.py::test_a_submission_found_sending_is_never_queued_again",),
     ),
     Mutant(
         "one-proof-of-absence",
-        "service/machine.py",
+        "service/submission/state_machine.py",
         "    if not call.absent_proofs:\n",
         "    if False:\n",
         (ABSENCE,),
     ),
     Mutant(
         "settling-time-ignored",
-        "service/machine.py",
+        "service/submission/state_machine.py",
         "settled = call.last_sent_at + times.portal_settle <= at",
         "settled = True",
         (ABSENCE,),
     ),
     Mutant(
         "proof-gap-ignored",
-        "service/machine.py",
+        "service/submission/state_machine.py",
         "return settled and (call.absent_at is None or call.absent_at + times.portal_proof_gap <= at)",
         "return settled",
         (ABSENCE,),
@@ -266,7 +266,7 @@ ONCE = (
     ),
     Mutant(
         "evidence-only-with-a-claim",
-        "service/submission/record.py",
+        "service/submission/store.py",
         "    numbers = {doc.id: doc.number for doc in call.docs}\n    for via",
         "    numbers = {doc.id: doc.number for doc in call.docs}\n"
         "    if await load(desk, claim) is None:\n        return\n    for via",
@@ -300,7 +300,7 @@ ONCE = (
     Mutant(
         "copy-of-the-portal-not-compared",
         "service/submission/matching.py",
-        "self._decide(candidate, await beside(len(content), proof.is_same, content, copy))",
+        "self._decide(candidate, is_same)",
         "self._decide(candidate, bool(content))",
         ("tests/test_document_identity.py::test_a_document_whose_bytes_differ_is_unproven",),
     ),
@@ -320,7 +320,7 @@ ONCE = (
     ),
     Mutant(
         "total-of-a-row-not-compared",
-        "service/submission/proof.py",
+        "service/submission/document_comparison.py",
         '        "payable amount": (there.payable, sent.payable),\n',
         "",
         (
@@ -329,7 +329,7 @@ ONCE = (
     ),
     Mutant(
         "unproven-document-counts-as-absent",
-        "service/machine.py",
+        "service/submission/state_machine.py",
         "    if unproven := call.unproven():\n        return [_reviewed(call, unproven)]\n",
         "",
         (
@@ -360,7 +360,7 @@ ONCE = (
         LAST_MIGRATION,
         "",
         "drop index submitted_documents_one_live_per_invoice;",
-        ("tests/test_house.py::test_what_is_locked_has_one_live_document",),
+        ("tests/test_architecture.py::test_what_is_locked_has_one_live_document",),
     ),
     Mutant(
         "proven-sighting-dropped",
@@ -377,28 +377,28 @@ ONCE = (
 KEPT = (
     Mutant(
         "sessions-commit-asynchronously",
-        "service/db.py",
+        "service/db/transactions.py",
         '    "jit": "off",\n',
         '    "jit": "off",\n    "synchronous_commit": "off",\n',
         ("tests/test_durability.py",),
     ),
     Mutant(
         "transactions-commit-asynchronously",
-        "service/db.py",
+        "service/db/transactions.py",
         '_BEGIN = "begin; ',
         '_BEGIN = "begin; set local synchronous_commit = off; ',
         ("tests/test_durability.py",),
     ),
     Mutant(
         "idempotency-key-with-any-body",
-        "service/idempotency.py",
+        "service/http/idempotency.py",
         'if first["body_sha256"] != claim.body_sha256:',
         "if False:",
         ("tests/test_repetition.py::test_the_key_with_another_body_is_refused",),
     ),
     Mutant(
         "answer-not-kept-with-its-effect",
-        "service/idempotency.py",
+        "service/http/idempotency.py",
         "    if claim is not None and not await _store(",
         "    if claim is not None and response.status >= 400 and not await _store(",
         (
@@ -407,14 +407,14 @@ KEPT = (
     ),
     Mutant(
         "effect-of-a-lost-claim-committed",
-        "service/idempotency.py",
+        "service/http/idempotency.py",
         "        raise ClaimLost\n\n\nasync def keep_without(",
         "        return\n\n\nasync def keep_without(",
         ("tests/test_idempotency_claims.py::test_a_request_that_lost_its_claim_creates_nothing",),
     ),
     Mutant(
         "submit-without-its-claim",
-        "service/submission/attempt.py",
+        "service/submission/submit.py",
         "            await guard(conn)\n",
         "",
         (
@@ -430,35 +430,35 @@ KEPT = (
     ),
     Mutant(
         "retryable-answer-kept",
-        "service/idempotency.py",
+        "service/http/idempotency.py",
         'not getattr(error, "retryable", False)',
         "True",
         ("tests/test_repetition.py::test_a_submit_that_sent_nothing_is_tried_again_with_its_key",),
     ),
     Mutant(
         "large-page-in-one-response",
-        "service/handlers/lists.py",
+        "service/api/records.py",
         "BUDGET_BYTES = 1_000_000",
         "BUDGET_BYTES = 1_000_000_000_000",
         ("tests/test_large_pages.py::test_every_list_streams_a_large_page",),
     ),
     Mutant(
         "broken-page-looks-whole",
-        "service/handlers/streams.py",
+        "service/api/exports.py",
         "            request.transport.abort()\n",
         "            await response.write_eof()\n",
         ("tests/test_large_pages.py::test_a_page_that_fails_on_the_way_does_not_look_whole",),
     ),
     Mutant(
         "refused-cancellation-believed",
-        "service/cancellation.py",
+        "service/submission/cancellation.py",
         "            return standing, Read(code)",
         "            return standing, End(code)",
         ("tests/test_cancel.py::test_a_refused_cancellation_of_a_cancelled_document_succeeds",),
     ),
     Mutant(
         "unclear-cancellation-ends-at-once",
-        "service/cancellation.py",
+        "service/submission/cancellation.py",
         "        if self.is_unclear:\n            return False\n",
         "        return True\n",
         ("tests/test_cancel.py::test_a_document_is_looked_at_until_the_portal_shows_it_cancelled",),
@@ -486,7 +486,7 @@ KEPT = (
     ),
     Mutant(
         "cancelled-an-hour-too-late",
-        "service/states.py",
+        "service/documents/states.py",
         "CANCEL_WINDOW = timedelta(hours=72)",
         "CANCEL_WINDOW = timedelta(hours=73)",
         ("tests/test_cancel.py::test_72_hours_are_allowed_and_not_a_second_more",),
@@ -497,14 +497,14 @@ KEPT = (
 APART = (
     Mutant(
         "webhooks-counted-without-a-lock",
-        "service/handlers/webhooks.py",
+        "service/api/webhooks.py",
         "        await sql.webhook_limit_lock(conn, company_id=company)\n",
         "",
         ("tests/test_webhooks.py::test_the_limit_of_webhooks_holds_for_concurrent_requests",),
     ),
     Mutant(
         "internal-name-told-apart",
-        "service/webhooks/delivery.py",
+        "service/webhooks/dispatcher.py",
         'Outcome(error="connection", cause="internal address")',
         'Outcome(error="address", cause="internal address")',
         ("tests/test_webhooks.py::test_an_internal_name_fails_like_an_unknown_or_refusing_one",),
@@ -520,7 +520,7 @@ APART = (
     ),
     Mutant(
         "slow-name-servers-block-all-lookups",
-        "service/webhooks/delivery.py",
+        "service/webhooks/dispatcher.py",
         "resolver=Resolver(timeout), ",
         "",
         ("tests/test_webhooks.py::test_slow_name_servers_of_one_company_do_not_delay_another",),
@@ -550,28 +550,28 @@ APART = (
     ),
     Mutant(
         "sent-under-an-unverified-tin",
-        "service/submission/attempt.py",
+        "service/submission/submit.py",
         '    if issuer["tin_verified_at"] is None:\n',
         "    if False:\n",
         ("tests/test_tin_ownership.py::test_nothing_is_submitted_under_an_unverified_tin",),
     ),
     Mutant(
         "data-may-be-cached",
-        "service/middleware.py",
+        "service/http/middleware.py",
         'headers["Cache-Control"] = "private, no-store"',
         'headers["Cache-Control"] = "private"',
         ("tests/test_headers.py::test_every_route_sends_the_headers_with_a_refusal",),
     ),
     Mutant(
         "secret-bound-to-no-company",
-        "service/secrets_at_rest.py",
+        "service/db/encryption.py",
         'return f"{company_id:d} {purpose}".encode()',
         "return purpose.encode()",
         ("tests/test_secrets_at_rest.py::test_it_opens_for_its_own_company_and_purpose_only",),
     ),
     Mutant(
         "route-without-a-key",
-        "service/middleware.py",
+        "service/http/middleware.py",
         'OPEN = {\n    "/healthz",',
         'OPEN = {\n    "/api/events",\n    "/healthz",',
         ("tests/test_auth.py::test_every_route_asks_for_a_key_before_anything_else",),
@@ -585,7 +585,7 @@ APART = (
     ),
     Mutant(
         "impossible-id-told-apart",
-        "service/intake.py",
+        "service/http/requests.py",
         '    if not _ID.fullmatch(text) or int(text) > MAX_ID:\n        raise NotFound(f"{noun} not found")',
         '    if not _ID.fullmatch(text) or int(text) > MAX_ID:\n        raise NotFound(f"{noun} {text[:9]} not found")',
         (
@@ -598,14 +598,14 @@ APART = (
 EXACT = (
     Mutant(
         "half-a-cent-rounded-to-even",
-        "service/money.py",
+        "service/documents/money.py",
         "rounding=ROUND_HALF_UP)",
         'rounding="ROUND_HALF_EVEN")',
         ("tests/test_money.py",),
     ),
     Mutant(
         "amounts-as-binary-floats",
-        "service/wire.py",
+        "service/json_codec.py",
         "parse_float=_decimal",
         "parse_float=float",
         ("tests/test_invoices.py::test_numbers_come_back_as_they_were_sent",),
@@ -619,14 +619,14 @@ EXACT = (
     ),
     Mutant(
         "rate-limit-counts-twice",
-        "service/middleware.py",
+        "service/http/middleware.py",
         "self._buckets[name] = tokens - (tokens >= 1), now",
         "self._buckets[name] = tokens - 2 * (tokens >= 1), now",
         ("tests/test_auth.py::test_a_key_over_its_limit_is_told_when_to_come_back",),
     ),
     Mutant(
         "page-urls-without-filters",
-        "service/paging.py",
+        "service/api/pagination.py",
         "{'page': number, 'per_page': self.per_page, **self.kept}",
         "{'page': number, 'per_page': self.per_page}",
         ("tests/test_lists.py::test_page_addresses_keep_the_filters_and_nothing_else",),

@@ -3,7 +3,7 @@
 import re
 from math import inf
 
-from service.codes import TABLES
+from service.documents.codes import TABLES
 
 from ..database import sql
 from ..document import entries, values

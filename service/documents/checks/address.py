@@ -1,0 +1,74 @@
+"""The portal's rules of addresses, whoever's they are. Portal: 10.4, 12.2, 14.4"""
+
+import re
+
+from service.documents import codes
+from service.documents.checks.rule import (
+    FORMAT,
+    FORMATS_STRICT,
+    STATES_STRICT,
+    Rule,
+    is_public,
+    only,
+)
+from service.documents.ubl import parties
+
+POSTCODE = re.compile(r"[0-9]{1,5}")
+LONGEST_POSTCODE = 50
+
+
+def _is_home(place):
+    return not parties.is_abroad(place.value("/address") or {})
+
+
+ADDRESS_RULES = (
+    Rule(
+        "CV302",
+        "/address/country",
+        lambda place: (
+            place.sent["country"] != "" and not codes.is_known("countries", place.sent["country"])
+        ),
+        lambda place: codes.wording("countries", place.sent["country"]),
+    ),
+    Rule(
+        "CV302",
+        "/address/state",
+        lambda place: (
+            _is_home(place)
+            and place.sent["state"] != ""
+            and not codes.is_known("states", place.sent["state"])
+        ),
+        lambda place: codes.wording("states", place.sent["state"]),
+    ),
+    Rule(
+        "CV317",
+        "/address/state",
+        lambda place: (
+            _is_home(place)
+            and place.sent["state"] == parties.STATE_ABROAD
+            and not is_public(place)
+            and not place.case.is_consolidated
+        ),
+        "State 17 is for addresses outside Malaysia and for consolidated documents; that of the {who} is neither.",
+        STATES_STRICT,
+    ),
+    Rule(
+        FORMAT,
+        "/address/zipCode",
+        lambda place: (
+            _is_home(place)
+            and place.sent["postcode"] not in ("", parties.NOT_GIVEN)
+            and not POSTCODE.fullmatch(place.sent["postcode"])
+        ),
+        "The postcode of the {who} has to be at most 5 digits.",
+        FORMATS_STRICT,
+        cure=only("0-9", "postcode", POSTCODE, 5),
+    ),
+    Rule(
+        FORMAT,
+        "/address/zipCode",
+        lambda place: not _is_home(place) and len(place.sent["postcode"]) > LONGEST_POSTCODE,
+        "The postcode of the {who} has more than 50 characters.",
+        FORMATS_STRICT,
+    ),
+)

@@ -1,0 +1,156 @@
+"""What an operator should know of, in words, with what to do: the wording of /readyz, the log and `attention`.
+
+A condition is named by its kind. The numbers come from PostgreSQL, and for what only a process knows from that process.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+import asyncpg
+
+from service.config import Config
+from service.db.statements import sql
+
+# Of a state that is normal for a moment before it is a condition
+MINIMUM_AGE = timedelta(seconds=30)
+
+#: kind -> (what is the case, `{n}` of it; what to do)
+WORDING: dict[str, tuple[str, str]] = {
+    "Queued": (
+        "{n} submissions are due and were not sent.",
+        "Check that a worker runs (`run.py serve` or `run.py worker`) and read its log.",
+    ),
+    "Sending": (
+        "{n} submissions are marked as being sent, and no process reports progress.",
+        "Check that a worker runs. Nothing is sent twice; the outcome is looked up at the portal.",
+    ),
+    "Uncertain": (
+        "{n} submissions have an unknown outcome for longer than the lookup should take.",
+        "Check that a worker runs and that the portal's document search answers. Their documents stay locked until then.",
+    ),
+    "Accepted": (
+        "{n} accepted submissions were not polled in time.",
+        "Check that a worker runs and that the portal answers.",
+    ),
+    "Cancellation": (
+        "{n} cancellations have had no outcome since their settling time ended.",
+        "Check that a worker runs and that the portal shows document details.",
+    ),
+    "Delivery": (
+        "{n} webhook endpoints have deliveries that were due and not attempted.",
+        "Check that a worker runs and read its log.",
+    ),
+    "Sweep": (
+        "{n} companies were not compared with the portal for a day.",
+        "Check that a worker runs and that the portal's document search answers, then run `run.py reconcile`.",
+    ),
+    "Worker": (
+        "The background work of this process makes no progress.",
+        "Read the log of the process and restart it.",
+    ),
+    "Watchdog": (
+        "The watchdog of this process cannot read the database.",
+        "Check PostgreSQL and its connections.",
+    ),
+    "NeedsPerson": (
+        "{n} submissions need manual review.",
+        "Run `run.py attention`, compare each with the portal, then run `run.py settle-submission`.",
+    ),
+    "Finding": (
+        "{n} differences from the portal are open.",
+        "Run `run.py attention`, look at each, then run `run.py resolve-finding`.",
+    ),
+    "Hold": (
+        "Sending is held for {n} companies.",
+        "Run `run.py reconcile`. The hold ends where the comparison finds nothing unaccounted for.",
+    ),
+    "CredentialsRefused": (
+        "The portal refuses the login for {n} taxpayers.",
+        "Check PORTAL_CLIENT_ID, PORTAL_CLIENT_SECRET and the taxpayers' appointment of the intermediary; "
+        "`run.py attention` lists them.",
+    ),
+    "UnknownOutcome": (
+        "The outcome of {n} submissions is unknown and being looked up.",
+        "Nothing, unless the number does not fall: check that the portal's document search answers.",
+    ),
+    "SenderSilent": (
+        "{n} submissions were being sent by processes that show no sign of life.",
+        "Nothing, if a process is paused or its host is gone: its lock ends with its database session, within a minute "
+        "for a vanished host. End a process that hangs.",
+    ),
+    "UnclearCancellation": (
+        "The outcome of {n} cancellations is unclear; the documents are looked at until the settling time is over.",
+        "Nothing. Notes against these documents wait meanwhile.",
+    ),
+    "RepeatedFailure": (
+        "{n} submissions were taken up more than once without a result.",
+        "Read the log for the errors of these submissions. After six attempts they need manual review.",
+    ),
+    "PortalUnreachable": (
+        "The portal cannot be reached, so nothing is sent.",
+        "Check the network, PORTAL_API_BASE and PORTAL_IDENTITY_BASE. Waiting submissions are sent when it answers.",
+    ),
+    "ClocksApart": (
+        "The portal clock and the database clock differ by more than 60 seconds, so nothing is sent.",
+        "Check the clock of the database server (NTP). Sending resumes when the clocks agree.",
+    ),
+    "UnreadableRows": (
+        "The portal shows {n} documents in a form that the service cannot read. They are skipped.",
+        "Run `run.py attention`, look at them at the portal, and report new values to the maintainers.",
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """One kind of condition: how many there are, and since when the oldest."""
+
+    kind: str
+    n: int
+    since: datetime | None
+    what: str
+    action: str
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the members, the instant as ISO 8601 text."""
+        since = self.since.isoformat(timespec="milliseconds") if self.since else None
+        return {**asdict(self), "since": since}
+
+
+def describe(kind: str, n: int, since: datetime | None) -> Condition:
+    """Return the condition of a kind in words. Raises KeyError for a kind without wording."""
+    what, action = WORDING[kind]
+    return Condition(kind, n, since, what.format(n=n), action)
+
+
+def collect(rows: Iterable[Mapping[str, Any]]) -> list[Condition]:
+    """Return the conditions of rows {subject, kind, n, oldest}, the longest first; counts of states are none."""
+    found = [
+        describe(row["kind"], row["n"], row["oldest"])
+        for row in rows
+        if row["subject"] != "state" and row["n"]
+    ]
+    return sorted(found, key=lambda condition: (condition.since is None, condition.since))
+
+
+async def read_rows(conn: asyncpg.Connection, config: Config) -> list[asyncpg.Record]:
+    """Return the rows {subject, kind, n, oldest, now} of states, overdue work and conditions, of all companies."""
+    rows = await sql.watch(
+        conn,
+        grace=config.overdue,
+        settle=config.portal_settle,
+        proof_gap=config.portal_proof_gap,
+        every=config.sweep,
+    )
+    refused = await sql.refused_logins_watch(
+        conn,
+        client_id=config.portal_client_id,
+        fingerprint=config.portal_credentials_fingerprint,
+    )
+    return [
+        *rows,
+        *refused,
+        *await sql.conditions_watch(conn, age=min(MINIMUM_AGE, config.overdue)),
+    ]

@@ -1,0 +1,308 @@
+"""What holds for the whole house: which way imports point, and that code, schemas, SQL and README agree."""
+
+import ast
+import re
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from service import errors, failpoints, json_codec, schema
+from service.config import VARIABLES, ConfigError, read_config
+from service.db.statements import sql
+from service.db.transactions import Database, connected_pool
+from service.documents import consolidation, states
+from service.documents.signing import certificate
+
+ROOT = Path(__file__).resolve().parent.parent
+
+#: The layers from top to bottom. A module imports from its own layer and from layers below it.
+#: A folder is a layer; modules directly in service/ belong to the lowest one, but for app.py.
+LAYERS = (
+    ("run", "service.commands"),
+    ("service.app",),
+    ("service.api",),
+    ("service.submission", "service.webhooks"),
+    ("service.http",),
+    ("service.portal",),
+    ("service.documents",),
+    ("service.monitoring",),
+    ("service.db",),
+    ("service",),
+)
+#: Packages outside the layers, and what they may import.
+APART = {"service.sandbox": {"service.documents.codes"}, "service.embedded_postgres": set()}
+
+
+def _modules():
+    """{dotted name: path} of all that is ours; a package's own code stands under the package's name."""
+    for path in [ROOT / "run.py", *sorted((ROOT / "service").rglob("*.py"))]:
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        yield ".".join(part for part in parts if part != "__init__"), path
+
+
+MODULES = dict(_modules())
+
+
+def layer_of(module: str) -> int:
+    """Return the position of a module's layer, counted from the top."""
+    fits = [
+        (len(name), position)
+        for position, names in enumerate(LAYERS)
+        for name in names
+        if module == name or module.startswith(f"{name}.")
+    ]
+    return max(fits)[1]
+
+
+def package_apart(module: str) -> str | None:
+    """Return the package outside the layers that a module belongs to."""
+    return next((name for name in APART if module == name or module.startswith(f"{name}.")), None)
+
+
+def imports(module):
+    """The modules of ours that a module imports, also inside of its functions."""
+    for node in ast.walk(ast.parse(MODULES[module].read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in MODULES)
+        elif isinstance(node, ast.ImportFrom):
+            source = _source(module, node)
+            inner = {f"{source}.{alias.name}" for alias in node.names} & MODULES.keys()
+            yield from inner or {source} & MODULES.keys()
+
+
+def _source(module, node):
+    """The absolute name that `from ... import` names; a package's own code counts its dots from the package."""
+    if not node.level:
+        return node.module
+    ups = node.level - (MODULES[module].name == "__init__.py")
+    package = module.split(".")[: -ups or None]
+    return ".".join([*package, *filter(None, [node.module])])
+
+
+def test_every_folder_of_the_service_is_a_layer():
+    folders = {f"service.{path.parent.name}" for path in (ROOT / "service").glob("*/__init__.py")}
+    assert folders == {name for names in LAYERS for name in names if "." in name} - {
+        "service.app"
+    } | set(APART)
+
+
+def test_packages_are_empty():
+    packages = [name for name, path in MODULES.items() if path.name == "__init__.py"]
+    texts = {name: MODULES[name].read_text() for name in packages if not package_apart(name)}
+    assert {name for name, text in texts.items() if len(text.splitlines()) > 1} == set()
+
+
+@pytest.mark.parametrize("module", sorted(MODULES))
+def test_imports_point_down(module):
+    apart = package_apart(module)
+    if apart:
+        known = {name for name in imports(module) if package_apart(name) != apart}
+        assert known <= APART[apart]
+        return
+    targets = [name for name in imports(module) if not package_apart(name)]
+    assert [name for name in targets if layer_of(name) < layer_of(module)] == []
+
+
+# SQL
+
+
+async def test_every_statement_can_be_run_by_the_services_role(database):
+    """Names, types and rights: explaining a statement asks for all that running it asks for, and runs nothing."""
+    failed = {}
+    async with connected_pool(database, 1) as pool:
+        for name, statement in sql.by_name.items():
+            try:
+                if not name.startswith("migration"):
+                    async with Database(pool).company(1) as conn:
+                        await conn.fetch(
+                            f"explain {statement.query}", *[None] * len(statement.variables)
+                        )
+            except asyncpg.PostgresError as fault:
+                failed[name] = str(fault)
+    assert failed == {}
+
+
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "sql" / "inspect").glob("*.sql")), ids=lambda path: path.stem
+)
+async def test_every_inspection_can_be_run(owner, path):
+    await owner.fetch(re.sub(r"(?<!:):(company_id|id)\b", "1", path.read_text()))
+
+
+async def test_the_statements_of_the_migration_are_sound(owner):
+    for name, statement in sql.by_name.items():
+        if name.startswith("migration"):
+            await owner.prepare(statement.query)
+
+
+async def test_every_constraint_that_means_a_refusal_exists(owner):
+    rows = await owner.fetch(
+        """
+        select conname as name from pg_constraint
+        union
+        select relname from pg_class join pg_index on indexrelid = oid where indisunique
+        union
+        select tgname from pg_trigger
+        """
+    )
+    assert set(errors.CONSTRAINTS) - {row["name"] for row in rows} == set()
+
+
+@pytest.mark.parametrize(
+    "constraint, words",
+    [
+        ("invoices_status", states.SUBJECT_MOVES),
+        ("adjustment_notes_status", states.SUBJECT_MOVES),
+        ("consolidated_invoices_status", states.SUBJECT_MOVES),
+        ("submitted_documents_status", states.DOCUMENT_MOVES),
+        ("submissions_state", states.SUBMISSION_MOVES),
+        ("invoices_only_unsent_deleted", set(states.SUBJECT_MOVES) - states.LOCKED),
+        ("adjustment_notes_only_unsent_deleted", set(states.SUBJECT_MOVES) - states.LOCKED),
+        ("consolidated_invoices_only_unsent_deleted", set(states.SUBJECT_MOVES) - states.LOCKED),
+        (
+            "einvoice_requests_status",
+            schema.ALL["einvoice_request_update"]["properties"]["status"]["enum"],
+        ),
+        ("signing_certificates_issuer_form", certificate.ISSUER_FORMS),
+        (
+            "signing_certificates_issuer_form",
+            schema.ALL["signing_certificate_update"]["properties"]["issuer_form"]["enum"],
+        ),
+        (
+            "companies_registration_type",
+            schema.ALL["company_update"]["properties"]["registration_type"]["enum"],
+        ),
+        ("integration_users_role", schema.ALL["common"]["$defs"]["role"]["enum"]),
+        ("organization_members_role", schema.ALL["common"]["$defs"]["role"]["enum"]),
+        ("consolidated_invoices_type", consolidation.FAMILIES),
+        (
+            "consolidated_invoices_type",
+            schema.ALL["consolidated_invoice_plan"]["properties"]["type"]["enum"],
+        ),
+        ("invoices_type", schema.ALL["invoice_update"]["properties"]["type"]["enum"]),
+        (
+            "adjustment_notes_type",
+            schema.ALL["adjustment_note_create"]["properties"]["type"]["enum"],
+        ),
+        (
+            "adjustment_notes_type",
+            schema.ALL["adjustment_note_update"]["properties"]["type"]["enum"],
+        ),
+    ],
+)
+async def test_a_check_constraint_lists_the_words_of_the_tables(owner, constraint, words):
+    text = await owner.fetchval(
+        "select pg_get_constraintdef(oid) from pg_constraint where conname = $1", constraint
+    )
+    assert set(re.findall(r"'(\w+)'", text)) == set(words)
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        "submitted_documents_one_live_per_invoice",
+        "submitted_documents_one_live_per_note",
+        "submitted_documents_one_live_per_consolidated_invoice",
+    ],
+)
+async def test_what_is_locked_has_one_live_document(owner, index):
+    text = await owner.fetchval("select indexdef from pg_indexes where indexname = $1", index)
+    assert text.startswith("CREATE UNIQUE INDEX")
+    assert set(re.findall(r"'(\w+)'", text)) == states.LOCKED
+
+
+@pytest.mark.parametrize(
+    "moves", [states.SUBJECT_MOVES, states.DOCUMENT_MOVES, states.SUBMISSION_MOVES]
+)
+def test_every_move_leads_to_a_state(moves):
+    assert set().union(*moves.values()) <= set(moves)
+
+
+def test_every_status_of_a_document_decides_that_of_its_invoice():
+    assert set(states.SUBJECT_OF_DOCUMENT) == set(states.DOCUMENT_MOVES)
+    assert set(states.SUBJECT_OF_DOCUMENT.values()) == set(states.SUBJECT_MOVES)
+
+
+# Schemas
+
+
+@pytest.mark.parametrize("name", schema.ALL)
+def test_every_reference_of_a_schema_leads_somewhere(name):
+    resolver = schema.REGISTRY.resolver(f"{name}.json")
+    for reference in references(schema.ALL[name]):
+        resolver.lookup(reference)
+
+
+def references(value):
+    if isinstance(value, dict):
+        yield from ([value["$ref"]] if "$ref" in value else [])
+        value = list(value.values())
+    if isinstance(value, list):
+        for member in value:
+            yield from references(member)
+
+
+@pytest.mark.parametrize("name", schema.ALL)
+def test_a_schema_is_known_by_its_file_name(name):
+    assert schema.ALL[name]["$id"] == f"{name}.json"
+
+
+def test_every_pattern_of_a_schema_has_its_own_words():
+    patterns = set(_patterns(schema.ALL))
+    instants = {pattern for pattern in patterns if "[Tt ]" in pattern}
+    assert len(instants) == 1 and patterns - instants == set(schema.PATTERNS)
+
+
+def _patterns(value):
+    if isinstance(value, dict):
+        yield from ([value["pattern"]] if isinstance(value.get("pattern"), str) else [])
+        value = list(value.values())
+    if isinstance(value, list):
+        for member in value:
+            yield from _patterns(member)
+
+
+def test_the_instants_of_the_schemas_are_those_that_can_be_read():
+    (pattern,) = {pattern for pattern in _patterns(schema.ALL) if "[Tt ]" in pattern}
+    assert pattern == f"^{json_codec._INSTANT.pattern}$"
+
+
+# Configuration
+
+
+def test_the_readme_lists_every_variable():
+    rows = re.findall(r"^\|\s*`([A-Z_]+)`", (ROOT / "README.md").read_text(), re.MULTILINE)
+    assert sorted(rows) == sorted(variable for variable, _, _ in VARIABLES.values())
+
+
+def test_all_wrong_and_missing_variables_are_named_at_once():
+    wrong = {
+        "PORT": "http",
+        "TIME_ZONE": "Middle/Earth",
+        "PORTAL_TIMEOUT_SECONDS": "0",
+        "PORTAL_POLL_SECONDS": "NaN",
+        "PORTAL_INTERMEDIARY": "perhaps",
+        "PORTAL_RATE_SCALE": "fast",
+        "PORTAL_API_BASE": "https://portal.example",
+        "PORTAL_WEB_BASE": "portal.example",
+    }
+    with pytest.raises(ConfigError) as fault:
+        read_config(wrong)
+    named = [line.split()[0] for line in str(fault.value).splitlines()]
+    missing = ["PORTAL_IDENTITY_BASE", "PORTAL_CLIENT_ID", "PORTAL_CLIENT_SECRET"]
+    assert sorted(named) == sorted([*(set(wrong) - {"PORTAL_API_BASE"}), *missing])
+
+
+def test_a_configuration_does_not_print_its_secrets():
+    config = read_config(
+        {"PORTAL_CLIENT_SECRET": "hush", "DATABASE_URL": "postgresql://me:hush@db/x"}
+    )
+    assert "hush" not in repr(config) and "hush" not in f"{config}"
+
+
+def test_each_failpoint_stands_in_the_code():
+    passed = re.findall(
+        r'failpoints\.passed\("(\w+)"\)', "".join(path.read_text() for path in MODULES.values())
+    )
+    assert set(passed) == set(failpoints.NAMES)
