@@ -53,7 +53,7 @@ def main(arguments: list[str]) -> None:
 def _refuse_bad_text(options: argparse.Namespace) -> None:
     """Raise CommandError for a text that is not UTF-8, which PostgreSQL cannot store."""
     for name, value in vars(options).items():
-        if isinstance(value, str) and not json_codec.is_text(value):
+        if isinstance(value, str) and not json_codec.is_valid_text(value):
             raise companies.CommandError(f"--{name.replace('_', '-')} must be UTF-8 text.")
 
 

@@ -37,8 +37,8 @@ select s.company_id, s.id, s.tin, s.body
 """
 LOSE = """
 with lost as (
-  insert into submissions (company_id, attempt_key, tin, body, promise, state, fence, first_sent_at, last_sent_at, sends)
-  values ($1, $2, $3, $4, 'pending', 'Uncertain', 1, now() - interval '10 minutes', now() - interval '10 minutes', 1)
+  insert into submissions (company_id, attempt_key, tin, body, on_absence, state, fence, first_sent_at, last_sent_at, sends)
+  values ($1, $2, $3, $4, 'retry', 'Uncertain', 1, now() - interval '10 minutes', now() - interval '10 minutes', 1)
   returning company_id, id
 )
 update submitted_documents d
@@ -96,15 +96,21 @@ async def _send(service: Ground, owner: asyncpg.Connection, documents: int) -> N
 
 async def _lose(owner: asyncpg.Connection) -> None:
     """Make every document a send of its own whose answer was lost."""
-    for call in await owner.fetch(CALLS):
-        for number, entry in document.entries(call["body"]).items():
+    for submission in await owner.fetch(CALLS):
+        for number, entry in document.entries(submission["body"]).items():
             body = document.enclosed([entry])
             await owner.execute(
-                LOSE, call["company_id"], uuid.uuid4(), call["tin"], body, call["id"], number
+                LOSE,
+                submission["company_id"],
+                uuid.uuid4(),
+                submission["tin"],
+                body,
+                submission["id"],
+                number,
             )
     await owner.execute("update invoices set status = 'Submitting' where status <> 'Draft'")
     await owner.execute("update submissions set state = 'Finished' where state = 'Accepted'")
-    await owner.execute("delete from portal_evidence")
+    await owner.execute("delete from portal_sightings")
     await owner.execute(
         "update submissions set lease_until = null, not_before = now() where state = 'Uncertain'"
     )
@@ -150,7 +156,7 @@ async def _resolved(owner: asyncpg.Connection, documents: int) -> tuple[int, dic
     while time.monotonic() < until:
         rows = await owner.fetch(
             """select state, count(*) as n, count(*) filter (where state = 'Uncertain' and lease_until > now()) as held
-                 from submissions where promise = 'pending' and sends = 1 and first_sent_at < now() - interval '9 minutes'
+                 from submissions where on_absence = 'retry' and sends = 1 and first_sent_at < now() - interval '9 minutes'
                 group by state"""
         )
         most = max([most, *(row["held"] for row in rows)])

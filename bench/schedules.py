@@ -29,7 +29,9 @@ def run(first):
     for seed in range(first, first + PART):
         for times, detects in ((TIMES, False), (HASTY, True)):
             try:
-                ends.update(row.call.state for row in schedule(seed, times, detects).rows.values())
+                ends.update(
+                    row.submission.state for row in schedule(seed, times, detects).rows.values()
+                )
             except Exception as fault:
                 faults.append(
                     f"seed {seed}, {'hasty' if detects else 'settled'}: {type(fault).__name__}: {fault}"

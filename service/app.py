@@ -27,42 +27,42 @@ from service.api import (
 )
 from service.api.exports import Exports
 from service.api.records import Parts
-from service.db.reencryption import seal_what_is_open
-from service.db.session import Keeper
+from service.db.reencryption import seal_plaintext_secrets
+from service.db.session import DedicatedSession
 from service.db.statements import sql
 from service.db.transactions import (
     BACKGROUND_CONNECTIONS,
     Database,
     bounds_of,
+    check_tenant_isolation,
     connected_pool,
-    refuse_without_wall,
 )
 from service.documents import codes
 from service.http import app_keys
 from service.http.api_keys import INTEGRATION, KeyRing
-from service.http.idempotency import UNSETTLED, idempotent
-from service.http.limits import Quota
+from service.http.idempotency import UNSETTLED, handle_idempotency_key
+from service.http.limits import IntegrationQuota
 from service.http.middleware import (
-    Limiter,
-    answering,
-    key_guard,
-    name_request,
+    RateLimiter,
+    add_quota_headers,
+    add_request_id,
+    add_security_headers,
+    authenticate,
+    handle_errors,
     part,
-    protect_data,
     repeated,
-    show_quota,
 )
-from service.http.requests import Uploads, bounded
-from service.monitoring.watchdog import LoopGuard, Watchdog
+from service.http.requests import UploadBudget, limit_uploads
+from service.monitoring.watchdog import EventLoopMonitor, Watchdog
 from service.portal.client import Portal, portal_session
 from service.portal.logins import RefusedLogins
-from service.portal.rate_limits import Gate
-from service.submission.context import Bell, Desk
+from service.portal.rate_limits import PortalRateLimiter
+from service.submission.context import SubmissionContext, SubmissionWaiters
 from service.submission.signers import Signers
-from service.submission.sweep import Sweeper, note_database
+from service.submission.sweep import Sweeper, record_database_identity
 from service.submission.tin_checks import TinChecks
 from service.submission.worker import Worker
-from service.webhooks.dispatcher import Courier, delivery_session
+from service.webhooks.dispatcher import WebhookDispatcher, delivery_session
 
 HANDLERS = (
     invoices,
@@ -125,22 +125,22 @@ class Closing:
 def create_app(config, *, background=True):
     """The application on a migrated database. Without `background` it serves requests only."""
     app = web.Application(
-        middlewares=[answering, key_guard, bounded, idempotent, repeated],
+        middlewares=[handle_errors, authenticate, limit_uploads, handle_idempotency_key, repeated],
         client_max_size=config.max_body_bytes,
     )
     app[app_keys.CONFIG] = config
-    app[app_keys.LIMITER] = Limiter(config.requests_per_minute)
-    app[app_keys.WRONG_KEYS] = Limiter(config.wrong_keys_per_minute)
+    app[app_keys.LIMITER] = RateLimiter(config.requests_per_minute)
+    app[app_keys.WRONG_KEY_LIMITER] = RateLimiter(config.wrong_keys_per_minute)
     app[UNSETTLED] = {}
-    app[app_keys.COUNTS] = {}
+    app[app_keys.REQUEST_COUNTS] = {}
     app[app_keys.CLOSING] = Closing()
     app[app_keys.WATCHDOG] = Watchdog(config)
     app[app_keys.EXPORTS] = Exports()
     app[app_keys.PARTS] = Parts()
-    app[app_keys.UPLOADS] = Uploads(config.max_body_bytes)
+    app[app_keys.UPLOAD_BUDGET] = UploadBudget(config.max_body_bytes)
     app.add_routes(_all_routes())
-    app.on_response_prepare.extend([name_request, protect_data, show_quota, part])
-    app.cleanup_ctx.extend([_database, _watchdog, _code_lists, _keeper, _secrets, _portal])
+    app.on_response_prepare.extend([add_request_id, add_security_headers, add_quota_headers, part])
+    app.cleanup_ctx.extend([_database, _watchdog, _code_lists, _session, _secrets, _portal])
     if background:
         app.cleanup_ctx.append(_background)
     return app
@@ -171,16 +171,18 @@ async def _database(app):
     async with connected_pool(
         config.database_url, config.pool_size, config.database_silence
     ) as pool:
-        await refuse_without_wall(pool)
+        await check_tenant_isolation(pool)
         app[app_keys.DATABASE] = Database(pool, bounds_of(config))
-        await note_database(app[app_keys.DATABASE])
-        app[app_keys.QUOTA] = Quota(app[app_keys.DATABASE], config.integration_requests_per_minute)
+        await record_database_identity(app[app_keys.DATABASE])
+        app[app_keys.INTEGRATION_QUOTA] = IntegrationQuota(
+            app[app_keys.DATABASE], config.integration_requests_per_minute
+        )
         yield
 
 
 async def _watchdog(app):
     """Runs in every process, also in one that does no background work."""
-    guard = app[app_keys.LOOP_GUARD] = LoopGuard(asyncio.get_running_loop())
+    guard = app[app_keys.EVENT_LOOP_MONITOR] = EventLoopMonitor(asyncio.get_running_loop())
     guard.begin()
     try:
         async with _running(app[app_keys.WATCHDOG].run()):
@@ -200,9 +202,9 @@ async def _code_lists(app):
     yield
 
 
-async def _keeper(app):
+async def _session(app):
     """The session of this process: its locks, its ears, and the keys that it forgets when it hears of them."""
-    bell, due = Bell(), asyncio.Event()
+    bell, due = SubmissionWaiters(), asyncio.Event()
 
     def moved(name):
         bell.ring(name)
@@ -218,56 +220,65 @@ async def _keeper(app):
         "api_key_changed": forget,
     }
     config = app[app_keys.CONFIG]
-    keeper = Keeper(config.database_url, heard, config.database_silence, bounds_of(config))
+    session = DedicatedSession(
+        config.database_url, heard, config.database_silence, bounds_of(config)
+    )
     app[app_keys.KEY_RING] = KeyRing(app[app_keys.DATABASE])
     app[app_keys.INTEGRATION_KEY_RING] = KeyRing(app[app_keys.DATABASE], INTEGRATION)
     rings = (app[app_keys.KEY_RING], app[app_keys.INTEGRATION_KEY_RING])
-    keeper.on_reconnect += [*(ring.forget_all for ring in rings), due.set]
-    app[app_keys.KEEPER] = keeper
-    app[app_keys.DESK] = Desk(
+    session.on_reconnect += [*(ring.forget_all for ring in rings), due.set]
+    app[app_keys.SESSION] = session
+    app[app_keys.SUBMISSION_CONTEXT] = SubmissionContext(
         config,
         app[app_keys.DATABASE],
-        keeper,
+        session,
         portal=None,
         signers=Signers(config),
-        bell=bell,
+        waiters=bell,
         due=due,
     )
     async with (
-        _running(keeper.run()),
-        _running(rings[0].keep_noting()),
-        _running(rings[1].keep_noting()),
+        _running(session.run()),
+        _running(rings[0].record_use_forever()),
+        _running(rings[1].record_use_forever()),
     ):
-        await keeper.connected()
+        await session.connected()
         yield
         for ring in rings:
-            await ring.note_use()
-    await keeper.close()
+            await ring.record_use()
+    await session.close()
 
 
 async def _secrets(app):
     """Sealed from now on, also those that are older than the SECRET_KEY."""
-    await seal_what_is_open(app[app_keys.DATABASE], app[app_keys.DESK].signers.vault)
+    await seal_plaintext_secrets(
+        app[app_keys.DATABASE], app[app_keys.SUBMISSION_CONTEXT].signers.vault
+    )
     yield
 
 
 async def _portal(app):
     """The client, and the requests' own submissions, which a stop lets finish."""
-    desk = app[app_keys.DESK]
+    context = app[app_keys.SUBMISSION_CONTEXT]
     # The rest is the call's
-    gate = Gate(desk.database, desk.config, urgent=True, patience=desk.config.submit_wait / 2)
-    async with portal_session(desk.config) as session:
-        desk.portal = Portal(
-            session, desk.config, gate=gate, refusals=RefusedLogins(desk.database, desk.config)
+    gate = PortalRateLimiter(
+        context.database, context.config, urgent=True, patience=context.config.submit_wait / 2
+    )
+    async with portal_session(context.config) as session:
+        context.portal = Portal(
+            session,
+            context.config,
+            gate=gate,
+            refusals=RefusedLogins(context.database, context.config),
         )
-        portal, watchdog = desk.portal, app[app_keys.WATCHDOG]
+        portal, watchdog = context.portal, app[app_keys.WATCHDOG]
         watchdog.add_condition("PortalUnreachable", lambda: portal.unreachable_since)
         watchdog.add_condition("ClocksApart", lambda: portal.clocks_apart_since)
-        app[app_keys.TINS] = TinChecks(desk)
+        app[app_keys.TIN_CHECKS] = TinChecks(context)
         yield
-        await app[app_keys.TINS].close()
+        await app[app_keys.TIN_CHECKS].close()
         app[app_keys.CLOSING].begin()
-        await desk.finish(app[app_keys.CLOSING].left())
+        await context.finish(app[app_keys.CLOSING].left())
 
 
 async def _background(app):
@@ -284,10 +295,13 @@ async def _background(app):
 @contextlib.asynccontextmanager
 async def _worker(app, database):
     """Its calls go after those that somebody waits for."""
-    desk = app[app_keys.DESK]
-    gate, refusals = Gate(database, desk.config, urgent=False), RefusedLogins(database, desk.config)
-    portal = desk.portal.through(gate, refusals)
-    worker = Worker(dataclasses.replace(desk, database=database, portal=portal))
+    context = app[app_keys.SUBMISSION_CONTEXT]
+    gate, refusals = (
+        PortalRateLimiter(database, context.config, urgent=False),
+        RefusedLogins(database, context.config),
+    )
+    portal = context.portal.through(gate, refusals)
+    worker = Worker(dataclasses.replace(context, database=database, portal=portal))
     app[app_keys.WATCHDOG].listen("Worker", lambda: worker.beat)
     async with _running(worker.run()), app[app_keys.CLOSING].stopping(worker.stop):
         yield
@@ -297,7 +311,9 @@ async def _worker(app, database):
 async def _webhooks(app, database):
     config = app[app_keys.CONFIG]
     async with delivery_session(config) as session:
-        courier = Courier(config, database, session, app[app_keys.DESK].signers.vault)
+        courier = WebhookDispatcher(
+            config, database, session, app[app_keys.SUBMISSION_CONTEXT].signers.vault
+        )
         async with _running(courier.run()), app[app_keys.CLOSING].stopping(courier.stop):
             yield
 
@@ -305,11 +321,14 @@ async def _webhooks(app, database):
 @contextlib.asynccontextmanager
 async def _sweeper(app, database):
     """Compares the companies with the portal, with calls that go after those that somebody waits for."""
-    desk = app[app_keys.DESK]
-    gate, refusals = Gate(database, desk.config, urgent=False), RefusedLogins(database, desk.config)
-    portal = desk.portal.through(gate, refusals)
-    sweeper = Sweeper(dataclasses.replace(desk, database=database, portal=portal))
-    desk.keeper.on_reconnect.append(sweeper.woken.set)
+    context = app[app_keys.SUBMISSION_CONTEXT]
+    gate, refusals = (
+        PortalRateLimiter(database, context.config, urgent=False),
+        RefusedLogins(database, context.config),
+    )
+    portal = context.portal.through(gate, refusals)
+    sweeper = Sweeper(dataclasses.replace(context, database=database, portal=portal))
+    context.session.on_reconnect.append(sweeper.woken.set)
     async with _running(sweeper.run()):
         yield
 

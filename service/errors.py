@@ -78,7 +78,7 @@ class ExpectationFailed(ApiError):
     status = 417
 
 
-class Invalid(ApiError):
+class ValidationError(ApiError):
     """A body or a query that breaks its schema or a rule: `errors` is a list of {path, rule, message}."""
 
     status = 422
@@ -107,12 +107,12 @@ class VersionNotSupported(ApiError):
     status = 505
 
 
-def fault(path, rule, message):
+def violation(path, rule, message):
     """One entry of `errors`: `path` is a JSON Pointer into the body, or a query parameter's name."""
     return {"path": path, "rule": rule, "message": message}
 
 
-def kind(error):
+def describe_error(error):
     """What an error is called in a log. Messages of libraries and details of PostgreSQL quote what was sent."""
     named = (
         type(error).__name__,
@@ -122,11 +122,11 @@ def kind(error):
     return " ".join(name for name in named if name)
 
 
-def traced(error):
+def format_traceback(error):
     """Where an error comes from, for a log: kinds and places, the first cause first."""
     told = []
     while error is not None:
-        told.insert(0, "".join([*traceback.format_tb(error.__traceback__), kind(error)]))
+        told.insert(0, "".join([*traceback.format_tb(error.__traceback__), describe_error(error)]))
         error = error.__cause__ or error.__context__
     return "\n".join(told)
 
@@ -144,21 +144,21 @@ def _summary(errors):
 #: constraint -> the refusal that its violation means. A test checks that each constraint, or
 #: trigger of that name, exists.
 CONSTRAINTS = {
-    "invoices_code_once_a_year": lambda: Invalid(
-        [fault("/code", "unique", "The code has already been used this year.")]
+    "invoices_code_once_a_year": lambda: ValidationError(
+        [violation("/code", "unique", "The code has already been used this year.")]
     ),
-    "consolidated_invoices_code_once_a_year": lambda: Invalid(
+    "consolidated_invoices_code_once_a_year": lambda: ValidationError(
         [
-            fault(
+            violation(
                 "/code",
                 "unique",
                 "The code has already been used by a consolidated invoice this year.",
             )
         ]
     ),
-    "adjustment_notes_code_once_a_type": lambda: Invalid(
+    "adjustment_notes_code_once_a_type": lambda: ValidationError(
         [
-            fault(
+            violation(
                 "/adjustmentNoteCode",
                 "unique",
                 "The code has already been used by a note of this type.",
@@ -167,7 +167,7 @@ CONSTRAINTS = {
     ),
     "integration_users_email_once": lambda: Conflict(
         "The e-mail address is already in use.",
-        errors=[fault("/email", "unique", "The e-mail address is already in use.")],
+        errors=[violation("/email", "unique", "The e-mail address is already in use.")],
     ),
     "companies_tin_once": lambda: Conflict(
         "This TIN is already used by another company. Ask the operator of the service if both should have it.",

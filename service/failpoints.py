@@ -10,7 +10,7 @@ NAMES = {
     "after_intent_commit": "it is committed, and no byte is out",
     "bytes_written": "a part of the body is out",
     "answer_read": "the portal's answer is here, or it is clear that none comes",
-    "evidence_written": "the uuids of a receipt are committed, and nothing else of it",
+    "sightings_written": "the uuids of a receipt are committed, and nothing else of it",
     "before_state_commit": "a result is written and not yet committed",
     "after_state_commit": "it is committed",
     "before_reply": "the outcome is known and the client waits for it",
@@ -21,13 +21,13 @@ NAMES = {
 _actions = {}  # name -> callable
 
 
-def put(name, action):
+def set_action(name, action):
     """Has `action()` called whenever the moment passes. Raises KeyError for a name that is none."""
     NAMES[name]
     _actions[name] = action
 
 
-def passed(name):
+def reach(name):
     """Says that the moment has come."""
     if name in _actions:
         _actions[name]()

@@ -74,7 +74,7 @@ def _written_out(value: object) -> Iterator[int]:
             yield from _written_out(child)
 
 
-def instant(text):
+def parse_instant(text):
     """The UTC instant of a date and time; without an offset it is UTC. Raises ValueError.
 
     Only what the schemas' pattern lets through: a date alone is no instant.
@@ -88,33 +88,33 @@ def instant(text):
         raise ValueError("not within the calendar") from None
 
 
-def has_bad_text(raw):
+def has_invalid_text(raw):
     """Whether JSON bytes may hold a NUL or an unpaired surrogate: only an escape can write one."""
     return b"\\u" in raw
 
 
-def is_text(text):
+def is_valid_text(text):
     """Whether PostgreSQL can store it: it has neither the character NUL nor half of a surrogate pair."""
     return not any(char == "\0" or "\ud800" <= char <= "\udfff" for char in text)
 
 
-def bad_text(value, path=""):
+def invalid_text(value, path=""):
     """JSON Pointers of the texts, member names among them, that PostgreSQL cannot store."""
     if isinstance(value, str):
-        if not is_text(value):
+        if not is_valid_text(value):
             yield path
     elif isinstance(value, dict):
         for name, member in value.items():
-            if not is_text(name):
+            if not is_valid_text(name):
                 yield path or "/"
             else:
-                yield from bad_text(member, f"{path}/{pointer_part(name)}")
+                yield from invalid_text(member, f"{path}/{escape_pointer(name)}")
     elif isinstance(value, list):
         for index, member in enumerate(value):
-            yield from bad_text(member, f"{path}/{index}")
+            yield from invalid_text(member, f"{path}/{index}")
 
 
-def pointer_part(name):
+def escape_pointer(name):
     """A member name as one part of a JSON Pointer (RFC 6901)."""
     return str(name).replace("~", "~0").replace("/", "~1")
 

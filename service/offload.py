@@ -6,6 +6,6 @@ import asyncio
 LARGE = 50_000
 
 
-async def beside(size, work, *args):
+async def offload(size, work, *args):
     """What `work(*args)` gives: in a thread when what it works on is large, else at once."""
     return await asyncio.to_thread(work, *args) if size > LARGE else work(*args)

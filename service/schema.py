@@ -13,7 +13,7 @@ from referencing import Registry
 from referencing.jsonschema import DRAFT202012
 
 from service import json_codec
-from service.errors import fault
+from service.errors import violation
 
 SCHEMAS = Path(__file__).resolve().parent.parent / "schemas"
 MAX_FAULTS = 50
@@ -85,24 +85,24 @@ _Careful = extend(
 
 
 @cache
-def fast(name):
+def fast_validator(name):
     registry = jsonschema_rs.Registry([(f"{stem}.json", schema) for stem, schema in ALL.items()])
     return jsonschema_rs.Draft202012Validator(ALL[name], registry=registry)
 
 
 @cache
-def careful(name):
+def careful_validator(name):
     return _Careful(ALL[name], registry=REGISTRY)
 
 
-def faults(name, body):
+def violations(name, body):
     """What in `body` breaks the schema `name`: a list of {path, rule, message}, at most 50, empty when all is well."""
-    if fast(name).is_valid(body):
+    if fast_validator(name).is_valid(body):
         return []
     found = {}
-    for error in careful(name).iter_errors(body):
+    for error in careful_validator(name).iter_errors(body):
         for path, rule, message in _worded(error):
-            found.setdefault((path, rule), fault(path, rule, message))
+            found.setdefault((path, rule), violation(path, rule, message))
             if len(found) == MAX_FAULTS:
                 return list(found.values())
     return list(found.values())
@@ -113,14 +113,14 @@ def _worded(error):
 
     One by one: a body may have more unknown members than are told, and each is likened to those that are known.
     """
-    path = "".join(f"/{json_codec.pointer_part(part)}" for part in error.absolute_path)
+    path = "".join(f"/{json_codec.escape_pointer(part)}" for part in error.absolute_path)
     limit = error.validator_value
     if error.validator == "required":
         missing = [name for name in limit if name not in error.instance]
         return [(f"{path}/{name}", "required", f"{name} is required.") for name in missing]
     if error.validator in ("additionalProperties", "unevaluatedProperties"):
         return (
-            (f"{path}/{json_codec.pointer_part(name)}", "unknown", _unknown(name, known))
+            (f"{path}/{json_codec.escape_pointer(name)}", "unknown", _unknown(name, known))
             for name, known in _extras(error)
         )
     wording = WORDINGS.get(error.validator, "is not as it should be")

@@ -61,5 +61,5 @@ ENDS = {
 }
 
 if __name__ == "__main__":
-    failpoints.put(sys.argv[2], ENDS[sys.argv[1]])
+    failpoints.set_action(sys.argv[2], ENDS[sys.argv[1]])
     sys.exit(run.main(sys.argv[3:]))

@@ -262,7 +262,7 @@ async def swept_and_settled(owner):
         "into sending_holds (company_id, reason, released_at) select company_id, 'A restore.', now()",
         "into sweep_findings (company_id, kind, tin, number, uuid, resolved_at, resolved_by) select company_id, 'orphan', tin, 'X', 'X', now(), 'sweep'",
         "into reconciliations (company_id) select company_id",
-        "into portal_oddities (company_id, row_key, operation, tin, problems, shown) select company_id, 'X', 'search', tin, 'X', 'X'",
+        "into portal_odd_rows (company_id, row_key, operation, tin, problems, shown) select company_id, 'X', 'search', tin, 'X', 'X'",
         "into settlements (company_id, submission_id, outcome, uuids, note) select company_id, id, 'not_received', '{}', 'X'",
     ):
         await owner.execute(f"insert {insert} from submissions order by id limit 1")

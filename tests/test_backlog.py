@@ -210,4 +210,7 @@ async def test_an_absence_is_proved_while_the_company_keeps_sending(start, compa
             rounds += 1
         assert rounds < 30, "the absence is proved only once nothing is sent any more"
         await asyncio.sleep(0.01)
-    assert rounds >= 2 and await owner.fetchval("select max(absent_proofs) from submissions") == 2
+    assert (
+        rounds >= 2
+        and await owner.fetchval("select max(absence_confirmations) from submissions") == 2
+    )

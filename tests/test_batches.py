@@ -67,13 +67,13 @@ async def call_of(owner, id):
     )
 
 
-async def claimed(desk):
+async def claimed(context):
     """The Claim of the one company's next unsent submission, once it is due."""
 
     async def claim():
-        async with desk.database.across() as conn:
+        async with context.database.across() as conn:
             return await sql.submission_claim(
-                conn, lease=desk.config.portal_lease, most=9, states=["Queued"], suspects=1
+                conn, lease=context.config.portal_lease, most=9, states=["Queued"], suspects=1
             )
 
     (head,) = await until(claim)
@@ -109,7 +109,7 @@ async def test_the_bytes_of_a_document_are_those_that_were_frozen(
 async def test_what_was_written_to_be_sent_cannot_be_changed(asleep, owner):
     await ready(asleep, 1)
     await owner.execute("set role einvoice_service; set app.company_id = '1'")
-    for column in ("body = ''", "promise = 'failed'", "tin = ''"):
+    for column in ("body = ''", "on_absence = 'release'", "tin = ''"):
         with pytest.raises(Exception, match="permission denied"):
             await owner.execute(f"update submissions set {column}")
     await owner.execute("reset role")
@@ -370,7 +370,7 @@ async def test_what_no_listing_shows_yet_is_found_on_the_receipt_of_the_rest(
     await start(company, PORTAL_SETTLE_SECONDS="10")
     first, *_ = await until(sandbox.ledger)
     await owner.execute(
-        """insert into portal_evidence (company_id, submission_id, uuid, number, submission_uid, via)
+        """insert into portal_sightings (company_id, submission_id, uuid, number, submission_uid, via)
            select company_id, submission_id, $1, number, $2, 'search' from submitted_documents where number = $3""",
         first["uuid"],
         first["submissionUid"],
@@ -409,12 +409,12 @@ async def test_what_is_uncertain_of_a_company_is_looked_for_by_one(asleep, owner
     await owner.execute(
         "update submissions set not_before = clock_timestamp() - interval '1 second'"
     )
-    desk = asleep.app[app_keys.DESK]
+    context = asleep.app[app_keys.SUBMISSION_CONTEXT]
 
     async def claims():
-        async with desk.database.across() as conn:
+        async with context.database.across() as conn:
             return await sql.submission_claim(
-                conn, lease=desk.config.portal_lease, most=9, states=["Uncertain"], suspects=1
+                conn, lease=context.config.portal_lease, most=9, states=["Uncertain"], suspects=1
             )
 
     assert len(await claims()) == 1 and await claims() == []
@@ -460,8 +460,8 @@ async def test_what_was_merged_by_a_process_that_died_is_sent_by_another(
     asleep, owner, start, company, sandbox
 ):
     ids = await ready(asleep, 10)
-    desk = asleep.app[app_keys.DESK]
-    await batch.merged(desk, await claimed(desk))
+    context = asleep.app[app_keys.SUBMISSION_CONTEXT]
+    await batch.merged(context, await claimed(context))
     assert await states(owner) == {"Queued": 1, "Merged": 10}
     later = await ready(asleep, 5)
     await start(company)
@@ -471,17 +471,17 @@ async def test_what_was_merged_by_a_process_that_died_is_sent_by_another(
 
 async def test_a_claim_of_what_was_merged_can_do_nothing(asleep, owner, sandbox):
     await ready(asleep, 3)
-    desk = asleep.app[app_keys.DESK]
-    claim = await claimed(desk)
-    call = await batch.merged(desk, claim)
-    assert call != claim and await batch.merged(desk, claim) is None
-    await send.send(desk, claim)
-    assert await records.load(desk, claim) is None
+    context = asleep.app[app_keys.SUBMISSION_CONTEXT]
+    claim = await claimed(context)
+    submission = await batch.merged(context, claim)
+    assert submission != claim and await batch.merged(context, claim) is None
+    await send.send(context, claim)
+    assert await records.load(context, claim) is None
     for other in await owner.fetch("select company_id, id from submissions where state = 'Merged'"):
-        await send.send(desk, Claim(other["company_id"], other["id"], 0))
-        await send.send(desk, Claim(other["company_id"], other["id"], 1))
+        await send.send(context, Claim(other["company_id"], other["id"], 0))
+        await send.send(context, Claim(other["company_id"], other["id"], 1))
     assert await sent(sandbox) == 0
-    await send.send(desk, call)
+    await send.send(context, submission)
     assert await sent(sandbox) == 1 and len(await sandbox.ledger()) == 3
 
 

@@ -57,13 +57,13 @@ def test_every_schema_of_a_body_has_good_and_bad_ones():
 
 @pytest.mark.parametrize("name", GOOD)
 def test_a_good_body_has_no_fault(name):
-    assert schema.faults(schema_of(name), body_of(name)) == []
-    assert schema.careful(schema_of(name)).is_valid(body_of(name))
+    assert schema.violations(schema_of(name), body_of(name)) == []
+    assert schema.careful_validator(schema_of(name)).is_valid(body_of(name))
 
 
 @pytest.mark.parametrize("name", BAD)
 def test_a_bad_body_breaks_one_rule(name):
-    faults = schema.faults(schema_of(name), body_of(name))
+    faults = schema.violations(schema_of(name), body_of(name))
     assert len(faults) == 1, faults
     assert faults[0].keys() == {"path", "rule", "message"} and faults[0]["message"].endswith(
         (".", "?")
@@ -97,7 +97,7 @@ def _told(name, body):
     """The faults of a body, without the hints at members that only one of two schemas knows."""
     return [
         {**fault, "message": fault["message"].partition(" Did you mean ")[0]}
-        for fault in schema.faults(name, body)
+        for fault in schema.violations(name, body)
     ]
 
 
@@ -115,7 +115,10 @@ ODD = (
 @pytest.mark.parametrize("name", FILES)
 def test_the_two_validators_are_of_one_mind(name):
     chance = random.Random(name)
-    fast, careful = schema.fast(schema_of(name)), schema.careful(schema_of(name))
+    fast, careful = (
+        schema.fast_validator(schema_of(name)),
+        schema.careful_validator(schema_of(name)),
+    )
     for body in [body_of(name), *(mutated(body_of(name), chance) for _ in range(150))]:
         assert fast.is_valid(body) == careful.is_valid(body), body
 
@@ -392,7 +395,7 @@ LARGE = {
 @pytest.mark.parametrize("name", LARGE)
 def test_what_is_wrong_with_a_large_body_is_soon_told(name):
     kind, body, rule = LARGE[name]
-    faults = schema.faults(kind, body)
+    faults = schema.violations(kind, body)
     assert rule in {fault["rule"] for fault in faults} and len(faults) <= schema.MAX_FAULTS
 
 
@@ -407,7 +410,7 @@ def test_a_consolidated_invoice_names_at_most_10000_invoices():
         body = {"type": "CONSOLIDATED_INVOICE", "invoiceIds": list(range(1, count + 1))}
         return [
             (fault["path"], fault["rule"])
-            for fault in schema.faults("consolidated_invoice_plan", body)
+            for fault in schema.violations("consolidated_invoice_plan", body)
         ]
 
     assert rules(10_000) == [] and rules(10_001) == [("/invoiceIds", "maxItems")]

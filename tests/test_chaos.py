@@ -70,7 +70,7 @@ LOSSES = {
     },
     "update submissions set state = 'Uncertain'": {"unresolved"},
     "update submissions set state = 'NeedsPerson'": {"needs_person"},
-    "update submissions set state = 'NotReceived', promise = 'pending'": {"promise_broken"},
+    "update submissions set state = 'NotReceived', on_absence = 'retry'": {"promise_broken"},
 }
 
 

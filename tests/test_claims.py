@@ -15,7 +15,7 @@ from service.db.statements import sql
 from service.http import app_keys
 from service.submission import state_machine
 from service.submission import store as results
-from service.submission.context import Claim, Desk
+from service.submission.context import Claim, SubmissionContext
 from service.submission.send import transmission
 from service.submission.types import (
     Change,
@@ -23,8 +23,8 @@ from service.submission.types import (
     Connected,
     Keep,
     NotReceived,
-    Seen,
     Send,
+    Sighting,
     Write,
 )
 
@@ -45,7 +45,7 @@ MOVE = {
     "looks": 3,
     "proof": False,
     "still_sent": False,
-    "doubted": False,
+    "possibly_received": False,
     "has_outcome": False,
     "delay": DELAY,
     "submission_uid": None,
@@ -74,7 +74,7 @@ BATCHES = {
 class Claimed:
     """A submission that this process has claimed: Queued, of one invoice."""
 
-    desk: Desk
+    context: SubmissionContext
     claim: Claim
     invoice_id: int
     owner: asyncpg.Connection
@@ -82,7 +82,7 @@ class Claimed:
     async def run(self, name: str, claim: Claim | None = None, **values: object) -> Any:
         """Run a statement for a claim, by default the one that holds."""
         claim = claim or self.claim
-        async with self.desk.database.company(claim.company_id) as conn:
+        async with self.context.database.company(claim.company_id) as conn:
             return await getattr(sql, name)(
                 conn, **claim.key, fence=claim.fence, **STATEMENTS[name], **values
             )
@@ -90,7 +90,7 @@ class Claimed:
     async def run_batch(self, name: str) -> None:
         """Run a statement that acts for several claims, for this one."""
         company_id = self.claim.company_id
-        async with self.desk.database.company(company_id) as conn:
+        async with self.context.database.company(company_id) as conn:
             await sql.reconciliation_begin(conn, company_id=company_id, lease=LEASE)
             await getattr(sql, name)(conn, company_id=company_id, **BATCHES[name](self.claim))
 
@@ -112,12 +112,12 @@ async def claimed(start: Any, company: Any, owner: asyncpg.Connection) -> Claime
     await owner.execute(AUTOMATIC)
     invoice_id = await created(api, isReady=True)
     await owner.execute("update submissions set not_before = now() - interval '1 hour'")
-    desk = api.app[app_keys.DESK]
-    async with desk.database.across() as conn:
+    context = api.app[app_keys.SUBMISSION_CONTEXT]
+    async with context.database.across() as conn:
         (row,) = await sql.submission_claim(
             conn, lease=LEASE, most=9, states=["Queued"], suspects=1
         )
-    return Claimed(desk, Claim(row["company_id"], row["id"], row["fence"]), invoice_id, owner)
+    return Claimed(context, Claim(row["company_id"], row["id"], row["fence"]), invoice_id, owner)
 
 
 @pytest.mark.parametrize("name", STATEMENTS)
@@ -169,7 +169,7 @@ async def test_a_batch_statement_for_a_lost_claim_changes_nothing(
 
 async def test_nothing_is_renewed_once_another_process_reconciles(claimed: Claimed) -> None:
     company_id, before = claimed.claim.company_id, await claimed.rows()
-    async with claimed.desk.database.company(company_id) as conn:
+    async with claimed.context.database.company(company_id) as conn:
         await sql.reconciliation_begin(conn, company_id=company_id, lease=-LEASE)
         assert await sql.reconciliation_begin(conn, company_id=company_id, lease=LEASE) == 2
         assert await sql.reconciliation_begin(conn, company_id=company_id, lease=LEASE) is None
@@ -179,12 +179,14 @@ async def test_nothing_is_renewed_once_another_process_reconciles(claimed: Claim
 
 
 async def test_a_claim_that_was_lost_to_a_live_process_is_not_counted(claimed: Claimed) -> None:
-    call = await results.load(claimed.desk, claimed.claim)
+    submission = await results.load(claimed.context, claimed.claim)
     await claimed.owner.execute("update submissions set fence = fence + 1, claims = claims + 1")
-    assert not await results.write(claimed.desk, claimed.claim, call, Write("NotReceived"))
+    assert not await results.write(claimed.context, claimed.claim, submission, Write("NotReceived"))
     assert (await claimed.submission())["claims"] == 1
     await results.write_batch(
-        claimed.desk, claimed.claim.company_id, [(claimed.claim, call, Write("NotReceived"))]
+        claimed.context,
+        claimed.claim.company_id,
+        [(claimed.claim, submission, Write("NotReceived"))],
     )
     row = await claimed.submission()
     assert (row["claims"], row["state"]) == (0, "Queued")
@@ -217,53 +219,60 @@ async def test_nothing_is_marked_as_sending_while_sending_is_held(
 
 async def test_an_intent_that_grew_old_is_not_sent(claimed: Claimed, sandbox: Sandbox) -> None:
     """The process was held up between the intent and the bytes: the claim may be somebody else's by now."""
-    call = await results.load(claimed.desk, claimed.claim)
+    submission = await results.load(claimed.context, claimed.claim)
     body = await claimed.owner.fetchval("select body from submissions")
-    await claimed.desk.portal.ready(call.tin)
+    await claimed.context.portal.ready(submission.tin)
     async with transmission() as asks:
         assert isinstance(
-            await asks[Connect](claimed.desk, claimed.claim, call, Connect()), Connected
+            await asks[Connect](claimed.context, claimed.claim, submission, Connect()), Connected
         )
         event = await asks[Send](
-            claimed.desk, claimed.claim, call, Send(body, time.monotonic() - 60)
+            claimed.context, claimed.claim, submission, Send(body, time.monotonic() - 60)
         )
     assert isinstance(event, NotReceived)
     assert not await sandbox.ledger()
 
 
 async def test_a_result_for_a_lost_claim_leaves_the_documents_alone(claimed: Claimed) -> None:
-    call = await results.load(claimed.desk, claimed.claim)
+    submission = await results.load(claimed.context, claimed.claim)
     rejected = Write(
-        "NotReceived", tuple(Change(doc.id, "Rejected", errors=[]) for doc in call.docs)
+        "NotReceived", tuple(Change(doc.id, "Rejected", errors=[]) for doc in submission.docs)
     )
     await claimed.owner.execute("update submissions set fence = fence + 1, claims = 0")
     before = await claimed.rows()
-    assert not await results.write(claimed.desk, claimed.claim, call, rejected)
+    assert not await results.write(claimed.context, claimed.claim, submission, rejected)
     assert await claimed.rows() == before
 
 
 async def test_evidence_is_recorded_also_for_a_lost_claim(claimed: Claimed) -> None:
-    call = await results.load(claimed.desk, claimed.claim)
+    submission = await results.load(claimed.context, claimed.claim)
     await claimed.owner.execute("update submissions set fence = fence + 1")
     await results.keep(
-        claimed.desk, claimed.claim, call, Keep((Seen(call.docs[0].id, "U1", "S1", "submit"),))
+        claimed.context,
+        claimed.claim,
+        submission,
+        Keep((Sighting(submission.docs[0].id, "U1", "S1", "submit"),)),
     )
-    assert await claimed.owner.fetchval("select array_agg(uuid) from portal_evidence") == ["U1"]
+    assert await claimed.owner.fetchval("select array_agg(uuid) from portal_sightings") == ["U1"]
 
 
 async def test_an_unclear_send_voids_earlier_proofs_of_absence(claimed: Claimed) -> None:
     old = "now() - interval '1 hour'"
     await claimed.owner.execute(
         f"update submissions set state = 'Sending', first_sent_at = {old}, last_sent_at = {old},"
-        f" absent_proofs = 1, absent_at = {old}"
+        f" absence_confirmations = 1, absence_confirmed_at = {old}"
     )
-    call = await results.load(claimed.desk, claimed.claim)
+    submission = await results.load(claimed.context, claimed.claim)
     assert await results.write(
-        claimed.desk, claimed.claim, call, Write("Uncertain", still_sent=True)
+        claimed.context, claimed.claim, submission, Write("Uncertain", still_sent=True)
     )
     row = await claimed.submission()
-    assert (row["state"], row["absent_proofs"], row["absent_at"]) == ("Uncertain", 0, None)
-    assert row["last_sent_at"] >= call.now > row["first_sent_at"]
+    assert (row["state"], row["absence_confirmations"], row["absence_confirmed_at"]) == (
+        "Uncertain",
+        0,
+        None,
+    )
+    assert row["last_sent_at"] >= submission.now > row["first_sent_at"]
 
 
 async def test_a_document_does_not_return_to_a_state_that_it_has_left(claimed: Claimed) -> None:
@@ -271,7 +280,7 @@ async def test_a_document_does_not_return_to_a_state_that_it_has_left(claimed: C
     await claimed.owner.execute("update submitted_documents set status = 'Cancelled', uuid = 'U1'")
     before = await claimed.rows()
     company = claimed.claim.company_id
-    async with claimed.desk.database.company(company) as conn:
+    async with claimed.context.database.company(company) as conn:
         (document_id,) = await claimed.owner.fetchrow("select id from submitted_documents")
         await results.apply(conn, company, [Change(document_id, "Valid")])
     assert await claimed.rows() == before
@@ -285,7 +294,7 @@ async def test_the_end_of_a_lost_cancellation_changes_nothing(
         "update submitted_documents set cancelling_until = now() + interval '1 hour', cancel_fence = 5 returning id"
     )
     key = {"company_id": company.id, "id": document_id}
-    async with api.app[app_keys.DESK].database.company(company.id) as conn:
+    async with api.app[app_keys.SUBMISSION_CONTEXT].database.company(company.id) as conn:
         assert await sql.cancellation_end(conn, **key, fence=4, is_unclear=False) is None
         assert await sql.cancellation_end(conn, **key, fence=5, is_unclear=False)
     assert await owner.fetchval("select cancelling_until is null from submitted_documents")
@@ -299,7 +308,7 @@ async def test_the_result_of_a_lost_cancellation_changes_nothing(
         "update submitted_documents set cancelling_until = now() + interval '1 hour', cancel_fence = 5 returning id"
     )
     look = {"delay": timedelta(0), "sent_by": None, "is_unclear": True}
-    async with api.app[app_keys.DESK].database.company(company.id) as conn:
+    async with api.app[app_keys.SUBMISSION_CONTEXT].database.company(company.id) as conn:
         assert (
             await sql.cancellation_wait(
                 conn, company_id=company.id, id=document_id, fence=4, **look

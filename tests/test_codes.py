@@ -21,7 +21,7 @@ def line(**changes):
 
 
 def paths(body, *places):
-    return [fault["path"] for fault in codes.faults(body, *places)]
+    return [fault["path"] for fault in codes.violations(body, *places)]
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_a_good_body_has_no_fault():
         "address": {"state": "10", "country": "MYS"},
     }
     assert (
-        codes.faults(
+        codes.violations(
             {"currencyCode": "MYR", "buyer": party, "supplier": party, "lineItems": [line()]}
         )
         == []
@@ -112,7 +112,7 @@ def test_a_good_body_has_no_fault():
 
 
 def test_an_empty_body_has_no_fault():
-    assert codes.faults({}) == []
+    assert codes.violations({}) == []
 
 
 def test_a_fault_names_the_place_the_table_and_the_nearest_code():
@@ -121,16 +121,16 @@ def test_a_fault_names_the_place_the_table_and_the_nearest_code():
         "rule": "code",
         "message": '"MY" is not in the table of countries; the nearest code is "MYS" (MALAYSIA).',
     }
-    assert codes.faults({"lineItems": [line(), line(originCountry="MY")]}) == [fault]
+    assert codes.violations({"lineItems": [line(), line(originCountry="MY")]}) == [fault]
 
 
 def test_a_code_like_no_other_is_named_without_a_nearest_one():
-    fault = codes.faults({"lineItems": [line(taxDetails=[{"taxType": "SST"}])]})[0]
+    fault = codes.violations({"lineItems": [line(taxDetails=[{"taxType": "SST"}])]})[0]
     assert fault["message"] == '"SST" is not in the table of tax types.'
 
 
 def test_a_code_of_a_wrong_form_is_told_the_form():
-    fault = codes.faults({"supplier": {"msic": "31"}})[0]
+    fault = codes.violations({"supplier": {"msic": "31"}})[0]
     assert fault["message"] == '"31" is not in the table of MSIC codes, whose codes are 5 digits.'
 
 
@@ -178,6 +178,6 @@ def test_a_party_and_a_company_are_checked_by_their_own_places():
 
 def test_a_body_full_of_faults_is_answered_with_fifty():
     body = {"lineItems": [line(originCountry=f"{number}" * 30_000) for number in range(1000)]}
-    faults = codes.faults(body)
+    faults = codes.violations(body)
     assert len(faults) == 50
     assert max(len(fault["message"]) for fault in faults) < 200

@@ -14,9 +14,9 @@ FEW = 1000  # rows of an index, here
 #: in other states.
 MANY = """
 insert into companies (name, tin_code) select 'C' || n, 'C2088005' || n || '0' from generate_series(201, 203) n;
-insert into submissions (company_id, attempt_key, tin, body, promise, state, has_outcome, created_at, first_sent_at,
+insert into submissions (company_id, attempt_key, tin, body, on_absence, state, has_outcome, created_at, first_sent_at,
        last_sent_at, not_before)
-select c.id, gen_random_uuid(), c.tin_code, '{}', 'pending', r.state, r.state = 'Accepted', r.at, sent.at, sent.at, r.at
+select c.id, gen_random_uuid(), c.tin_code, '{}', 'retry', r.state, r.state = 'Accepted', r.at, sent.at, sent.at, r.at
   from companies c
  cross join lateral (
          select now() - n * interval '1 second' as at,
@@ -75,8 +75,8 @@ async def test_claims_of_submissions_leave_the_indexes_alone(
 ) -> None:
     """The first claim of each is an ordinary event; the second one without a result is what the index is for."""
     await owner.execute(
-        "insert into submissions (company_id, attempt_key, tin, body, promise) "
-        "select $1, gen_random_uuid(), 'C', '', 'pending' from generate_series(1, 5)",
+        "insert into submissions (company_id, attempt_key, tin, body, on_absence) "
+        "select $1, gen_random_uuid(), 'C', '', 'retry' from generate_series(1, 5)",
         company.id,
     )
     claim = "update submissions set fence = fence + 1, claims = claims + 1, lease_until = now()"

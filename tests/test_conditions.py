@@ -35,7 +35,7 @@ STATES = {
         f"""update submissions set state = 'Queued', last_error = '{{"code": "ClocksApart"}}', created_at = {HOUR_AGO}"""
     ],
     "UnreadableRows": [
-        "insert into portal_oddities (company_id, row_key, operation, tin, problems, shown) "
+        "insert into portal_odd_rows (company_id, row_key, operation, tin, problems, shown) "
         "select id, 'X', 'search', tin, 'status is unknown', '{}' from companies"
     ],
     "NeedsPerson": ["update submissions set state = 'NeedsPerson'"],

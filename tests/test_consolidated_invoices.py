@@ -419,10 +419,10 @@ RULED = [
 
 @pytest.mark.parametrize("changes, reason", RULED)
 async def test_a_rule_from_both_sides(api, changes, reason):
-    keeper = await sale(api)
+    session = await sale(api)
     id = await sale(api, **changes)
-    assert (await reasons(api, keeper, id)).get(id) == reason
-    status, body = await create(api, invoiceIds=[keeper, id])
+    assert (await reasons(api, session, id)).get(id) == reason
+    status, body = await create(api, invoiceIds=[session, id])
     if reason is None:
         assert status == 201, body
     else:
@@ -430,7 +430,7 @@ async def test_a_rule_from_both_sides(api, changes, reason):
         assert [(each["path"], each["rule"]) for each in body["errors"]] == [
             ("/invoiceIds/1", reason)
         ]
-        assert await in_which(api, keeper) is None
+        assert await in_which(api, session) is None
 
 
 @pytest.mark.parametrize(
@@ -716,7 +716,7 @@ def drawn(count, step, lines, prefix="INV-"):
         candidate(id=id, code=id * step, number=f"{prefix}{id * step:05}")
         for id in range(1, count + 1)
     ]
-    drawing = consolidation.Drawing()
+    drawing = consolidation.ConsolidationPlan()
     drawing.take(invoices, [source(id, lines) for id in range(1, count + 1)])
     return drawing
 

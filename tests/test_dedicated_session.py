@@ -12,15 +12,15 @@ from kit import created, reaches, submitted
 
 from service.commands.companies import revoke_key
 from service.config import read_config
-from service.db.session import Keeper
+from service.db.session import DedicatedSession
 
 
 @asynccontextmanager
 async def session(
     database: str, listeners: dict[str, Callable[[str], None]] | None = None
-) -> AsyncIterator[Keeper]:
+) -> AsyncIterator[DedicatedSession]:
     """A dedicated session that is connected, as another process has one."""
-    keeper = Keeper(database, listeners or {})
+    keeper = DedicatedSession(database, listeners or {})
     running = asyncio.create_task(keeper.run())
     try:
         await keeper.connected()
@@ -34,34 +34,41 @@ async def session(
 
 async def test_a_submission_lock_excludes_every_other_session(database: str) -> None:
     async with session(database) as one, session(database) as other:
-        async with one.alone(1, 7) as is_first:
-            async with other.alone(1, 7) as is_second, other.alone(1, 8) as is_of_another:
+        async with one.lock_submission(1, 7) as is_first:
+            async with (
+                other.lock_submission(1, 7) as is_second,
+                other.lock_submission(1, 8) as is_of_another,
+            ):
                 assert (is_first, is_second, is_of_another) == (True, False, True)
-        async with other.alone(1, 7) as is_free_again:
+        async with other.lock_submission(1, 7) as is_free_again:
             assert is_free_again
 
 
 async def test_a_submission_lock_excludes_other_tasks_of_its_session(database: str) -> None:
-    async with session(database) as keeper, keeper.alone(1, 7), keeper.alone(1, 7) as again:
+    async with (
+        session(database) as keeper,
+        keeper.lock_submission(1, 7),
+        keeper.lock_submission(1, 7) as again,
+    ):
         assert not again
 
 
 async def test_a_batch_of_locks_leaves_out_those_of_other_sessions(database: str) -> None:
     async with session(database) as one, session(database) as other:
         async with (
-            one.alone(1, 7),
-            other.alone_with(1, [6, 7, 8]) as alone,
-            one.alone_with(1, [7, 8, 9]) as of_the_rest,
+            one.lock_submission(1, 7),
+            other.lock_submissions(1, [6, 7, 8]) as alone,
+            one.lock_submissions(1, [7, 8, 9]) as of_the_rest,
         ):
             assert (alone, of_the_rest) == ({6, 8}, {9})
-        async with one.alone_with(1, [6, 7, 8]) as free_again:
+        async with one.lock_submissions(1, [6, 7, 8]) as free_again:
             assert free_again == {6, 7, 8}
 
 
 async def test_a_session_that_ended_frees_its_submission_locks(
     database: str, owner: asyncpg.Connection
 ) -> None:
-    async with session(database) as one, session(database) as other, one.alone(1, 7):
+    async with session(database) as one, session(database) as other, one.lock_submission(1, 7):
         await owner.execute(
             """
             select pg_terminate_backend(pid) from pg_locks
@@ -70,7 +77,7 @@ async def test_a_session_that_ended_frees_its_submission_locks(
         )
 
         async def is_free() -> bool:
-            async with other.alone(1, 7) as alone:
+            async with other.lock_submission(1, 7) as alone:
                 return alone
 
         await until(is_free)
@@ -106,7 +113,10 @@ async def test_a_submission_is_left_alone_while_its_lock_is_held(
     invoice_id = await created(requests_only)
     assert (await submitted(requests_only, invoice_id))[0] == 400
     submission_id = await owner.fetchval("select id from submissions")
-    async with session(database) as paused, paused.alone(company.id, submission_id) as alone:
+    async with (
+        session(database) as paused,
+        paused.lock_submission(company.id, submission_id) as alone,
+    ):
         assert alone
         await owner.execute(
             "update submissions set state = $1, lease_until = null, not_before = now()", state

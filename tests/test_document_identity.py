@@ -22,9 +22,9 @@ from service.portal.client import Portal, portal_session
 from service.portal.responses import Held, NotSent, Refused, Unclear
 from service.submission import state_machine
 from service.submission import store as records
-from service.submission.context import Claim, Desk
+from service.submission.context import Claim, SubmissionContext
 from service.submission.matching import MOST_COPIES, find_matches, first_send
-from service.submission.types import Seen, Shown
+from service.submission.types import Shown, Sighting
 
 NEIGHBOUR = {"tin_code": "C20880050020", "name": "Teh Tarik Utara Sdn. Bhd."}
 UNKNOWN_OUTCOME = "update submissions set lease_until = null, not_before = now()"
@@ -52,11 +52,11 @@ async def neighbour(environment, company, owner, config):
 
 
 @pytest.fixture
-async def desk(config):
+async def context(config):
     """A desk with a portal client that no gate holds up."""
     async with connected_pool(config.database_url, 4) as pool, portal_session(config) as session:
-        yield Desk(
-            config, Database(pool), keeper=None, portal=Portal(session, config), signers=None
+        yield SubmissionContext(
+            config, Database(pool), session=None, portal=Portal(session, config), signers=None
         )
 
 
@@ -69,18 +69,18 @@ async def entry_of(sandbox, uuid):
     return entry
 
 
-async def loaded(owner, desk):
+async def loaded(owner, context):
     """Return the claim and the Call of the latest submission, as if it were claimed now."""
     row = await owner.fetchrow(
         "select company_id, id, fence from submissions order by id desc limit 1"
     )
     claim = Claim(row["company_id"], row["id"], row["fence"])
-    return claim, await records.load(desk, claim)
+    return claim, await records.load(context, claim)
 
 
-async def listing_of(desk, call):
+async def listing_of(context, submission):
     hour = timedelta(hours=1)
-    return await desk.portal.search(call.tin, call.now - hour, call.now + hour)
+    return await context.portal.search(submission.tin, submission.now - hour, submission.now + hour)
 
 
 # Another company's document
@@ -189,7 +189,7 @@ async def test_an_unknown_document_of_a_neighbour_needs_manual_review(
         "uuid"
     ] not in json.dumps(await documents(service, id))
     seen = await owner.fetchrow(
-        "select uuid, via from portal_evidence where company_id = $1", neighbour.id
+        "select uuid, via from portal_sightings where company_id = $1", neighbour.id
     )
     assert tuple(seen) == (entry["uuid"], "unproven")
     await owner.execute(
@@ -209,17 +209,17 @@ async def test_a_lost_answer_is_adopted_by_its_bytes_when_the_tin_is_shared(
     assert await raw_calls(sandbox) >= 1
 
 
-async def test_a_row_proves_nothing_when_the_tin_is_shared(lost_row, neighbour, desk, sandbox):
-    claim, call, row = lost_row
+async def test_a_row_proves_nothing_when_the_tin_is_shared(lost_row, neighbour, context, sandbox):
+    claim, submission, row = lost_row
     await sandbox.fault("raw", "forget")
-    found = await find_matches(desk, claim.company_id, {claim.id: call}, [row])
+    found = await find_matches(context, claim.company_id, {claim.id: submission}, [row])
     assert not found.proven and [one.uuid for one in found.unproven[claim.id]] == [row.uuid]
 
 
 # Proofs
 
 
-async def lost(api, owner, desk, sandbox):
+async def lost(api, owner, context, sandbox):
     """Send an invoice whose answer is lost. Return (claim, Call, the portal's row of it).
 
     The service of `api` must not resolve it: it runs without background work.
@@ -227,10 +227,10 @@ async def lost(api, owner, desk, sandbox):
     await sandbox.fault("submit", "accept_then_drop")
     id = await created(api)
     assert (await submitted(api, id))[0] == 400
-    claim, call = await loaded(owner, desk)
+    claim, submission = await loaded(owner, context)
     uuid = (await sandbox.ledger())[-1]["uuid"]
-    (row,) = [row for row in await listing_of(desk, call) if row.uuid == uuid]
-    return claim, replace(call, seen=()), row
+    (row,) = [row for row in await listing_of(context, submission) if row.uuid == uuid]
+    return claim, replace(submission, sightings=()), row
 
 
 @pytest.fixture
@@ -240,14 +240,14 @@ async def idle(start, company):
 
 
 @pytest.fixture
-async def lost_row(idle, owner, desk, sandbox):
+async def lost_row(idle, owner, context, sandbox):
     """(claim, Call, row) of an invoice whose answer was lost."""
-    return await lost(idle, owner, desk, sandbox)
+    return await lost(idle, owner, context, sandbox)
 
 
-async def test_a_listed_document_is_proven_by_its_bytes(lost_row, desk, sandbox):
-    claim, call, row = lost_row
-    found = await find_matches(desk, claim.company_id, {claim.id: call}, [row])
+async def test_a_listed_document_is_proven_by_its_bytes(lost_row, context, sandbox):
+    claim, submission, row = lost_row
+    found = await find_matches(context, claim.company_id, {claim.id: submission}, [row])
     assert [(one.uuid, one.via) for one in found.proven[claim.id]] == [(row.uuid, "search")]
     assert not found.unproven and not found.undecided and await raw_calls(sandbox) == 1
 
@@ -262,48 +262,52 @@ async def test_a_listed_document_is_proven_by_its_bytes(lost_row, desk, sandbox)
     ],
 )
 async def test_a_document_that_only_shares_the_number_is_not_adopted(
-    lost_row, desk, sandbox, changes
+    lost_row, context, sandbox, changes
 ):
-    claim, call, row = lost_row
+    claim, submission, row = lost_row
     if "issued_at" in changes:
         changes = {"issued_at": row.issued_at + timedelta(seconds=1)}
-    found = await find_matches(desk, claim.company_id, {claim.id: call}, [replace(row, **changes)])
+    found = await find_matches(
+        context, claim.company_id, {claim.id: submission}, [replace(row, **changes)]
+    )
     assert not found.proven and not found.unproven and await raw_calls(sandbox) == 0
 
 
 async def test_a_uuid_that_another_document_has_is_not_adopted(
-    idle, lost_row, desk, owner, sandbox
+    idle, lost_row, context, owner, sandbox
 ):
-    claim, call, row = lost_row
+    claim, submission, row = lost_row
     assert (await submitted(idle, await created(idle)))[0] == 200
     await owner.execute("update submitted_documents set uuid = $1 where uuid is not null", row.uuid)
-    found = await find_matches(desk, claim.company_id, {claim.id: call}, [row])
+    found = await find_matches(context, claim.company_id, {claim.id: submission}, [row])
     assert not found.proven and not found.unproven
 
 
-async def test_a_uuid_that_another_company_has_is_unproven(lost_row, start, neighbour, desk, owner):
+async def test_a_uuid_that_another_company_has_is_unproven(
+    lost_row, start, neighbour, context, owner
+):
     """The portal's copy has the very bytes that were sent. Only one of the two can have it."""
-    claim, call, row = lost_row
+    claim, submission, row = lost_row
     theirs = await start(neighbour, background=False)
     assert (await submitted(theirs, await created(theirs)))[0] == 200
     await owner.execute(
         "update submitted_documents set uuid = $1 where company_id = $2", row.uuid, neighbour.id
     )
-    found = await find_matches(desk, claim.company_id, {claim.id: call}, [row])
+    found = await find_matches(context, claim.company_id, {claim.id: submission}, [row])
     assert not found.proven and [one.uuid for one in found.unproven[claim.id]] == [row.uuid]
 
 
-async def test_a_document_whose_bytes_differ_is_unproven(lost_row, desk, owner):
-    claim, call, row = lost_row
+async def test_a_document_whose_bytes_differ_is_unproven(lost_row, context, owner):
+    claim, submission, row = lost_row
     await rewrite(owner, claim, lambda text: text.replace("Coffee beans", "Cocoa beans"))
-    found = await find_matches(desk, claim.company_id, {claim.id: call}, [row])
+    found = await find_matches(context, claim.company_id, {claim.id: submission}, [row])
     assert not found.proven and [one.uuid for one in found.unproven[claim.id]] == [row.uuid]
 
 
-async def test_a_copy_that_the_portal_has_formatted_is_still_proven(lost_row, desk, owner):
-    claim, call, row = lost_row
+async def test_a_copy_that_the_portal_has_formatted_is_still_proven(lost_row, context, owner):
+    claim, submission, row = lost_row
     await rewrite(owner, claim, lambda text: json.dumps(json.loads(text), indent=1, sort_keys=True))
-    found = await find_matches(desk, claim.company_id, {claim.id: call}, [row])
+    found = await find_matches(context, claim.company_id, {claim.id: submission}, [row])
     assert [one.uuid for one in found.proven[claim.id]] == [row.uuid]
 
 
@@ -335,13 +339,17 @@ async def rewrite(owner, claim, change):
     ],
     ids=lambda changes: "-".join(changes),
 )
-async def test_a_row_that_differs_or_lacks_a_fact_proves_nothing(lost_row, desk, sandbox, changes):
+async def test_a_row_that_differs_or_lacks_a_fact_proves_nothing(
+    lost_row, context, sandbox, changes
+):
     """The portal gives no copy here, so that the row has to decide."""
-    claim, call, row = lost_row
+    claim, submission, row = lost_row
     await sandbox.fault("raw", "forget", times=2)
-    found = await find_matches(desk, claim.company_id, {claim.id: call}, [row])
+    found = await find_matches(context, claim.company_id, {claim.id: submission}, [row])
     assert [one.uuid for one in found.proven[claim.id]] == [row.uuid]
-    found = await find_matches(desk, claim.company_id, {claim.id: call}, [replace(row, **changes)])
+    found = await find_matches(
+        context, claim.company_id, {claim.id: submission}, [replace(row, **changes)]
+    )
     assert not found.proven and len(found.unproven[claim.id]) == 1
 
 
@@ -355,26 +363,26 @@ async def test_a_row_that_differs_or_lacks_a_fact_proves_nothing(lost_row, desk,
     ],
     ids=lambda fault: f"{fault['kind']}-{fault['status']}",
 )
-async def test_refusal_of_a_copy_that_is_no_answer_postpones(lost_row, desk, sandbox, fault):
-    claim, call, row = lost_row
+async def test_refusal_of_a_copy_that_is_no_answer_postpones(lost_row, context, sandbox, fault):
+    claim, submission, row = lost_row
     row = replace(row, payable=None)
     await sandbox.fault("raw", **fault)
-    found = await find_matches(desk, claim.company_id, {claim.id: call}, [row])
+    found = await find_matches(context, claim.company_id, {claim.id: submission}, [row])
     assert found.undecided and not found.proven and not found.unproven
-    found = await find_matches(desk, claim.company_id, {claim.id: call}, [row])
+    found = await find_matches(context, claim.company_id, {claim.id: submission}, [row])
     assert found.proven and not found.undecided
 
 
-async def test_missing_copy_is_believed_at_the_second_look(lost_row, desk, sandbox):
-    claim, call, row = lost_row
+async def test_missing_copy_is_believed_at_the_second_look(lost_row, context, sandbox):
+    claim, submission, row = lost_row
     row = replace(row, payable=None)
     await sandbox.fault("raw", "forget", times=2)
-    found = await find_matches(desk, claim.company_id, {claim.id: call}, [row])
+    found = await find_matches(context, claim.company_id, {claim.id: submission}, [row])
     assert found.unproven and found.undecided and not found.proven
-    call = replace(call, seen=found.shown(claim.id))
-    found = await find_matches(desk, claim.company_id, {claim.id: call}, [row])
+    submission = replace(submission, sightings=found.shown(claim.id))
+    found = await find_matches(context, claim.company_id, {claim.id: submission}, [row])
     assert found.unproven and not found.undecided and not found.proven
-    found = await find_matches(desk, claim.company_id, {claim.id: call}, [row])
+    found = await find_matches(context, claim.company_id, {claim.id: submission}, [row])
     assert found.proven and not found.undecided and not found.unproven
 
 
@@ -412,14 +420,14 @@ def test_only_the_portals_own_404_says_that_something_is_missing(body, is_missin
     assert not Refused("It refuses.", status=403, body=body).is_missing
 
 
-async def test_first_send_is_not_ruled_out_by_a_gateways_refusal(lost_row, desk, sandbox):
-    claim, call, row = lost_row
+async def test_first_send_is_not_ruled_out_by_a_gateways_refusal(lost_row, context, sandbox):
+    claim, submission, row = lost_row
     errors = [{"code": "DV302", "path": "", "message": f"It equals document {row.uuid}."}]
     for operation in ("details", "raw"):
         await sandbox.fault(operation, "html", status=403)
         with pytest.raises(Unclear):
-            await first_send(desk, claim, call, call.docs[0], errors)
-    there, seen = await first_send(desk, claim, call, call.docs[0], errors)
+            await first_send(context, claim, submission, submission.docs[0], errors)
+    there, seen = await first_send(context, claim, submission, submission.docs[0], errors)
     assert there.uuid == seen.uuid == row.uuid
 
 
@@ -460,19 +468,19 @@ async def test_copy_that_stays_missing_needs_manual_review(
     "error",
     [NotSent("It is away."), Held("Later.", retry_after=timedelta(seconds=1), operation="raw")],
 )
-async def test_a_copy_that_cannot_be_fetched_now_postpones(lost_row, desk, sandbox, error):
-    claim, call, row = lost_row
+async def test_a_copy_that_cannot_be_fetched_now_postpones(lost_row, context, sandbox, error):
+    claim, submission, row = lost_row
 
     async def gate(operation, tin, further=False):
         if operation == "raw":
             raise error
 
-    desk.portal = desk.portal.through(gate)
+    context.portal = context.portal.through(gate)
     found = await find_matches(
-        desk, claim.company_id, {claim.id: call}, [replace(row, payable=None)]
+        context, claim.company_id, {claim.id: submission}, [replace(row, payable=None)]
     )
     assert found.undecided == {claim.id: error} and not found.proven and not found.unproven
-    by_row = await find_matches(desk, claim.company_id, {claim.id: call}, [row])
+    by_row = await find_matches(context, claim.company_id, {claim.id: submission}, [row])
     assert bool(by_row.proven) == isinstance(error, Held)
 
 
@@ -534,7 +542,7 @@ async def test_a_receipt_with_a_taken_uuid_needs_manual_review(api, sandbox, own
     ] == "Valid"
     assert (await documents(api, id))[0]["uuid"] is None
     seen = await owner.fetch(
-        "select via from portal_evidence where uuid = $1 order by submission_id", uuid
+        "select via from portal_sightings where uuid = $1 order by submission_id", uuid
     )
     assert [row["via"] for row in seen] == ["submit", "submit"]
 
@@ -562,25 +570,28 @@ async def test_one_taken_uuid_keeps_no_other_document_from_going_on(start, compa
 
 
 async def test_of_two_companies_that_adopt_one_uuid_at_once_one_gets_it(
-    start, company, neighbour, sandbox, owner, desk
+    start, company, neighbour, sandbox, owner, context
 ):
     claims = []
     for each in (company, neighbour):
         idle = await start(each, background=False)
         await sandbox.fault("submit", "accept_then_drop")
         assert (await submitted(idle, await created(idle)))[0] == 400
-        claims.append(await loaded(owner, desk))
+        claims.append(await loaded(owner, context))
     await owner.execute(
         "update submissions set lease_until = now() + interval '1 hour', state = 'Uncertain'"
     )
-    claims = [(claim, replace(call, state="Uncertain")) for claim, call in claims]
+    claims = [(claim, replace(submission, state="Uncertain")) for claim, submission in claims]
 
-    def adopted(call):
-        seen = (Seen(call.docs[0].id, "7G3KX2M9QPWZ41VTB8RHNYDC10", "S", "search"),)
-        return state_machine.step(call, Shown(seen), desk.config)[1][-1]
+    def adopted(submission):
+        seen = (Sighting(submission.docs[0].id, "7G3KX2M9QPWZ41VTB8RHNYDC10", "S", "search"),)
+        return state_machine.step(submission, Shown(seen), context.config)[1][-1]
 
     results = await asyncio.gather(
-        *[records.write(desk, claim, call, adopted(call)) for claim, call in claims]
+        *[
+            records.write(context, claim, submission, adopted(submission))
+            for claim, submission in claims
+        ]
     )
     assert results == [True, True]
     rows = await owner.fetch(
@@ -598,8 +609,8 @@ insert into companies (id, name, tin_code) values ({company}, 'X', 'C{company}')
 insert into invoices (company_id, code, code_year, type, issue_date, line_items, net_amount, excluding_tax, including_tax,
        payable_amount)
 values ({company}, 1, 2026, 'INVOICE', now(), '[]', 1, 1, 1, 1);
-insert into submissions (company_id, attempt_key, tin, body, promise, state, last_sent_at)
-values ({company}, gen_random_uuid(), 'C', '', 'failed', 'Accepted', now());
+insert into submissions (company_id, attempt_key, tin, body, on_absence, state, last_sent_at)
+values ({company}, gen_random_uuid(), 'C', '', 'release', 'Accepted', now());
 insert into submitted_documents (company_id, submission_id, invoice_id, number, document_type, document_version, issued_at,
        document_hash, status, uuid)
 select {company}, s.id, i.id, 'INV-1', '01', '1.0', now(), '', 'Valid', '7G3KX2M9QPWZ41'

@@ -28,7 +28,7 @@ async def test_every_transaction_of_the_service_commits_synchronously(
 
 
 async def test_every_session_of_the_service_commits_synchronously(app: Any) -> None:
-    for conn in (app[app_keys.KEEPER]._conn, app[app_keys.WATCHDOG]._conn):
+    for conn in (app[app_keys.SESSION]._conn, app[app_keys.WATCHDOG]._conn):
         assert await conn.fetchval("show synchronous_commit") == "on"
     async with app[app_keys.DATABASE].pool.acquire() as conn:
         assert await conn.fetchval("show synchronous_commit") == "on"

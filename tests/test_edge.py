@@ -14,7 +14,7 @@ from kit import INTEGRATIONS, created, invoice, line
 
 from service.app import create_app
 from service.config import read_config
-from service.http.server import Runner
+from service.http.server import HardenedRunner
 
 #: What breaks HTTP, each with the key in its head.
 BROKEN = {
@@ -29,7 +29,9 @@ BROKEN = {
 @contextlib.asynccontextmanager
 async def listening(environment, **variables):
     """The port of a service that stands on a real listener."""
-    runner = Runner(create_app(read_config({**environment, **variables})), shutdown_timeout=1)
+    runner = HardenedRunner(
+        create_app(read_config({**environment, **variables})), shutdown_timeout=1
+    )
     await runner.setup()
     try:
         site = web.TCPSite(runner, "127.0.0.1", 0)

@@ -60,7 +60,7 @@ async def test_what_never_arrived_is_let_go_after_two_proofs(api, owner, sandbox
     id = await created(api)
     assert (await submitted(api, id))[0] == 400
     await until(lambda: record(api, id), lambda found: found["status"] == "Draft")
-    assert await owner.fetchval("select absent_proofs from submissions") == 2
+    assert await owner.fetchval("select absence_confirmations from submissions") == 2
     assert (await documents(api, id))[0]["errors"][0]["code"] == "NotReceived"
     assert (await submitted(api, id))[0] == 200
     await reaches(api, id, "Valid")

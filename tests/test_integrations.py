@@ -19,7 +19,7 @@ from service.config import read_config
 from service.db.statements import QUERIES, sql
 from service.db.statements import parse as statements_in
 from service.db.transactions import SERVICE_ROLE, Database, connected_pool
-from service.http.api_keys import COMPANY, INTEGRATION, parse
+from service.http.api_keys import COMPANY, INTEGRATION, parse_key
 
 UNAUTHORIZED = {"error": "Unauthorized: Valid API key required"}
 USERS, ORGANIZATIONS = "/api/integrations/users", "/api/integrations/organizations"
@@ -729,8 +729,8 @@ async def test_last_use_of_a_key_is_kept(open_portal, account, owner):
 
 async def test_a_key_has_the_form_of_its_kind(account, company):
     assert account.key.startswith(f"einp_live_{account.key_id}_")
-    assert parse(account.key, INTEGRATION)[0] == account.key_id
-    assert parse(account.key, COMPANY) is None and parse(company.key, INTEGRATION) is None
+    assert parse_key(account.key, INTEGRATION)[0] == account.key_id
+    assert parse_key(account.key, COMPANY) is None and parse_key(company.key, INTEGRATION) is None
 
 
 async def test_the_quota_is_one_for_two_processes_and_shown_on_every_answer(open_portal, account):

@@ -8,7 +8,7 @@ from kit import created, record, submitted
 from world import LOST, TIMES, World
 
 from service.submission import state_machine
-from service.submission.types import Call, Doc, Find, NotTold
+from service.submission.types import Find, StatesUnavailable, Submission, SubmittedDocument
 
 NOW = World(None).now
 HOUR = timedelta(hours=1)
@@ -26,12 +26,14 @@ HOUR = timedelta(hours=1)
 )
 def test_it_is_waited_for_then_looked_for_every_hour_then_given_to_a_person(hours, searched, state):
     """Hours since the portal first did not know it, and since it was last looked for."""
-    docs = (Doc(1, "INV-1", "01", NOW, "Submitted", "U"),)
+    docs = (SubmittedDocument(1, "INV-1", "01", NOW, "Submitted", "U"),)
     times = {"unknown_since": NOW, "searched_at": searched and NOW + searched * HOUR}
-    call = Call("Accepted", "pending", NOW + hours * HOUR, docs=docs, **times)
-    then, (command,) = state_machine.step(call, NotTold(LOST, unknown=True), TIMES)
+    submission = Submission("Accepted", "retry", NOW + hours * HOUR, docs=docs, **times)
+    then, (command,) = state_machine.step(submission, StatesUnavailable(LOST, unknown=True), TIMES)
     assert isinstance(command, Find) if state == "look" else then.state == state
-    looked, (written,) = state_machine.step(call, NotTold(LOST, unknown=True, searched=True), TIMES)
+    looked, (written,) = state_machine.step(
+        submission, StatesUnavailable(LOST, unknown=True, searched=True), TIMES
+    )
     assert looked.state == ("NeedsPerson" if state == "NeedsPerson" else "Accepted")
     assert written.error["since"] == NOW.isoformat()
 

@@ -10,11 +10,18 @@ from world import ANSWERS, HASTY, LOST, PROMISES, TIMES, WAITS, World, schedule
 
 from service.documents import states
 from service.submission import state_machine
-from service.submission.types import Call, Claimed, Doc, Listed, Receipt, Write
+from service.submission.types import (
+    Claimed,
+    Listed,
+    ReceiptReceived,
+    Submission,
+    SubmittedDocument,
+    Write,
+)
 
 MOST_CLAIMS = state_machine.MOST_CLAIMS
 NOW = World(None).now
-DOCS = (Doc(1, "INV-1", "01", NOW), Doc(2, "INV-2", "01", NOW))
+DOCS = (SubmittedDocument(1, "INV-1", "01", NOW), SubmittedDocument(2, "INV-2", "01", NOW))
 SCHEDULES = 700
 
 
@@ -23,18 +30,18 @@ class Submissions(RuleBasedStateMachine):
 
     times, detects = TIMES, False
 
-    @initialize(promise=st.sampled_from(PROMISES))
-    def start(self, promise):
+    @initialize(on_absence=st.sampled_from(PROMISES))
+    def start(self, on_absence):
         self.world = World(lambda options: options[0], self.times, self.detects)
-        self.world.submit(promise)
+        self.world.submit(on_absence)
 
-    @rule(promise=st.sampled_from(PROMISES))
-    def submit(self, promise):
-        self.world.submit(promise)
+    @rule(on_absence=st.sampled_from(PROMISES))
+    def submit(self, on_absence):
+        self.world.submit(on_absence)
 
-    @rule(promise=st.sampled_from(PROMISES))
-    def repeat(self, promise):
-        self.world.repeat(promise)
+    @rule(on_absence=st.sampled_from(PROMISES))
+    def repeat(self, on_absence):
+        self.world.repeat(on_absence)
 
     @rule(seconds=st.sampled_from(WAITS))
     def wait(self, seconds):
@@ -99,7 +106,7 @@ def test_the_world_sees_a_second_document():
 
 def test_schedules_reach_every_state():
     reached = {
-        row.call.state
+        row.submission.state
         for seed in range(SCHEDULES // 7)
         for row in schedule(seed, steps=150).rows.values()
     }
@@ -121,34 +128,36 @@ def test_what_is_open_can_be_claimed_and_what_is_closed_cannot():
 
 @pytest.mark.parametrize("state", ["Queued", "Sending", "Uncertain", "Accepted"])
 def test_what_is_claimed_again_and_again_without_a_result_goes_to_a_person(state):
-    call = Call(state, "pending", NOW, docs=DOCS, claims=state_machine.MOST_CLAIMS + 1)
-    assert state_machine.step(call, Claimed(), TIMES)[1] == [
+    submission = Submission(state, "retry", NOW, docs=DOCS, claims=state_machine.MOST_CLAIMS + 1)
+    assert state_machine.step(submission, Claimed(), TIMES)[1] == [
         Write("NeedsPerson", error=state_machine.FRUITLESS)
     ]
 
 
 def test_a_receipt_that_does_not_name_every_document_decides_nothing():
-    call = Call("Sending", "pending", NOW, docs=DOCS, first_sent_at=NOW, last_sent_at=NOW)
-    then, _commands = state_machine.step(call, Receipt("S", {"INV-1": "U"}, {}), TIMES)
+    submission = Submission("Sending", "retry", NOW, docs=DOCS, first_sent_at=NOW, last_sent_at=NOW)
+    then, _commands = state_machine.step(
+        submission, ReceiptReceived("S", {"INV-1": "U"}, {}), TIMES
+    )
     assert then.state == "Uncertain" and {doc.status for doc in then.docs} == {"Submitting"}
-    assert [one.uuid for one in then.seen] == ["U"]
+    assert [one.uuid for one in then.sightings] == ["U"]
 
 
 def test_a_submission_found_sending_is_never_queued_again() -> None:
     """Its sender died and may have sent it: how late nobody knows."""
     hour_ago = NOW - timedelta(hours=1)
-    call = Call(
+    submission = Submission(
         "Sending",
-        "pending",
+        "retry",
         NOW,
         docs=DOCS,
         first_sent_at=hour_ago,
         last_sent_at=hour_ago,
-        absent_proofs=1,
+        absence_confirmations=1,
     )
-    then, (write,) = state_machine.step(call, Claimed(), TIMES)
+    then, (write,) = state_machine.step(submission, Claimed(), TIMES)
     assert then.state == "Uncertain" and write.still_sent
-    assert (then.last_sent_at, then.absent_proofs) == (NOW, 0)
+    assert (then.last_sent_at, then.absence_confirmations) == (NOW, 0)
 
 
 SETTLED, UNSETTLED = TIMES.portal_settle, TIMES.portal_settle - timedelta(seconds=1)
@@ -172,18 +181,18 @@ def test_absence_takes_two_proofs_after_the_settling_time(
     sent_ago: timedelta, proved_ago: timedelta | None, state: str, proofs: int
 ) -> None:
     sent_at, proved_at = NOW - sent_ago, None if proved_ago is None else NOW - proved_ago
-    call = Call(
+    submission = Submission(
         "Uncertain",
-        "pending",
+        "retry",
         NOW,
         docs=DOCS,
         first_sent_at=sent_at,
         last_sent_at=sent_at,
-        absent_proofs=0 if proved_at is None else 1,
-        absent_at=proved_at,
+        absence_confirmations=0 if proved_at is None else 1,
+        absence_confirmed_at=proved_at,
     )
-    then, _ = state_machine.step(call, Listed(NOW), TIMES)
-    assert (then.state, then.absent_proofs) == (state, proofs)
+    then, _ = state_machine.step(submission, Listed(NOW), TIMES)
+    assert (then.state, then.absence_confirmations) == (state, proofs)
 
 
 @pytest.mark.parametrize("is_alone, persons", [(True, 1), (False, 6)])
@@ -194,14 +203,14 @@ def test_only_the_submission_that_ends_processes_goes_to_a_person(monkeypatch, i
     """
     if not is_alone:
         monkeypatch.setattr(
-            World, "_is_fresh", lambda self, id: self.rows[id].call.state == "Uncertain"
+            World, "_is_fresh", lambda self, id: self.rows[id].submission.state == "Uncertain"
         )
         monkeypatch.setattr(World, "_write", _without_the_check(World._write))
     world = World(lambda options: "lose" if options is ANSWERS else options[0])
     for _ in range(6):
-        world.submit("failed")
+        world.submit("release")
     process = world.processes[0]
-    while not all(row.call.state == "Uncertain" for row in world.rows.values()):
+    while not all(row.submission.state == "Uncertain" for row in world.rows.values()):
         world.work(process)
         world.wait(0.1)
     world.wait(10)  # until all of them are due
@@ -210,13 +219,13 @@ def test_only_the_submission_that_ends_processes_goes_to_a_person(monkeypatch, i
             process.job
             and process.job.id == 0
             and len(process.job.commands)
-            and world.rows[0].call.claims <= MOST_CLAIMS
+            and world.rows[0].submission.claims <= MOST_CLAIMS
         ):
             world.crash(process)
             world.wait(70)
         world.work(process)
         world.wait(1)
-    ended = [row.call.state for row in world.rows.values()]
+    ended = [row.submission.state for row in world.rows.values()]
     assert ended.count("NeedsPerson") == persons and ended[0] == "NeedsPerson", ended
 
 
@@ -231,6 +240,6 @@ def _without_the_check(write):
 
 
 def test_no_table_no_move():
-    closed = Call("Finished", "pending", NOW, docs=DOCS)
+    closed = Submission("Finished", "retry", NOW, docs=DOCS)
     with pytest.raises(ValueError, match="Finished cannot become Queued"):
         state_machine.after(closed, Write("Queued", error=LOST))

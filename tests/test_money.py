@@ -23,7 +23,7 @@ def percent(kind, percentage):
 
 
 def only_fault(body):
-    (fault,) = money.faults(body)
+    (fault,) = money.violations(body)
     return fault
 
 
@@ -131,7 +131,7 @@ def test_a_document_may_have_no_adjustments():
 
 
 def test_good_amounts_have_no_fault():
-    assert money.faults({"lineItems": [item()], "invoiceLevelAllowanceCharge": None}) == []
+    assert money.violations({"lineItems": [item()], "invoiceLevelAllowanceCharge": None}) == []
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_a_number_that_makes_no_amount_is_named(line, path):
 
 def test_every_bad_line_is_named():
     body = {"lineItems": [item("-1"), item(), item("-1")]}
-    assert [fault["path"] for fault in money.faults(body)] == [
+    assert [fault["path"] for fault in money.violations(body)] == [
         "/lineItems/0/unit/price",
         "/lineItems/2/unit/price",
     ]

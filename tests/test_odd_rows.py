@@ -12,8 +12,8 @@ from world import World
 from service.commands.reconcile import attention, reconcile
 from service.config import read_config
 from service.portal.responses import OddRow
-from service.submission.odd_rows import may_be
-from service.submission.types import Call, Doc
+from service.submission.odd_rows import may_be_document
+from service.submission.types import Submission, SubmittedDocument
 
 #: Members with which a row is no longer what it was.
 ODD = (
@@ -61,7 +61,7 @@ async def test_the_sweep_goes_past_an_odd_row_and_misses_nothing(
         await sandbox.show_oddly(await latest_number(sandbox), **members)
         (told,) = (await reconcile(config))["companies"]
         assert "error" not in told and told["findings"] == [], members
-    assert await owner.fetchval("select count(*) from portal_oddities") >= 1
+    assert await owner.fetchval("select count(*) from portal_odd_rows") >= 1
     assert (await record(api, good))["status"] == "Valid"
 
 
@@ -72,7 +72,7 @@ async def test_an_oddity_is_recorded_once(
     await sandbox.show_oddly(await latest_number(sandbox), status="Archived")
     for _ in range(3):
         await reconcile(config)
-    assert await owner.fetchval("select count(*) from portal_oddities") == 1
+    assert await owner.fetchval("select count(*) from portal_odd_rows") == 1
     assert len([line for line in caplog.messages if "Archived" in line]) == 1
 
 
@@ -127,7 +127,7 @@ async def test_a_cancellation_waits_until_the_status_is_known(api: Any, sandbox:
 
 
 NOW = World(None).now
-DOC = Doc(1, "INV-1", "01", NOW)
+DOC = SubmittedDocument(1, "INV-1", "01", NOW)
 
 
 @pytest.mark.parametrize(
@@ -145,5 +145,5 @@ DOC = Doc(1, "INV-1", "01", NOW)
 def test_what_can_be_read_of_a_row_tells_whose_it_is_not(
     read: dict[str, Any], blocks: bool
 ) -> None:
-    call = Call("Uncertain", "failed", NOW, tin="C1", docs=(DOC,))
-    assert may_be(OddRow("X", ("odd",), "{}", "X", **read), call, DOC) is blocks
+    submission = Submission("Uncertain", "release", NOW, tin="C1", docs=(DOC,))
+    assert may_be_document(OddRow("X", ("odd",), "{}", "X", **read), submission, DOC) is blocks

@@ -13,9 +13,9 @@ from service.config import read_config
 from service.db.transactions import Database, connected_pool
 
 ADD = """
-insert into submissions (company_id, attempt_key, tin, body, promise, fence, state, has_outcome, first_sent_at, last_sent_at,
+insert into submissions (company_id, attempt_key, tin, body, on_absence, fence, state, has_outcome, first_sent_at, last_sent_at,
        not_before)
-select $1, gen_random_uuid(), 'C', '', 'pending', 1, 'Accepted', $2, now(), now(), now() - $3 * interval '1 second' - n * interval '1 ms'
+select $1, gen_random_uuid(), 'C', '', 'retry', 1, 'Accepted', $2, now(), now(), now() - $3 * interval '1 second' - n * interval '1 ms'
   from generate_series(1, $4::int) n
 """
 CLAIM = "select company_id, id, state from claim_submissions(interval '1 minute', $1)"

@@ -28,7 +28,7 @@ async def test_one_wrong_date_does_not_stop_sending(api, sandbox, operation, sec
 
 async def test_wrong_portal_clock_stops_sending_until_it_is_right(start, company, sandbox):
     api = await start(company, background=False)  # nothing else calls the portal
-    portal = api.app[app_keys.DESK].portal
+    portal = api.app[app_keys.SUBMISSION_CONTEXT].portal
     await sandbox.move_clock(75)
     id = await created(api)
     status, body = await submitted(api, id)

@@ -17,7 +17,7 @@ from test_validations import TIN
 from service.config import read_config
 from service.db.transactions import Database, connected_pool
 from service.http import app_keys
-from service.portal.rate_limits import QUOTAS, Gate, limits
+from service.portal.rate_limits import QUOTAS, PortalRateLimiter, limits
 from service.portal.responses import Held
 
 CLIENT = "sandbox-client"
@@ -41,7 +41,9 @@ async def gates(environment):
     """Makes a Gate: `gates(urgent)`."""
     config = read_config({**environment, "PORTAL_RATE_SCALE": "1"})
     async with connected_pool(config.database_url, 8) as pool:
-        yield lambda urgent, **more: Gate(Database(pool), config, urgent=urgent, **more)
+        yield lambda urgent, **more: PortalRateLimiter(
+            Database(pool), config, urgent=urgent, **more
+        )
 
 
 async def take(gate, operation, times, tin="C1"):
@@ -226,7 +228,9 @@ async def test_shares_hold_over_many_processes_at_once(environment, owner):
 
     async def ask(tin):
         async with connected_pool(config.database_url, 4) as pool:
-            taken[tin] = await take(Gate(Database(pool), config, urgent=True), "submit", 100, tin)
+            taken[tin] = await take(
+                PortalRateLimiter(Database(pool), config, urgent=True), "submit", 100, tin
+            )
 
     await spend(owner, "submit", 0)
     await wait_for(owner, "C1", "C2", "C3", "C4")
@@ -340,7 +344,7 @@ async def test_two_buckets_are_waited_for_together(environment, owner):
     await spend(owner, "search", 120, ago=64)
     config, times = read_config({**environment, "PORTAL_RATE_SCALE": "10"}), []
     async with connected_pool(config.database_url, 8) as pool:
-        gate = Gate(Database(pool), config, urgent=True)
+        gate = PortalRateLimiter(Database(pool), config, urgent=True)
 
         async def search():
             await gate("search", "C1", further=True)

@@ -22,7 +22,7 @@ from service.db.transactions import (
 )
 from service.errors import Unavailable
 from service.http import app_keys
-from service.http.middleware import MOST_BUCKETS, Limiter
+from service.http.middleware import MOST_BUCKETS, RateLimiter
 from service.http.requests import MOST_UNREAD_BYTES
 
 #: Makes each insert into and update of a table fail with an SQLSTATE, as often as a sequence says.
@@ -232,7 +232,7 @@ async def test_what_is_broken_off_three_times_is_a_503(api, owner):
 
 async def test_what_was_committed_before_is_not_done_twice(api, owner, sandbox):
     """The invoice is stored, then its submission is broken off: the creation is not tried again as a whole."""
-    await fails(owner, "portal_evidence", "40P01")
+    await fails(owner, "portal_sightings", "40P01")
     async with api.post("/api/invoices", json=invoice(submitImmediately=True)) as response:
         assert response.status in (201, 503)
     assert await owner.fetchval("select count(*) from invoices") == 1
@@ -330,7 +330,7 @@ async def test_bodies_beyond_the_memory_for_them_are_told_to_come_back(api):
 
 
 async def _taken(api):
-    return api.app[app_keys.UPLOADS].taken
+    return api.app[app_keys.UPLOAD_BUDGET].taken
 
 
 async def _waits_for_table(owner):
@@ -344,7 +344,7 @@ async def _waits_for_table(owner):
 
 
 def test_the_limiter_remembers_so_many_keys_and_no_more():
-    limiter = Limiter(60)
+    limiter = RateLimiter(60)
     for number in range(MOST_BUCKETS + 10):
         limiter.take(f"key-{number}")
     assert len(limiter._buckets) == MOST_BUCKETS

@@ -5,7 +5,7 @@ import base64
 import pytest
 
 from service.config import ConfigError, read_config
-from service.db.encryption import NoSecretKey, Unopenable, Vault
+from service.db.encryption import DecryptionError, MissingSecretKey, Vault
 
 OLD, NEW = b"o" * 32, bytes(range(32))
 SECRET = b"-- a private key --"
@@ -23,7 +23,7 @@ def test_what_is_sealed_opens_again_and_does_not_show():
 )
 def test_it_opens_for_its_own_company_and_purpose_only(company, purpose):
     vault = Vault(NEW)
-    with pytest.raises(Unopenable):
+    with pytest.raises(DecryptionError):
         vault.open(vault.seal(SECRET, 7, "signing key"), company, purpose)
 
 
@@ -34,7 +34,7 @@ def test_a_sealed_secret_that_was_changed_anywhere_does_not_open():
         sealed[:at] + bytes([sealed[at] ^ 1]) + sealed[at + 1 :] for at in range(len(sealed))
     ]
     for other in [*changed, b"", sealed[:-1], sealed[:16], sealed + b"\0"]:
-        with pytest.raises(Unopenable):
+        with pytest.raises(DecryptionError):
             vault.open(other, 7, "signing key")
 
 
@@ -44,13 +44,14 @@ def test_a_replaced_key_still_opens_and_no_longer_seals():
     assert rotated.open(sealed, 7, "signing key") == SECRET
     assert rotated.seal(SECRET, 7, "signing key")[:4] == rotated.version == Vault(NEW).version
     with pytest.raises(
-        Unopenable, match=f"sealed with the secret key {Vault(OLD).version.hex()}, which is not set"
+        DecryptionError,
+        match=f"sealed with the secret key {Vault(OLD).version.hex()}, which is not set",
     ):
         Vault(NEW).open(sealed, 7, "signing key")
 
 
 def test_without_a_key_nothing_is_sealed():
-    with pytest.raises(NoSecretKey):
+    with pytest.raises(MissingSecretKey):
         Vault(b"", b"").seal(SECRET, 7, "signing key")
 
 

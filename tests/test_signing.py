@@ -94,7 +94,7 @@ async def test_the_signing_time_is_that_of_the_submission(api, owner):
     (properties,) = block["Object"][0]["QualifyingProperties"][0]["SignedProperties"][0][
         "SignedSignatureProperties"
     ]
-    at = json_codec.instant(properties["SigningTime"][0]["_"])
+    at = json_codec.parse_instant(properties["SigningTime"][0]["_"])
     assert before <= at <= await owner.fetchval("select clock_timestamp()")
 
 

@@ -157,7 +157,7 @@ async def test_sessions_of_the_service_are_bound_on_both_ends(environment, aioht
     async with app[app_keys.DATABASE].pool.acquire() as pooled:
         sessions = {
             "pool": pooled._con,
-            "keeper": app[app_keys.KEEPER]._conn,
+            "keeper": app[app_keys.SESSION]._conn,
             "watchdog": watchdog._conn,
         }
         found = {name: await limits_of(session) for name, session in sessions.items()}

@@ -122,7 +122,7 @@ async def test_a_second_document_of_an_attempt_names_the_later_one(api, config, 
     ours = (await documents(api, id))[0]["uuid"]
     assert (second["other_uuid"], second["uuid"]) == (ours, *again.accepted.values())
     assert second["cancellable_until"] > second["received_at"]
-    assert await owner.fetchval("select count(*) from portal_evidence") == 2
+    assert await owner.fetchval("select count(*) from portal_sightings") == 2
 
 
 async def test_a_document_that_the_portal_does_not_list_is_missing_until_it_does(

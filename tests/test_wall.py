@@ -42,8 +42,8 @@ from service.db.statements import sql
 from service.db.transactions import (
     SERVICE_ROLE,
     Database,
+    check_tenant_isolation,
     connected_pool,
-    refuse_without_wall,
     statements,
 )
 
@@ -199,7 +199,7 @@ async def _found(owner, breach):
     try:
         await owner.execute(breach)
         await owner.execute(f"set local role {SERVICE_ROLE}")
-        await refuse_without_wall(owner)
+        await check_tenant_isolation(owner)
     except RuntimeError as refusal:
         return str(refusal)
     finally:
@@ -209,7 +209,7 @@ async def _found(owner, breach):
 
 async def test_the_migrated_schema_separates_companies_and_accounts(database: str) -> None:
     async with connected_pool(database, 1) as pool:
-        await refuse_without_wall(pool)
+        await check_tenant_isolation(pool)
 
 
 #: A table or view that a statement reads or changes, and its alias.
@@ -260,7 +260,7 @@ async def test_the_service_does_not_start_with_a_gap_in_the_wall(
 async def test_the_service_does_not_run_as_a_superuser(database):
     async with asyncpg.create_pool(database, min_size=1, max_size=1) as pool:
         with pytest.raises(RuntimeError, match="may step over it"):
-            await refuse_without_wall(pool)
+            await check_tenant_isolation(pool)
 
 
 # One wall alone

@@ -13,7 +13,7 @@ from conftest import until
 from kit import answered, created, documents, reaches, submitted
 from processes import ROOT
 
-from service.monitoring.watchdog import LoopGuard
+from service.monitoring.watchdog import EventLoopMonitor
 
 IMPATIENT = {"WATCHDOG_SECONDS": "0.1", "OVERDUE_SECONDS": "0.2"}
 AUTOMATIC = """update companies set setting = setting || '{"AUTO_SUBMIT_INVOICE": true}'"""
@@ -166,7 +166,7 @@ async def test_the_watchdog_goes_on_after_its_connection_was_cut(start, company,
 
 
 async def test_a_loop_that_stands_still_is_said_with_the_place(caplog):
-    guard = LoopGuard(asyncio.get_running_loop(), seconds=0.1)
+    guard = EventLoopMonitor(asyncio.get_running_loop(), seconds=0.1)
     guard.begin()
     for _ in range(600):
         time.sleep(0.1)  # as a mistake would block it

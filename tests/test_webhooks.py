@@ -21,7 +21,7 @@ from processes import Service
 from service.config import read_config
 from service.webhooks import signature
 from service.webhooks.dispatcher import AT_ONCE, COMPANY_SHARE, SCHEDULE, Outcome, delivery_session
-from service.webhooks.url_policy import is_internal, refusal
+from service.webhooks.url_policy import is_internal, url_violation
 
 #: Receivers of the tests are on loopback; what takes days takes a moment.
 LOCAL = {
@@ -470,7 +470,7 @@ HOSTS = (
 
 @pytest.mark.parametrize("host", HOSTS)
 def test_an_internal_host_is_refused(host):
-    assert refusal(f"https://{host}/hook", allow_internal=False)
+    assert url_violation(f"https://{host}/hook", allow_internal=False)
 
 
 @pytest.mark.parametrize(
@@ -480,7 +480,7 @@ def test_an_internal_host_is_refused(host):
      "//hooks.example.com/", "hooks.example.com", "file:///etc/passwd", "https://hooks.example.com:99999/"],
 )  # fmt: skip
 def test_a_url_of_another_kind_is_refused(url):
-    assert refusal(url, allow_internal=False)
+    assert url_violation(url, allow_internal=False)
 
 
 @pytest.mark.parametrize(
@@ -489,7 +489,7 @@ def test_a_url_of_another_kind_is_refused(url):
      "https://例え.jp/", "https://a_b.example/", "https://0xabc.example.com/", "HTTPS://Hooks.Example.COM/"],
 )  # fmt: skip
 def test_a_public_url_is_taken(url):
-    assert refusal(url, allow_internal=False) is None
+    assert url_violation(url, allow_internal=False) is None
 
 
 @pytest.mark.parametrize(

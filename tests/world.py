@@ -15,24 +15,24 @@ from service.submission.types import (
     NOW,
     Admitted,
     Busy,
-    Call,
     Change,
     Claimed,
     Connect,
     Connected,
-    Doc,
     Intended,
     Listed,
     NotListed,
     NotReceived,
-    NotTold,
-    Receipt,
+    ReceiptReceived,
     Refusal,
     Replaced,
-    Seen,
     Send,
     Shown,
-    Told,
+    Sighting,
+    StatesReceived,
+    StatesUnavailable,
+    Submission,
+    SubmittedDocument,
     Unknown,
     Write,
 )
@@ -79,7 +79,7 @@ ANSWERS = (
 )
 #: What it may make of a request to cancel that reaches it, or does not.
 CANCEL_ANSWERS = ("done", "lose", "late", "late", "fail", "refuse", "unsent")
-PROMISES = ("pending", "failed")
+PROMISES = ("retry", "release")
 WAITS = (0.1, 1, 3, 10, 35, 70, 400)
 OPEN = {"Queued", "Sending", "Uncertain"}
 MAY_BE_THERE = {"Submitting", "Submitted", "Valid", "Invalid"}
@@ -89,7 +89,7 @@ MAY_BE_THERE = {"Submitting", "Submitted", "Valid", "Invalid"}
 class Row:
     """A submission in PostgreSQL; `call.now` means nothing there."""
 
-    call: Call
+    submission: Submission
     body: tuple  # the numbers that its bytes hold: frozen
     fence: int = 0
     lease_until: datetime | None = None
@@ -102,9 +102,9 @@ class Job:
 
     id: int
     fence: int
-    call: Call
+    submission: Submission
     commands: list = field(default_factory=list)
-    then: Call | None = None
+    then: Submission | None = None
     event: object = None
     is_past_check: bool = False
 
@@ -115,7 +115,7 @@ class Cancelling:
 
     document_id: int
     fence: int
-    standing: cancellation.Standing
+    standing: cancellation.CancellationState
     command: object
     send_until: datetime
 
@@ -168,19 +168,21 @@ class World:
 
     # What clients and time do
 
-    def submit(self, promise, count=1):
+    def submit(self, on_absence, count=1):
         """Writes the intent of a call with so many documents. What a client waits for is claimed by who serves it."""
         first = len(self.promises)
-        docs = tuple(Doc(id, f"INV-{id}", "01", self.now) for id in range(first, first + count))
-        self.promises.update({doc.id: promise for doc in docs})
-        self._add(Call("Queued", promise, self.now, docs=docs))
+        docs = tuple(
+            SubmittedDocument(id, f"INV-{id}", "01", self.now) for id in range(first, first + count)
+        )
+        self.promises.update({doc.id: on_absence for doc in docs})
+        self._add(Submission("Queued", on_absence, self.now, docs=docs))
 
-    def repeat(self, promise):
+    def repeat(self, on_absence):
         """Submits anew what was believed not to be there: unchanged, and so the same bytes."""
         let_go = [
-            row.call.docs
+            row.submission.docs
             for row in self.rows.values()
-            if row.call.state == "NotReceived" and row.call.docs
+            if row.submission.state == "NotReceived" and row.submission.docs
         ]
         open = [docs for docs in let_go if all(self._latest(doc.number) == doc.id for doc in docs)]
         if open:
@@ -188,8 +190,8 @@ class World:
             docs = tuple(
                 replace(doc, id=first + at, status="Submitting") for at, doc in enumerate(docs)
             )
-            self.promises.update({doc.id: promise for doc in docs})
-            self._add(Call("Queued", promise, self.now, docs=docs, doubted=True))
+            self.promises.update({doc.id: on_absence for doc in docs})
+            self._add(Submission("Queued", on_absence, self.now, docs=docs, possibly_received=True))
 
     def cancel(self):
         """Cancel a document through an idle process. One whose outcome is unclear may be cancelled again."""
@@ -203,7 +205,9 @@ class World:
             process, id = self.choose(free), self.choose(open)
             former = self.cancelling[id].sent_by if id in self.cancelling else None
             self.cancelling[id] = Cancellation(self.now, self.now + LEASE)
-            self._cancel(process, id, cancellation.Standing(self.now, former), cancellation.Begun())
+            self._cancel(
+                process, id, cancellation.CancellationState(self.now, former), cancellation.Begun()
+            )
 
     def _is_being_sent(self, id):
         row = self.cancelling.get(id)
@@ -214,7 +218,7 @@ class World:
         self._cancel(
             process,
             id,
-            cancellation.Standing(self.now, row.sent_by, row.looks),
+            cancellation.CancellationState(self.now, row.sent_by, row.looks),
             cancellation.Resumed(),
         )
 
@@ -226,11 +230,14 @@ class World:
         )
 
     def _docs(self):
-        return [doc for row in self.rows.values() for doc in row.call.docs]
+        return [doc for row in self.rows.values() for doc in row.submission.docs]
 
     def _latest(self, number):
         return max(
-            doc.id for row in self.rows.values() for doc in row.call.docs if doc.number == number
+            doc.id
+            for row in self.rows.values()
+            for doc in row.submission.docs
+            if doc.number == number
         )
 
     def wait(self, number):
@@ -256,7 +263,7 @@ class World:
         return [
             id
             for id, row in self.rows.items()
-            if row.call.state in (*OPEN, "Accepted")
+            if row.submission.state in (*OPEN, "Accepted")
             and row.not_before <= self.now
             and (row.lease_until is None or row.lease_until < self.now)
         ]
@@ -276,19 +283,19 @@ class World:
         process.job = process.waiting.pop(0) if process.waiting else None
 
     def _is_fresh(self, id: int) -> bool:
-        call = self.rows[id].call
-        return call.state == "Uncertain" and not call.claims
+        submission = self.rows[id].submission
+        return submission.state == "Uncertain" and not submission.claims
 
     def _claim_one(self, process, id):
         process.job, row = None, self.rows[id]
         row.fence += 1
         row.lease_until = self.now + LEASE
-        row.call = replace(row.call, claims=row.call.claims + 1)
+        row.submission = replace(row.submission, claims=row.submission.claims + 1)
         job = process.job = Job(id, row.fence, self._loaded(row))
-        if row.call.state in OPEN and self.locks.setdefault(id, process) is not process:
-            if row.call.state == "Queued":  # set aside
-                row.call, row.lease_until = (
-                    replace(row.call, claims=0),
+        if row.submission.state in OPEN and self.locks.setdefault(id, process) is not process:
+            if row.submission.state == "Queued":  # set aside
+                row.submission, row.lease_until = (
+                    replace(row.submission, claims=0),
                     self.now + self.times.portal_retry,
                 )
                 process.job = None
@@ -336,7 +343,7 @@ class World:
         return None
 
     def _hear(self, job, event):
-        job.then, commands = state_machine.step(job.call, event, self.times)
+        job.then, commands = state_machine.step(job.submission, event, self.times)
         job.commands, job.is_past_check = list(commands), False
         if isinstance(event, Replaced):
             job.commands = []
@@ -365,46 +372,50 @@ class World:
 
     # Commands, as PostgreSQL carries them out
 
-    def _add(self, call, body=None):
+    def _add(self, submission, body=None):
         id = len(self.rows)
         self.rows[id] = Row(
-            call, body or tuple(doc.number for doc in call.docs), not_before=self.now
+            submission, body or tuple(doc.number for doc in submission.docs), not_before=self.now
         )
         return id
 
     def _loaded(self, row):
-        seen = tuple(one for doc in row.call.docs for one in self.evidence.get(doc.id, ()))
-        return replace(row.call, now=self.now, seen=seen)
+        seen = tuple(one for doc in row.submission.docs for one in self.evidence.get(doc.id, ()))
+        return replace(row.submission, now=self.now, sightings=seen)
 
     def _keep(self, job, command):
-        for one in command.seen:
+        for one in command.sightings:
             known = self.evidence.setdefault(one.document_id, [])
             # The table's key
             if (one.uuid, one.via) not in {(kept.uuid, kept.via) for kept in known}:
                 known.append(one)
-        job.call = state_machine.after(job.call, command)
+        job.submission = state_machine.after(job.submission, command)
 
     def _write(self, job, command):
         row = self.rows[job.id]
-        if row.fence != job.fence or row.lease_until is None or row.call.state != job.call.state:
+        if (
+            row.fence != job.fence
+            or row.lease_until is None
+            or row.submission.state != job.submission.state
+        ):
             # Lost to another process: this one lives, so that the claim is not counted
             if row.fence != job.fence:
-                row.call = replace(row.call, claims=max(0, row.call.claims - 1))
+                row.submission = replace(row.submission, claims=max(0, row.submission.claims - 1))
             return
         if command.error is state_machine.FRUITLESS:
             assert self.crashes.get(job.id, 0) >= state_machine.MOST_CLAIMS - 1, (
                 "given to a person for the crashes of others"
             )
         before = replace(self._loaded(row), now=self.now)
-        for call in state_machine.parted(before, command):
-            self._add(call)
-        row.call = state_machine.after(before, command)
+        for submission in state_machine.parted(before, command):
+            self._add(submission)
+        row.submission = state_machine.after(before, command)
         row.lease_until, row.not_before = None, self.now + command.delay
 
     def _giveback(self, job, command):
         row = self.rows[job.id]
         if row.fence == job.fence and row.lease_until is not None:
-            row.call = replace(row.call, claims=max(0, row.call.claims - 1))
+            row.submission = replace(row.submission, claims=max(0, row.submission.claims - 1))
             row.lease_until, row.not_before = None, self.now + command.wait
 
     def _admit(self, job, command):
@@ -415,13 +426,13 @@ class World:
             id
             for id, other in self.rows.items()
             if id != job.id
-            and other.call.state == "Queued"
-            and other.call.promise == row.call.promise == "pending"
+            and other.submission.state == "Queued"
+            and other.submission.on_absence == row.submission.on_absence == "retry"
             and not (
-                other.call.first_sent_at
-                or row.call.first_sent_at
-                or other.call.doubted
-                or row.call.doubted
+                other.submission.first_sent_at
+                or row.submission.first_sent_at
+                or other.submission.possibly_received
+                or row.submission.possibly_received
             )
             and (other.lease_until is None or other.lease_until < self.now)
         ]
@@ -430,15 +441,15 @@ class World:
         return Admitted()
 
     def _merge(self, ids):
-        docs = tuple(doc for id in ids for doc in self.rows[id].call.docs)
+        docs = tuple(doc for id in ids for doc in self.rows[id].submission.docs)
         for id in ids:
             row = self.rows[id]
-            row.call, row.fence, row.lease_until = (
-                replace(row.call, state="Merged", docs=()),
+            row.submission, row.fence, row.lease_until = (
+                replace(row.submission, state="Merged", docs=()),
                 row.fence + 1,
                 None,
             )
-        return self._add(Call("Queued", "pending", self.now, docs=docs))
+        return self._add(Submission("Queued", "retry", self.now, docs=docs))
 
     def _connect(self, job: Job, command: Connect) -> Connected | NotReceived:
         if self.is_hostile and self.choose((False, False, False, True)):
@@ -447,12 +458,12 @@ class World:
 
     def _intend(self, job, command):
         row = self.rows[job.id]
-        if row.fence != job.fence or row.call.state != "Queued":
+        if row.fence != job.fence or row.submission.state != "Queued":
             return None
-        row.call = state_machine.after(replace(row.call, now=self.now), command)
+        row.submission = state_machine.after(replace(row.submission, now=self.now), command)
         row.lease_until = self.now + LEASE
-        job.call = replace(job.call, now=self.now)
-        job.call = state_machine.after(job.call, command)
+        job.submission = replace(job.submission, now=self.now)
+        job.submission = state_machine.after(job.submission, command)
         return Intended(row.body, self.now.timestamp())
 
     # A cancellation
@@ -483,8 +494,9 @@ class World:
 
     def _cancel_note(self, job, command):
         for row in self.rows.values():
-            row.call = replace(
-                row.call, docs=tuple(self._cancelled(doc, job.document_id) for doc in row.call.docs)
+            row.submission = replace(
+                row.submission,
+                docs=tuple(self._cancelled(doc, job.document_id) for doc in row.submission.docs),
             )
         self.cancelling.pop(job.document_id, None)
 
@@ -516,7 +528,7 @@ class World:
             job.commands.pop(0)
             return self._hear(job, NotReceived(LOST))
         row = self.rows[job.id]
-        assert row.call.state == "Sending" and row.fence == job.fence, (
+        assert row.submission.state == "Sending" and row.fence == job.fence, (
             "sent without an intent on disk"
         )
         assert command.body == row.body, "other bytes were sent than those that were frozen"
@@ -551,7 +563,7 @@ class World:
             return Unknown(LOST, tuple(shown.items())[:1])
         if how == "unnamed":
             shown.pop(next(iter(shown)))
-        return Receipt(
+        return ReceiptReceived(
             uid if shown else None, shown, {number: [LOST] for number in rejected}, self.now
         )
 
@@ -567,24 +579,26 @@ class World:
     def _look(self, job, command):
         if self.is_hostile and self.choose((False, False, False, True)):
             return NotListed(LOST)
-        owned = {doc.uuid for id, row in self.rows.items() if id != job.id for doc in row.call.docs}
-        ids = {doc.number: doc.id for doc in job.call.docs}
+        owned = {
+            doc.uuid for id, row in self.rows.items() if id != job.id for doc in row.submission.docs
+        }
+        ids = {doc.number: doc.id for doc in job.submission.docs}
         seen = tuple(
-            Seen(ids[entry.number], entry.uuid, entry.uid, "search", entry.due)
+            Sighting(ids[entry.number], entry.uuid, entry.uid, "search", entry.due)
             for entry in self.ledger
             if entry.number in ids and entry.listed <= self.now and entry.uuid not in owned
         )
         if not seen:
-            return Listed(job.call.now)
-        _then, commands = state_machine.step(job.call, Shown(seen), self.times)
+            return Listed(job.submission.now)
+        _then, commands = state_machine.step(job.submission, Shown(seen), self.times)
         decided = any(isinstance(one, Write) for one in commands)
-        return [Shown(seen)] if decided else [Shown(seen), Listed(job.call.now)]
+        return [Shown(seen)] if decided else [Shown(seen), Listed(job.submission.now)]
 
     def _ask(self, job, command):
         if self.is_hostile and self.choose((False, False, False, True)):
-            return NotTold(LOST, unknown=self.choose((False, True)))
+            return StatesUnavailable(LOST, unknown=self.choose((False, True)))
         changes, twins = [], {}
-        for doc in job.call.docs:
+        for doc in job.submission.docs:
             entry = next(
                 (one for one in self.ledger if one.uuid == doc.uuid and one.due <= self.now), None
             )
@@ -592,23 +606,23 @@ class World:
                 continue
             if entry.first:
                 entry = entry.first
-                twins[doc.id] = Seen(doc.id, entry.uuid, entry.uid, "search")
+                twins[doc.id] = Sighting(doc.id, entry.uuid, entry.uid, "search")
             if entry.status == "Submitted":
                 entry.status = self.choose(("Valid", "Valid", "Invalid"))
             if entry.status == doc.status or entry.status not in states.DOCUMENT_MOVES[doc.status]:
                 twins.pop(doc.id, None)
                 continue
             changes.append(Change(doc.id, entry.status, uuid=entry.uuid, validated_at=self.now))
-        return Told(tuple(changes), twins)
+        return StatesReceived(tuple(changes), twins)
 
     def _find(self, job, command):
-        return NotTold(LOST, unknown=True, searched=True)
+        return StatesUnavailable(LOST, unknown=True, searched=True)
 
     # Judging
 
     def check(self):
         """What holds at any time."""
-        homes = [doc.id for row in self.rows.values() for doc in row.call.docs]
+        homes = [doc.id for row in self.rows.values() for doc in row.submission.docs]
         assert sorted(homes) == sorted(self.promises), "a document is in no call, or in two"
         if self.times is not HASTY:
             self._check_cancellations()
@@ -638,7 +652,9 @@ class World:
                 while process.job:
                     self.act(process)
             open = [
-                row for row in self.rows.values() if row.call.state in OPEN or self._is_polled(row)
+                row
+                for row in self.rows.values()
+                if row.submission.state in OPEN or self._is_polled(row)
             ]
             if not (open or self.cancelling):
                 break
@@ -656,7 +672,7 @@ class World:
         assert not open, f"unresolved: {[row.call.state for row in open]}"
         assert not self.cancelling, "a cancellation without an end"
         for row in self.rows.values():
-            for doc in row.call.docs:
+            for doc in row.submission.docs:
                 if self._latest(doc.number) == doc.id:
                     self._judge(row, doc)
 
@@ -665,25 +681,25 @@ class World:
         status = {entry.uuid: entry.status for entry in self.ledger if not entry.first}
         news = (
             doc.status == "Submitted" or doc.status == "Valid" != status.get(doc.uuid)
-            for doc in row.call.docs
+            for doc in row.submission.docs
         )
-        return row.call.state == "Accepted" and any(news)
+        return row.submission.state == "Accepted" and any(news)
 
     def _judge(self, row, doc):
         there = [entry for entry in self.ledger if entry.number == doc.number and not entry.first]
-        if row.call.state == "NeedsPerson":
+        if row.submission.state == "NeedsPerson":
             assert doc.status in MAY_BE_THERE, "let go without knowing"
         elif there and doc.status == "Rejected" and self.times is HASTY:
             # Believed absent too early: the orphan sweep finds it
-            assert self.promises[doc.id] == "failed"
+            assert self.promises[doc.id] == "release"
         elif there:
             assert (doc.uuid, doc.status) == (there[0].uuid, there[0].status), (
                 "ours is not what the portal has"
             )
         else:
             assert doc.status == "Rejected", f"{doc.status}, and the portal has nothing"
-            refused = row.call.state in ("Refused", "Accepted", "Finished")
-            assert refused or self.promises[doc.id] == "failed", "a promise was not kept"
+            refused = row.submission.state in ("Refused", "Accepted", "Finished")
+            assert refused or self.promises[doc.id] == "release", "a promise was not kept"
 
 
 def schedule(seed, times=TIMES, detects=False, steps=150):

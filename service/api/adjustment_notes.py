@@ -9,12 +9,12 @@ from service.api.exports import export_batches, stream_array
 from service.api.records import Source, list_page
 from service.db.statements import sql
 from service.documents import states
-from service.documents.body_checks import Draft, checked
-from service.errors import Forbidden, Invalid, fault
+from service.documents.body_checks import Draft, check_draft
+from service.errors import Forbidden, ValidationError, violation
 from service.http import app_keys, responses
-from service.http.idempotency import keep
-from service.http.requests import document_instant, found, path_id, read_body, refuse_stale
-from service.offload import beside
+from service.http.idempotency import store_response
+from service.http.requests import check_if_match, document_instant, or_not_found, path_id, read_body
+from service.offload import offload
 from service.submission.document_kinds import COLUMNS, NOTE
 
 routes = web.RouteTableDef()
@@ -41,21 +41,21 @@ async def create_adjustment_note(request):
     Invalid for a note that does not fit its invoice.
     """
     body, text = await read_body(request, "adjustment_note_create")
-    draft = await beside(
-        len(text), checked, body, document_instant(body, "adjustmentNoteIssueDate"), len(text)
+    draft = await offload(
+        len(text), check_draft, body, document_instant(body, "adjustmentNoteIssueDate"), len(text)
     )
     id = path_id(request, "Invoice")
     async with request.app[app_keys.DATABASE].company(request[app_keys.COMPANY]) as conn:
-        target = found(
+        target = or_not_found(
             await sql.invoice_share(conn, company_id=request[app_keys.COMPANY], id=id), "Invoice"
         )
         note = await insert_note(
             conn, request[app_keys.COMPANY], {"invoice_id": id}, target, draft, text
         )
-        answer = responses.answer(
+        answer = responses.json_response(
             {"success": True, "message": "Adjustment note created.", "data": {"id": note}}, 201
         )
-        await keep(request, conn, answer)
+        await store_response(request, conn, answer)
     return answer
 
 
@@ -92,8 +92,9 @@ async def export_adjustment_notes(request):
 async def get_adjustment_note(request):
     company, id = request[app_keys.COMPANY], path_id(request, NOUN)
     async with request.app[app_keys.DATABASE].reading(company) as conn:
-        return responses.record(
-            request, found(await sql.adjustment_note_get(conn, company_id=company, id=id), NOUN)
+        return responses.record_response(
+            request,
+            or_not_found(await sql.adjustment_note_get(conn, company_id=company, id=id), NOUN),
         )
 
 
@@ -103,16 +104,16 @@ async def update_adjustment_note(request):
     body, _ = await read_body(request, "adjustment_note_update")
     company, id = request[app_keys.COMPANY], path_id(request, NOUN)
     async with request.app[app_keys.DATABASE].company(company) as conn:
-        row = found(await NOTE.locked(conn, company, id), NOUN)
-        await refuse_stale(request, conn, sql.adjustment_note_get, company_id=company, id=id)
+        row = or_not_found(await NOTE.locked(conn, company, id), NOUN)
+        await check_if_match(request, conn, sql.adjustment_note_get, company_id=company, id=id)
         if row["status"] in states.LOCKED:
             raise Forbidden(states.locked_refusal("adjustment note", "updated"))
-        draft, text = await beside(len(row["body"]), _merged, row, body)
+        draft, text = await offload(len(row["body"]), _merged, row, body)
         _refuse_excess(row["adjustable"], draft)
         await sql.adjustment_note_update(
             conn, company_id=company, id=id, body=text, issue_date=draft.issue_date, **draft.amounts
         )
-    return responses.answer({"success": True, "message": "Adjustment note updated."})
+    return responses.json_response({"success": True, "message": "Adjustment note updated."})
 
 
 @routes.delete("/api/adjustment-notes/{id}")
@@ -120,21 +121,22 @@ async def delete_adjustment_note(request):
     """Hide a note that is not submitted; its code is free again. Spec: Errors"""
     company, id = request[app_keys.COMPANY], path_id(request, NOUN)
     async with request.app[app_keys.DATABASE].company(company) as conn:
-        row = found(await NOTE.locked(conn, company, id), NOUN)
-        await refuse_stale(request, conn, sql.adjustment_note_get, company_id=company, id=id)
+        row = or_not_found(await NOTE.locked(conn, company, id), NOUN)
+        await check_if_match(request, conn, sql.adjustment_note_get, company_id=company, id=id)
         if row["status"] in states.LOCKED:
             raise Forbidden(states.locked_refusal("adjustment note", "deleted"))
         await sql.adjustment_note_delete(conn, company_id=company, id=id)
-    return responses.answer({"message": "Adjustment note deleted."})
+    return responses.json_response({"message": "Adjustment note deleted."})
 
 
 @routes.get("/api/adjustment-notes/{id}/export")
 async def export_adjustment_note(request):
     company, id = request[app_keys.COMPANY], path_id(request, NOUN)
     async with request.app[app_keys.DATABASE].reading(company) as conn:
-        row = found(await sql.adjustment_note_export(conn, company_id=company, id=id), NOUN)
-    return responses.passed(
-        row["export"], headers=responses.attachment(f"adjustment-note-{row['full_code']}.json")
+        row = or_not_found(await sql.adjustment_note_export(conn, company_id=company, id=id), NOUN)
+    return responses.json_text_response(
+        row["export"],
+        headers=responses.attachment_headers(f"adjustment-note-{row['full_code']}.json"),
     )
 
 
@@ -150,17 +152,17 @@ def _merged(row: asyncpg.Record, changes: dict) -> tuple[Draft, str]:
     if "adjustmentNoteIssueDate" in changes:
         issued = document_instant(body, "adjustmentNoteIssueDate")
     text = json_codec.dumps(body)
-    return checked(body, issued, len(text)), text
+    return check_draft(body, issued, len(text)), text
 
 
 def _refuse_misfit(target, draft):
     if draft.body["targetInvoiceType"] != target["type"]:
         wording = f"targetInvoiceType is not the type of the invoice, which is {target['type']}."
-        raise Invalid([fault("/targetInvoiceType", "target", wording)])
+        raise ValidationError([violation("/targetInvoiceType", "target", wording)])
     _refuse_excess(target["final_adjusted_amount"], draft)
 
 
 def _refuse_excess(adjustable, draft):
     if draft.body["type"] != "DEBIT_NOTE" and draft.amounts["payable_amount"] > adjustable:
         wording = f"The note would take the invoice, adjusted to {adjustable}, under zero."
-        raise Invalid([fault("/lineItems", "amount", wording)])
+        raise ValidationError([violation("/lineItems", "amount", wording)])

@@ -5,12 +5,12 @@ import asyncio
 from aiohttp import web
 
 from service import json_codec
-from service.db.encryption import NoSecretKey
+from service.db.encryption import MissingSecretKey
 from service.db.statements import sql
 from service.documents.signing import certificate
-from service.errors import Conflict, Invalid
+from service.errors import Conflict, ValidationError
 from service.http import app_keys, responses
-from service.http.requests import found, read_body, refuse_stale
+from service.http.requests import check_if_match, or_not_found, read_body
 from service.submission import signers
 
 routes = web.RouteTableDef()
@@ -24,7 +24,7 @@ NO_SECRET_KEY = "The service cannot keep a private key: its operator has set no 
 async def get_signing_certificate(request):
     company = request[app_keys.COMPANY]
     async with request.app[app_keys.DATABASE].reading(company) as conn:
-        return responses.record(request, found(await _record(conn, company), NOUN))
+        return responses.record_response(request, or_not_found(await _record(conn, company), NOUN))
 
 
 @routes.put(PATH)
@@ -41,9 +41,9 @@ async def set_signing_certificate(request):
     signer = await _signer(body, form, now)
     async with database.company(company) as conn:
         await sql.company_lock(conn, company_id=company)
-        await refuse_stale(request, conn, _known, company=company)
+        await check_if_match(request, conn, _known, company=company)
         await _store(request, conn, company, signer, form)
-        return responses.passed(await _record(conn, company))
+        return responses.json_text_response(await _record(conn, company))
 
 
 @routes.delete(PATH)
@@ -51,10 +51,10 @@ async def delete_signing_certificate(request):
     company = request[app_keys.COMPANY]
     async with request.app[app_keys.DATABASE].company(company) as conn:
         await sql.company_lock(conn, company_id=company)
-        found(await _record(conn, company), NOUN)
-        await refuse_stale(request, conn, _known, company=company)
+        or_not_found(await _record(conn, company), NOUN)
+        await check_if_match(request, conn, _known, company=company)
         await sql.signing_certificate_remove(conn, company_id=company)
-    return responses.answer({"success": True, "message": "Signing certificate removed."})
+    return responses.json_response({"success": True, "message": "Signing certificate removed."})
 
 
 async def _signer(body, form, now):
@@ -63,13 +63,15 @@ async def _signer(body, form, now):
     try:
         return await asyncio.to_thread(certificate.read_pair, *texts, issuer_form=form, now=now)
     except certificate.Unusable as why:
-        raise Invalid(why.faults) from None
+        raise ValidationError(why.faults) from None
 
 
 async def _store(request, conn, company, signer, form):
     try:
-        await signers.store(conn, request.app[app_keys.DESK].signers.vault, company, signer, form)
-    except NoSecretKey:
+        await signers.store(
+            conn, request.app[app_keys.SUBMISSION_CONTEXT].signers.vault, company, signer, form
+        )
+    except MissingSecretKey:
         raise Conflict(NO_SECRET_KEY) from None
 
 

@@ -5,9 +5,9 @@ from aiohttp import web
 from service import json_codec
 from service.db.statements import sql
 from service.documents import codes
-from service.errors import Conflict, Invalid
+from service.errors import Conflict, ValidationError
 from service.http import app_keys, responses
-from service.http.requests import found, read_body, refuse_stale
+from service.http.requests import check_if_match, or_not_found, read_body
 
 routes = web.RouteTableDef()
 
@@ -22,7 +22,7 @@ TIN_IN_USE = (
 async def get_company(request):
     company = request[app_keys.COMPANY]
     async with request.app[app_keys.DATABASE].reading(company) as conn:
-        return responses.record(request, await _record(conn, company_id=company))
+        return responses.record_response(request, await _record(conn, company_id=company))
 
 
 @routes.put("/api/companies")
@@ -35,8 +35,8 @@ async def update_company(request):
     body, _ = await read_body(request, "company_update")
     company = request[app_keys.COMPANY]
     async with request.app[app_keys.DATABASE].company(company) as conn:
-        row = dict(found(await sql.company_lock(conn, company_id=company), NOUN))
-        await refuse_stale(request, conn, _record, company_id=company)
+        row = dict(or_not_found(await sql.company_lock(conn, company_id=company), NOUN))
+        await check_if_match(request, conn, _record, company_id=company)
         _refuse_unknown_codes(row, body)
         if body.get("tin_code", row["tin_code"]) != row["tin_code"]:
             await _refuse_tin_in_use(conn, company)
@@ -44,12 +44,12 @@ async def update_company(request):
         await sql.company_update(
             conn, company_id=company, verifies_tin=verifies_tin, **{**row, **_columns(body)}
         )
-        return responses.passed(await _record(conn, company_id=company))
+        return responses.json_text_response(await _record(conn, company_id=company))
 
 
 async def _record(conn, company_id):
     """The JSON text of the company as both answers give it."""
-    record = found(await sql.company_get(conn, company_id=company_id), NOUN)
+    record = or_not_found(await sql.company_get(conn, company_id=company_id), NOUN)
     return f'{{"data":{record}}}'
 
 
@@ -57,8 +57,8 @@ def _refuse_unknown_codes(row, changes):
     """What a state is depends on the country: of the two, the one that is not sent is looked at with the other."""
     place = {name: row[name] for name in ("state", "country") if row[name]}
     sent = {**place, **changes} if {"state", "country"} & changes.keys() else changes
-    if faults := codes.faults(sent, codes.COMPANY):
-        raise Invalid(faults)
+    if faults := codes.violations(sent, codes.COMPANY):
+        raise ValidationError(faults)
 
 
 async def _refuse_tin_in_use(conn, company):

@@ -13,12 +13,12 @@ from service.api.exports import export_batches, stream_array
 from service.api.records import Source, list_page
 from service.db.statements import sql
 from service.documents import consolidation, states
-from service.documents.body_checks import checked, code_year
-from service.errors import Forbidden, Invalid, fault
+from service.documents.body_checks import check_draft, code_year
+from service.errors import Forbidden, ValidationError, violation
 from service.http import app_keys, responses
-from service.http.idempotency import keep
-from service.http.requests import document_instant, found, path_id, read_body, refuse_stale
-from service.offload import beside
+from service.http.idempotency import store_response
+from service.http.requests import check_if_match, document_instant, or_not_found, path_id, read_body
+from service.offload import offload
 
 routes = web.RouteTableDef()
 
@@ -38,7 +38,7 @@ FILTERS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class ConsolidationRequest:
     """What a body asks for: the candidates, and what they are held against; `terms` is None when there is none
     of the invoices it names. `place` is the member that names them, `ids` its invoices, None for a month."""
 
@@ -54,7 +54,7 @@ class Wish:
             self.terms.period, issue_date, self.now
         )
         return [
-            fault("/issueDateTime" if code == "period" else self.place, code, message)
+            violation("/issueDateTime" if code == "period" else self.place, code, message)
             for code, message in refusals or ()
         ]
 
@@ -69,7 +69,7 @@ async def plan_consolidated_invoice(request):
         wish = await _wish(request, conn, body)
         drawing = await _drawn(conn, company, wish)
     at = issue_date or wish.now
-    draft = checked(drawing.body(), at)
+    draft = check_draft(drawing.body(), at)
     data = {
         "month": wish.terms and f"{wish.terms.period.month:%Y-%m}",
         "lines": draft.body["lineItems"],
@@ -79,7 +79,7 @@ async def plan_consolidated_invoice(request):
         "left_out": drawing.left_out,
         "refusals": wish.faults(at),
     }
-    return responses.answer({"data": data})
+    return responses.json_response({"data": data})
 
 
 @routes.post("/api/consolidated-invoices")
@@ -95,15 +95,15 @@ async def create_consolidated_invoice(request):
     async with request.app[app_keys.DATABASE].company(company) as conn:
         wish = await _wish(request, conn, body)
         if faults := wish.faults(issue_date):
-            raise Invalid(faults)
+            raise ValidationError(faults)
         drawing = await _drawn(conn, company, wish, lock=True)
         _refuse_unmet(wish, drawing)
-        columns = _columns(request, body, wish, drawing, checked(drawing.body(), issue_date))
+        columns = _columns(request, body, wish, drawing, check_draft(drawing.body(), issue_date))
         id = await sql.consolidated_invoice_insert(conn, company_id=company, **columns)
-        answer = responses.answer(
+        answer = responses.json_response(
             {"success": True, "message": "Consolidated invoice created.", "data": {"id": id}}, 201
         )
-        await keep(request, conn, answer)
+        await store_response(request, conn, answer)
     return answer
 
 
@@ -125,9 +125,9 @@ async def export_consolidated_invoices(request):
 async def get_consolidated_invoice(request):
     company, id = request[app_keys.COMPANY], path_id(request, NOUN)
     async with request.app[app_keys.DATABASE].reading(company) as conn:
-        return responses.record(
+        return responses.record_response(
             request,
-            found(await sql.consolidated_invoice_get(conn, company_id=company, id=id), NOUN),
+            or_not_found(await sql.consolidated_invoice_get(conn, company_id=company, id=id), NOUN),
         )
 
 
@@ -136,34 +136,38 @@ async def delete_consolidated_invoice(request):
     """Hide one that is not submitted; its code and its invoices are free again."""
     company, id = request[app_keys.COMPANY], path_id(request, NOUN)
     async with request.app[app_keys.DATABASE].company(company) as conn:
-        row = found(await sql.consolidated_invoice_lock(conn, company_id=company, id=id), NOUN)
-        await refuse_stale(request, conn, sql.consolidated_invoice_get, company_id=company, id=id)
+        row = or_not_found(
+            await sql.consolidated_invoice_lock(conn, company_id=company, id=id), NOUN
+        )
+        await check_if_match(request, conn, sql.consolidated_invoice_get, company_id=company, id=id)
         if row["status"] in states.LOCKED:
             raise Forbidden(states.locked_refusal("consolidated invoice", "deleted"))
         await sql.consolidated_invoice_members_lock(conn, company_id=company, id=id)
         await sql.consolidated_invoice_delete(conn, company_id=company, id=id)
-    return responses.answer({"success": True, "message": "Consolidated invoice deleted."})
+    return responses.json_response({"success": True, "message": "Consolidated invoice deleted."})
 
 
 @routes.post("/api/consolidated-invoices/{id}/adjustment-note")
 async def create_adjustment_note(request):
     """As against an invoice; its lines are classified as the consolidated invoice's own."""
     body, text = await read_body(request, "adjustment_note_create")
-    draft = await beside(
-        len(text), checked, body, document_instant(body, "adjustmentNoteIssueDate"), len(text)
+    draft = await offload(
+        len(text), check_draft, body, document_instant(body, "adjustmentNoteIssueDate"), len(text)
     )
     company, id = request[app_keys.COMPANY], path_id(request, NOUN)
     async with request.app[app_keys.DATABASE].company(company) as conn:
-        target = found(await sql.consolidated_invoice_share(conn, company_id=company, id=id), NOUN)
+        target = or_not_found(
+            await sql.consolidated_invoice_share(conn, company_id=company, id=id), NOUN
+        )
         if faults := consolidation.misclassified(body["lineItems"]):
-            raise Invalid(faults[: schema.MAX_FAULTS])
+            raise ValidationError(faults[: schema.MAX_FAULTS])
         note = await insert_note(
             conn, company, {"consolidated_invoice_id": id}, target, draft, text
         )
-        answer = responses.answer(
+        answer = responses.json_response(
             {"success": True, "message": "Adjustment note created.", "data": {"id": note}}, 201
         )
-        await keep(request, conn, answer)
+        await store_response(request, conn, answer)
     return answer
 
 
@@ -171,9 +175,12 @@ async def create_adjustment_note(request):
 async def export_consolidated_invoice(request):
     company, id = request[app_keys.COMPANY], path_id(request, NOUN)
     async with request.app[app_keys.DATABASE].reading(company) as conn:
-        row = found(await sql.consolidated_invoice_export(conn, company_id=company, id=id), NOUN)
-    return responses.passed(
-        row["export"], headers=responses.attachment(f"consolidated-invoice-{row['full_code']}.json")
+        row = or_not_found(
+            await sql.consolidated_invoice_export(conn, company_id=company, id=id), NOUN
+        )
+    return responses.json_text_response(
+        row["export"],
+        headers=responses.attachment_headers(f"consolidated-invoice-{row['full_code']}.json"),
     )
 
 
@@ -193,7 +200,7 @@ async def _wish(request, conn, body):
     terms = span and consolidation.Terms(
         body["type"], span, config.time_zone, facts["relaxed_until"]
     )
-    return Wish(rows, terms, facts["now"], place, ids)
+    return ConsolidationRequest(rows, terms, facts["now"], place, ids)
 
 
 def _common_period(rows, ids, config):
@@ -213,7 +220,7 @@ async def _drawn(conn, company, wish, lock=False):
     if lock:
         taken, changed = consolidation.sift(await _locked(conn, company, taken), wish.terms)
         left_out += changed
-    drawing = consolidation.Drawing(left_out=left_out)
+    drawing = consolidation.ConsolidationPlan(left_out=left_out)
     for start in range(0, len(taken), BATCH):
         batch = taken[start : start + BATCH]
         rows = (
@@ -247,12 +254,15 @@ def _refuse_unmet(wish, drawing):
             (places[entry["invoice_id"]], entry["reason"], entry["message"])
             for entry in drawing.left_out
         )
-        raise Invalid(
-            [fault(f"/invoiceIds/{index}", *why) for index, *why in refused[: schema.MAX_FAULTS]]
+        raise ValidationError(
+            [
+                violation(f"/invoiceIds/{index}", *why)
+                for index, *why in refused[: schema.MAX_FAULTS]
+            ]
         )
     if not drawing.ids:
         wording = f"No invoice of {wish.terms.period.month:%Y-%m} is left to consolidate."
-        raise Invalid([fault(wish.place, "empty", wording)])
+        raise ValidationError([violation(wish.place, "empty", wording)])
 
 
 def _columns(request, body, wish, drawing, draft):

@@ -26,7 +26,7 @@ PAGE_HEADERS = {
 
 @routes.get("/api/openapi.json")
 async def get_description(request):
-    return responses.record(request, _described())
+    return responses.record_response(request, _described())
 
 
 @routes.get("/api/docs")

@@ -8,12 +8,12 @@ from service.api import invoices, pagination
 from service.api.records import Source, list_page
 from service.db.statements import sql
 from service.documents import codes, states
-from service.documents.body_checks import size_faults
-from service.errors import Conflict, Invalid
+from service.documents.body_checks import size_violations
+from service.errors import Conflict, ValidationError
 from service.http import app_keys, responses
-from service.http.idempotency import keep
-from service.http.requests import found, path_id, read_body, refuse_stale
-from service.offload import beside
+from service.http.idempotency import store_response
+from service.http.requests import check_if_match, or_not_found, path_id, read_body
+from service.offload import offload
 from service.submission import submit
 
 routes = web.RouteTableDef()
@@ -36,14 +36,14 @@ async def create_einvoice_request(request):
     """Store a pending request. Raises Invalid for an unknown code of its buyer."""
     body, text = await read_body(request, "einvoice_request_create")
     _refuse_unknown_codes(body)
-    await beside(len(text), _refuse_too_large, body, len(text))
+    await offload(len(text), _refuse_too_large, body, len(text))
     company = request[app_keys.COMPANY]
     async with request.app[app_keys.DATABASE].company(company) as conn:
         id = await sql.einvoice_request_insert(conn, company_id=company, body=text)
-        answer = responses.answer(
+        answer = responses.json_response(
             {"success": True, "message": f"{NOUN} created.", "data": {"id": id}}, 201
         )
-        await keep(request, conn, answer)
+        await store_response(request, conn, answer)
     return answer
 
 
@@ -57,8 +57,9 @@ async def list_einvoice_requests(request):
 async def get_einvoice_request(request):
     company, id = request[app_keys.COMPANY], path_id(request, NOUN)
     async with request.app[app_keys.DATABASE].reading(company) as conn:
-        return responses.record(
-            request, found(await sql.einvoice_request_get(conn, company_id=company, id=id), NOUN)
+        return responses.record_response(
+            request,
+            or_not_found(await sql.einvoice_request_get(conn, company_id=company, id=id), NOUN),
         )
 
 
@@ -73,10 +74,10 @@ async def update_einvoice_request(request):
     company, id = request[app_keys.COMPANY], path_id(request, NOUN)
     invoice = started = None
     async with request.app[app_keys.DATABASE].company(company) as conn:
-        found(await sql.einvoice_request_lock(conn, company_id=company, id=id), NOUN)
-        await refuse_stale(request, conn, sql.einvoice_request_get, company_id=company, id=id)
+        or_not_found(await sql.einvoice_request_lock(conn, company_id=company, id=id), NOUN)
+        await check_if_match(request, conn, sql.einvoice_request_get, company_id=company, id=id)
         row = await sql.einvoice_request_update(conn, company_id=company, id=id, body=text)
-        await beside(len(row["buyer"]), _refuse_too_large_merged, row)
+        await offload(len(row["buyer"]), _refuse_too_large_merged, row)
         if body.get("status") == "Approve":
             invoice, started = await _finalise(request, conn, row)
     return await _updated(request, id, invoice, started)
@@ -86,10 +87,10 @@ async def update_einvoice_request(request):
 async def delete_einvoice_request(request):
     company, id = request[app_keys.COMPANY], path_id(request, NOUN)
     async with request.app[app_keys.DATABASE].company(company) as conn:
-        found(await sql.einvoice_request_lock(conn, company_id=company, id=id), NOUN)
-        await refuse_stale(request, conn, sql.einvoice_request_get, company_id=company, id=id)
+        or_not_found(await sql.einvoice_request_lock(conn, company_id=company, id=id), NOUN)
+        await check_if_match(request, conn, sql.einvoice_request_get, company_id=company, id=id)
         await sql.einvoice_request_delete(conn, company_id=company, id=id)
-    return responses.answer({"success": True, "message": f"{NOUN} deleted."})
+    return responses.json_response({"success": True, "message": f"{NOUN} deleted."})
 
 
 async def _finalise(request, conn, row):
@@ -118,25 +119,27 @@ async def _finalise(request, conn, row):
 async def _updated(request, id, invoice, started):
     """The answer to an update, once it is committed: it says what became of the invoice and of its submission."""
     if invoice is None:
-        return responses.answer(
+        return responses.json_response(
             {"success": True, "message": f"{NOUN} updated.", "data": {"id": id}}
         )
-    desk = request.app[app_keys.DESK]
-    sentence, submitted = await submit.told(desk, request[app_keys.COMPANY], invoice, started)
+    context = request.app[app_keys.SUBMISSION_CONTEXT]
+    sentence, submitted = await submit.describe_outcome(
+        context, request[app_keys.COMPANY], invoice, started
+    )
     message = f"{NOUN} updated. The invoice is final now.{sentence}"
     data = {"id": id, "invoice": {"id": invoice, **submitted}}
-    return responses.answer({"success": True, "message": message, "data": data})
+    return responses.json_response({"success": True, "message": message, "data": data})
 
 
 def _refuse_unknown_codes(body):
-    if faults := codes.faults(body, codes.PARTY):
-        raise Invalid(faults)
+    if faults := codes.violations(body, codes.PARTY):
+        raise ValidationError(faults)
 
 
 def _refuse_too_large(record: dict, length: int | None = None) -> None:
     """Raise Invalid for a request that is too large to be stored; `length` as drafts.size_faults takes it."""
-    if faults := list(size_faults(record, length)):
-        raise Invalid(faults)
+    if faults := list(size_violations(record, length)):
+        raise ValidationError(faults)
 
 
 def _refuse_too_large_merged(row: asyncpg.Record) -> None:

@@ -7,7 +7,7 @@ from contextlib import aclosing, contextmanager
 
 from aiohttp import web
 
-from service.errors import TooManyRequests, Unavailable, retry_after, traced
+from service.errors import TooManyRequests, Unavailable, format_traceback, retry_after
 from service.http import app_keys, responses
 
 log = logging.getLogger(__name__)
@@ -69,7 +69,7 @@ async def stream_array(
 
     Raises TooManyRequests and Unavailable, as Exports does. After that, see stream_text.
     """
-    response = web.StreamResponse(headers=responses.attachment(filename))
+    response = web.StreamResponse(headers=responses.attachment_headers(filename))
     response.content_type = "application/json"
     if request.method == "HEAD":
         return await stream_text(request, response, pieces)
@@ -99,7 +99,7 @@ async def stream_text(
         log.error(
             "request_id=%s: a streamed response broke off\n%s",
             request[app_keys.REQUEST_ID],
-            traced(error),
+            format_traceback(error),
         )
         if request.transport is not None:
             request.transport.abort()

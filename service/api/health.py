@@ -3,14 +3,14 @@
 from aiohttp import web
 
 from service.http import app_keys, responses
-from service.monitoring.watchdog import metrics
+from service.monitoring.watchdog import metrics_text
 
 routes = web.RouteTableDef()
 
 
 @routes.get("/healthz")
 async def live(request):
-    return responses.answer({"status": "ok"})
+    return responses.json_response({"status": "ok"})
 
 
 @routes.get("/readyz")
@@ -21,13 +21,17 @@ async def ready(request):
     What is overdue makes it `degraded` and is no reason to take the API away: that would help nothing on.
     """
     summary = request.app[app_keys.WATCHDOG].summary()
-    if not await request.app[app_keys.KEEPER].answers():
-        return responses.answer({"status": "starting", **summary}, 503)
-    return responses.answer({"status": "degraded" if summary["overdue"] else "ok", **summary})
+    if not await request.app[app_keys.SESSION].answers():
+        return responses.json_response({"status": "starting", **summary}, 503)
+    return responses.json_response(
+        {"status": "degraded" if summary["overdue"] else "ok", **summary}
+    )
 
 
 @routes.get("/metrics")
 async def measured(request):
     app = request.app
-    text = metrics(app[app_keys.WATCHDOG], app[app_keys.LOOP_GUARD], app[app_keys.COUNTS])
+    text = metrics_text(
+        app[app_keys.WATCHDOG], app[app_keys.EVENT_LOOP_MONITOR], app[app_keys.REQUEST_COUNTS]
+    )
     return web.Response(text=text, content_type="text/plain")

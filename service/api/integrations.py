@@ -7,11 +7,11 @@ from aiohttp import web
 from service import json_codec, schema
 from service.api import pagination
 from service.db.statements import sql
-from service.errors import Invalid, fault
+from service.errors import ValidationError, violation
 from service.http import app_keys, responses
 from service.http.api_keys import random_text
-from service.http.idempotency import keep
-from service.http.requests import found, read_body, refuse_stale, text_id
+from service.http.idempotency import store_response
+from service.http.requests import check_if_match, or_not_found, read_body, text_id
 
 routes = web.RouteTableDef()
 
@@ -39,8 +39,9 @@ async def list_users(request):
 async def get_user(request):
     account, id = request[app_keys.ACCOUNT], text_id(request, USER, USER_ID)
     async with request.app[app_keys.DATABASE].reading_account(account) as conn:
-        return responses.record(
-            request, found(await sql.integration_user_get(conn, account_id=account, id=id), USER)
+        return responses.record_response(
+            request,
+            or_not_found(await sql.integration_user_get(conn, account_id=account, id=id), USER),
         )
 
 
@@ -51,10 +52,10 @@ async def create_user(request):
     account, id = request[app_keys.ACCOUNT], new_user_id()
     async with request.app[app_keys.DATABASE].account(account) as conn:
         await sql.integration_user_insert(conn, account_id=account, id=id, **body)
-        answer = responses.passed(
+        answer = responses.json_text_response(
             await sql.integration_user_get(conn, account_id=account, id=id), 201
         )
-        await keep(request, conn, answer)
+        await store_response(request, conn, answer)
     return answer
 
 
@@ -65,10 +66,12 @@ async def update_user(request):
     account, id = request[app_keys.ACCOUNT], text_id(request, USER, USER_ID)
     changes = {"name": body.get("name"), "email": body.get("email")}
     async with request.app[app_keys.DATABASE].account(account) as conn:
-        found(await sql.integration_user_lock(conn, account_id=account, id=id), USER)
-        await refuse_stale(request, conn, sql.integration_user_get, account_id=account, id=id)
+        or_not_found(await sql.integration_user_lock(conn, account_id=account, id=id), USER)
+        await check_if_match(request, conn, sql.integration_user_get, account_id=account, id=id)
         await sql.integration_user_update(conn, account_id=account, id=id, **changes)
-        return responses.passed(await sql.integration_user_get(conn, account_id=account, id=id))
+        return responses.json_text_response(
+            await sql.integration_user_get(conn, account_id=account, id=id)
+        )
 
 
 @routes.get("/api/integrations/users/{id}/organizations")
@@ -76,7 +79,7 @@ async def list_user_organizations(request):
     """All of them: the specification gives this list no pages, so that `count` is `total`."""
     account, id = request[app_keys.ACCOUNT], text_id(request, USER, USER_ID)
     async with request.app[app_keys.DATABASE].reading_account(account) as conn:
-        found(await sql.integration_user_exists(conn, account_id=account, id=id), USER)
+        or_not_found(await sql.integration_user_exists(conn, account_id=account, id=id), USER)
         row = await sql.integration_user_organizations(conn, account_id=account, id=id)
     return _with_meta(row["data"], {"total": row["total"], "count": row["total"]})
 
@@ -90,9 +93,9 @@ async def list_organizations(request):
 async def get_organization(request):
     account, id = request[app_keys.ACCOUNT], text_id(request, ORGANIZATION, ORGANIZATION_ID)
     async with request.app[app_keys.DATABASE].reading_account(account) as conn:
-        return responses.record(
+        return responses.record_response(
             request,
-            found(await sql.organization_get(conn, account_id=account, id=id), ORGANIZATION),
+            or_not_found(await sql.organization_get(conn, account_id=account, id=id), ORGANIZATION),
         )
 
 
@@ -105,12 +108,14 @@ async def update_organization(request):
     body, text = await read_body(request, "integration_organization_update")
     account, id = request[app_keys.ACCOUNT], text_id(request, ORGANIZATION, ORGANIZATION_ID)
     async with request.app[app_keys.DATABASE].account(account) as conn:
-        found(await sql.organization_lock(conn, account_id=account, id=id), ORGANIZATION)
-        await refuse_stale(request, conn, sql.organization_get, account_id=account, id=id)
+        or_not_found(await sql.organization_lock(conn, account_id=account, id=id), ORGANIZATION)
+        await check_if_match(request, conn, sql.organization_get, account_id=account, id=id)
         await sql.organization_update(conn, account_id=account, id=id, body=text)
         if "members" in body:
             await _replace_members(conn, account, id, body["members"])
-        return responses.passed(await sql.organization_get(conn, account_id=account, id=id))
+        return responses.json_text_response(
+            await sql.organization_get(conn, account_id=account, id=id)
+        )
 
 
 async def _replace_members(conn, account, id, members):
@@ -122,13 +127,13 @@ async def _replace_members(conn, account, id, members):
     again = [place for place, user in enumerate(users) if users.index(user) < place]
     faults += [_member_fault(place, "unique", "is named twice") for place in again]
     if faults:
-        raise Invalid(faults[: schema.MAX_FAULTS])
+        raise ValidationError(faults[: schema.MAX_FAULTS])
     roles = [member.get("role") for member in members]
     await sql.organization_members_put(conn, account_id=account, id=id, users=users, roles=roles)
 
 
 def _member_fault(place, rule, wording):
-    return fault(f"/members/{place}/userId", rule, f"userId {wording}.")
+    return violation(f"/members/{place}/userId", rule, f"userId {wording}.")
 
 
 async def _listed(request, statement):
@@ -141,4 +146,4 @@ async def _listed(request, statement):
 
 
 def _with_meta(data, meta):
-    return responses.passed(f'{{"data":{data},"meta":{json_codec.dumps(meta)}}}')
+    return responses.json_text_response(f'{{"data":{data},"meta":{json_codec.dumps(meta)}}}')

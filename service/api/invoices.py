@@ -9,12 +9,12 @@ from service.api.exports import export_batches, stream_array
 from service.api.records import Source, list_page
 from service.db.statements import sql
 from service.documents import states
-from service.documents.body_checks import Draft, checked, code_year
-from service.errors import Conflict, Forbidden, Invalid
+from service.documents.body_checks import Draft, check_draft, code_year
+from service.errors import Conflict, Forbidden, ValidationError
 from service.http import app_keys, responses
-from service.http.idempotency import keep
-from service.http.requests import document_instant, found, path_id, read_body, refuse_stale
-from service.offload import beside
+from service.http.idempotency import store_response
+from service.http.requests import check_if_match, document_instant, or_not_found, path_id, read_body
+from service.offload import offload
 from service.submission import submit
 
 routes = web.RouteTableDef()
@@ -41,21 +41,21 @@ async def create_invoice(request):
     the creation: `message` and `data` say how it went. Spec: Invoices
     """
     body, text = await read_body(request, "invoice_create")
-    draft = await beside(
-        len(text), checked, body, document_instant(body, "issueDateTime"), len(text)
+    draft = await offload(
+        len(text), check_draft, body, document_instant(body, "issueDateTime"), len(text)
     )
-    company, desk = request[app_keys.COMPANY], request.app[app_keys.DESK]
+    company, context = request[app_keys.COMPANY], request.app[app_keys.SUBMISSION_CONTEXT]
     async with request.app[app_keys.DATABASE].company(company) as conn:
         id = await sql.invoice_insert(conn, company_id=company, **_columns(request, draft, text))
-        started = await submit.start_if_asked(desk, conn, company, id, body)
-        await keep(request, conn, _created(id))
-    return _created(id, *await submit.told(desk, company, id, started))
+        started = await submit.start_if_asked(context, conn, company, id, body)
+        await store_response(request, conn, _created(id))
+    return _created(id, *await submit.describe_outcome(context, company, id, started))
 
 
 def _created(id, sentence="", submitted=None):
     """The answer to a creation, also as it is kept before the submission that was asked for has been tried."""
     data = {"id": id, **(submitted or {})}
-    return responses.answer(
+    return responses.json_response(
         {"success": True, "message": f"Invoice created.{sentence}", "data": data}, 201
     )
 
@@ -79,8 +79,8 @@ async def export_invoices(request):
 async def get_invoice(request):
     company, id = request[app_keys.COMPANY], path_id(request, NOUN)
     async with request.app[app_keys.DATABASE].reading(company) as conn:
-        return responses.record(
-            request, found(await sql.invoice_get(conn, company_id=company, id=id), NOUN)
+        return responses.record_response(
+            request, or_not_found(await sql.invoice_get(conn, company_id=company, id=id), NOUN)
         )
 
 
@@ -88,19 +88,19 @@ async def get_invoice(request):
 async def update_invoice(request):
     """Merge the sent members into a draft. Raises Forbidden for a submitted invoice. Spec: Invoices"""
     body, _ = await read_body(request, "invoice_update")
-    company, id, desk = (
+    company, id, context = (
         request[app_keys.COMPANY],
         path_id(request, NOUN),
-        request.app[app_keys.DESK],
+        request.app[app_keys.SUBMISSION_CONTEXT],
     )
     async with request.app[app_keys.DATABASE].company(company) as conn:
-        row = found(await sql.invoice_lock(conn, company_id=company, id=id), NOUN)
-        await refuse_stale(request, conn, sql.invoice_get, company_id=company, id=id)
+        row = or_not_found(await sql.invoice_lock(conn, company_id=company, id=id), NOUN)
+        await check_if_match(request, conn, sql.invoice_get, company_id=company, id=id)
         if row["status"] in states.LOCKED:
             raise Forbidden(states.locked_refusal("invoice", "updated"))
         started = await rewrite(request, conn, row, body)
-    sentence, submitted = await submit.told(desk, company, id, started)
-    return responses.answer(
+    sentence, submitted = await submit.describe_outcome(context, company, id, started)
+    return responses.json_response(
         {"success": True, "message": f"Invoice updated.{sentence}", "data": {"id": id, **submitted}}
     )
 
@@ -112,9 +112,11 @@ async def rewrite(request, conn, row, changes):
     """
     _refuse_consolidated(row)
     company, id = request[app_keys.COMPANY], row["id"]
-    draft, text = await beside(len(row["body"]), _merged, row, changes)
+    draft, text = await offload(len(row["body"]), _merged, row, changes)
     await sql.invoice_update(conn, company_id=company, id=id, **_columns(request, draft, text))
-    return await submit.start_if_asked(request.app[app_keys.DESK], conn, company, id, draft.body)
+    return await submit.start_if_asked(
+        request.app[app_keys.SUBMISSION_CONTEXT], conn, company, id, draft.body
+    )
 
 
 @routes.delete("/api/invoices/{id}")
@@ -122,22 +124,22 @@ async def delete_invoice(request):
     """Hide an invoice that is not submitted; its code is free again. Spec: Errors"""
     company, id = request[app_keys.COMPANY], path_id(request, NOUN)
     async with request.app[app_keys.DATABASE].company(company) as conn:
-        row = found(await sql.invoice_lock(conn, company_id=company, id=id), NOUN)
-        await refuse_stale(request, conn, sql.invoice_get, company_id=company, id=id)
+        row = or_not_found(await sql.invoice_lock(conn, company_id=company, id=id), NOUN)
+        await check_if_match(request, conn, sql.invoice_get, company_id=company, id=id)
         if row["status"] in states.LOCKED:
             raise Forbidden(states.locked_refusal("invoice", "deleted"))
         _refuse_consolidated(row)
         await sql.invoice_delete(conn, company_id=company, id=id)
-    return responses.answer({"success": True, "message": "Invoice deleted."})
+    return responses.json_response({"success": True, "message": "Invoice deleted."})
 
 
 @routes.get("/api/invoices/{id}/export")
 async def export_invoice(request):
     company, id = request[app_keys.COMPANY], path_id(request, NOUN)
     async with request.app[app_keys.DATABASE].reading(company) as conn:
-        row = found(await sql.invoice_export(conn, company_id=company, id=id), NOUN)
-    return responses.passed(
-        row["export"], headers=responses.attachment(f"invoice-{row['full_code']}.json")
+        row = or_not_found(await sql.invoice_export(conn, company_id=company, id=id), NOUN)
+    return responses.json_text_response(
+        row["export"], headers=responses.attachment_headers(f"invoice-{row['full_code']}.json")
     )
 
 
@@ -161,10 +163,10 @@ def _merged(row: asyncpg.Record, changes: dict) -> tuple[Draft, str]:
     """
     stored = json_codec.stored_body(row)
     body = {**stored, **changes}
-    if faults := schema.faults("invoice_create", body):
-        raise Invalid(faults)
+    if faults := schema.violations("invoice_create", body):
+        raise ValidationError(faults)
     issued = (
         document_instant(body, "issueDateTime") if "issueDateTime" in changes else row["issue_date"]
     )
     text = json_codec.dumps(body)
-    return checked(body, issued, len(text)), text
+    return check_draft(body, issued, len(text)), text

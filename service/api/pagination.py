@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from urllib.parse import urlencode
 
 from service import json_codec
-from service.errors import Invalid, fault
+from service.errors import ValidationError, violation
 from service.http import requests
 
 MAX_PER_PAGE = 100
@@ -74,15 +74,15 @@ def read_page(request, readers, sorts):
     `readers` maps a filter's name to a function from its text to its value, which raises ValueError
     with the wording; `sorts` are the orders that the list can give.
     """
-    query, faults = requests.query(request, {"page", "per_page", "sort", *readers}), []
-    number = requests.whole(query, "page", 1, MAX_PAGE, 1, faults)
-    per_page = requests.whole(query, "per_page", 1, MAX_PER_PAGE, 10, faults)
+    query, faults = requests.read_query(request, {"page", "per_page", "sort", *readers}), []
+    number = requests.read_integer(query, "page", 1, MAX_PAGE, 1, faults)
+    per_page = requests.read_integer(query, "per_page", 1, MAX_PER_PAGE, 10, faults)
     sort = query.get("sort", NEWEST_FIRST)
     if sort not in sorts:
-        faults.append(fault("sort", "enum", f"sort must be one of {', '.join(sorts)}."))
+        faults.append(violation("sort", "enum", f"sort must be one of {', '.join(sorts)}."))
     filters = {name: _filter(query, name, read, faults) for name, read in readers.items()}
     if faults:
-        raise Invalid(faults)
+        raise ValidationError(faults)
     kept = {name: query[name] for name in (*readers, "sort") if query.get(name)}
     return Page(request.path, number, per_page, sort, filters, kept)
 
@@ -103,7 +103,7 @@ def instant(name):
 
     def read(text):
         try:
-            return json_codec.instant(text)
+            return json_codec.parse_instant(text)
         except ValueError:
             raise ValueError(
                 f"{name} must be a date and a time, like 2026-01-31T09:30:00Z."
@@ -126,4 +126,4 @@ def _filter(query, name, read, faults):
     try:
         return read(text)
     except ValueError as wording:
-        faults.append(fault(name, "filter", str(wording)))
+        faults.append(violation(name, "filter", str(wording)))

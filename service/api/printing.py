@@ -22,7 +22,7 @@ from service.documents import printing
 from service.documents.ubl import reader
 from service.errors import NotFound
 from service.http import app_keys
-from service.http.requests import found, path_id
+from service.http.requests import or_not_found, path_id
 from service.submission.document_kinds import CONSOLIDATED, INVOICE, NOTE
 
 routes = web.RouteTableDef()
@@ -78,7 +78,7 @@ async def print_document(subject, request):
     """The page: of what was sent to the portal, or of the draft."""
     company, id = request[app_keys.COMPANY], path_id(request, subject.title)
     async with request.app[app_keys.DATABASE].reading(company) as conn:
-        row = found(await STORED[subject](conn, company_id=company, id=id), subject.title)
+        row = or_not_found(await STORED[subject](conn, company_id=company, id=id), subject.title)
         issuer = await sql.issuer_get(conn, company_id=company)
         sent = None
         if row["status"] in AS_SENT:
@@ -120,7 +120,7 @@ async def picture(kind, subject, request):
     """The QR code. Raises NotFound while there is no validation link: a picture of it is not there. README: Decisions"""
     company, id = request[app_keys.COMPANY], path_id(request, subject.title)
     async with request.app[app_keys.DATABASE].reading(company) as conn:
-        found(await subject.exists(conn, company_id=company, id=id), subject.title)
+        or_not_found(await subject.exists(conn, company_id=company, id=id), subject.title)
         row = await sql.submitted_document_link(conn, company_id=company, **subject.ids(id))
     if not row or row["status"] != "Valid" or not row["validation_link"]:
         raise NotFound(NO_LINK.format(noun=subject.noun))

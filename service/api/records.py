@@ -70,7 +70,7 @@ async def list_page(request: web.Request, page: Page, source: Source) -> web.Str
     row = await _read_page(request, page, source)
     head = f'{{"meta":{json_codec.dumps(page.meta(row["total"]))},"data":'
     if row["ids"] is None:
-        return responses.passed(f"{head}{row['data'] or '[]'}}}")
+        return responses.json_text_response(f"{head}{row['data'] or '[]'}}}")
     response = web.StreamResponse()
     response.content_type, response.charset = "application/json", "utf-8"
     return await stream_text(

@@ -6,10 +6,10 @@ from aiohttp import web
 
 from service.db.statements import sql
 from service.http import app_keys, idempotency, responses
-from service.http.requests import document_instant, found, path_id, read_body
+from service.http.requests import document_instant, or_not_found, path_id, read_body
 from service.submission import cancel
 from service.submission.document_kinds import CONSOLIDATED, INVOICE, NOTE
-from service.submission.preflight import preview
+from service.submission.preflight import preflight_document
 from service.submission.submit import submit as submit_to_portal
 
 routes = web.RouteTableDef()
@@ -19,12 +19,12 @@ async def submit(subject, request):
     """Send a document to the portal and answer what came of it; a submitted one is not sent again."""
     await read_body(request, "submit")
     id = path_id(request, subject.title)
-    await request.app[app_keys.KEEPER].ready()  # or nothing could be sent: better not to begin
-    guard = partial(idempotency.hold, request)
+    await request.app[app_keys.SESSION].ready()  # or nothing could be sent: better not to begin
+    guard = partial(idempotency.hold_claim, request)
     message = await submit_to_portal(
-        request.app[app_keys.DESK], request[app_keys.COMPANY], subject, id, guard
+        request.app[app_keys.SUBMISSION_CONTEXT], request[app_keys.COMPANY], subject, id, guard
     )
-    return responses.answer({"success": True, "message": message})
+    return responses.json_response({"success": True, "message": message})
 
 
 async def preflight(subject, request):
@@ -32,8 +32,10 @@ async def preflight(subject, request):
     body, _ = await read_body(request, "preflight")
     id = path_id(request, subject.title)
     at = document_instant(body, "at") if "at" in body else None
-    return responses.passed(
-        await preview(request.app[app_keys.DESK], request[app_keys.COMPANY], subject, id, at)
+    return responses.json_text_response(
+        await preflight_document(
+            request.app[app_keys.SUBMISSION_CONTEXT], request[app_keys.COMPANY], subject, id, at
+        )
     )
 
 
@@ -41,10 +43,10 @@ async def cancel_latest(subject, request):
     """Cancel the latest submitted document, within 72 hours of its submission. Spec: Errors"""
     body, _ = await read_body(request, "cancel")
     reason = body.get("reason", "Cancelled by the issuer")
-    guard = partial(idempotency.hold, request)
+    guard = partial(idempotency.hold_claim, request)
     order = cancel.CancelOrder(subject, path_id(request, subject.title), reason, guard)
-    await cancel.cancel(request.app[app_keys.DESK], request[app_keys.COMPANY], order)
-    return responses.answer(
+    await cancel.cancel(request.app[app_keys.SUBMISSION_CONTEXT], request[app_keys.COMPANY], order)
+    return responses.json_response(
         {"success": True, "message": "The submitted document has been cancelled."}
     )
 
@@ -53,8 +55,8 @@ async def list_submitted_documents(subject, request):
     """All submitted documents of one subject, newest first."""
     company, id = request[app_keys.COMPANY], path_id(request, subject.title)
     async with request.app[app_keys.DATABASE].reading(company) as conn:
-        found(await subject.exists(conn, company_id=company, id=id), subject.title)
-        return responses.passed(
+        or_not_found(await subject.exists(conn, company_id=company, id=id), subject.title)
+        return responses.json_text_response(
             await sql.submitted_document_page(conn, company_id=company, **subject.ids(id))
         )
 
@@ -63,11 +65,11 @@ async def get_submitted_document(subject, request):
     company, subject_id = request[app_keys.COMPANY], path_id(request, subject.title)
     id = path_id(request, "Submitted document", "submitted_document_id")
     async with request.app[app_keys.DATABASE].reading(company) as conn:
-        found(await subject.exists(conn, company_id=company, id=subject_id), subject.title)
+        or_not_found(await subject.exists(conn, company_id=company, id=subject_id), subject.title)
         record = await sql.submitted_document_get(
             conn, company_id=company, id=id, **subject.ids(subject_id)
         )
-    return responses.record(request, found(record, "Submitted document"))
+    return responses.record_response(request, or_not_found(record, "Submitted document"))
 
 
 #: where the documents of a subject are, and the last part of the path that cancels one. Spec:

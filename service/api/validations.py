@@ -45,10 +45,10 @@ async def validate_tin(request):
     )
     if message := states.refusal(TIN_REFUSALS, kind, number, tin):
         raise BadRequest(message)
-    await request.app[app_keys.TINS].confirm(
+    await request.app[app_keys.TIN_CHECKS].confirm(
         request[app_keys.COMPANY], tin, kind, number, request[app_keys.KEY_ID]
     )
-    return responses.answer({"data": {"valid": True}, "message": "TIN is valid"})
+    return responses.json_response({"data": {"valid": True}, "message": "TIN is valid"})
 
 
 @routes.post("/api/validation/invoice-code")
@@ -79,7 +79,7 @@ async def _free(request, used, **asked):
     company = request[app_keys.COMPANY]
     async with request.app[app_keys.DATABASE].reading(company) as conn:
         is_used = await used(conn, company_id=company, **asked)
-    return responses.answer({"data": {"success": not is_used}})
+    return responses.json_response({"data": {"success": not is_used}})
 
 
 def _tin(body):

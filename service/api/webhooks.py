@@ -4,14 +4,14 @@ from aiohttp import web
 
 from service import json_codec
 from service.api import pagination
-from service.db.encryption import WEBHOOK_SECRET, NoSecretKey
+from service.db.encryption import WEBHOOK_SECRET, MissingSecretKey
 from service.db.statements import sql
-from service.errors import Conflict, Invalid, fault
+from service.errors import Conflict, ValidationError, violation
 from service.http import app_keys, responses
-from service.http.idempotency import keep, keep_without
-from service.http.requests import found, path_id, read_body, refuse_stale
+from service.http.idempotency import store_response, store_response_without
+from service.http.requests import check_if_match, or_not_found, path_id, read_body
 from service.webhooks import signature
-from service.webhooks.url_policy import refusal
+from service.webhooks.url_policy import url_violation
 
 routes = web.RouteTableDef()
 
@@ -41,10 +41,10 @@ async def create_webhook(request):
         if id is None:
             raise Conflict(f"A company has at most {MOST} webhooks.")
         data = {"id": id, "secret": signature.shown(secret)}
-        answer = responses.answer(
+        answer = responses.json_response(
             {"success": True, "message": "Webhook created.", "data": data}, 201
         )
-        await keep_without(request, conn, answer, "secret")
+        await store_response_without(request, conn, answer, "secret")
     return answer
 
 
@@ -63,8 +63,8 @@ async def list_webhooks(request):
 async def get_webhook(request):
     company, id = request[app_keys.COMPANY], path_id(request, NOUN)
     async with request.app[app_keys.DATABASE].reading(company) as conn:
-        return responses.record(
-            request, found(await sql.webhook_get(conn, company_id=company, id=id), NOUN)
+        return responses.record_response(
+            request, or_not_found(await sql.webhook_get(conn, company_id=company, id=id), NOUN)
         )
 
 
@@ -75,10 +75,10 @@ async def update_webhook(request):
     _check_url(request, body)
     company, id = request[app_keys.COMPANY], path_id(request, NOUN)
     async with request.app[app_keys.DATABASE].company(company) as conn:
-        row = found(await sql.webhook_lock(conn, company_id=company, id=id), NOUN)
-        await refuse_stale(request, conn, sql.webhook_get, company_id=company, id=id)
+        row = or_not_found(await sql.webhook_lock(conn, company_id=company, id=id), NOUN)
+        await check_if_match(request, conn, sql.webhook_get, company_id=company, id=id)
         await sql.webhook_update(conn, company_id=company, id=id, **{**row, **body})
-    return responses.answer({"success": True, "message": "Webhook updated."})
+    return responses.json_response({"success": True, "message": "Webhook updated."})
 
 
 @routes.delete("/api/webhooks/{id}")
@@ -86,10 +86,10 @@ async def delete_webhook(request):
     """Delete an endpoint and its log. The events stay."""
     company, id = request[app_keys.COMPANY], path_id(request, NOUN)
     async with request.app[app_keys.DATABASE].company(company) as conn:
-        found(await sql.webhook_lock(conn, company_id=company, id=id), NOUN)
-        await refuse_stale(request, conn, sql.webhook_get, company_id=company, id=id)
+        or_not_found(await sql.webhook_lock(conn, company_id=company, id=id), NOUN)
+        await check_if_match(request, conn, sql.webhook_get, company_id=company, id=id)
         await sql.webhook_delete(conn, company_id=company, id=id)
-    return responses.answer({"success": True, "message": "Webhook deleted."})
+    return responses.json_response({"success": True, "message": "Webhook deleted."})
 
 
 @routes.post("/api/webhooks/{id}/rotate-secret")
@@ -99,14 +99,16 @@ async def rotate_secret(request):
     company, id, secret = request[app_keys.COMPANY], path_id(request, NOUN), signature.new_secret()
     overlap = request.app[app_keys.CONFIG].webhook_rotation
     async with request.app[app_keys.DATABASE].company(company) as conn:
-        found(await sql.webhook_lock(conn, company_id=company, id=id), NOUN)
+        or_not_found(await sql.webhook_lock(conn, company_id=company, id=id), NOUN)
         sealed = _sealed(request, secret)
         until = await sql.webhook_secret_rotate(
             conn, company_id=company, id=id, sealed_secret=sealed, overlap=overlap
         )
         data = {"secret": signature.shown(secret), "previous_valid_until": until}
-        answer = responses.answer({"success": True, "message": "Secret rotated.", "data": data})
-        await keep_without(request, conn, answer, "secret")
+        answer = responses.json_response(
+            {"success": True, "message": "Secret rotated.", "data": data}
+        )
+        await store_response_without(request, conn, answer, "secret")
     return answer
 
 
@@ -117,7 +119,7 @@ async def list_deliveries(request):
     page = pagination.read_page(request, FILTERS, (pagination.NEWEST_FIRST,))
     window = {"per_page": page.per_page, "offset": page.offset, **page.filters}
     async with request.app[app_keys.DATABASE].searching(company) as conn:
-        found(await sql.webhook_exists(conn, company_id=company, id=id), NOUN)
+        or_not_found(await sql.webhook_exists(conn, company_id=company, id=id), NOUN)
         row = await sql.webhook_delivery_page(conn, company_id=company, endpoint_id=id, **window)
     return _listed(page, row)
 
@@ -129,37 +131,37 @@ async def redeliver(request):
     company, id = request[app_keys.COMPANY], path_id(request, NOUN)
     delivery = path_id(request, DELIVERY, "delivery_id")
     async with request.app[app_keys.DATABASE].company(company) as conn:
-        endpoint = found(await sql.webhook_lock(conn, company_id=company, id=id), NOUN)
-        found(
+        endpoint = or_not_found(await sql.webhook_lock(conn, company_id=company, id=id), NOUN)
+        or_not_found(
             await sql.webhook_delivery_again(conn, company_id=company, endpoint_id=id, id=delivery),
             DELIVERY,
         )
         if not endpoint["enabled"]:  # after the 404s; raising undoes the statement
             raise Conflict("The webhook is disabled; enable it first.")
-        answer = responses.answer(
+        answer = responses.json_response(
             {"success": True, "message": "The event will be delivered again."}
         )
-        await keep(request, conn, answer)
+        await store_response(request, conn, answer)
     return answer
 
 
 def _sealed(request, secret):
     """The secret as it is stored. Raises Conflict where the service has no SECRET_KEY."""
     try:
-        return request.app[app_keys.DESK].signers.vault.seal(
+        return request.app[app_keys.SUBMISSION_CONTEXT].signers.vault.seal(
             secret, request[app_keys.COMPANY], WEBHOOK_SECRET
         )
-    except NoSecretKey:
+    except MissingSecretKey:
         raise Conflict(NO_SECRET_KEY) from None
 
 
 def _check_url(request, body):
     allow_internal = request.app[app_keys.CONFIG].webhook_allow_internal
-    if "url" in body and (wording := refusal(body["url"], allow_internal)):
-        raise Invalid([fault("/url", "address", wording)])
+    if "url" in body and (wording := url_violation(body["url"], allow_internal)):
+        raise ValidationError([violation("/url", "address", wording)])
 
 
 def _listed(page, row):
-    return responses.passed(
+    return responses.json_text_response(
         f'{{"meta":{json_codec.dumps(page.meta(row["total"]))},"data":{row["data"]}}}'
     )

@@ -12,7 +12,7 @@ from dataclasses import replace
 import uvloop
 
 from service.config import SECRET_KEY_BYTES
-from service.db.transactions import Database, acting, connected_pool, migrate
+from service.db.transactions import Database, acting_as, connected_pool, migrate
 from service.embedded_postgres.lifecycle import postgres
 
 FILES = 65_536
@@ -91,5 +91,5 @@ async def with_database(config):
             config.database_owner_url or config.database_url, silence=config.database_silence
         )
         async with connected_pool(config.database_url, 2, config.database_silence) as pool:
-            with acting("command"):
+            with acting_as("command"):
                 yield config, Database(pool)

@@ -3,7 +3,7 @@
 from service.commands.bootstrap import with_database
 from service.commands.companies import CommandError
 from service.config import MAKE_SECRET_KEY
-from service.db.encryption import NoSecretKey, Vault
+from service.db.encryption import MissingSecretKey, Vault
 from service.db.statements import sql
 from service.documents.signing import certificate
 from service.submission import signers
@@ -24,7 +24,7 @@ async def set_certificate(
             await signers.store(conn, vault, company, signer, form)
         except certificate.Unusable as why:
             raise CommandError(f"{why}") from None
-        except NoSecretKey:
+        except MissingSecretKey:
             raise CommandError(
                 f"SECRET_KEY is missing: the private key is stored with it. {MAKE_SECRET_KEY}"
             ) from None

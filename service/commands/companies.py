@@ -62,10 +62,10 @@ async def insert_company(database: Database, facts: dict[str, str | None]) -> in
 
 def _refuse_faults(facts: dict[str, str]) -> None:
     """Raise CommandError, with every violation, for facts that PUT /api/companies refuses."""
-    faults = schema.faults("company_update", facts)
+    faults = schema.violations("company_update", facts)
     reported = {fault["path"] for fault in faults}
     faults += [
-        fault for fault in codes.faults(facts, codes.COMPANY) if fault["path"] not in reported
+        fault for fault in codes.violations(facts, codes.COMPANY) if fault["path"] not in reported
     ]
     if faults:
         raise CommandError(" ".join(fault["message"] for fault in faults))
@@ -148,7 +148,7 @@ async def _find_companies(database: Database, tin: str) -> list[int]:
 
 def _read_tin(text: str) -> str:
     """Return a TIN as it is compared. Raises CommandError for what cannot be one."""
-    if schema.faults("company_update", {"tin_code": text}):
+    if schema.violations("company_update", {"tin_code": text}):
         raise CommandError(f"{text!r} is not a TIN: letters and digits, like C20880050010.")
     return parties.own_tin({"tin": text})
 
@@ -203,7 +203,7 @@ def read_instant(text):
     if text is None:
         return None
     try:
-        return json_codec.instant(text)
+        return json_codec.parse_instant(text)
     except ValueError:
         raise CommandError(f"{text} is not a date and a time, like 2026-12-31T23:59:59Z.") from None
 

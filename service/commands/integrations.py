@@ -93,5 +93,5 @@ async def _refuse_unknown_company(database, company):
 
 
 def _refuse_faults(name, body):
-    if faults := schema.faults(name, body):
+    if faults := schema.violations(name, body):
         raise CommandError(" ".join(fault["message"] for fault in faults))

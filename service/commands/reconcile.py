@@ -13,10 +13,10 @@ from service.db.statements import sql
 from service.monitoring.conditions import collect, read_rows
 from service.portal.client import Portal, portal_session
 from service.portal.logins import RefusedLogins
-from service.portal.rate_limits import Gate
+from service.portal.rate_limits import PortalRateLimiter
 from service.portal.responses import PortalError
 from service.submission import manual_resolution
-from service.submission.context import Desk
+from service.submission.context import SubmissionContext
 from service.submission.sweep import MOST_DAYS, sweep
 
 SHOWN_FOR = timedelta(days=3)  # after the portal showed an oddity last
@@ -28,18 +28,18 @@ PATIENCE = timedelta(minutes=2)  # with the portal's quotas, which the service u
 
 
 @asynccontextmanager
-async def with_desk(config):
+async def with_submission_context(config):
     """A Desk for a command that asks the portal and sends nothing to it."""
     async with (
         with_database(with_portal(config)) as (config, database),
         portal_session(config) as session,
     ):
         gate, refusals = (
-            Gate(database, config, urgent=False, patience=PATIENCE),
+            PortalRateLimiter(database, config, urgent=False, patience=PATIENCE),
             RefusedLogins(database, config),
         )
         portal = Portal(session, config, gate=gate, refusals=refusals)
-        yield Desk(config, database, keeper=None, portal=portal, signers=None)
+        yield SubmissionContext(config, database, session=None, portal=portal, signers=None)
 
 
 async def reconcile(config, company=None, days=1):
@@ -49,14 +49,14 @@ async def reconcile(config, company=None, days=1):
     """
     if not 1 <= days <= MOST_DAYS:
         raise CommandError(f"--days is 1 to {MOST_DAYS}: the portal lists no more.")
-    async with with_desk(config) as desk:
-        results = [await _swept(desk, id, days) for id in await _companies(desk, company)]
+    async with with_submission_context(config) as context:
+        results = [await _swept(context, id, days) for id in await _companies(context, company)]
     found = sum(len(one.get("findings", ())) for one in results)
     return {"companies": results, "open": found, "failed": sum("error" in one for one in results)}
 
 
-async def _companies(desk, company):
-    async with desk.database.across() as conn:
+async def _companies(context, company):
+    async with context.database.across() as conn:
         ids = [row["company_id"] for row in await sql.sweep_companies(conn)]
     if company is None:
         return ids
@@ -65,9 +65,9 @@ async def _companies(desk, company):
     return [company]
 
 
-async def _swept(desk, company, days):
+async def _swept(context, company, days):
     try:
-        return _readable(await sweep(desk, company, days))
+        return _readable(await sweep(context, company, days))
     except PortalError as why:
         return {"company_id": company, "error": str(why)}
 
@@ -102,12 +102,14 @@ async def _owner(database, id):
 
 async def settle_submission(config, company, id, uuids, note):
     """{company_id, submission_id, state}; without `uuids` the portal never had it. Raises CommandError."""
-    async with with_desk(config) as desk:
+    async with with_submission_context(config) as context:
         try:
             if uuids:
-                return await manual_resolution.received(desk, company, id, uuids, note)
-            return await manual_resolution.not_received(desk, company, id, note)
-        except manual_resolution.Unsettled as why:
+                return await manual_resolution.resolve_as_received(
+                    context, company, id, uuids, note
+                )
+            return await manual_resolution.resolve_as_not_received(context, company, id, note)
+        except manual_resolution.CannotResolve as why:
             raise CommandError(str(why)) from None
         except PortalError as why:
             raise CommandError(
@@ -123,7 +125,7 @@ async def attention(config):
     async with with_database(with_portal(config)) as (config, database):
         async with database.across() as conn:
             rows = await sql.attention_list(conn)
-            odd = await sql.oddities_list(conn, span=SHOWN_FOR)
+            odd = await sql.odd_rows_list(conn, span=SHOWN_FOR)
             conditions = collect(await read_rows(conn, config))
         refused = await RefusedLogins(database, config).listed()
     lists = {"submission": [], "finding": [], "hold": []}
@@ -133,12 +135,12 @@ async def attention(config):
     return {
         "conditions": [condition.as_json() for condition in conditions],
         **{f"{kind}s": found for kind, found in lists.items()},
-        "oddities": [_readable(_oddity(row)) for row in odd],
+        "oddities": [_readable(_odd_row(row)) for row in odd],
         "refused_logins": [_readable(row) for row in refused],
     }
 
 
-def _oddity(row: Mapping[str, Any]) -> dict[str, Any]:
+def _odd_row(row: Mapping[str, Any]) -> dict[str, Any]:
     known = {"company_id": row["company_id"], "id": row["id"], "since": row["since"]}
     return {**known, **json_codec.loads(row["facts"].encode()), "what_to_do": WHAT_TO_DO}
 

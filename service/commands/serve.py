@@ -17,9 +17,9 @@ from service.commands import companies
 from service.commands.bootstrap import start_logging, with_portal, with_postgres
 from service.config import ROOT
 from service.db.statements import sql
-from service.db.transactions import Database, acting, connected_pool, migrate
+from service.db.transactions import Database, acting_as, connected_pool, migrate
 from service.http import app_keys
-from service.http.server import Runner
+from service.http.server import HardenedRunner
 
 PARTING_SECONDS = 0.1  # for what was sent before clients could know
 LONGEST_STOP_SECONDS = 28  # then the process ends all the same: rows are safe
@@ -97,13 +97,13 @@ def stop_event():
     """An event that SIGTERM and SIGINT set; a second signal ends the process at once: rows are safe."""
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
 
-    def heard():
+    def stop_or_exit():
         if stop.is_set():
             os._exit(1)
         stop.set()
 
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, heard)
+        loop.add_signal_handler(number, stop_or_exit)
     return stop
 
 
@@ -111,7 +111,7 @@ def stop_event():
 async def listening(config, background=True, reuse_port=None):
     """The API on its port. Leaving lets requests finish, each the last on its connection, then closes what is behind them."""
     app = create_app(config, background=background)
-    runner = Runner(app, shutdown_timeout=STOP_SECONDS)
+    runner = HardenedRunner(app, shutdown_timeout=STOP_SECONDS)
     try:
         await runner.setup()
         await web.TCPSite(runner, config.host, config.port, reuse_port=reuse_port).start()
@@ -242,7 +242,7 @@ async def _demo_company(config):
         return TRY_AGAIN.format(company=company) + TRY.format(port=config.port)
     async with connected_pool(config.database_url, 2, config.database_silence) as pool:
         database = Database(pool)
-        with acting("command"):
+        with acting_as("command"):
             try:
                 id = await companies.insert_company(database, DEMO_COMPANY)
             except UniqueViolationError:

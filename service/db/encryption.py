@@ -17,11 +17,11 @@ WEBHOOK_SECRET = "webhook secret"
 _VERSION, _NONCE = 4, 12  # bytes in front of what is sealed
 
 
-class NoSecretKey(Exception):
+class MissingSecretKey(Exception):
     """There is no key to seal with."""
 
 
-class Unopenable(Exception):
+class DecryptionError(Exception):
     """The secret was sealed with a key that is not there, for another company or purpose, or was tampered with."""
 
 
@@ -35,7 +35,7 @@ class Vault:
     def seal(self, secret, company_id, purpose):
         """The bytes to store. Raises NoSecretKey."""
         if self.version is None:
-            raise NoSecretKey("SECRET_KEY is not set.")
+            raise MissingSecretKey("SECRET_KEY is not set.")
         nonce = os.urandom(_NONCE)
         return (
             self.version
@@ -51,13 +51,13 @@ class Vault:
             sealed[_VERSION + _NONCE :],
         )
         if version not in self._keys:
-            raise Unopenable(
+            raise DecryptionError(
                 f"It was sealed with the secret key {version.hex()}, which is not set."
             )
         try:
             return self._keys[version].decrypt(nonce, kept, _bound(company_id, purpose))
         except (InvalidTag, ValueError):
-            raise Unopenable("It does not open with the secret key that it names.") from None
+            raise DecryptionError("It does not open with the secret key that it names.") from None
 
 
 def version_of_key(key):

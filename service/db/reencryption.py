@@ -3,7 +3,7 @@
 import logging
 from dataclasses import dataclass
 
-from service.db.encryption import SIGNING_KEY, WEBHOOK_SECRET, Unopenable
+from service.db.encryption import SIGNING_KEY, WEBHOOK_SECRET, DecryptionError
 from service.db.statements import Statement, sql
 
 log = logging.getLogger(__name__)
@@ -28,7 +28,7 @@ async def reseal(database, vault):
     return await _seal(database, vault, vault.version)
 
 
-async def seal_what_is_open(database, vault):
+async def seal_plaintext_secrets(database, vault):
     """Seals the secrets that were stored before there was a SECRET_KEY; without one they stay as they are."""
     if vault.version is not None and (done := await _seal(database, vault, None))["sealed"]:
         log.info("secrets: %d were stored as they are, and are sealed now", done["sealed"])
@@ -45,7 +45,7 @@ async def _seal_one(database, vault, row):
     company, kind = row["company_id"], KINDS[row["kind"]]
     try:
         secret = row["secret"] or vault.open(row["sealed"], company, kind.purpose)
-    except Unopenable as why:
+    except DecryptionError as why:
         log.error(
             "secrets: the %s %d of company %d cannot be opened: %s",
             row["kind"],

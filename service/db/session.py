@@ -9,14 +9,14 @@ from service.config import SILENCE_SECONDS
 from service.db.connections import connect
 from service.db.statements import sql
 from service.db.transactions import (
-    AWAY,
     CLOSE_SECONDS,
-    PASSING,
     SESSION,
     STATEMENT_SECONDS,
+    TRANSIENT_DB_ERRORS,
+    UNAVAILABLE,
     Bounds,
 )
-from service.errors import Unavailable, kind, retry_after
+from service.errors import Unavailable, describe_error, retry_after
 
 HEARTBEAT_SECONDS = 5
 RECONNECT_SECONDS = 0.2
@@ -24,7 +24,7 @@ RECONNECT_SECONDS = 0.2
 log = logging.getLogger(__name__)
 
 
-class Keeper:
+class DedicatedSession:
     """One connection of its own, for what belongs to a session: advisory locks and notifications.
 
     A process that is paused keeps its locks, one that dies loses them at once, and one whose host vanishes loses them
@@ -59,8 +59,8 @@ class Keeper:
         while True:
             try:
                 await self._connect()
-            except PASSING as fault:
-                log.warning("keeper: no connection: %s", kind(fault))
+            except TRANSIENT_DB_ERRORS as fault:
+                log.warning("keeper: no connection: %s", describe_error(fault))
                 await asyncio.sleep(RECONNECT_SECONDS)
                 continue
             await self._while_it_lives()
@@ -80,7 +80,7 @@ class Keeper:
         try:
             async with self._turn, asyncio.timeout(self._bounds.acquire):
                 await sql.ping(self._conn)
-        except PASSING:
+        except TRANSIENT_DB_ERRORS:
             self._conn.terminate()
             self._lost.set()
 
@@ -104,7 +104,7 @@ class Keeper:
             async with asyncio.timeout(self._bounds.answer), self._turn:
                 await sql.ping(self._conn)
             return True
-        except PASSING:
+        except TRANSIENT_DB_ERRORS:
             return False
 
     async def connected(self):
@@ -117,10 +117,10 @@ class Keeper:
             async with asyncio.timeout(self._bounds.acquire):
                 await self.connected()
         except TimeoutError:
-            raise Unavailable(AWAY, retry_after(2)) from None
+            raise Unavailable(UNAVAILABLE, retry_after(2)) from None
 
     @asynccontextmanager
-    async def alone(self, company_id, submission_id):
+    async def lock_submission(self, company_id, submission_id):
         """Yields whether this process alone works on a submission, and keeps it so meanwhile."""
         key = (company_id, submission_id)
         if not self.alive or key in self._held:
@@ -143,7 +143,7 @@ class Keeper:
             self._held.discard(key)
 
     @asynccontextmanager
-    async def alone_with(
+    async def lock_submissions(
         self, company_id: int, submission_ids: list[int]
     ) -> AsyncIterator[set[int]]:
         """Yield on which of some submissions this process works alone, and keep the others away from those meanwhile."""
@@ -170,5 +170,5 @@ class Keeper:
 
     async def close(self):
         if self.alive:
-            with suppress(*PASSING):
+            with suppress(*TRANSIENT_DB_ERRORS):
                 await self._conn.close(timeout=CLOSE_SECONDS)

@@ -16,14 +16,14 @@ import asyncpg
 from service.config import SILENCE_SECONDS, Config
 from service.db.connections import connect, create_pool
 from service.db.statements import sql
-from service.errors import Unavailable, kind, retry_after
+from service.errors import Unavailable, describe_error, retry_after
 
 MIGRATIONS = Path(__file__).resolve().parents[2] / "sql" / "migrations"
 SERVICE_ROLE = "einvoice_service"
 MOST_WAITING = 1000  # requests that wait for a connection; no more could have one in that time
 CLOSE_SECONDS = 2
 STATEMENT_SECONDS = 7  # to any statement: the server ends one after five
-AWAY = "The service is not available for a moment, please try again."
+UNAVAILABLE = "The service is not available for a moment, please try again."
 BACKGROUND_CONNECTIONS = 4  # of a process that has background work, beside those of its requests
 MIGRATION_TRIES = 120  # of a migration whose tables are held by others
 TRIES = 3  # of what PostgreSQL breaks off
@@ -59,7 +59,7 @@ _BEGIN_SEARCH = _BEGIN_READ + "; set local plan_cache_mode = force_custom_plan"
 #: back.
 #: The library calls a connection that is cut in the middle of an answer an internal error of its
 #: own.
-PASSING = (
+TRANSIENT_DB_ERRORS = (
     asyncpg.PostgresError,
     asyncpg.InterfaceError,
     asyncpg.InternalClientError,
@@ -68,11 +68,11 @@ PASSING = (
 )
 #: SQLSTATE classes and codes of what passes: lost connections, no room, shutting down, cut off,
 #: deadlocked, a failing disk.
-PASSING_STATES = ("08", "53", "57", "40", "58", "55P03", "25006")
+TRANSIENT_SQLSTATES = ("08", "53", "57", "40", "58", "55P03", "25006")
 
 #: What PostgreSQL broke off for the sake of another transaction, or for a plan that a migration has
 #: made void.
-BROKEN_OFF = (
+ABORTED_TRANSACTION_ERRORS = (
     asyncpg.DeadlockDetectedError,
     asyncpg.SerializationError,
     asyncpg.InvalidCachedStatementError,
@@ -100,17 +100,17 @@ def bounds_of(config: Config) -> Bounds:
     return Bounds(config.database_acquire.total_seconds(), config.database_answer.total_seconds())
 
 
-def repeating(work):
+def retry_transient(work):
     """Makes a coroutine function repeat itself as `repeat` does."""
 
     @functools.wraps(work)
     async def run(*args, **more):
-        return await repeat(work, *args, **more)
+        return await retry(work, *args, **more)
 
     return run
 
 
-async def repeat(work, *args, **more):
+async def retry(work, *args, **more):
     """Awaits `work`, again when PostgreSQL breaks it off, at most TRIES times in all.
 
     Only while none of its writing transactions was committed: then nothing of it has happened yet.
@@ -121,10 +121,10 @@ async def repeat(work, *args, **more):
         token = _COMMITTED.set(committed)
         try:
             return await work(*args, **more)
-        except BROKEN_OFF as fault:
+        except ABORTED_TRANSACTION_ERRORS as fault:
             if committed or not left:
                 raise
-            log.warning("tried again: %s", kind(fault))
+            log.warning("tried again: %s", describe_error(fault))
         finally:
             _COMMITTED.reset(token)
             if outer is not None:
@@ -134,7 +134,7 @@ async def repeat(work, *args, **more):
 
 
 @contextmanager
-def acting(actor, request_id=""):
+def acting_as(actor, request_id=""):
     """Names, for the audit log, who does what is written in the block, and in tasks that it starts."""
     if not _PLAIN.fullmatch(actor + request_id):
         raise ValueError("no text to be set")
@@ -156,7 +156,7 @@ async def connected_pool(
         yield pool
     finally:
         # A server that is away has nothing to be told; what is left open is cut
-        with suppress(*PASSING):
+        with suppress(*TRANSIENT_DB_ERRORS):
             async with asyncio.timeout(CLOSE_SECONDS):
                 await pool.close()
 
@@ -170,11 +170,11 @@ async def _reset(conn):
         await conn.execute("rollback")
 
 
-def is_passing(error: BaseException) -> bool:
+def is_transient(error: BaseException) -> bool:
     """Return whether an error is the database's own and passes. A value that it refuses is not: it is refused again."""
     if isinstance(error, asyncpg.PostgresError):
-        return (error.sqlstate or "").startswith(PASSING_STATES)
-    return isinstance(error, PASSING)
+        return (error.sqlstate or "").startswith(TRANSIENT_SQLSTATES)
+    return isinstance(error, TRANSIENT_DB_ERRORS)
 
 
 def is_interruption(error: BaseException) -> bool:
@@ -182,7 +182,7 @@ def is_interruption(error: BaseException) -> bool:
 
     A statement that was cancelled because it ran too long may be the work's own fault.
     """
-    return is_passing(error) and not isinstance(error, asyncpg.QueryCanceledError)
+    return is_transient(error) and not isinstance(error, asyncpg.QueryCanceledError)
 
 
 class Database:
@@ -242,7 +242,7 @@ class Database:
         """Gives a connection back; one that does not answer to that is given up. What was committed stays so."""
         try:
             await self.pool.release(conn)
-        except PASSING:
+        except TRANSIENT_DB_ERRORS:
             _give_up(conn)
 
     async def _acquired(self):
@@ -280,7 +280,7 @@ class Database:
             except BaseException as fault:
                 _give_up(conn)
                 await self._released(conn)
-                if not left or not isinstance(fault, PASSING):
+                if not left or not isinstance(fault, TRANSIENT_DB_ERRORS):
                     raise
                 await self.pool.expire_connections()
         return None
@@ -297,7 +297,7 @@ async def _undo(conn: asyncpg.Connection, fault: BaseException, seconds: float) 
     try:
         async with asyncio.timeout(seconds):
             await conn.execute("rollback")
-    except PASSING:
+    except TRANSIENT_DB_ERRORS:
         _give_up(conn)
 
 
@@ -310,7 +310,7 @@ async def _commit(conn, begin):
     """Commits. A failure leaves open whether it was done, but for that of a transaction that was broken off."""
     try:
         await conn.execute("commit")
-    except BROKEN_OFF:
+    except ABORTED_TRANSACTION_ERRORS:
         raise
     except BaseException:
         _note_commit(begin)
@@ -357,7 +357,7 @@ async def _migrated(conn, path):
         await asyncio.sleep(random.uniform(1, 2))
 
 
-async def refuse_without_wall(pool):
+async def check_tenant_isolation(pool):
     """Raises RuntimeError, naming what is open, unless the wall between companies stands in full."""
     gaps = [row["gap"] for row in await sql.wall_gaps(pool)]
     if gaps:

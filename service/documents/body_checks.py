@@ -6,7 +6,7 @@ from datetime import date, datetime
 
 from service import json_codec, schema
 from service.documents import codes, money
-from service.errors import Invalid, fault
+from service.errors import ValidationError, violation
 
 #: A number with an exponent is written out when it is stored: JSON text grows by less than this
 #: factor.
@@ -25,7 +25,7 @@ class Draft:
     amounts: dict
 
 
-def checked(body: dict, issue_date: datetime, length: int | None = None) -> Draft:
+def check_draft(body: dict, issue_date: datetime, length: int | None = None) -> Draft:
     """Return the Draft of a body that its schema has let through.
 
     `length` is that of the body's JSON text, where it is known. Raises Invalid with every violation of size, codes, days
@@ -33,14 +33,14 @@ def checked(body: dict, issue_date: datetime, length: int | None = None) -> Draf
     """
     sums = _sums(body)
     faults = [
-        *size_faults(body, length),
-        *codes.faults(body),
-        *period_faults(body.get("billingPeriod") or {}),
-        *reference_faults(body.get("references") or ()),
-        *([] if sums else money.faults(body)),
+        *size_violations(body, length),
+        *codes.violations(body),
+        *period_violations(body.get("billingPeriod") or {}),
+        *reference_violations(body.get("references") or ()),
+        *([] if sums else money.violations(body)),
     ]
     if faults:
-        raise Invalid(faults[: schema.MAX_FAULTS])
+        raise ValidationError(faults[: schema.MAX_FAULTS])
     amounts = {
         "net_amount": sums.net_amount,
         "excluding_tax": sums.excluding_tax,
@@ -50,7 +50,7 @@ def checked(body: dict, issue_date: datetime, length: int | None = None) -> Draf
     return Draft(body, issue_date, amounts)
 
 
-def size_faults(record: dict, length: int | None = None) -> Iterator[dict]:
+def size_violations(record: dict, length: int | None = None) -> Iterator[dict]:
     """Yield the violation of a record that is too large to be stored, with the path of its largest member.
 
     A short JSON text, of which `length` is the length in characters, is not measured.
@@ -61,7 +61,7 @@ def size_faults(record: dict, length: int | None = None) -> Iterator[dict]:
     if size > json_codec.MOST_STORED_BYTES:
         largest = max(record, key=lambda name: json_codec.stored_bytes(record[name]))
         wording = f"The document has {size} bytes as compact JSON (at most {json_codec.MOST_STORED_BYTES} allowed)."
-        yield fault(f"/{json_codec.pointer_part(largest)}", "maxBytes", wording)
+        yield violation(f"/{json_codec.escape_pointer(largest)}", "maxBytes", wording)
 
 
 def _sums(body):
@@ -72,30 +72,30 @@ def _sums(body):
         return None
 
 
-def period_faults(period):
+def period_violations(period):
     """The days of a billing period that the calendar does not have, or its end before its start."""
     days = {}
     for name in ("start", "end"):
         try:
             days[name] = date.fromisoformat(period[name]) if name in period else None
         except ValueError:
-            yield fault(
+            yield violation(
                 f"/billingPeriod/{name}", "format", f"{name} must be a day of the calendar."
             )
     if days.get("start") and days.get("end") and days["end"] < days["start"]:
-        yield fault(
+        yield violation(
             "/billingPeriod/end",
             "order",
             "The end of the billing period must not be before its start.",
         )
 
 
-def reference_faults(references):
+def reference_violations(references):
     for kind in ("CUSTOMS_FORM", "K2"):
         numbers = [each["id"] for each in references if each["type"] == kind]
         if len(",".join(numbers)) > MOST_FORM_NUMBERS:
             wording = f"The numbers of all references of the type {kind} have more than {MOST_FORM_NUMBERS} characters."
-            yield fault("/references", "maxLength", wording)
+            yield violation("/references", "maxLength", wording)
 
 
 def code_year(issue_date, time_zone):

@@ -14,7 +14,7 @@ from itertools import islice
 from pathlib import Path
 from textwrap import shorten
 
-from service.errors import fault
+from service.errors import violation
 
 #: table -> {code: description}; `load` replaces or adds one.
 TABLES: dict[str, dict[str, str]] = {
@@ -148,14 +148,14 @@ def _alike(wanted, names, least):
     return names[found[0]] if found else None
 
 
-def faults(body, places=DOCUMENT):
+def violations(body, places=DOCUMENT):
     """The unknown codes of a body, as [{path, rule, message}], at most 50; absent members are no fault.
 
     `path` is a JSON Pointer into the body. `places` says which members are codes: `DOCUMENT` for invoices and
     notes, `PARTY` for a body that is one party, `COMPANY` for the company. Spec: Line item, Buyer
     """
     found = (
-        fault(path, "code", wording(table, code))
+        violation(path, "code", wording(table, code))
         for place, table in places
         for path, code, beside in _at(body, place.split("/")[1:])
         if not is_known(table, code) and not _is_abroad(table, beside)

@@ -15,7 +15,7 @@ from service import json_codec
 from service.documents.checks.line import lacks_tax
 from service.documents.money import EXACT, EXEMPT, ZERO, AmountError, line_amounts, totals
 from service.documents.ubl.document import HOME_CURRENCY
-from service.errors import fault
+from service.errors import violation
 
 #: consolidated invoice -> the types of the invoices that it takes.
 FAMILIES = {
@@ -250,7 +250,7 @@ class Run:
 
 
 @dataclass(slots=True)
-class Drawing:
+class ConsolidationPlan:
     """A consolidated invoice while invoices are added to it, in the order of their codes."""
 
     ids: list = field(default_factory=list)
@@ -403,7 +403,7 @@ def misclassified(line_items):
     """The faults of a note's lines against a consolidated invoice: its unnamed party allows 004 only. Portal: 12.9"""
     wording = f"A note against a consolidated invoice has the classification {CLASSIFICATION}, and no other, on every line."
     return [
-        fault(f"/lineItems/{index}/classifications", "classification", wording)
+        violation(f"/lineItems/{index}/classifications", "classification", wording)
         for index, item in enumerate(line_items)
         if item.get("classifications") != [CLASSIFICATION]
     ]

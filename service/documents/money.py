@@ -7,7 +7,7 @@ the request shape, numbers are int or Decimal, amounts are in the document's cur
 from decimal import ROUND_HALF_UP, Context, Decimal, localcontext
 from typing import NamedTuple
 
-from service.errors import fault
+from service.errors import violation
 
 #: A number of a body has at most so many digits before and after the point, so two of them multiply
 #: exactly.
@@ -142,7 +142,7 @@ def totals(line_items, allowance_charge=None):
         )
 
 
-def faults(body):
+def violations(body):
     """What in a whole create body makes no amounts, as [{path, rule, message}]: one fault for each bad line."""
     items = body.get("lineItems", ())
     try:
@@ -163,7 +163,7 @@ def _line_faults(items):
 
 
 def _fault(error):
-    return fault(error.path, "amount", str(error))
+    return violation(error.path, "amount", str(error))
 
 
 def _line(item, path):

@@ -12,8 +12,8 @@ import zlib
 from dataclasses import dataclass, field
 
 from service.db.statements import Statement, sql
-from service.db.transactions import PASSING, Database
-from service.errors import Unauthorized, kind
+from service.db.transactions import TRANSIENT_DB_ERRORS, Database
+from service.errors import Unauthorized, describe_error
 
 REQUIRED = "API key is required"
 WRONG = "Invalid API key"
@@ -39,7 +39,7 @@ DAY_SECONDS = 86400
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class KeyKind:
     """What sets the keys of one surface apart: `owner` is the column, and the variable, of whom they belong to."""
 
     prefix: str
@@ -51,7 +51,7 @@ class Kind:
     revoke: Statement
 
 
-COMPANY = Kind(
+COMPANY = KeyKind(
     "einv",
     "company_id",
     WRONG,
@@ -60,7 +60,7 @@ COMPANY = Kind(
     sql.api_key_used,
     sql.api_key_revoke,
 )
-INTEGRATION = Kind(
+INTEGRATION = KeyKind(
     "einp",
     "account_id",
     INTEGRATION_WRONG,
@@ -104,7 +104,7 @@ def new_key(live, kind=COMPANY):
     return NewKey(body + _checksum(body), key_id, _digest(secret))
 
 
-def parse(text, kind=COMPANY):
+def parse_key(text, kind=COMPANY):
     """(key id, SHA-256 of the secret) of a key's text; None for anything that is no key of this kind."""
     parts = _KEY.fullmatch(text)
     if (
@@ -116,7 +116,7 @@ def parse(text, kind=COMPANY):
     return parts[3], _digest(parts[4])
 
 
-def shows_key(text):
+def contains_key(text):
     """Whether a text that may be seen by others, as an address may, holds a key of any kind."""
     return _SHOWN.search(text) is not None
 
@@ -134,7 +134,7 @@ class KeyRing:
 
     async def owner_of(self, text):
         """(owner's id, key id) of a key's text. Raises Unauthorized, in the same words for every fault."""
-        parsed = parse(text, self._kind)
+        parsed = parse_key(text, self._kind)
         if parsed is None:
             raise Unauthorized(self._kind.wrong)
         key_id, digest = parsed
@@ -156,7 +156,7 @@ class KeyRing:
         self._news += 1
         self._known.clear()
 
-    async def note_use(self):
+    async def record_use(self):
         """Writes last_used_at of the keys used since the last call, outside of any request.
 
         What cannot be written now is written with the next call.
@@ -166,13 +166,13 @@ class KeyRing:
                 async with self._kind.wall(self._database, owner) as conn:
                     await self._kind.used(conn, key_id=key_id, **{self._kind.owner: owner})
                 self._used.pop(key_id, None)
-        except PASSING as fault:
-            log.warning("keys: the last use is not noted: %s", kind(fault))
+        except TRANSIENT_DB_ERRORS as fault:
+            log.warning("keys: the last use is not noted: %s", describe_error(fault))
 
-    async def keep_noting(self):
+    async def record_use_forever(self):
         while True:
             await asyncio.sleep(60)
-            await self.note_use()
+            await self.record_use()
 
     async def _look_up(self, key_id):
         known, now = self._known.get(key_id), time.monotonic()

@@ -22,10 +22,18 @@ from aiohttp import web
 
 from service import json_codec
 from service.db.statements import Statement, sql
-from service.db.transactions import PASSING, Database
-from service.errors import STILL_RUNNING, BadRequest, ClaimLost, Conflict, KeyReused, fault, kind
+from service.db.transactions import TRANSIENT_DB_ERRORS, Database
+from service.errors import (
+    STILL_RUNNING,
+    BadRequest,
+    ClaimLost,
+    Conflict,
+    KeyReused,
+    describe_error,
+    violation,
+)
 from service.http import app_keys, responses
-from service.http.middleware import is_gone, render
+from service.http.middleware import error_response, is_client_gone
 from service.http.requests import header, read_raw
 
 HEADER = "Idempotency-Key"
@@ -46,7 +54,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class IdempotencyStore:
     """Where the answers to owners of one kind are kept: behind which wall, and by which statements."""
 
     owner: web.RequestKey[int]  # under which a request has the owner's id
@@ -54,14 +62,14 @@ class Memory:
     wall: Callable[[Database, int], AbstractAsyncContextManager[asyncpg.Connection]]
     claim: Statement
     get: Statement
-    hold: Statement
-    keep: Statement
+    hold_claim: Statement
+    store_response: Statement
     drop: Statement
     sweep: Statement
 
 
-MEMORIES = (
-    Memory(
+STORES = (
+    IdempotencyStore(
         app_keys.COMPANY,
         "company_id",
         Database.company,
@@ -72,7 +80,7 @@ MEMORIES = (
         sql.idempotency_drop,
         sql.idempotency_sweep,
     ),
-    Memory(
+    IdempotencyStore(
         app_keys.ACCOUNT,
         "account_id",
         Database.account,
@@ -87,10 +95,10 @@ MEMORIES = (
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class IdempotencyClaim:
     """One request's claim on an Idempotency-Key."""
 
-    memory: Memory
+    memory: IdempotencyStore
     under: dict[str, object]  # owner, route and key
     token: uuid.UUID
     body_sha256: bytes
@@ -103,13 +111,13 @@ class Claim:
 
 #: (owner, route, key) -> what writes that which could not be written yet
 UNSETTLED = web.AppKey("unsettled", dict)
-CLAIM = web.RequestKey("claim", Claim)
+CLAIM = web.RequestKey("claim", IdempotencyClaim)
 # What was kept is the final answer but for what is shown once
 SECRET_OUT = web.RequestKey("secret_out", bool)
 
 
 @web.middleware
-async def idempotent(
+async def handle_idempotency_key(
     request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
 ) -> web.StreamResponse:
     """Replay the answer to a repetition; run the handler for the first request with a key, and store its answer.
@@ -120,9 +128,11 @@ async def idempotent(
     if text is None or request.method != "POST" or memory is None:
         return await handler(request)
     under = _under(request, memory, text)
-    with suppress(*PASSING):  # the claim says what there is
+    with suppress(*TRANSIENT_DB_ERRORS):  # the claim says what there is
         await _settle_first(request, under)
-    claim = Claim(memory, under, uuid.uuid4(), hashlib.sha256(await read_raw(request)).digest())
+    claim = IdempotencyClaim(
+        memory, under, uuid.uuid4(), hashlib.sha256(await read_raw(request)).digest()
+    )
     if (first := await _take(request, claim)) is not None:
         return _replay(first, claim)
     request[CLAIM] = claim
@@ -131,13 +141,15 @@ async def idempotent(
     except ClaimLost:
         return _replay(await _answer_of_other(request, claim), claim)
     except Exception as error:
-        if is_gone(request, error):
+        if is_client_gone(request, error):
             raise
-        response, is_kept = render(error, request), not getattr(error, "retryable", False)
+        response, is_kept = error_response(error, request), not getattr(error, "retryable", False)
     return await _settle(request, response, is_kept)
 
 
-async def keep(request: web.Request, conn: asyncpg.Connection, response: web.Response) -> None:
+async def store_response(
+    request: web.Request, conn: asyncpg.Connection, response: web.Response
+) -> None:
     """Store an answer in the transaction of its effect; the middleware replaces it when a later one is final.
 
     Raises ClaimLost, which rolls the effect back, if another request has taken the key over.
@@ -147,7 +159,7 @@ async def keep(request: web.Request, conn: asyncpg.Connection, response: web.Res
         raise ClaimLost
 
 
-async def keep_without(
+async def store_response_without(
     request: web.Request, conn: asyncpg.Connection, response: web.Response, *shown_once: str
 ) -> None:
     """Store an answer as `keep` does, without members of its data that are shown once and stored nowhere."""
@@ -156,11 +168,11 @@ async def keep_without(
         **body,
         "data": {name: member for name, member in body["data"].items() if name not in shown_once},
     }
-    await keep(request, conn, responses.answer(kept, response.status))
+    await store_response(request, conn, responses.json_response(kept, response.status))
     request[SECRET_OUT] = True
 
 
-async def hold(request: web.Request, conn: asyncpg.Connection) -> None:
+async def hold_claim(request: web.Request, conn: asyncpg.Connection) -> None:
     """Lock the request's claim until the transaction ends, for an effect whose answer is known only later.
 
     Raises ClaimLost, which rolls the effect back, if another request has taken the key over.
@@ -178,11 +190,11 @@ def _memory(request):
         or not request.path.isprintable()
     ):
         return None
-    return next((memory for memory in MEMORIES if memory.owner in request), None)
+    return next((memory for memory in STORES if memory.owner in request), None)
 
 
 def _behind_wall(
-    request: web.Request, memory: Memory
+    request: web.Request, memory: IdempotencyStore
 ) -> AbstractAsyncContextManager[asyncpg.Connection]:
     """A transaction that sees what is kept for the owner."""
     return memory.wall(request.app[app_keys.DATABASE], request[memory.owner])
@@ -198,7 +210,7 @@ def _under(request, memory, text):
     }
 
 
-async def _take(request: web.Request, claim: Claim) -> asyncpg.Record | None:
+async def _take(request: web.Request, claim: IdempotencyClaim) -> asyncpg.Record | None:
     """Claim the key. Return None, or what is stored of the request that has the key.
 
     Raises Conflict if that request has released the key meanwhile.
@@ -212,7 +224,7 @@ async def _take(request: web.Request, claim: Claim) -> asyncpg.Record | None:
                 conn, **claim.named, body_sha256=claim.body_sha256, lease=LEASE
             )
             first = None if is_taken else await memory.get(conn, **claim.under)
-    except PASSING:
+    except TRANSIENT_DB_ERRORS:
         if is_taken:  # which may have been committed all the same
             _settle_later(request, claim.under, partial(_drop, request, claim))
         raise
@@ -221,17 +233,19 @@ async def _take(request: web.Request, claim: Claim) -> asyncpg.Record | None:
     return first
 
 
-def _replay(first: asyncpg.Record, claim: Claim) -> web.Response:
+def _replay(first: asyncpg.Record, claim: IdempotencyClaim) -> web.Response:
     """Return the stored answer. Raises KeyReused if it is of another body, Conflict if there is no answer yet."""
     if first["body_sha256"] != claim.body_sha256:
         wording = f"{HEADER} was used with another body."
-        raise KeyReused(wording, errors=[fault(HEADER, "reused", wording)])
+        raise KeyReused(wording, errors=[violation(HEADER, "reused", wording)])
     if first["status"] is None:
         raise Conflict(STILL_RUNNING)
-    return responses.passed(first["answer"], first["status"], {"Idempotent-Replayed": "true"})
+    return responses.json_text_response(
+        first["answer"], first["status"], {"Idempotent-Replayed": "true"}
+    )
 
 
-async def _answer_of_other(request: web.Request, claim: Claim) -> asyncpg.Record:
+async def _answer_of_other(request: web.Request, claim: IdempotencyClaim) -> asyncpg.Record:
     """Wait for the answer of the request that has taken the key over, and return what is stored of it by then.
 
     Raises Conflict if it has released the key.
@@ -267,8 +281,8 @@ async def _settle(request: web.Request, response: web.Response, is_kept: bool) -
         return _replay(await _answer_of_other(request, claim), claim)
     except Conflict:
         return response
-    except PASSING as why:  # what came of the request is told all the same
-        log.warning("idempotency: an answer is not kept yet: %s", kind(why))
+    except TRANSIENT_DB_ERRORS as why:  # what came of the request is told all the same
+        log.warning("idempotency: an answer is not kept yet: %s", describe_error(why))
         _settle_later(request, claim.under, write)
         return response
 
@@ -276,14 +290,14 @@ async def _settle(request: web.Request, response: web.Response, is_kept: bool) -
 def _settle_later(request, under, write):
     """Sees that a key is settled once PostgreSQL is back: else its repetition would wait for the whole lease."""
     request.app[UNSETTLED][_name(under)] = write
-    request.app[app_keys.DESK].spawn(_settling(request, under))
+    request.app[app_keys.SUBMISSION_CONTEXT].spawn(_settling(request, under))
 
 
 async def _settling(request, under):
     until = time.monotonic() + SETTLE_SECONDS
     while time.monotonic() < until and not request.app[app_keys.CLOSING].has_begun:
         await asyncio.sleep(SETTLE_AGAIN_SECONDS)
-        with suppress(*PASSING):
+        with suppress(*TRANSIENT_DB_ERRORS):
             return await _settle_first(request, under)
     request.app[UNSETTLED].pop(_name(under), None)
     return None
@@ -300,19 +314,23 @@ def _name(under):
     return tuple(under.values())
 
 
-async def _keep_final(request: web.Request, claim: Claim, response: web.Response) -> bool:
+async def _keep_final(
+    request: web.Request, claim: IdempotencyClaim, response: web.Response
+) -> bool:
     """Store the final answer. False if another request has taken the key over."""
     async with _behind_wall(request, claim.memory) as conn:
         return bool(await _store(conn, claim, response))
 
 
-async def _drop(request: web.Request, claim: Claim) -> bool:
+async def _drop(request: web.Request, claim: IdempotencyClaim) -> bool:
     """Release the key if no answer is stored for it. False if another request has taken the key over."""
     async with _behind_wall(request, claim.memory) as conn:
         return await claim.memory.drop(conn, **claim.named)
 
 
-async def _store(conn: asyncpg.Connection, claim: Claim, response: web.Response) -> bool | None:
+async def _store(
+    conn: asyncpg.Connection, claim: IdempotencyClaim, response: web.Response
+) -> bool | None:
     return await claim.memory.keep(
         conn, **claim.named, status=response.status, answer=response.text
     )

@@ -5,7 +5,7 @@ import time
 from service.db.statements import sql
 
 
-class Quota:
+class IntegrationQuota:
     """Minutes that begin with a key's first request. Where `per_minute` is 0, nothing is counted or shown."""
 
     def __init__(self, database, per_minute):

@@ -11,22 +11,22 @@ from ipaddress import IPv6Address, ip_address
 import asyncpg
 from aiohttp import web
 
-from service.db.transactions import AWAY, acting, is_passing, repeat
+from service.db.transactions import UNAVAILABLE, acting_as, is_transient, retry
 from service.errors import (
     CONSTRAINTS,
     ApiError,
     BadRequest,
-    Invalid,
     TooManyRequests,
     Unauthorized,
     Unavailable,
-    fault,
-    kind,
+    ValidationError,
+    describe_error,
+    format_traceback,
     retry_after,
-    traced,
+    violation,
 )
 from service.http import app_keys, responses
-from service.http.api_keys import REQUIRED, shows_key
+from service.http.api_keys import REQUIRED, contains_key
 from service.http.requests import header
 
 #: Paths that answer without a key. Every other route of the service asks for one.
@@ -59,27 +59,27 @@ log = logging.getLogger("service.requests")
 
 
 @web.middleware
-async def answering(request, handler):
+async def handle_errors(request, handler):
     """Gives the request an id, answers whatever happens, and writes one line."""
     began = time.perf_counter()
     request[app_keys.REQUEST_ID] = _request_id(request)
     try:
         response = await handler(request)
     except Exception as error:
-        if is_gone(request, error):
+        if is_client_gone(request, error):
             raise  # there is nobody to answer
-        response = render(error, request)
+        response = error_response(error, request)
     _log(request, response.status, began)
     return response
 
 
-async def name_request(request, response):
+async def add_request_id(request, response):
     """On every response, also a streamed one, as its head goes out."""
     response.headers["X-Request-Id"] = request[app_keys.REQUEST_ID]
     response.headers.pop("Server", None)
 
 
-async def protect_data(request: web.Request, response: web.StreamResponse) -> None:
+async def add_security_headers(request: web.Request, response: web.StreamResponse) -> None:
     """Keep caches and browsers from storing, sharing or reinterpreting data, on every response.
 
     The API's description is public: caches may keep it, and ask whether it has changed before they use it.
@@ -93,7 +93,7 @@ async def protect_data(request: web.Request, response: web.StreamResponse) -> No
         headers["Vary"] = "X-Portal-Key" if _on_integrations(request) else "X-API-Key"
 
 
-async def show_quota(request, response):
+async def add_quota_headers(request, response):
     """What is left of the integration key's minute, on every response of its surface. Spec: Limits."""
     response.headers.update(request.get(app_keys.QUOTA_HEADERS, {}))
 
@@ -106,7 +106,7 @@ async def part(request, response):
 
 
 @web.middleware
-async def key_guard(request, handler):
+async def authenticate(request, handler):
     """Authenticate the request before its body is read. Spec: Authentication
 
     Raises Unauthorized, TooManyRequests, and BadRequest for an authenticated request with a key in its URL.
@@ -136,25 +136,25 @@ async def _find_company(request: web.Request) -> None:
 
 def _refuse_key_in_url(request: web.Request) -> None:
     """Raise BadRequest if the URL contains an API key, valid or not."""
-    if shows_key(f"{request.path}?{request.query_string}"):
+    if contains_key(f"{request.path}?{request.query_string}"):
         raise BadRequest(KEY_IN_URL)
 
 
 async def _acted(request, handler):
     """Whatever the handler writes is the key's doing."""
-    with acting(f"key {request[app_keys.KEY_ID]}", request[app_keys.REQUEST_ID]):
+    with acting_as(f"key {request[app_keys.KEY_ID]}", request[app_keys.REQUEST_ID]):
         return await handler(request)
 
 
 @web.middleware
 async def repeated(request, handler):
     """Innermost: a handler that PostgreSQL breaks off before it has done anything is asked again."""
-    return await repeat(handler, request)
+    return await retry(handler, request)
 
 
 async def _find_account(request):
     """Finds the account of an integration key, also where there is no route, and counts the request."""
-    quota = request.app[app_keys.QUOTA]
+    quota = request.app[app_keys.INTEGRATION_QUOTA]
     request[app_keys.QUOTA_HEADERS] = quota.headers_of_nobody()
     text = (header(request, "X-Portal-Key") or "").strip()
     account, key_id = await _owner(request, request.app[app_keys.INTEGRATION_KEY_RING], text)
@@ -173,7 +173,7 @@ async def _owner(request, ring, text):
     try:
         return await ring.owner_of(text)
     except Unauthorized:
-        if text and (wait := request.app[app_keys.WRONG_KEYS].take(_sender(request.remote))):
+        if text and (wait := request.app[app_keys.WRONG_KEY_LIMITER].take(_sender(request.remote))):
             more = {"retry_after": wait} if _on_integrations(request) else {}
             raise TooManyRequests(SLOW_DOWN, retry_after(wait), **more) from None
         raise
@@ -192,7 +192,7 @@ def _sender(address):
     )
 
 
-class Limiter:
+class RateLimiter:
     """So many a minute of each, in this process: a bucket that refills steadily."""
 
     def __init__(self, per_minute):
@@ -214,24 +214,24 @@ class Limiter:
         return 0
 
 
-def is_gone(request, error):
+def is_client_gone(request, error):
     """Whether an error says that the client is gone; PostgreSQL, too, can reset a connection."""
     return isinstance(error, ConnectionResetError) and (
         request.transport is None or request.transport.is_closing()
     )
 
 
-def render(error, request):
+def error_response(error, request):
     """The response that an error means. What is not expected is logged, and its cause is not shown."""
     if isinstance(error, web.HTTPException):
         return _rendered_http(error, request)
     refusal = _refusal(error)
     if refusal is None:
-        log.error("request_id=%s failed\n%s", request[app_keys.REQUEST_ID], traced(error))
+        log.error("request_id=%s failed\n%s", request[app_keys.REQUEST_ID], format_traceback(error))
         return _shaped(request, 500, {"message": INTERNAL})
     if refusal is not error:
-        log.warning("request_id=%s %s", request[app_keys.REQUEST_ID], kind(error))
-    misfit = isinstance(refusal, Invalid) and _on_integrations(request)
+        log.warning("request_id=%s %s", request[app_keys.REQUEST_ID], describe_error(error))
+    misfit = isinstance(refusal, ValidationError) and _on_integrations(request)
     return _shaped(request, 400 if misfit else refusal.status, refusal.body, refusal.headers)
 
 
@@ -241,14 +241,14 @@ def _shaped(request, status, body, headers=None):
         return _for_integrations(status, dict(body), headers)
     if request.path.startswith(SAYING_SUCCESS) and status != 401 and "message" in body:
         body = {"success": False, **body}
-    return responses.answer(body, status, headers)
+    return responses.json_response(body, status, headers)
 
 
 def _for_integrations(status, details, headers):
     message = details.pop("message")
     if status == 401:
-        return responses.answer({"error": message}, 401, headers)
-    return responses.answer(
+        return responses.json_response({"error": message}, 401, headers)
+    return responses.json_response(
         {"error": HTTPStatus(status).phrase, "message": message, "details": details},
         status,
         headers,
@@ -263,9 +263,9 @@ def _refusal(error):
     if constraint:
         return constraint()
     if isinstance(error, asyncpg.DataError):
-        return Invalid([fault("", "value", "A value is not one that can be stored.")])
-    if is_passing(error):
-        return Unavailable(AWAY, retry_after(2))
+        return ValidationError([violation("", "value", "A value is not one that can be stored.")])
+    if is_transient(error):
+        return Unavailable(UNAVAILABLE, retry_after(2))
     return None
 
 
@@ -298,7 +298,7 @@ def _route(request):
 
 def _log(request, status, began):
     counts, key = (
-        request.app[app_keys.COUNTS],
+        request.app[app_keys.REQUEST_COUNTS],
         (request.method if request.method in METHODS else "?", _route(request), status),
     )
     counts[key] = counts.get(key, 0) + 1

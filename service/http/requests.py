@@ -10,18 +10,18 @@ from aiohttp import web
 from service import json_codec, schema
 from service.errors import (
     BadRequest,
-    Invalid,
     NotFound,
     PreconditionFailed,
     RequestTimeout,
     TooLarge,
     Unavailable,
     UnsupportedMediaType,
-    fault,
+    ValidationError,
     retry_after,
+    violation,
 )
 from service.http import app_keys, responses
-from service.offload import beside
+from service.offload import offload
 
 MOST_UNREAD_BYTES = 64 * 1024 * 1024  # of all bodies that one process takes in at once
 MAX_ID = 2**63 - 1
@@ -32,7 +32,7 @@ _ID = re.compile(r"[1-9][0-9]{0,18}", re.ASCII)
 _WHOLE = re.compile(r"[0-9]{1,19}", re.ASCII)
 
 
-class Uploads:
+class UploadBudget:
     """The bytes of the bodies that are in memory: what is announced, or the most that may come, until the answer is out."""
 
     def __init__(self, most_of_one):
@@ -49,25 +49,25 @@ class Uploads:
                 "Too many large bodies are under way, please try again.", retry_after(2)
             )
         self.taken += size
-        request[app_keys.ROOM] = size
+        request[app_keys.UPLOAD_BYTES] = size
         try:
             yield
         finally:
-            self.taken -= request[app_keys.ROOM]
+            self.taken -= request[app_keys.UPLOAD_BYTES]
 
     def settle(self, request, size):
         """The body of a request is here, and takes no more than its size."""
-        if app_keys.ROOM in request:
-            self.taken -= request[app_keys.ROOM] - size
-            request[app_keys.ROOM] = size
+        if app_keys.UPLOAD_BYTES in request:
+            self.taken -= request[app_keys.UPLOAD_BYTES] - size
+            request[app_keys.UPLOAD_BYTES] = size
 
 
 @web.middleware
-async def bounded(request, handler):
+async def limit_uploads(request, handler):
     """Within the room that there is for bodies."""
     if not request.body_exists:
         return await handler(request)
-    with request.app[app_keys.UPLOADS].one(request):
+    with request.app[app_keys.UPLOAD_BUDGET].one(request):
         return await handler(request)
 
 
@@ -80,7 +80,7 @@ async def read_body(request, name):
     raw = await read_raw(request)
     if not raw.strip(BLANK):
         raw = b"{}"
-    return await beside(len(raw), _judged, raw, name), raw.decode()
+    return await offload(len(raw), _judged, raw, name), raw.decode()
 
 
 def _judged(raw, name):
@@ -89,12 +89,12 @@ def _judged(raw, name):
         value = json_codec.loads(raw)
     except json_codec.NotJson as why:
         raise BadRequest(str(why)) from None
-    if json_codec.has_bad_text(raw):
+    if json_codec.has_invalid_text(raw):
         _refuse_bad_text(value)
     if not isinstance(value, dict):
-        raise Invalid([fault("", "type", "The body must be an object.")])
-    if faults := schema.faults(name, value):
-        raise Invalid(faults)
+        raise ValidationError([violation("", "type", "The body must be an object.")])
+    if faults := schema.violations(name, value):
+        raise ValidationError(faults)
     return value
 
 
@@ -104,7 +104,7 @@ def header(request, name):
     return ", ".join(sent) if sent else None
 
 
-def query(request, names):
+def read_query(request, names):
     """{name: text} of the parameters that are sent and are among `names`; others are nobody's.
 
     Raises Invalid for one that is sent twice, or is no UTF-8: aiohttp would choose one, and make up the characters.
@@ -115,24 +115,24 @@ def query(request, names):
     asked, faults = {}, []
     for name, text in sent:
         if name in asked:
-            faults.append(fault(name, "unique", f"{name} must not be sent twice."))
+            faults.append(violation(name, "unique", f"{name} must not be sent twice."))
         elif name in names:
             asked[name] = text
-            if not json_codec.is_text(text):
+            if not json_codec.is_valid_text(text):
                 faults.append(
-                    fault(name, "text", f"{name} must be UTF-8 without the character NUL.")
+                    violation(name, "text", f"{name} must be UTF-8 without the character NUL.")
                 )
     if faults:
-        raise Invalid(faults[: schema.MAX_FAULTS])
+        raise ValidationError(faults[: schema.MAX_FAULTS])
     return asked
 
 
-def whole(asked, name, low, high, default, faults):
+def read_integer(asked, name, low, high, default, faults):
     """The whole number of a query's parameter, `default` where it is not sent or adds to the faults."""
     text = asked.get(name, str(default))
     if _WHOLE.fullmatch(text) and low <= int(text) <= high:
         return int(text)
-    faults.append(fault(name, "range", f"{name} must be a whole number from {low} to {high}."))
+    faults.append(violation(name, "range", f"{name} must be a whole number from {low} to {high}."))
     return default
 
 
@@ -152,16 +152,16 @@ def text_id(request, noun, form):
     return text
 
 
-def found(value, noun):
+def or_not_found(value, noun):
     """The value, or the NotFound that an absent one means."""
     if value is None:
         raise NotFound(f"{noun} not found")
     return value
 
 
-async def refuse_stale(request, conn, statement, **key):
+async def check_if_match(request, conn, statement, **key):
     """Raises PreconditionFailed when If-Match is sent and the record, as `statement` gives it, is another by now."""
-    if "If-Match" in request.headers and not responses.matches(
+    if "If-Match" in request.headers and not responses.etag_matches(
         request.headers["If-Match"], await statement(conn, **key)
     ):
         raise PreconditionFailed("The record has changed since it was read.")
@@ -170,7 +170,7 @@ async def refuse_stale(request, conn, statement, **key):
 def document_instant(body, member):
     """The UTC instant of a document's member. Raises Invalid when the calendar does not have it."""
     try:
-        at = json_codec.instant(body[member])
+        at = json_codec.parse_instant(body[member])
         if FIRST_YEAR <= at.year <= LAST_YEAR:
             return at
     except ValueError:
@@ -178,7 +178,7 @@ def document_instant(body, member):
     wording = (
         f"{member} must be a day of the calendar, between the years {FIRST_YEAR} and {LAST_YEAR}."
     )
-    raise Invalid([fault(f"/{member}", "format", wording)])
+    raise ValidationError([violation(f"/{member}", "format", wording)])
 
 
 async def read_raw(request):
@@ -199,14 +199,14 @@ async def read_raw(request):
         raise RequestTimeout(f"The body took longer than {seconds:g} seconds.") from None
     except web.HTTPRequestEntityTooLarge:
         raise TooLarge("The body is larger than is taken.") from None
-    request.app[app_keys.UPLOADS].settle(request, len(raw))
+    request.app[app_keys.UPLOAD_BUDGET].settle(request, len(raw))
     if request.content_type != "application/json" and raw.strip(BLANK):
         raise UnsupportedMediaType("The content type must be application/json.")
     return raw
 
 
 def _refuse_bad_text(value):
-    paths = list(json_codec.bad_text(value))[: schema.MAX_FAULTS]
+    paths = list(json_codec.invalid_text(value))[: schema.MAX_FAULTS]
     if paths:
         wording = "A text must hold neither the character NUL nor half of a surrogate pair."
-        raise Invalid([fault(path, "text", wording) for path in paths])
+        raise ValidationError([violation(path, "text", wording) for path in paths])

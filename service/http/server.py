@@ -13,7 +13,7 @@ from aiohttp import HttpVersion10, HttpVersion11, web
 from service import json_codec
 from service.errors import BadRequest, ExpectationFailed, VersionNotSupported, retry_after
 from service.http import app_keys, responses
-from service.http.middleware import INTERNAL, render
+from service.http.middleware import INTERNAL, error_response
 from service.http.requests import header
 
 log = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ LINGERING_SECONDS = 5  # for what a client still sends when it has been refused
 SEND_BUFFER = 256 * 1024
 
 
-class Runner(web.AppRunner):
+class HardenedRunner(web.AppRunner):
     """An AppRunner whose connections answer and log in our way, within the limits of the application's Config.
 
     A compressed body, which is refused, is not inflated either: a small one can hold up everything.
@@ -58,7 +58,7 @@ def _guarded(handler):
         refusal = _refusal(request)
         if refusal is None:
             return await handler(request)
-        response = render(refusal, request)
+        response = error_response(refusal, request)
         response.headers["X-Request-Id"] = secrets.token_hex(12)
         response.force_close()
         return response
@@ -158,7 +158,7 @@ class _Connection(web.RequestHandler):
         if request.writer.output_size > 0:
             raise ConnectionError("The response has begun; the connection is broken off.")
         wording = INTERNAL if status >= 500 else NOT_HTTP
-        response = responses.answer(
+        response = responses.json_response(
             {"message": wording}, status, {"X-Request-Id": secrets.token_hex(12)}
         )
         response.force_close()

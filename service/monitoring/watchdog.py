@@ -14,8 +14,8 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 from service.db.connections import connect
-from service.db.transactions import PASSING, SESSION
-from service.errors import kind
+from service.db.transactions import SESSION, TRANSIENT_DB_ERRORS
+from service.errors import describe_error
 from service.monitoring.conditions import Condition, collect, describe, read_rows
 
 BLOCKED_SECONDS = 2.0  # after which a readiness probe has given the process up
@@ -88,13 +88,13 @@ class Watchdog:
                 )
             self.rows = await read_rows(self._conn, config)
             self._seen_at = time.monotonic()
-        except PASSING as fault:
-            log.warning("watchdog: %s", kind(fault))
+        except TRANSIENT_DB_ERRORS as fault:
+            log.warning("watchdog: %s", describe_error(fault))
             await self._hang_up()
 
     async def _hang_up(self):
         if self._conn:
-            with suppress(*PASSING):
+            with suppress(*TRANSIENT_DB_ERRORS):
                 await self._conn.close(timeout=1)
         self._conn = None
 
@@ -140,7 +140,7 @@ def _age(row):
     return (row["now"] - row["oldest"]) / timedelta(seconds=1) if row["oldest"] else 0.0
 
 
-def metrics(watchdog, guard, counts):
+def metrics_text(watchdog, guard, counts):
     """The text of /metrics, as Prometheus reads it. `counts` is of requests, by (method, route, status)."""
     states, attention = watchdog.of("state"), watchdog.of("attention")
     overdue = watchdog.overdue.items()
@@ -184,7 +184,7 @@ def _exposed(name, samples):
         yield f"{name}{{{named}}} {value}\n" if named else f"{name} {value}\n"
 
 
-class LoopGuard(threading.Thread):
+class EventLoopMonitor(threading.Thread):
     """Sees from outside that the event loop stands still, which no task of it can, and logs where."""
 
     def __init__(self, loop, seconds=BLOCKED_SECONDS):

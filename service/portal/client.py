@@ -37,7 +37,7 @@ from service.portal.responses import (
     NotSent,
     Page,
     PortalError,
-    Submission,
+    Receipt,
     SubmissionState,
     Tally,
     Unclear,
@@ -74,7 +74,7 @@ class _Token:
 
 
 @dataclass(slots=True)
-class _Contact:
+class _ContactState:
     """Whether the portal could be reached at the latest attempt."""
 
     unreachable_since: datetime | None = None
@@ -101,7 +101,7 @@ async def _on_headers(
 
 async def _on_body(session, context, params):
     if context.trace_request_ctx.before_bytes:
-        failpoints.passed("bytes_written")
+        failpoints.reach("bytes_written")
 
 
 def portal_session(config: Config, *, tls: ssl.SSLContext | None = None) -> aiohttp.ClientSession:
@@ -134,9 +134,9 @@ class OpenSubmission:
     def __init__(self) -> None:
         self._is_connected = asyncio.Event()
         self._go: asyncio.Future[Callable[[], None]] = asyncio.get_running_loop().create_future()
-        self._request: asyncio.Task[Submission] | None = None
+        self._request: asyncio.Task[Receipt] | None = None
 
-    async def connected(self, request: "asyncio.Task[Submission]") -> None:
+    async def connected(self, request: "asyncio.Task[Receipt]") -> None:
         """Wait until the connection of the request is established. Raises what keeps it from that."""
         self._request = request
         waiting = asyncio.create_task(self._is_connected.wait())
@@ -151,7 +151,7 @@ class OpenSubmission:
         check = await self._go
         check()
 
-    async def send(self, check: Callable[[], None]) -> Submission:
+    async def send(self, check: Callable[[], None]) -> Receipt:
         """Write the request and return the Submission.
 
         `check()` runs immediately before the first byte, and again before a second request that a 401 makes: that one
@@ -190,7 +190,7 @@ class Portal:
         # Shared by the clients that `through` makes
         self._connections = FairConnections(CONNECTIONS)
         self._portal_clock = PortalClock()  # shared, too
-        self._contact = _Contact()  # shared, too
+        self._contact = _ContactState()  # shared, too
 
     def through(self, gate, refusals=None):
         """Return the same client, tokens and clock included, whose calls pass another gate. Its logins are its own: they wait there.
@@ -274,7 +274,7 @@ class Portal:
         *,
         before_bytes: Callable[[], Awaitable[None]] | None = None,
         admitted: bool = False,
-    ) -> Submission:
+    ) -> Receipt:
         """Send the bytes of a submission, as they are. Portal: 4
 
         `before_bytes()` is awaited when the connection is established and no byte is written, again when a 401 makes
@@ -297,7 +297,7 @@ class Portal:
         ]
         odd = [row for page in pages for row in page.odd]
         return SubmissionState(
-            uid, pages[-1].overall, responses.whole(pages), pages[-1].received_at, odd
+            uid, pages[-1].overall, responses.merge_pages(pages), pages[-1].received_at, odd
         )
 
     async def details(self, tin, uuid):

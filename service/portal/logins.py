@@ -6,8 +6,8 @@ from datetime import timedelta
 
 from service.config import Config
 from service.db.statements import sql
-from service.db.transactions import PASSING, Database
-from service.errors import kind
+from service.db.transactions import TRANSIENT_DB_ERRORS, Database
+from service.errors import describe_error
 from service.portal.responses import LoginRefused, NotSent
 
 LONGEST_PAUSE = timedelta(hours=1)
@@ -46,7 +46,7 @@ class RefusedLogins:
         try:
             async with self._database.across() as conn:
                 wait = await sql.refused_login_wait(conn, taxpayer=taxpayer, **self._credentials)
-        except PASSING as fault:
+        except TRANSIENT_DB_ERRORS as fault:
             raise NotSent(UNKNOWN) from fault
         if wait is not None:
             raise _refused(wait)
@@ -62,7 +62,7 @@ class RefusedLogins:
                 row = await sql.refused_login_try(
                     conn, taxpayer=taxpayer, lease=lease, **self._credentials
                 )
-        except PASSING as fault:
+        except TRANSIENT_DB_ERRORS as fault:
             raise NotSent(UNKNOWN) from fault
         if not row["is_mine"]:
             raise _refused(row["wait"])
@@ -86,8 +86,8 @@ class RefusedLogins:
                     longest=LONGEST_PAUSE,
                     **self._credentials,
                 )
-        except PASSING as fault:
-            log.warning("portal: a refused login is not noted: %s", kind(fault))
+        except TRANSIENT_DB_ERRORS as fault:
+            log.warning("portal: a refused login is not noted: %s", describe_error(fault))
             return
         why.retry_after = max(row["wait"] or timedelta(0), timedelta(0))
         if row["is_new"]:
@@ -103,8 +103,8 @@ class RefusedLogins:
                 await sql.refused_login_clear(
                     conn, client_id=self._config.portal_client_id, taxpayer=taxpayer
                 )
-        except PASSING as fault:
-            log.warning("portal: a refused login is not cleared: %s", kind(fault))
+        except TRANSIENT_DB_ERRORS as fault:
+            log.warning("portal: a refused login is not cleared: %s", describe_error(fault))
 
     async def listed(self) -> list[dict[str, object]]:
         """Return the refused logins for an operator, the longest first, with what to do."""

@@ -20,7 +20,7 @@ from decimal import Decimal
 
 from service.config import Config
 from service.db.statements import sql
-from service.db.transactions import PASSING, Database
+from service.db.transactions import TRANSIENT_DB_ERRORS, Database
 from service.portal.responses import Held, NotSent
 
 SLACK = 5  # seconds
@@ -108,7 +108,7 @@ def limits(quota: Quota, scale: Decimal, urgent: bool) -> Limits:
     return Limits(most, span, pace_most, span * pace_most / most, size, alone)
 
 
-class Gate:
+class PortalRateLimiter:
     """Where a Portal's calls take their tokens. `patience` is how long one may be waited for; longer ones are Held."""
 
     def __init__(
@@ -128,7 +128,7 @@ class Gate:
         """Return when the call may go. Raises Held, and NotSent when PostgreSQL cannot be asked."""
         try:
             await self._tokens(operation, tin, PAGE_PATIENCE if further else self._patience)
-        except PASSING as fault:
+        except TRANSIENT_DB_ERRORS as fault:
             raise NotSent(
                 "The database cannot be asked whether the portal may be called."
             ) from fault

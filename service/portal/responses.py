@@ -156,7 +156,7 @@ class LoginRefused(PortalError):
 
 
 @dataclass(frozen=True, slots=True)
-class Submission:
+class Receipt:
     """The immediate answer to a submit; numbers in neither member are unaccounted for. Portal: 4.2"""
 
     uid: str | None  # None when nothing was accepted
@@ -331,11 +331,11 @@ def receipt(answer, body):
         (_number(row, "invoiceCodeNumber"), _id(row, "uuid", required=True)) for row in accepted
     ]
     refusals = [
-        (_number(row, "invoiceCodeNumber"), flattened(row.get("error"))) for row in rejected
+        (_number(row, "invoiceCodeNumber"), flatten_error(row.get("error"))) for row in rejected
     ]
     if len({number for number, _ in uuids + refusals}) < len(uuids) + len(refusals):
         raise Unreadable("The answer names a document twice.")
-    return Submission(uid, dict(uuids), dict(refusals), _http_date(answer.headers.get("Date", "")))
+    return Receipt(uid, dict(uuids), dict(refusals), _http_date(answer.headers.get("Date", "")))
 
 
 @reader
@@ -387,7 +387,7 @@ def _reasons(results: Any) -> list[dict[str, Any]]:
         steps = _rows(_folded(results), "validationSteps")
     except Unreadable:
         return [UNREADABLE_REASONS]
-    return flattened(
+    return flatten_error(
         [step.get("error") for step in steps if str(step.get("status")).lower() == "invalid"]
     )
 
@@ -439,7 +439,7 @@ def login(answer):
 def login_refused(answer):
     """The LoginRefused of a 401 to a token that was issued just now."""
     return LoginRefused(
-        "The portal refuses a new token.", **_said(answer, flattened(_json(answer)))
+        "The portal refuses a new token.", **_said(answer, flatten_error(_json(answer)))
     )
 
 
@@ -488,7 +488,7 @@ class Tally:
         return len(set(self._sizes[:-1])) <= 1 and count <= self._sizes[0] * self.pages
 
 
-def whole(pages: list[Page]) -> list[Document]:
+def merge_pages(pages: list[Page]) -> list[Document]:
     """Return the rows of all pages, in order. Raises Unclear unless they are complete."""
     tally = Tally()
     for page in pages:
@@ -497,7 +497,7 @@ def whole(pages: list[Page]) -> list[Document]:
     return list({row.uuid: row for page in pages for row in page.rows}.values())
 
 
-def flattened(error):
+def flatten_error(error):
     """The innermost entries of an error in any dialect: [{code, path, message}]. Portal: 8.1, 8.2, 8.3
 
     Takes a whole body, the object under its `error`, or a list of these; anything else has no entries.
@@ -509,12 +509,12 @@ def authority_code(error):
     """The code that decides, else the first, wherever it stands; None when there is none. Portal: 6"""
     codes = list(islice(_codes(error), MOST_ERRORS))
     decisive = [DECISIVE[code.lower()] for code in codes if code.lower() in DECISIVE]
-    if any(WRONG_SUBMITTER in entry["message"].lower() for entry in flattened(error)):
+    if any(WRONG_SUBMITTER in entry["message"].lower() for entry in flatten_error(error)):
         decisive.append("IncorrectSubmitter")
     return next(iter(decisive + codes), None)
 
 
-def evidence(raw):
+def sightings_in(raw):
     """The (number, uuid) pairs that stand in the bytes of an answer to a submit, whole JSON or not."""
     pairs, seen = [], {}
     for match in _PAIR.finditer(raw.decode("utf-8", "replace") + "}"):
@@ -539,7 +539,7 @@ def instant(text):
         raise ValueError("not a date-time") from None
 
 
-def clean(text):
+def clean_text(text):
     """The text without NUL and unpaired surrogates, at most MOST_TEXT characters of it."""
     return _UNSTORABLE.sub("", text)[:MOST_TEXT]
 
@@ -553,7 +553,7 @@ def _refusal(answer):
     if answer.operation == "submit":
         if answer.status == 422 and authority_code(body) in (None, "DuplicateSubmission"):
             return _patience(Duplicate, answer, "The portal received the same submission before.")
-        if not flattened(body):
+        if not flatten_error(body):
             return _unclear(
                 answer, f"Something refused with status {answer.status}, not in the portal's form."
             )
@@ -561,7 +561,7 @@ def _refusal(answer):
 
 
 def _refused(answer, body):
-    said = _said(answer, flattened(body))
+    said = _said(answer, flatten_error(body))
     code = authority_code(body)
     reason = f"The portal refuses: {code or 'status ' + str(answer.status)}."
     return Refused(reason, status=answer.status, code=code, body=_cleaned(body), **said)
@@ -569,7 +569,9 @@ def _refused(answer, body):
 
 def _unclear(answer, reason):
     pairs = (
-        evidence(answer.raw) if answer.operation == "submit" and 200 <= answer.status < 300 else ()
+        sightings_in(answer.raw)
+        if answer.operation == "submit" and 200 <= answer.status < 300
+        else ()
     )
     return Unclear(reason, evidence=pairs, **_said(answer))
 
@@ -586,7 +588,7 @@ def _is_not_found(body: Any) -> bool:
 
 
 def _patience(error, answer, reason):
-    said = _said(answer, flattened(_json(answer)))
+    said = _said(answer, flatten_error(_json(answer)))
     return error(reason, retry_after=_retry_after(answer), operation=answer.operation, **said)
 
 
@@ -638,7 +640,7 @@ def _login_errors(members, body):
     """OAuth's `error` is a text, and its description stands beside it. Portal: 2.2"""
     code = members.get("error")
     if not isinstance(code, str):
-        return flattened(body)
+        return flatten_error(body)
     return [_entry(code, "", members.get("error_description"))]
 
 
@@ -693,7 +695,7 @@ def _children(node):
 def _code(node):
     for code in (node.get("code"), node.get("errorcode")):
         if type(code) in (str, int) and str(code).strip():
-            return clean(str(code).strip())
+            return clean_text(str(code).strip())
     return None
 
 
@@ -703,8 +705,8 @@ def _message(node):
 
 
 def _entry(code, path, message):
-    texts = [clean(text).strip() if isinstance(text, str) else "" for text in (path, message)]
-    return {"code": clean(code) if code else None, "path": texts[0], "message": texts[1]}
+    texts = [clean_text(text).strip() if isinstance(text, str) else "" for text in (path, message)]
+    return {"code": clean_text(code) if code else None, "path": texts[0], "message": texts[1]}
 
 
 # Members
@@ -756,7 +758,10 @@ def _documents(body: dict[str, Any], name: str) -> tuple[list[Document], list[Od
 def _no_object(value: Any) -> OddRow:
     digest = _digest(value)
     return OddRow(
-        digest, ("The row is not an object.",), clean(json_codec.dumps(value))[:MOST_SHOWN], digest
+        digest,
+        ("The row is not an object.",),
+        clean_text(json_codec.dumps(value))[:MOST_SHOWN],
+        digest,
     )
 
 
@@ -818,7 +823,11 @@ def _odd(row: dict[str, Any], identity: dict[str, Any], problems: list[str]) -> 
     ]
     key = identity["uuid"] or _digest(lasting)
     return OddRow(
-        key, tuple(problems), clean(json_codec.dumps(row))[:MOST_SHOWN], _digest(row), **identity
+        key,
+        tuple(problems),
+        clean_text(json_codec.dumps(row))[:MOST_SHOWN],
+        _digest(row),
+        **identity,
     )
 
 
@@ -840,7 +849,7 @@ def _parties(row: dict[str, Any]) -> dict[str, str | None]:
     }
     given = {name: row.get(member) for name, member in names.items()}
     return {
-        name: clean(text) if isinstance(text, str) and text.strip() else None
+        name: clean_text(text) if isinstance(text, str) and text.strip() else None
         for name, text in given.items()
     }
 
@@ -876,7 +885,7 @@ def _text(row, name, required=False):
         raise Unreadable(f"{name} is not a text.")
     if required and not value:
         raise Unreadable(f"{name} is missing.")
-    return clean(value) if value else None
+    return clean_text(value) if value else None
 
 
 def _number(row, name):
@@ -928,16 +937,18 @@ def _rows(row, name):
 def _cleaned(value):
     """A JSON value whose every text is cleaned and whose lists are capped."""
     if isinstance(value, str):
-        return clean(value)
+        return clean_text(value)
     if isinstance(value, list):
         return [_cleaned(item) for item in value[:MOST_ERRORS]]
     if isinstance(value, dict):
-        return {clean(name): _cleaned(item) for name, item in list(value.items())[:MOST_ERRORS]}
+        return {
+            clean_text(name): _cleaned(item) for name, item in list(value.items())[:MOST_ERRORS]
+        }
     return value
 
 
 def _unquoted(text):
     try:
-        return clean(json.loads(text, strict=False))
+        return clean_text(json.loads(text, strict=False))
     except ValueError:
         return None

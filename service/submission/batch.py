@@ -19,24 +19,24 @@ MOST_DOCUMENTS = 100  # of one call. Portal: 1.5
 MOST_BYTES = 4_500_000  # of its body; the portal takes 5 MB, however it counts them. Portal: 1.5
 
 
-async def merged(desk, claim):
+async def merged(context, claim):
     """The Claim of one call with all that waits for the same taxpayer, as much as one call takes; None when it is lost.
 
     Only what was never sent is merged. Locks submissions and then documents, and no invoice or note: who changes those
     has locked them before. Others that are being merged or sent meanwhile are passed over.
     """
-    async with desk.database.company(claim.company_id) as conn:
+    async with context.database.company(claim.company_id) as conn:
         first = await sql.submission_unsent_lock(conn, **claim.key, fence=claim.fence)
         if first is None:
             return None
         taken = await _taken(conn, claim, first)
         if len(taken) == 1:
             return claim
-        call = await _merge(desk, conn, claim.company_id, first["tin"], taken)
-    failpoints.passed("after_merge_commit")
-    desk.due.set()  # the company's next call can be prepared
-    log.info("submission company=%d id=%d merged=%d", *call.key.values(), len(taken))
-    return call
+        submission = await _merge(context, conn, claim.company_id, first["tin"], taken)
+    failpoints.reach("after_merge_commit")
+    context.due.set()  # the company's next call can be prepared
+    log.info("submission company=%d id=%d merged=%d", *submission.key.values(), len(taken))
+    return submission
 
 
 async def part(conn, company_id, submission_id, entries, docs, part):
@@ -54,7 +54,7 @@ async def part(conn, company_id, submission_id, entries, docs, part):
         body=document.enclosed([entries[doc.number] for doc in docs]),
         state=part.state,
         submission_uid=part.uid,
-        doubted=part.doubted,
+        possibly_received=part.possibly_received,
         last_error=json_codec.dumps(part.error) if part.error else None,
     )
     ids = [doc.id for doc in docs]
@@ -102,22 +102,24 @@ async def _taken(conn, claim, first):
     return {id: document.entries(bodies[id]) for id in ids}
 
 
-async def _merge(desk, conn, company_id, tin, taken):
+async def _merge(context, conn, company_id, tin, taken):
     entries = [entry for each in taken.values() for entry in each.values()]
-    call = await sql.submission_insert(
+    submission = await sql.submission_insert(
         conn,
         company_id=company_id,
         attempt_key=uuid.uuid4(),
         tin=tin,
         body=document.enclosed(entries),
-        promise="pending",
-        doubted=False,
-        lease=desk.config.portal_lease,
+        on_absence="retry",
+        possibly_received=False,
+        lease=context.config.portal_lease,
         delay=None,
     )
-    key = {"company_id": company_id, "ids": list(taken), "into": call["id"]}
+    key = {"company_id": company_id, "ids": list(taken), "into": submission["id"]}
     left = await sql.submission_merge(conn, **key)
     moved = {row["number"] for row in await sql.submitted_document_merge(conn, **key)}
     if len(left) != len(taken) or moved != {entry["codeNumber"] for entry in entries}:
-        raise RuntimeError(f"The documents of submission {call['id']} are not those of its body.")
-    return Claim(company_id, call["id"], call["fence"])
+        raise RuntimeError(
+            f"The documents of submission {submission['id']} are not those of its body."
+        )
+    return Claim(company_id, submission["id"], submission["fence"])

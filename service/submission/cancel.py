@@ -19,23 +19,23 @@ from service import failpoints
 from service.db.statements import sql
 from service.documents import states
 from service.errors import ApiError, BadRequest, Conflict, Forbidden
-from service.http.requests import found
+from service.http.requests import or_not_found
 from service.portal.responses import UNKNOWN, NotSent, PortalError, Refused, Throttled, Unclear
 from service.submission import cancellation as machine
 from service.submission import store
 from service.submission.cancellation import (
+    CancellationState,
     Command,
     End,
     Event,
     Note,
     Put,
     Read,
-    Standing,
     Wait,
     step,
 )
-from service.submission.context import Desk
-from service.submission.document_kinds import Subject
+from service.submission.context import SubmissionContext
+from service.submission.document_kinds import DocumentKind
 from service.submission.types import Change
 
 log = logging.getLogger(__name__)
@@ -70,13 +70,13 @@ class CancelOrder:
     `guard` is awaited in the transaction that writes the cancellation, and undoes it by raising.
     """
 
-    subject: Subject
+    subject: DocumentKind
     id: int
     reason: str
     guard: Callable[[Connection], Awaitable[None]]
 
 
-async def cancel(desk: Desk, company: int, order: CancelOrder) -> None:
+async def cancel(context: SubmissionContext, company: int, order: CancelOrder) -> None:
     """Cancel the latest submitted document of an invoice, a note or a consolidated invoice.
 
     Raises Forbidden by states.CANCEL_REFUSALS, Conflict while the outcome of the submission is unknown, and BadRequest
@@ -87,10 +87,10 @@ async def cancel(desk: Desk, company: int, order: CancelOrder) -> None:
     A cancellation that another request carries out is joined. One whose outcome is unclear is sent again, which does
     not shorten its settling time.
     """
-    until = time.monotonic() + desk.config.submit_wait.total_seconds()
-    while (begun := await _begin(desk, company, order)) is None:
-        await _join(desk, company, order.subject.ids(order.id), until)
-    task = desk.spawn(_carry_out(desk, *begun, machine.Begun()))
+    until = time.monotonic() + context.config.submit_wait.total_seconds()
+    while (begun := await _begin(context, company, order)) is None:
+        await _join(context, company, order.subject.ids(order.id), until)
+    task = context.spawn(_carry_out(context, *begun, machine.Begun()))
     done, _ = await asyncio.wait({task}, timeout=max(0.0, until - time.monotonic()))
     if not done:
         raise _unknown()
@@ -99,14 +99,14 @@ async def cancel(desk: Desk, company: int, order: CancelOrder) -> None:
 
 
 async def _begin(
-    desk: Desk, company: int, order: CancelOrder
-) -> tuple[Cancellation, Standing] | None:
+    context: SubmissionContext, company: int, order: CancelOrder
+) -> tuple[Cancellation, CancellationState] | None:
     """Write the intent, before the portal is asked. Return None while another request may still be sent."""
     subject, id = order.subject, order.id
-    lease = desk.config.portal_lease
+    lease = context.config.portal_lease
     send_until = time.monotonic() + lease.total_seconds()
-    async with desk.database.company(company) as conn:
-        found(await subject.lock(conn, company_id=company, id=id), subject.title)
+    async with context.database.company(company) as conn:
+        or_not_found(await subject.lock(conn, company_id=company, id=id), subject.title)
         latest = await sql.submitted_document_latest(conn, company_id=company, **subject.ids(id))
         if latest and latest["status"] == "Submitting":
             raise Conflict(STILL_SUBMITTING.format(noun=subject.noun))
@@ -122,7 +122,7 @@ async def _begin(
             conn, company_id=company, id=latest["id"], reason=order.reason, lease=lease
         )
         cancellation = Cancellation(company, latest["id"], row["cancel_fence"], send_until)
-        return cancellation, Standing(row["now"], row["sent_by"])
+        return cancellation, CancellationState(row["now"], row["sent_by"])
 
 
 async def _refuse_unverified_tin(conn: Connection, company_id: int, document_id: int) -> None:
@@ -137,65 +137,73 @@ def _is_being_sent(latest: Any) -> bool:
     return latest["cancel_sent_by"] is not None and latest["cancel_sent_by"] > latest["now"]
 
 
-async def _join(desk: Desk, company: int, ids: dict[str, int | None], until: float) -> None:
+async def _join(
+    context: SubmissionContext, company: int, ids: dict[str, int | None], until: float
+) -> None:
     """Wait for the result of a request that somebody else sends.
 
     Raises BadRequest when its outcome is unclear, or when it is not known in time.
     """
     while (left := until - time.monotonic()) > 0:
-        async with desk.database.reading(company) as conn:
+        async with context.database.reading(company) as conn:
             latest = await sql.submitted_document_latest(conn, company_id=company, **ids)
         if not _is_being_sent(latest):
             if latest["cancelling_until"]:
                 break
             return
-        with desk.bell.heard(company, latest["submission_id"]) as moved, suppress(TimeoutError):
+        with (
+            context.waiters.waiting(company, latest["submission_id"]) as moved,
+            suppress(TimeoutError),
+        ):
             async with asyncio.timeout(min(left, RECHECK.total_seconds())):
                 await moved.wait()
     raise _unknown()
 
 
 async def _carry_out(
-    desk: Desk, cancellation: Cancellation, standing: Standing, event: Event
+    context: SubmissionContext,
+    cancellation: Cancellation,
+    standing: CancellationState,
+    event: Event,
 ) -> ApiError | None:
     """Go from event to event until the result is written. Return None, or the refusal for the caller."""
-    async with desk.database.reading(cancellation.company_id) as conn:
+    async with context.database.reading(cancellation.company_id) as conn:
         doc = await sql.cancellation_get(conn, **cancellation.key)
     while True:
-        standing, command = step(standing, event, desk.config)
+        standing, command = step(standing, event, context.config)
         match command:
             case Put():
-                event = await _put(desk, cancellation, doc)
+                event = await _put(context, cancellation, doc)
             case Read():
-                event = await _read(desk, doc, command)
+                event = await _read(context, doc, command)
             case _:
-                return await _write(desk, cancellation, standing, command)
+                return await _write(context, cancellation, standing, command)
 
 
-async def resume(desk: Desk, cancellation: Cancellation) -> None:
+async def resume(context: SubmissionContext, cancellation: Cancellation) -> None:
     """Look at a cancellation whose outcome is unclear, or whose sender gave no result in time."""
-    async with desk.database.reading(cancellation.company_id) as conn:
+    async with context.database.reading(cancellation.company_id) as conn:
         doc = await sql.cancellation_get(conn, **cancellation.key)
-    standing = Standing(doc["now"], doc["cancel_sent_by"], doc["cancel_looks"])
-    await _carry_out(desk, cancellation, standing, machine.Resumed())
+    standing = CancellationState(doc["now"], doc["cancel_sent_by"], doc["cancel_looks"])
+    await _carry_out(context, cancellation, standing, machine.Resumed())
 
 
-async def _put(desk: Desk, cancellation: Cancellation, doc: Any) -> Event:
+async def _put(context: SubmissionContext, cancellation: Cancellation, doc: Any) -> Event:
     async def refuse_late() -> None:
         """Raise NotSent once another process may have taken the cancellation over."""
         if time.monotonic() > cancellation.send_until:
             raise NotSent(TOO_LATE)
 
-    failpoints.passed("before_cancel_sent")
+    failpoints.reach("before_cancel_sent")
     try:
-        await desk.portal.cancel(
+        await context.portal.cancel(
             doc["tin"], doc["uuid"], doc["cancel_reason"], before_bytes=refuse_late
         )
         event = machine.Done()
     except PortalError as why:
-        await desk.heed(why, "cancel")
+        await context.apply_throttle(why, "cancel")
         event = _classify(why)
-    failpoints.passed("after_cancel_answer")
+    failpoints.reach("after_cancel_answer")
     return event
 
 
@@ -206,11 +214,11 @@ def _classify(why: PortalError) -> Event:
     return machine.Unclear() if isinstance(why, (Refused, Unclear)) else machine.NotSent()
 
 
-async def _read(desk: Desk, doc: Any, command: Read) -> Event:
+async def _read(context: SubmissionContext, doc: Any, command: Read) -> Event:
     try:
-        there = await desk.portal.details(doc["tin"], doc["uuid"])
+        there = await context.portal.details(doc["tin"], doc["uuid"])
     except PortalError as why:
-        await desk.heed(why, "details")
+        await context.apply_throttle(why, "details")
         return (
             machine.NotShown(why.retry_after) if isinstance(why, Throttled) else machine.NotShown()
         )
@@ -221,10 +229,13 @@ async def _read(desk: Desk, doc: Any, command: Read) -> Event:
 
 
 async def _write(
-    desk: Desk, cancellation: Cancellation, standing: Standing, command: Command
+    context: SubmissionContext,
+    cancellation: Cancellation,
+    standing: CancellationState,
+    command: Command,
 ) -> ApiError | None:
     """Write the result of a request or of a look. Return None, or the refusal for the caller."""
-    async with desk.database.company(cancellation.company_id) as conn:
+    async with context.database.company(cancellation.company_id) as conn:
         match command:
             case Note():
                 return await _note(conn, cancellation, command)
@@ -252,7 +263,7 @@ async def _note(conn: Any, cancellation: Cancellation, command: Note) -> None:
 
 
 async def _wait(
-    conn: Any, cancellation: Cancellation, standing: Standing, delay: timedelta
+    conn: Any, cancellation: Cancellation, standing: CancellationState, delay: timedelta
 ) -> None:
     await sql.cancellation_wait(
         conn,

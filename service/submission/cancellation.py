@@ -26,7 +26,7 @@ class Times(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class CancellationState:
     """A cancellation as it is on disk, and what is known of this process's own request.
 
     `now` is the database's time, read before the portal is asked. `sent_by` is the time by which the latest request was
@@ -145,7 +145,9 @@ class End:
 Command = Put | Read | Note | Wait | End
 
 
-def step(standing: Standing, event: Event, times: Times) -> tuple[Standing, Command]:
+def step(
+    standing: CancellationState, event: Event, times: Times
+) -> tuple[CancellationState, Command]:
     """Return the standing after an event, and the command that follows."""
     match event:
         case Begun():
@@ -172,7 +174,7 @@ def step(standing: Standing, event: Event, times: Times) -> tuple[Standing, Comm
             return standing, Wait(max(wait, next_look(standing, times)))
 
 
-def next_look(standing: Standing, times: Times) -> timedelta:
+def next_look(standing: CancellationState, times: Times) -> timedelta:
     """Return the delay before the next look: doubled each time, and never past the end of the settling time."""
     usual = min(LONGEST_LOOK, times.portal_retry * 2 ** min(standing.looks, MOST_DOUBLINGS))
     if standing.is_settled(times):

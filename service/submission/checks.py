@@ -6,7 +6,7 @@ from service.db.statements import sql
 from service.documents.checks import preflight
 from service.documents.checks.rule import Circumstances
 from service.documents.ubl import document, parties
-from service.offload import beside
+from service.offload import offload
 
 MOST_DOCUMENT_BYTES = 300_000  # Portal: 1.5
 DUPLICATE_WINDOW = timedelta(hours=2)  # Portal: 14.8
@@ -25,7 +25,7 @@ async def findings(config, conn, company, row, source, issuer, issued_at):
         original_tin=await _original_tin(conn, company, row, source),
         **facts,
     )
-    return await beside(len(row["body"]), preflight.findings, source, issuer, circumstances)
+    return await offload(len(row["body"]), preflight.findings, source, issuer, circumstances)
 
 
 async def _twin(conn, company, facts, source, issuer):

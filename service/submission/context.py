@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from service.config import Config
-from service.db.session import Keeper
+from service.db.session import DedicatedSession
 from service.db.statements import sql
 from service.db.transactions import Database
 from service.portal.client import Portal
@@ -33,7 +33,7 @@ class Claim:
         return f"company={self.company_id} id={self.id}"
 
 
-class Bell:
+class SubmissionWaiters:
     """Wakes those in this process who wait for a submission to move; the news comes from PostgreSQL."""
 
     def __init__(self):
@@ -44,7 +44,7 @@ class Bell:
             event.set()
 
     @contextmanager
-    def heard(self, company_id, submission_id):
+    def waiting(self, company_id, submission_id):
         """An event that is set at every move of the submission while the block runs."""
         name, event = f"{company_id}:{submission_id}", asyncio.Event()
         self._waiting.setdefault(name, []).append(event)
@@ -57,15 +57,15 @@ class Bell:
 
 
 @dataclass(slots=True)
-class Desk:
+class SubmissionContext:
     """One process's means: where it reads and writes, how it calls the portal, and its work under way."""
 
     config: Config
     database: Database
-    keeper: Keeper
+    session: DedicatedSession
     portal: Portal
     signers: Signers
-    bell: Bell = field(default_factory=Bell)
+    waiters: SubmissionWaiters = field(default_factory=SubmissionWaiters)
     # Set when a worker should look for work
     due: asyncio.Event = field(default_factory=asyncio.Event)
     # Set when long work should end at its next pause
@@ -81,7 +81,7 @@ class Desk:
         task.add_done_callback(self.tasks.discard)
         return task
 
-    async def heed(self, why, operation):
+    async def apply_throttle(self, why, operation):
         """Where the portal asked to wait, all that use our client id wait with this operation, or that of a login."""
         if not isinstance(why, Throttled):
             return

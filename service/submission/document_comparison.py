@@ -22,7 +22,7 @@ class Party:
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class SentDocument:
     """What a listed row can show of a document that was sent.
 
     The amounts are the values that count as equal: as sent and, in a foreign currency, converted to MYR.
@@ -41,12 +41,12 @@ class Sent:
         return self.supplier if self.is_self_billed else self.buyer
 
 
-def read_sent(content: bytes) -> Sent:
+def read_sent(content: bytes) -> SentDocument:
     """Return what a row can show of the document with these bytes."""
     printout = reader.read(content)
     rate = printout.exchange_rate if printout.currency != document.HOME_CURRENCY else None
     sums = printout.sums
-    return Sent(
+    return SentDocument(
         supplier=_party(printout.supplier),
         buyer=_party(printout.buyer),
         is_self_billed=printout.kind.startswith("1"),
@@ -70,7 +70,7 @@ def is_same(content: bytes, copy: str) -> bool:
         return False
 
 
-def row_differences(sent: Sent, there: Document) -> list[str]:
+def row_differences(sent: SentDocument, there: Document) -> list[str]:
     """Return what a row does not prove: members that differ, or that it has to show and does not.
 
     An empty list is a proof, provided that number, type, issue time and issuer agree and that the TIN is not shared.
@@ -143,7 +143,7 @@ def _values(rate: Decimal | None, *amounts: Decimal) -> frozenset[Decimal]:
     return frozenset(round2(amount) for amount in [*amounts, *converted])
 
 
-def _shows_receiver(sent: Sent, there: Document) -> bool:
+def _shows_receiver(sent: SentDocument, there: Document) -> bool:
     shown = (
         (there.supplier_tin, there.supplier_name)
         if sent.is_self_billed

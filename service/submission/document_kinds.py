@@ -9,7 +9,7 @@ from service.errors import BadRequest
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class DocumentKind:
     """`noun` as messages say it; `column` names it in submitted_documents; `lock` gives what `attempt.freeze` needs."""
 
     noun: str
@@ -48,11 +48,11 @@ class Subject:
 
 COLUMNS = ("invoice_id", "adjustment_note_id", "consolidated_invoice_id")
 
-INVOICE = Subject("invoice", "invoice_id", sql.invoice_exists, sql.invoice_lock)
-NOTE = Subject(
+INVOICE = DocumentKind("invoice", "invoice_id", sql.invoice_exists, sql.invoice_lock)
+NOTE = DocumentKind(
     "adjustment note", "adjustment_note_id", sql.adjustment_note_exists, sql.adjustment_note_lock
 )
-CONSOLIDATED = Subject(
+CONSOLIDATED = DocumentKind(
     "consolidated invoice",
     "consolidated_invoice_id",
     sql.consolidated_invoice_exists,
@@ -60,7 +60,7 @@ CONSOLIDATED = Subject(
 )
 
 
-async def refuse_unready(conn, config, company, subject, row):
+async def check_ready(conn, config, company, subject, row):
     """Raises BadRequest when what a document depends on does not stand so that it can be sent."""
     if subject is INVOICE and row["consolidated_invoice_id"]:
         raise _refused("Consolidated", "", "The invoice is part of a consolidated invoice.")

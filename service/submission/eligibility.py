@@ -15,7 +15,7 @@ AT_PORTAL = (
 )
 
 
-async def refuse_barred(conn, company, row, source, promise, former=None):
+async def check_not_blocked(conn, company, row, source, on_absence, former=None):
     """Raises BadRequest when nothing may be sent under the number of a locked record, or now.
 
     A hold does not refuse what is promised to be sent later: it waits until the hold ends. `former` is the id of an
@@ -29,7 +29,7 @@ async def refuse_barred(conn, company, row, source, promise, former=None):
     bars = await sql.sending_bars(conn, company_id=company, **facts)
     if bars["finding"]:
         raise _refused("NumberAtPortal", AT_PORTAL.format(number=row["number"], **bars))
-    if bars["since"] and promise == "failed":
+    if bars["since"] and on_absence == "release":
         raise _refused("SendingHeld", HELD.format(**bars))
 
 

@@ -22,11 +22,11 @@ import asyncpg
 
 from service.db.statements import sql
 from service.documents.ubl import document
-from service.offload import beside
+from service.offload import offload
 from service.portal.responses import Document, PortalError, Refused, Throttled, Unclear
 from service.submission import document_comparison
-from service.submission.context import Claim, Desk
-from service.submission.types import Call, Doc, Seen
+from service.submission.context import Claim, SubmissionContext
+from service.submission.types import Sighting, Submission, SubmittedDocument
 
 log = logging.getLogger(__name__)
 
@@ -45,26 +45,26 @@ _NAMED = re.compile(r"\b(?=[A-Za-z]*[0-9])[0-9A-Za-z]{10,64}\b", re.ASCII)
 class Unproven:
     """A possible copy of a document that could not be proven to be the one that was sent."""
 
-    seen: Seen
+    sightings: Sighting
     why: str
 
     @property
     def uuid(self) -> str:
-        return self.seen.uuid
+        return self.sighting.uuid
 
 
 @dataclass(slots=True)
 class Matches:
     """What a listing shows of some submissions, by the id of the submission."""
 
-    proven: dict[int, list[Seen]] = field(default_factory=dict)
+    proven: dict[int, list[Sighting]] = field(default_factory=dict)
     unproven: dict[int, list[Unproven]] = field(default_factory=dict)
     # A copy could not be fetched now: look again later
     undecided: dict[int, PortalError] = field(default_factory=dict)
 
-    def shown(self, submission_id: int) -> tuple[Seen, ...]:
+    def shown(self, submission_id: int) -> tuple[Sighting, ...]:
         """Return everything that is to be recorded for a submission, in the form that the event Shown takes."""
-        unproven = (one.seen for one in self.unproven.get(submission_id, ()))
+        unproven = (one.sighting for one in self.unproven.get(submission_id, ()))
         return (*self.proven.get(submission_id, ()), *unproven)
 
 
@@ -73,13 +73,13 @@ class _Candidate:
     """A listed document with the number, type, issue time and issuer of a document of a submission."""
 
     submission_id: int
-    call: Call
-    doc: Doc
+    submission: Submission
+    doc: SubmittedDocument
     there: Document
     is_elsewhere: bool = False  # a document of another company has its uuid
 
-    def seen(self, via: str) -> Seen:
-        return Seen(
+    def sighting(self, via: str) -> Sighting:
+        return Sighting(
             self.doc.id, self.there.uuid, self.there.submission_uid, via, self.there.received_at
         )
 
@@ -87,14 +87,14 @@ class _Candidate:
         """Return true if this was found out before."""
         return any(
             (one.document_id, one.uuid) == (self.doc.id, self.there.uuid) and one.via in ways
-            for one in self.call.seen
+            for one in self.submission.sightings
         )
 
 
 async def find_matches(
-    desk: Desk,
+    context: SubmissionContext,
     company_id: int,
-    calls: Mapping[int, Call],
+    calls: Mapping[int, Submission],
     listing: Iterable[Document],
     *,
     named: bool = False,
@@ -108,23 +108,27 @@ async def find_matches(
     candidates = _candidates(calls, listing)
     if not candidates:
         return matches
-    async with desk.database.reading(company_id) as conn:
+    async with context.database.reading(company_id) as conn:
         candidates = await _without_own(conn, company_id, candidates)
         shared = {
             tin: await _is_shared(conn, company_id, tin)
-            for tin in {one.call.tin for one in candidates}
+            for tin in {one.submission.tin for one in candidates}
         }
         open_ones = [one for one in candidates if not _is_known(matches, one)]
         bodies = await _bodies(conn, company_id, open_ones)
     contents = await _sent_contents(bodies, open_ones)
     by_row = {tin for tin, is_shared in shared.items() if not (is_shared or named)}
-    await _Prover(desk, contents, by_row, matches, named=named).prove(open_ones)
+    await _Prover(context, contents, by_row, matches, named=named).prove(open_ones)
     return matches
 
 
 async def first_send(
-    desk: Desk, claim: Claim, call: Call, doc: Doc, errors: list[dict]
-) -> tuple[Document, Seen] | None:
+    context: SubmissionContext,
+    claim: Claim,
+    submission: Submission,
+    doc: SubmittedDocument,
+    errors: list[dict],
+) -> tuple[Document, Sighting] | None:
     """Return the document, and its Seen, of which a refused one was the second send; None if there is none.
 
     The portal's refusal names the uuid of the earlier document. It is ours only if the portal's copy of it is the document
@@ -133,13 +137,13 @@ async def first_send(
     for uuid in _named(errors):
         if uuid != doc.uuid:
             try:
-                there = await desk.portal.details(call.tin, uuid)
+                there = await context.portal.details(submission.tin, uuid)
             except Refused as why:
                 if why.code or why.is_missing:
                     continue  # not a uuid, or not a document of this issuer
                 raise _no_answer(why) from why
             found = await find_matches(
-                desk, claim.company_id, {claim.id: call}, [there], named=True
+                context, claim.company_id, {claim.id: submission}, [there], named=True
             )
             if claim.id in found.undecided:
                 raise found.undecided[claim.id]
@@ -148,12 +152,14 @@ async def first_send(
     return None
 
 
-async def hide_foreign(desk: Desk, company_id: int, tin: str, errors: list[dict]) -> list[dict]:
+async def hide_foreign(
+    context: SubmissionContext, company_id: int, tin: str, errors: list[dict]
+) -> list[dict]:
     """Return the errors without the uuids of documents that may be another company's."""
     uuids = _named(errors, None)
     if not uuids:
         return errors
-    async with desk.database.reading(company_id) as conn:
+    async with context.database.reading(company_id) as conn:
         rows = await sql.uuids_recorded(conn, company_id=company_id, uuids=uuids)
         is_shared = await _is_shared(conn, company_id, tin)
     own = {row["uuid"] for row in rows if row["own_submission"] is not None}
@@ -177,26 +183,26 @@ def _named(errors: list[dict], most: int | None = MOST_NAMED) -> list[str]:
 # Candidates
 
 
-def _candidates(calls: Mapping[int, Call], listing: Iterable[Document]) -> list[_Candidate]:
+def _candidates(calls: Mapping[int, Submission], listing: Iterable[Document]) -> list[_Candidate]:
     by_number: dict[str, list[Document]] = {}
     for there in listing:
         by_number.setdefault(there.number, []).append(there)
     return [
-        _Candidate(submission_id, call, doc, there)
-        for submission_id, call in calls.items()
-        for doc in call.docs
+        _Candidate(submission_id, submission, doc, there)
+        for submission_id, submission in calls.items()
+        for doc in submission.docs
         for there in by_number.get(doc.number, ())
-        if is_candidate(call, doc, there)
+        if is_candidate(submission, doc, there)
     ]
 
 
-def is_candidate(call: Call, doc: Doc, there: Document) -> bool:
+def is_candidate(submission: Submission, doc: SubmittedDocument, there: Document) -> bool:
     """Return whether number, type, issue time and issuer agree. A member that the portal does not show agrees."""
     return (
         there.number == doc.number
         and there.type_code in (None, doc.document_type)
         and there.issued_at in (None, doc.issued_at)
-        and there.issuer_tin in (None, call.tin)
+        and there.issuer_tin in (None, submission.tin)
     )
 
 
@@ -235,7 +241,7 @@ async def _sent_contents(
 ) -> dict[tuple[int, str], bytes]:
     """Return {(submission, number): the bytes of the document that was sent}."""
     wanted = {(one.submission_id, one.doc.number) for one in candidates}
-    sent = {id: await beside(len(body), document.contents, body) for id, body in bodies.items()}
+    sent = {id: await offload(len(body), document.contents, body) for id, body in bodies.items()}
     return {(id, number): sent[id][number] for id, number in wanted}
 
 
@@ -251,7 +257,7 @@ def _is_known(matches: Matches, candidate: _Candidate) -> bool:
 
 
 def _add_proven(matches: Matches, candidate: _Candidate) -> None:
-    matches.proven.setdefault(candidate.submission_id, []).append(candidate.seen("search"))
+    matches.proven.setdefault(candidate.submission_id, []).append(candidate.sighting("search"))
 
 
 def _add_unproven(matches: Matches, candidate: _Candidate, why: str) -> None:
@@ -264,7 +270,7 @@ def _add_unproven(matches: Matches, candidate: _Candidate, why: str) -> None:
         why,
     )
     matches.unproven.setdefault(candidate.submission_id, []).append(
-        Unproven(candidate.seen("unproven"), why)
+        Unproven(candidate.sighting("unproven"), why)
     )
 
 
@@ -282,14 +288,14 @@ class _Prover:
 
     def __init__(
         self,
-        desk: Desk,
+        context: SubmissionContext,
         contents: dict[tuple[int, str], bytes],
         by_row: set[str],
         matches: Matches,
         *,
         named: bool,
     ) -> None:
-        self._desk = desk
+        self._context = context
         self._contents = contents
         self._by_row = by_row
         self._matches = matches
@@ -330,7 +336,7 @@ class _Prover:
                 self._matches.undecided[candidate.submission_id] = why
         else:
             content = self._content(candidate)
-            is_same = await beside(len(content), document_comparison.is_same, content, copy)
+            is_same = await offload(len(content), document_comparison.is_same, content, copy)
             self._decide(candidate, is_same)
 
     async def _copy(self, candidate: _Candidate) -> str:
@@ -338,12 +344,12 @@ class _Prover:
         if self._throttled:
             raise self._throttled
         try:
-            there = await self._desk.portal.raw(
-                candidate.call.tin, candidate.there.uuid, further=not self._named
+            there = await self._context.portal.raw(
+                candidate.submission.tin, candidate.there.uuid, further=not self._named
             )
             return there.content or ""
         except Throttled as why:
-            await self._desk.heed(why, "raw")
+            await self._context.apply_throttle(why, "raw")
             self._throttled = why
             raise
 
@@ -373,11 +379,11 @@ class _Prover:
 
     async def _is_proven_by_row(self, candidate: _Candidate) -> bool:
         there, content = candidate.there, self._content(candidate)
-        if candidate.is_elsewhere or candidate.call.tin not in self._by_row:
+        if candidate.is_elsewhere or candidate.submission.tin not in self._by_row:
             return False
         if None in (there.type_code, there.issued_at, there.issuer_tin):
             return False
-        sent = await beside(len(content), document_comparison.read_sent, content)
+        sent = await offload(len(content), document_comparison.read_sent, content)
         return not document_comparison.row_differences(sent, there)
 
     def _content(self, candidate: _Candidate) -> bytes:

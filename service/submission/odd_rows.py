@@ -5,8 +5,8 @@ from collections.abc import Iterable
 
 from service.db.statements import sql
 from service.portal.responses import Document, OddRow
-from service.submission.context import Desk
-from service.submission.types import Call, Doc
+from service.submission.context import SubmissionContext
+from service.submission.types import Submission, SubmittedDocument
 
 MOST_RECORDED = 100  # of one answer
 MOST_TEXT = 1000  # characters of the problems of one row
@@ -14,8 +14,8 @@ MOST_TEXT = 1000  # characters of the problems of one row
 log = logging.getLogger(__name__)
 
 
-async def note_oddities(
-    desk: Desk,
+async def record_odd_rows(
+    context: SubmissionContext,
     company_id: int,
     tin: str,
     operation: str,
@@ -26,9 +26,9 @@ async def note_oddities(
     found = {row.key: row for row in [*odd, *(row.odd for row in rows if row.odd)]}
     if not found:
         return
-    async with desk.database.company(company_id) as conn:
+    async with context.database.company(company_id) as conn:
         for row in list(found.values())[:MOST_RECORDED]:
-            is_new = await sql.oddity_note(
+            is_new = await sql.odd_row_insert(
                 conn,
                 company_id=company_id,
                 row_key=row.key,
@@ -48,11 +48,11 @@ async def note_oddities(
                 )
 
 
-def may_be(row: OddRow, call: Call, doc: Doc) -> bool:
+def may_be_document(row: OddRow, submission: Submission, doc: SubmittedDocument) -> bool:
     """Return whether nothing that could be read of a row says that it is another document."""
     return (
         row.number in (None, doc.number)
         and row.type_code in (None, doc.document_type)
         and row.issued_at in (None, doc.issued_at)
-        and row.issuer_tin in (None, call.tin)
+        and row.issuer_tin in (None, submission.tin)
     )

@@ -8,10 +8,10 @@ from service.documents.money import AmountError
 from service.documents.signing import certificate
 from service.documents.ubl import document
 from service.errors import BadRequest
-from service.http.requests import found
-from service.offload import beside
+from service.http.requests import or_not_found
+from service.offload import offload
 from service.submission import checks, submit
-from service.submission.document_kinds import refuse_unready
+from service.submission.document_kinds import check_ready
 
 #: status of a record that is not sent again -> our code, and what it means.
 STANDING = {
@@ -27,26 +27,28 @@ NO_TARGET = {
 }
 
 
-async def preview(desk, company, subject, id, at=None):
+async def preflight_document(context, company, subject, id, at=None):
     """The JSON text of {ready, errors, warnings, document} of a record, judged as of the instant `at`, or now. Raises NotFound.
 
     `document` is what would be sent, without a signature; null while none can be built.
     """
-    async with desk.database.company(company) as conn:
-        row = dict(found(await subject.locked(conn, company, id), subject.title))
+    async with context.database.company(company) as conn:
+        row = dict(or_not_found(await subject.locked(conn, company, id), subject.title))
         issuer = dict(await sql.issuer_get(conn, company_id=company))
         row["now"] = issuer["now"] = at or issuer["now"]
-        source = await beside(len(row["body"]), json_codec.stored_body, row)
+        source = await offload(len(row["body"]), json_codec.stored_body, row)
         issued_at = submit.issue_time(row["issue_date"], row["attempts"], issuer["now"])
-        errors = await _standing(desk.config, conn, company, subject, row)
+        errors = await _standing(context.config, conn, company, subject, row)
         if issuer["tin_verified_at"] is None:
             errors.append(states.TIN_NOT_VERIFIED)
-        judged = await checks.findings(desk.config, conn, company, row, source, issuer, issued_at)
-        unsigned, ending = await desk.signers.outlook(conn, company, issuer)
+        judged = await checks.findings(
+            context.config, conn, company, row, source, issuer, issued_at
+        )
+        unsigned, ending = await context.signers.outlook(conn, company, issuer)
     standing = [*errors, *preflight.errors(judged), *unsigned]
-    facts = (desk.config, row, source, issuer, issued_at, judged)
+    facts = (context.config, row, source, issuer, issued_at, judged)
     warnings = [*preflight.warnings(judged), *map(_of_certificate, ending)]
-    return await beside(len(row["body"]), _worded, facts, standing, warnings)
+    return await offload(len(row["body"]), _worded, facts, standing, warnings)
 
 
 def _worded(facts, errors, warnings):
@@ -66,7 +68,7 @@ async def _standing(config, conn, company, subject, row):
         code, message = STANDING[row["status"]]
         return [{"code": code, "path": "", "message": message.format(noun=subject.noun)}]
     try:
-        await refuse_unready(conn, config, company, subject, row)
+        await check_ready(conn, config, company, subject, row)
     except BadRequest as refusal:
         return refusal.more.get("errors") or [NO_TARGET]
     return []

@@ -19,21 +19,21 @@ from typing import Any
 from asyncpg import Record
 
 from service.db.statements import sql
-from service.errors import traced
+from service.errors import format_traceback
 from service.portal.responses import Document, Held, OddRow, PortalError, Throttled
 from service.submission import state_machine
-from service.submission.context import Claim, Desk
+from service.submission.context import Claim, SubmissionContext
 from service.submission.matching import find_matches
-from service.submission.odd_rows import may_be, note_oddities
+from service.submission.odd_rows import may_be_document, record_odd_rows
 from service.submission.reconciliation_claims import (
     BATCH,
-    Holding,
-    Lost,
-    holding,
-    is_of_the_outside,
+    ClaimLost,
+    ReconciliationClaims,
+    hold_claims,
+    is_external_error,
 )
-from service.submission.runner import Case, drive, drive_batch, held, wait_of
-from service.submission.types import Busy, Claimed, Listed, NotListed, Seen, Shown
+from service.submission.runner import SubmissionRun, held, retry_delay, run, run_batch
+from service.submission.types import Busy, Claimed, Listed, NotListed, Shown, Sighting
 
 log = logging.getLogger(__name__)
 
@@ -48,15 +48,15 @@ UNREADABLE = {
 }
 
 #: What a batch of cases is compared with: gives the event that each submission hears, by id.
-Hearing = Callable[[list[Case]], Awaitable[dict[int, Any]]]
+Hearing = Callable[[list[SubmissionRun]], Awaitable[dict[int, Any]]]
 
 
 @dataclass(slots=True)
-class Look:
+class Reconciliation:
     """One look for the Uncertain submissions of a company under one TIN."""
 
-    desk: Desk
-    holding: Holding
+    context: SubmissionContext
+    hold_claims: ReconciliationClaims
     tin: str
     since: datetime  # from when on the listing shows documents
     # Until when what was sent can have been received, unless it waited in the portal's queue
@@ -98,61 +98,69 @@ class Look:
             else [(self.since, until)]
         )
 
-    def was_compared(self, case: Case) -> bool:
+    def was_compared(self, case: SubmissionRun) -> bool:
         """Return whether a submission was compared with each listed row that has a number of its documents."""
         return all(
             self.compared[case.claim.id, doc.number] == self.listed[doc.number]
-            for doc in case.call.docs
+            for doc in case.submission.docs
         )
 
-    def obstacle(self, case: Case) -> OddRow | None:
+    def obstacle(self, case: SubmissionRun) -> OddRow | None:
         """Return a row that could not be read and may be a document of a submission which was not seen yet."""
-        unseen = case.call.lacks(case.call.proven())
-        docs = [doc for doc in case.call.docs if doc.id in unseen]
+        unseen = case.submission.lacks(case.submission.proven())
+        docs = [doc for doc in case.submission.docs if doc.id in unseen]
         return next(
-            (row for row in self.odd.values() for doc in docs if may_be(row, case.call, doc)), None
+            (
+                row
+                for row in self.odd.values()
+                for doc in docs
+                if may_be_document(row, case.submission, doc)
+            ),
+            None,
         )
 
 
-async def presume(desk, claim):
+async def presume(context, claim):
     """A submission found Sending, which was perhaps received, unless its sender lives and may be about to send."""
-    async with desk.keeper.alone(claim.company_id, claim.id) as alone:
-        await drive(desk, claim, Claimed() if alone else Busy())
+    async with context.session.lock_submission(claim.company_id, claim.id) as alone:
+        await run(context, claim, Claimed() if alone else Busy())
 
 
-async def reconcile(desk: Desk, claim: Claim) -> None:
+async def reconcile(context: SubmissionContext, claim: Claim) -> None:
     """Resolve the Uncertain submissions of the company of a claimed one, as far as one look tells."""
-    async with holding(desk, claim) as held_claims:
+    async with hold_claims(context, claim) as held_claims:
         if held_claims is None:
             return
         try:
-            await _look(desk, held_claims, claim)
-        except Lost as why:
+            await _look(context, held_claims, claim)
+        except ClaimLost as why:
             log.info("reconciliation %s", why)
         log.info("reconciliation company=%d claims=%d at most", claim.company_id, held_claims.most)
 
 
-async def _look(desk: Desk, held_claims: Holding, claim: Claim) -> None:
-    async with desk.database.reading(claim.company_id) as conn:
+async def _look(
+    context: SubmissionContext, held_claims: ReconciliationClaims, claim: Claim
+) -> None:
+    async with context.database.reading(claim.company_id) as conn:
         row = await sql.reconciliation_outlook(conn, **claim.key)
     if row is None:
         return
     since, over = row["first_sent_at"] - CLOCKS_APART, row["last_sent_at"] + CLOCKS_APART
-    look = Look(desk, held_claims, row["tin"], since, over, row["now"])
+    look = Reconciliation(context, held_claims, row["tin"], since, over, row["now"])
     await _settle_known(look)
     try:
         ending = await _show(look)
     except PortalError as why:
-        await desk.heed(why, "search")
+        await context.apply_throttle(why, "search")
         ending = _not_listed(why)
-    if ending is not None and not desk.stopping.is_set():
+    if ending is not None and not context.stopping.is_set():
         await _conclude(look, ending)
 
 
 # Batches
 
 
-async def _handle(look: Look, rows: Iterable[Record], hear: Hearing) -> None:
+async def _handle(look: Reconciliation, rows: Iterable[Record], hear: Hearing) -> None:
     """Handle submissions in batches. One whose handling began before and gave no result is handled alone.
 
     After a crash in the middle of a batch each of its submissions is handled alone the next time, so that only the one
@@ -169,18 +177,20 @@ async def _handle(look: Look, rows: Iterable[Record], hear: Hearing) -> None:
         except (
             Exception
         ) as error:  # the claims stay counted, and each submission is handled alone the next time
-            if is_of_the_outside(error):
+            if is_external_error(error):
                 raise
             log.error(
                 "reconciliation company=%d submissions=%s: it broke off\n%s",
                 look.company_id,
                 ids,
-                traced(error),
+                format_traceback(error),
             )
 
 
-async def _handle_batch(look: Look, cases: list[Case], alone: set[int], hear: Hearing) -> None:
-    times = look.desk.config
+async def _handle_batch(
+    look: Reconciliation, cases: list[SubmissionRun], alone: set[int], hear: Hearing
+) -> None:
+    times = look.context.config
     steps = [
         step
         for case in cases
@@ -191,13 +201,13 @@ async def _handle_batch(look: Look, cases: list[Case], alone: set[int], hear: He
         if case.is_open and case.claim.id in news:
             steps += case.step(news[case.claim.id], times)
     look.holding.check()
-    await drive_batch(look.desk, look.company_id, steps)
+    await run_batch(look.context, look.company_id, steps)
 
 
-async def _settle_known(look: Look) -> None:
+async def _settle_known(look: Reconciliation) -> None:
     """Decide about submissions that need no listing: a receipt named their uuids, or they give no result again and again."""
 
-    async def hear(cases: list[Case]) -> dict[int, Any]:
+    async def hear(cases: list[SubmissionRun]) -> dict[int, Any]:
         return {}
 
     after = 0
@@ -208,14 +218,14 @@ async def _settle_known(look: Look) -> None:
         after = rows[-1]["id"]
 
 
-async def _read(look: Look, statement: Any, **values: Any) -> Any:
-    async with look.desk.database.reading(look.company_id) as conn:
+async def _read(look: Reconciliation, statement: Any, **values: Any) -> Any:
+    async with look.context.database.reading(look.company_id) as conn:
         return await statement(conn, **look.of_taxpayer, **values)
 
 
-async def _left(look: Look) -> Record:
+async def _left(look: Reconciliation) -> Record:
     """Return how many submissions are Uncertain, and of how many a complete listing could tell more."""
-    settle = look.desk.config.portal_settle
+    settle = look.context.config.portal_settle
     return await _read(
         look, sql.reconciliation_left, asked=look.asked, settle=settle, listed_at=look.listed_at
     )
@@ -224,7 +234,7 @@ async def _left(look: Look) -> Record:
 # What the portal shows
 
 
-async def _show(look: Look) -> Listed | None:
+async def _show(look: Reconciliation) -> Listed | None:
     """Compare the submissions with what the portal shows. Return the event with which the look ends, None if all is found."""
     await _trace(look)
     left = await _left(look)
@@ -235,18 +245,18 @@ async def _show(look: Look) -> Listed | None:
     further = bool(look.asked)
     for since, until in look.spans:
         async with aclosing(
-            look.desk.portal.pages(look.tin, since, until, further=further)
+            look.context.portal.pages(look.tin, since, until, further=further)
         ) as pages:
             async for page in pages:
                 look.odd.update((row.key, row) for row in page.odd)
-                await note_oddities(
-                    look.desk, look.company_id, look.tin, "search", page.rows, page.odd
+                await record_odd_rows(
+                    look.context, look.company_id, look.tin, "search", page.rows, page.odd
                 )
                 await _compare(look, page.rows, is_listing=True)
                 await _read_receipts(look)
                 if not (await _left(look))["n"]:
                     return None
-                if look.desk.stopping.is_set():
+                if look.context.stopping.is_set():
                     return Listed(look.listed_at, complete=False)
         further = True
     look.uids.update(
@@ -257,21 +267,25 @@ async def _show(look: Look) -> Listed | None:
     return Listed(look.listed_at)
 
 
-async def _compare(look: Look, documents: list[Document], is_listing: bool = False) -> None:
+async def _compare(
+    look: Reconciliation, documents: list[Document], is_listing: bool = False
+) -> None:
     """Compare Documents with the submissions that have one of their numbers."""
     numbers = {there.number for there in documents}
     if is_listing:
         look.listed.update(numbers)
 
-    async def hear(cases: list[Case]) -> dict[int, Any]:
-        calls = {case.claim.id: case.call for case in cases}
-        found = await find_matches(look.desk, look.company_id, calls, documents)
+    async def hear(cases: list[SubmissionRun]) -> dict[int, Any]:
+        calls = {case.claim.id: case.submission for case in cases}
+        found = await find_matches(look.context, look.company_id, calls, documents)
         look.undecided.update(found.undecided)
         news = {}
         for case in cases:
             if is_listing:
                 look.compared.update(
-                    (case.claim.id, doc.number) for doc in case.call.docs if doc.number in numbers
+                    (case.claim.id, doc.number)
+                    for doc in case.submission.docs
+                    if doc.number in numbers
                 )
             if seen := found.shown(case.claim.id):
                 news[case.claim.id] = Shown(seen)
@@ -285,14 +299,14 @@ async def _compare(look: Look, documents: list[Document], is_listing: bool = Fal
     )
 
 
-def _incomplete(case: Case, seen: list[Seen]) -> set[str]:
+def _incomplete(case: SubmissionRun, seen: list[Sighting]) -> set[str]:
     """Return the uids of a submission of which only some documents were seen: their receipts may name all of them."""
-    if not case.call.lacks([*case.call.proven(), *seen]):
+    if not case.submission.lacks([*case.submission.proven(), *seen]):
         return set()
     return {one.submission_uid for one in seen if one.submission_uid}
 
 
-async def _trace(look: Look) -> None:
+async def _trace(look: Reconciliation) -> None:
     """Search for submissions of many documents by a number of theirs, which leads to the receipt, and so to all of them.
 
     A company that sends many documents at once may have thousands in a listing, a hundred on a page, and a page every five
@@ -301,7 +315,7 @@ async def _trace(look: Look) -> None:
     for row in await _read(look, sql.reconciliation_many_documents, most=MOST_TRACES):
         try:
             until = look.listed_at + CLOCKS_APART
-            found = await look.desk.portal.search(
+            found = await look.context.portal.search(
                 look.tin, look.since, until, text=row["number"], further=bool(look.asked)
             )
         except Throttled:
@@ -309,14 +323,14 @@ async def _trace(look: Look) -> None:
         except PortalError as why:  # searching by a text may not work; the listing decides
             log.info("submission company=%d id=%d: %s", look.company_id, row["id"], why)
             continue
-        await note_oddities(look.desk, look.company_id, look.tin, "search", found, found.odd)
+        await record_odd_rows(look.context, look.company_id, look.tin, "search", found, found.odd)
         await _compare(look, found)
         await _read_receipts(look)
         if all(there.submission_uid for there in found):
             look.asked.append(row["id"])
 
 
-async def _read_receipts(look: Look) -> None:
+async def _read_receipts(look: Reconciliation) -> None:
     """Read the receipts that some documents are on: they may name documents that the listing shows later."""
     for uid in sorted(look.uids - look.receipts_read):
         if not look.receipts_left:
@@ -324,18 +338,18 @@ async def _read_receipts(look: Look) -> None:
         look.receipts_left -= 1
         look.receipts_read.add(uid)
         try:
-            state = await look.desk.portal.submission(look.tin, uid)
+            state = await look.context.portal.submission(look.tin, uid)
         except (
             Throttled
         ) as why:  # the listing goes on; the other receipts are read at the next look
-            await look.desk.heed(why, "submission")
+            await look.context.apply_throttle(why, "submission")
             look.receipts_left = 0
             look.receipts_read.discard(uid)
         except PortalError as why:
             log.info("reconciliation company=%d receipt=%s: %s", look.company_id, uid, why)
         else:
-            await note_oddities(
-                look.desk, look.company_id, look.tin, "submission", state.documents, state.odd
+            await record_odd_rows(
+                look.context, look.company_id, look.tin, "submission", state.documents, state.odd
             )
             await _compare(look, state.documents)
     look.uids.clear()
@@ -344,15 +358,15 @@ async def _read_receipts(look: Look) -> None:
 # What it does not show
 
 
-async def _conclude(look: Look, ending: Listed | NotListed) -> None:
+async def _conclude(look: Reconciliation, ending: Listed | NotListed) -> None:
     """Tell the submissions that were not found how the look ended: those that are due, or whose absence it proves."""
     if isinstance(ending, NotListed) and ending.held is not None:
         # Nobody looks before; the submissions themselves stay as they are
         look.holding.rest = ending.held
         return
-    config = look.desk.config
+    config = look.context.config
 
-    async def hear(cases: list[Case]) -> dict[int, Any]:
+    async def hear(cases: list[SubmissionRun]) -> dict[int, Any]:
         return {case.claim.id: _verdict(look, case, ending) for case in cases}
 
     proof = {
@@ -367,7 +381,9 @@ async def _conclude(look: Look, ending: Listed | NotListed) -> None:
         after = rows[-1]["id"]
 
 
-def _verdict(look: Look, case: Case, ending: Listed | NotListed) -> Listed | NotListed:
+def _verdict(
+    look: Reconciliation, case: SubmissionRun, ending: Listed | NotListed
+) -> Listed | NotListed:
     """Return what the end of the look means for one submission.
 
     Its absence is proven only by a listing that reaches back before its first send, that it was compared with in full, and
@@ -379,8 +395,8 @@ def _verdict(look: Look, case: Case, ending: Listed | NotListed) -> Listed | Not
         return ending
     if row := look.obstacle(case):
         return NotListed({**UNREADABLE, "message": UNREADABLE["message"].format(row.key)})
-    reaches_back = look.since <= case.call.first_sent_at - CLOCKS_APART
-    receipts = {one.submission_uid for one in case.call.proven()} - {None}
+    reaches_back = look.since <= case.submission.first_sent_at - CLOCKS_APART
+    receipts = {one.submission_uid for one in case.submission.proven()} - {None}
     return replace(
         ending, complete=reaches_back and look.was_compared(case) and receipts <= look.receipts_read
     )
@@ -388,4 +404,6 @@ def _verdict(look: Look, case: Case, ending: Listed | NotListed) -> Listed | Not
 
 def _not_listed(why: PortalError) -> NotListed:
     error = {"code": type(why).__name__, "path": "", "message": str(why)}
-    return NotListed(error, wait_of(why), held(why, "search") if isinstance(why, Held) else None)
+    return NotListed(
+        error, retry_delay(why), held(why, "search") if isinstance(why, Held) else None
+    )

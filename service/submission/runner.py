@@ -8,11 +8,11 @@ from datetime import timedelta
 from typing import Any
 
 from service.db.transactions import is_interruption
-from service.errors import kind, traced
+from service.errors import describe_error, format_traceback
 from service.portal.responses import LoginRefused, PortalError, Throttled
 from service.submission import state_machine, store
-from service.submission.context import Claim, Desk
-from service.submission.types import NOW, Call, GiveBack, Keep, Write
+from service.submission.context import Claim, SubmissionContext
+from service.submission.types import NOW, GiveBack, Keep, Submission, Write
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ LONGEST_LOGIN_WAIT = timedelta(minutes=5)
 WRITERS = 3
 
 
-def wait_of(why: PortalError) -> timedelta | None:
+def retry_delay(why: PortalError) -> timedelta | None:
     """Return for how long a failed call is not repeated, or None where the failure does not say."""
     if isinstance(why, LoginRefused):
         return (
@@ -54,50 +54,50 @@ def held(why, operation):
 class Step:
     """One command of the machine, with the call as it was before it."""
 
-    case: "Case"
-    before: Call
+    case: "SubmissionRun"
+    before: Submission
     command: Any
 
 
 @dataclass(slots=True)
-class Case:
+class SubmissionRun:
     """A claimed submission, with its call as it is on disk once the commands given so far are carried out."""
 
     claim: Claim
-    call: Call
+    submission: Submission
     is_open: bool = True  # until a result is written or the claim is given back
     # By an error of its own: the claim is left to its lease, and stays counted
     has_failed: bool = False
 
     def step(self, event: Any, times: Any) -> list[Step]:
         """Take an event in and return what follows."""
-        before = self.call
-        self.call, commands = state_machine.step(before, event, times)
+        before = self.submission
+        self.submission, commands = state_machine.step(before, event, times)
         if any(isinstance(command, (Write, GiveBack)) for command in commands):
             self.is_open = False
         return [Step(self, before, command) for command in commands]
 
 
-async def drive(desk, claim, event, asks=None):
+async def run(context, claim, event, asks=None):
     """Go from event to event until nothing more is to be done, or the claim is lost. Return the last event.
 
     `asks` {command: async (desk, claim, call, command) -> the next event, or None when there is nothing more to do}.
     """
-    call, last = await store.load(desk, claim), None
-    if call is None:
+    submission, last = await store.load(context, claim), None
+    if submission is None:
         return None
-    case = Case(claim, call)
+    case = SubmissionRun(claim, submission)
     while event is not None:
         last, event = event, None
-        for step in case.step(last, desk.config):
+        for step in case.step(last, context.config):
             if carry_out := WRITING.get(type(step.command)):
-                await carry_out(desk, claim, step.before, step.command)
+                await carry_out(context, claim, step.before, step.command)
             else:
-                event = await asks[type(step.command)](desk, claim, step.before, step.command)
+                event = await asks[type(step.command)](context, claim, step.before, step.command)
     return last
 
 
-async def drive_batch(desk: Desk, company_id: int, steps: list[Step]) -> None:
+async def run_batch(context: SubmissionContext, company_id: int, steps: list[Step]) -> None:
     """Carry out the steps of several cases of one company: first all that was seen, then all results.
 
     Results that change no document are written in one statement; the others in transactions of their own, a few at a
@@ -109,30 +109,30 @@ async def drive_batch(desk: Desk, company_id: int, steps: list[Step]) -> None:
         if isinstance(step.command, Keep)
     ]
     if seen:
-        await store.keep_batch(desk, company_id, seen)
+        await store.keep_batch(context, company_id, seen)
     writes = [step for step in steps if isinstance(step.command, Write)]
     plain = [step for step in writes if store.is_plain(step.command)]
     if plain:
         await store.write_batch(
-            desk, company_id, [(step.case.claim, step.before, step.command) for step in plain]
+            context, company_id, [(step.case.claim, step.before, step.command) for step in plain]
         )
-    await _write_each(desk, [step for step in writes if not store.is_plain(step.command)])
+    await _write_each(context, [step for step in writes if not store.is_plain(step.command)])
     if given := list(_given_back(steps)):
-        await store.release_batch(desk, company_id, given)
+        await store.release_batch(context, company_id, given)
 
 
-async def _write_each(desk: Desk, steps: list[Step]) -> None:
+async def _write_each(context: SubmissionContext, steps: list[Step]) -> None:
     waiting = iter(steps)
 
     async def write() -> None:
         for step in waiting:
             try:
-                await store.write(desk, step.case.claim, step.before, step.command)
+                await store.write(context, step.case.claim, step.before, step.command)
             except Exception as error:
                 # To be given back: nothing is wrong with it
                 step.case.is_open = is_interruption(error)
                 step.case.has_failed = not step.case.is_open
-                what = kind(error) if step.case.is_open else traced(error)
+                what = describe_error(error) if step.case.is_open else format_traceback(error)
                 log.error("submission company=%d id=%d: %s", *step.case.claim.key.values(), what)
 
     await asyncio.gather(*[write() for _ in range(min(WRITERS, len(steps)))])

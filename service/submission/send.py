@@ -8,7 +8,7 @@ from functools import partial
 
 from service import failpoints
 from service.db.statements import sql
-from service.db.transactions import PASSING
+from service.db.transactions import TRANSIENT_DB_ERRORS
 from service.portal.client import OpenSubmission
 from service.portal.clock import MOST_APART, ClockReading
 from service.portal.responses import (
@@ -22,89 +22,94 @@ from service.portal.responses import (
     Unclear,
 )
 from service.submission import batch, store
-from service.submission.context import Claim, Desk
-from service.submission.runner import Ask, drive, held, wait_of
+from service.submission.context import Claim, SubmissionContext
+from service.submission.runner import Ask, held, retry_delay, run
 from service.submission.state_machine import NOTHING_SENT
 from service.submission.types import (
     Admit,
     Admitted,
-    Call,
     Claimed,
     Connect,
     Connected,
     Intend,
     Intended,
     NotReceived,
-    Receipt,
+    ReceiptReceived,
     Refusal,
     Replaced,
     Send,
+    Submission,
     Unknown,
 )
 
 # Between the intent and the first byte; an older intent may be somebody else's by now
 STALE_SECONDS = 2
 
-Fill = Callable[[Desk, Claim], Awaitable[Claim | None]]
+Fill = Callable[[SubmissionContext, Claim], Awaitable[Claim | None]]
 
 #: Refusals of whoever sends. All documents of a call name the one issuer that it is sent for: no
 #: one of them is the cause.
 OF_THE_SENDER = {"IncorrectSubmitter", "Forbidden", "Unauthorized"}
 
 
-async def send(desk: Desk, claim: Claim, fill: Fill | None = None) -> None:
+async def send(context: SubmissionContext, claim: Claim, fill: Fill | None = None) -> None:
     """Send a Queued submission that is claimed, and record the outcome.
 
     Once the quota admits it, `fill(desk, claim)` returns the Claim on the submission that goes in its place, or None.
     While it is being sent, a lock of this process's session keeps every other process away, for as long as this one
     lives, paused or not.
     """
-    async with desk.keeper.alone(claim.company_id, claim.id) as alone:
+    async with context.session.lock_submission(claim.company_id, claim.id) as alone:
         if not alone:
-            return await store.set_aside(desk, claim, desk.config.portal_retry)
-        failpoints.passed("lock_taken")
+            return await store.set_aside(context, claim, context.config.portal_retry)
+        failpoints.reach("lock_taken")
         async with transmission() as asks:
-            last = await drive(desk, claim, Claimed(), {**asks, Admit: partial(_admit, fill)})
+            last = await run(context, claim, Claimed(), {**asks, Admit: partial(_admit, fill)})
     if isinstance(last, Replaced):
-        async with desk.keeper.alone(last.claim.company_id, last.claim.id) as alone:
+        async with context.session.lock_submission(last.claim.company_id, last.claim.id) as alone:
             if alone:  # or the connection was lost this moment; then it waits for its lease
                 async with transmission() as asks:
-                    await drive(desk, last.claim, Admitted(), asks)
+                    await run(context, last.claim, Admitted(), asks)
     return None
 
 
-async def send_filled(desk, claim):
+async def send_filled(context, claim):
     """As send, with all that waits for the same taxpayer in the same call."""
-    await send(desk, claim, fill=batch.merged)
+    await send(context, claim, fill=batch.merged)
 
 
-async def _admit(fill, desk, claim, call, command):
+async def _admit(fill, context, claim, submission, command):
     """Holds a token and a place in the quota: before the intent, which so does not grow old meanwhile.
 
     And before the call is filled: what waits, waits together.
     """
-    database_clock = ClockReading(call.now, time.monotonic())
+    database_clock = ClockReading(submission.now, time.monotonic())
     try:
-        await desk.portal.ready(call.tin)
+        await context.portal.ready(submission.tin)
     except PortalError as why:
-        return await _classed(desk, why)
-    if apart := await desk.portal.clocks_apart(
-        call.tin, database_clock, partial(_read_database_clock, desk)
+        return await _classed(context, why)
+    if apart := await context.portal.clocks_apart(
+        submission.tin, database_clock, partial(_read_database_clock, context)
     ):
         return NotReceived(_clocks_apart(apart))
-    if fill is None or call.promise != "pending" or call.first_sent_at or call.doubted:
+    if (
+        fill is None
+        or submission.on_absence != "retry"
+        or submission.first_sent_at
+        or submission.possibly_received
+    ):
         return Admitted()
-    filled = await fill(desk, claim)
+    filled = await fill(context, claim)
     if filled is None:
         return None
     return Admitted() if filled == claim else Replaced(filled)
 
 
-async def _read_database_clock(desk: Desk) -> ClockReading | None:
+async def _read_database_clock(context: SubmissionContext) -> ClockReading | None:
     try:
-        async with desk.database.across() as conn:
+        async with context.database.across() as conn:
             shown = await sql.database_now(conn)
-    except PASSING:
+    except TRANSIENT_DB_ERRORS:
         return None
     return ClockReading(shown, time.monotonic())
 
@@ -136,39 +141,39 @@ class _Transmission:
         self._body = b""
 
     async def connect(
-        self, desk: Desk, claim: Claim, call: Call, command: Connect
+        self, context: SubmissionContext, claim: Claim, submission: Submission, command: Connect
     ) -> Connected | NotReceived:
         """Open the request that will carry the frozen bytes. Nothing is written, on disk or to the portal."""
-        async with desk.database.reading(claim.company_id) as conn:
+        async with context.database.reading(claim.company_id) as conn:
             self._body = await sql.submission_body(conn, **claim.key)
         try:
             self._request = await self._stack.enter_async_context(
-                desk.portal.open_submission(call.tin, self._body)
+                context.portal.open_submission(submission.tin, self._body)
             )
         except PortalError as why:
-            return await _classed(desk, why)
+            return await _classed(context, why)
         return Connected()
 
     async def intend(
-        self, desk: Desk, claim: Claim, call: Call, command: Intend
+        self, context: SubmissionContext, claim: Claim, submission: Submission, command: Intend
     ) -> Intended | None:
         """Commit the intent. None, and nothing is sent, when the claim was lost meanwhile or sending is held."""
         began = time.monotonic()
-        async with desk.database.company(claim.company_id) as conn:
+        async with context.database.company(claim.company_id) as conn:
             frozen = await sql.submission_send(
-                conn, **claim.key, fence=claim.fence, lease=desk.config.portal_lease
+                conn, **claim.key, fence=claim.fence, lease=context.config.portal_lease
             )
-            if frozen and (frozen["tin"], frozen["body"]) != (call.tin, self._body):
+            if frozen and (frozen["tin"], frozen["body"]) != (submission.tin, self._body):
                 raise RuntimeError(f"Submission {claim.id} is not what its request was opened for.")
-            failpoints.passed("before_intent_commit")
+            failpoints.reach("before_intent_commit")
         if frozen is None:
             return None
-        failpoints.passed("after_intent_commit")
+        failpoints.reach("after_intent_commit")
         return Intended(self._body, began)
 
     async def put(
-        self, desk: Desk, claim: Claim, call: Call, command: Send
-    ) -> Receipt | Refusal | Unknown | NotReceived:
+        self, context: SubmissionContext, claim: Claim, submission: Submission, command: Send
+    ) -> ReceiptReceived | Refusal | Unknown | NotReceived:
         """Write the bytes on the connection that the intent was committed for, and class the answer.
 
         A 401 was not processed, and makes a second request under the same intent. If its login and connection take
@@ -181,16 +186,18 @@ class _Transmission:
 
         try:
             answer = await self._request.send(refuse_stale)
-            event = Receipt(answer.uid, answer.accepted, answer.rejected, answer.received_at)
+            event = ReceiptReceived(
+                answer.uid, answer.accepted, answer.rejected, answer.received_at
+            )
         except PortalError as why:
-            event = await _classed(desk, why)
-        failpoints.passed("answer_read")
+            event = await _classed(context, why)
+        failpoints.reach("answer_read")
         return event
 
 
-async def _classed(desk, why):
+async def _classed(context, why):
     """The event that a failed submit is. Where the portal asked to wait, everybody waits."""
-    await desk.heed(why, "submit")
+    await context.apply_throttle(why, "submit")
     return next(event(why) for kind, event in CLASSES if isinstance(why, kind))
 
 
@@ -205,7 +212,7 @@ def _refusal(why):
 CLASSES = (
     (Held, lambda why: NotReceived(_error(why), why.retry_after, held(why, "submit"))),
     (Throttled, lambda why: NotReceived(_error(why), why.retry_after)),
-    (LoginRefused, lambda why: NotReceived(_error(why), wait_of(why))),
+    (LoginRefused, lambda why: NotReceived(_error(why), retry_delay(why))),
     (NotSent, lambda why: NotReceived(_error(why))),
     (Refused, _refusal),
     (Duplicate, lambda why: Unknown(_error(why))),

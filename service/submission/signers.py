@@ -17,13 +17,13 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from service.config import ConfigError
-from service.db.encryption import SIGNING_KEY, Unopenable, Vault
+from service.db.encryption import SIGNING_KEY, DecryptionError, Vault
 from service.db.statements import sql
 from service.documents import states
 from service.documents.signing import certificate, signature
 from service.documents.ubl import document
 from service.errors import BadRequest
-from service.offload import beside
+from service.offload import offload
 
 SIGNED_VERSIONS = {"1.1"}
 CHARACTERS_OF_A_LINE = 800  # at least, in a document's JSON
@@ -63,7 +63,7 @@ class Signers:
         `issuer` is the company's record with the database's `now`, which is the signing time.
         """
         if not self._signs:
-            return await beside(
+            return await offload(
                 CHARACTERS_OF_A_LINE * len(built["Invoice"][0]["InvoiceLine"]),
                 document.encode,
                 built,
@@ -110,7 +110,7 @@ class Signers:
     def _unsealed(self, company, row, sealed):
         try:
             der = self.vault.open(sealed, company, SIGNING_KEY)
-        except Unopenable as why:
+        except DecryptionError as why:
             log.error("signing: the key of company %d cannot be opened: %s", company, why)
             refuse([UNREADABLE])
         # It was looked at closely before it was sealed, which takes ten times as long as a

@@ -22,7 +22,6 @@ from service.submission.types import (
     Admitted,
     Ask,
     Busy,
-    Call,
     Change,
     Claimed,
     Connect,
@@ -36,15 +35,16 @@ from service.submission.types import (
     Look,
     NotListed,
     NotReceived,
-    NotTold,
     Part,
-    Receipt,
+    ReceiptReceived,
     Refusal,
     Replaced,
-    Seen,
     Send,
     Shown,
-    Told,
+    Sighting,
+    StatesReceived,
+    StatesUnavailable,
+    Submission,
     Unknown,
     Write,
 )
@@ -91,62 +91,78 @@ NOT_ASKED = "The portal could not be asked: {} " + NOTHING_SENT
 # The steps
 
 
-def step(call, event, times):
+def step(submission, event, times):
     """(the call as it is once the commands are carried out, the commands). Raises LookupError for what cannot happen."""
-    if isinstance(event, Claimed) and call.claims > MOST_CLAIMS:
+    if isinstance(event, Claimed) and submission.claims > MOST_CLAIMS:
         commands = [Write("NeedsPerson", error=FRUITLESS)]
     else:
-        commands = RULES[call.state, type(event)](call, event, times)
+        commands = RULES[submission.state, type(event)](submission, event, times)
     for command in commands:
-        call = after(call, command)
-    return call, commands
+        submission = after(submission, command)
+    return submission, commands
 
 
-def after(call, command):
+def after(submission, command):
     """The call as it is on disk once a command is carried out. Raises ValueError for a move that no table allows."""
     if isinstance(command, Keep):
         return replace(
-            call, seen=(*call.seen, *(one for one in command.seen if one not in call.seen))
+            submission,
+            sightings=(
+                *submission.sightings,
+                *(one for one in command.sightings if one not in submission.sightings),
+            ),
         )
     if isinstance(command, Intend):
-        return _intended(call)
-    return _written(call, command) if isinstance(command, Write) else call
+        return _intended(submission)
+    return _written(submission, command) if isinstance(command, Write) else submission
 
 
-def _intended(call):
-    first = call.first_sent_at or call.now
+def _intended(submission):
+    first = submission.first_sent_at or submission.now
     return replace(
-        call,
+        submission,
         state="Sending",
         first_sent_at=first,
-        last_sent_at=call.now,
-        absent_proofs=0,
-        absent_at=None,
+        last_sent_at=submission.now,
+        absence_confirmations=0,
+        absence_confirmed_at=None,
     )
 
 
-def _written(call, command):
-    if command.state != call.state and command.state not in states.SUBMISSION_MOVES[call.state]:
-        raise ValueError(f"A call that is {call.state} cannot become {command.state}.")
-    again = command.state == call.state or (call.state, command.state) == ("Sending", "Queued")
+def _written(submission, command):
+    if (
+        command.state != submission.state
+        and command.state not in states.SUBMISSION_MOVES[submission.state]
+    ):
+        raise ValueError(f"A submission that is {submission.state} cannot become {command.state}.")
+    again = command.state == submission.state or (submission.state, command.state) == (
+        "Sending",
+        "Queued",
+    )
     if command.still_sent:
-        call = replace(call, last_sent_at=call.now, absent_proofs=0, absent_at=None)
+        submission = replace(
+            submission,
+            last_sent_at=submission.now,
+            absence_confirmations=0,
+            absence_confirmed_at=None,
+        )
     gone = frozenset().union(*(part.ids for part in command.parts))
     return replace(
-        call,
+        submission,
         state=command.state,
-        docs=tuple(_changed(doc, command.changes) for doc in call.docs if doc.id not in gone),
+        docs=tuple(_changed(doc, command.changes) for doc in submission.docs if doc.id not in gone),
         claims=0,
-        looks=call.looks + 1 if again and not command.proof else 0,
-        absent_proofs=call.absent_proofs + command.proof,
-        absent_at=call.now if command.proof else call.absent_at,
-        submission_uid=command.uid or call.submission_uid,
-        doubted=call.doubted or (command.proof and command.state == "Queued"),
+        looks=submission.looks + 1 if again and not command.proof else 0,
+        absence_confirmations=submission.absence_confirmations + command.proof,
+        absence_confirmed_at=submission.now if command.proof else submission.absence_confirmed_at,
+        submission_uid=command.uid or submission.submission_uid,
+        possibly_received=submission.possibly_received
+        or (command.proof and command.state == "Queued"),
         refusal=command.error if command.error and command.error["code"] == REFUSED_AGAIN else None,
     )
 
 
-def without_taken(call: Call, write: Write, taken: set[int]) -> Write:
+def without_taken(submission: Submission, write: Write, taken: set[int]) -> Write:
     """Return the Write without the documents whose uuids other documents have: these are left to a person.
 
     `taken` are their ids. Nothing of them changes, so that the uuid stays with the document that has it.
@@ -154,7 +170,7 @@ def without_taken(call: Call, write: Write, taken: set[int]) -> Write:
     changes = tuple(change for change in write.changes if change.id not in taken)
     parts = tuple(replace(part, ids=part.ids - taken) for part in write.parts if part.ids - taken)
     gone = frozenset().union(*(part.ids for part in write.parts))
-    staying = {doc.id for doc in call.docs} - gone
+    staying = {doc.id for doc in submission.docs} - gone
     if staying <= taken:  # the submission itself needs a person, with all that is taken
         return replace(
             write, state="NeedsPerson", changes=changes, parts=parts, delay=NOW, error=UUID_TAKEN
@@ -163,18 +179,25 @@ def without_taken(call: Call, write: Write, taken: set[int]) -> Write:
     return replace(write, changes=changes, parts=(*parts, review))
 
 
-def parted(call, write):
+def parted(submission, write):
     """The new Calls that a Write makes of parts of a call, as it was before."""
-    docs = [_changed(doc, write.changes) for doc in call.docs]
-    fresh = replace(call, claims=0, looks=0, absent_proofs=0, absent_at=None, refusal=None)
+    docs = [_changed(doc, write.changes) for doc in submission.docs]
+    fresh = replace(
+        submission,
+        claims=0,
+        looks=0,
+        absence_confirmations=0,
+        absence_confirmed_at=None,
+        refusal=None,
+    )
     return [
         replace(
             fresh,
             state=part.state,
             submission_uid=part.uid,
-            doubted=call.doubted or part.doubted,
+            possibly_received=submission.possibly_received or part.possibly_received,
             docs=tuple(doc for doc in docs if doc.id in part.ids),
-            seen=tuple(one for one in call.seen if one.document_id in part.ids),
+            sightings=tuple(one for one in submission.sightings if one.document_id in part.ids),
         )
         for part in write.parts
     ]
@@ -195,38 +218,40 @@ def _changed(doc, changes):
 # Sending
 
 
-def _admit(call, event, times):
+def _admit(submission, event, times):
     return [Admit()]
 
 
-def _connect(call: Call, event: Admitted, times: object) -> list[Connect]:
+def _connect(submission: Submission, event: Admitted, times: object) -> list[Connect]:
     """Connect before the intent: it must not grow old while a connection is established."""
     return [Connect()]
 
 
-def _intend(call: Call, event: Connected, times: object) -> list[Intend]:
+def _intend(submission: Submission, event: Connected, times: object) -> list[Intend]:
     return [Intend()]
 
 
-def _send(call, event, times):
+def _send(submission, event, times):
     return [Send(event.body, event.at)]
 
 
-def _nothing(call, event, times):
+def _nothing(submission, event, times):
     return []
 
 
-def _not_tried(call, event, times):
+def _not_tried(submission, event, times):
     """Handle a quota, a login or a connection that failed before the intent. Promised work waits for its turn."""
-    if call.promise == "pending" and event.held is not None:
+    if submission.on_absence == "retry" and event.held is not None:
         return [GiveBack(event.held)]
-    return _unsent(call, event, times)
+    return _unsent(submission, event, times)
 
 
-def _unsent(call, event, times):
+def _unsent(submission, event, times):
     """Who was told that it will be done is kept waiting; who is told that it failed is let go."""
-    if call.promise == "pending":
-        return [Write("Queued", delay=_pause(event, _patience(call, times)), error=event.error)]
+    if submission.on_absence == "retry":
+        return [
+            Write("Queued", delay=_pause(event, _patience(submission, times)), error=event.error)
+        ]
     message = event.error["message"]
     errors = [
         {
@@ -234,22 +259,22 @@ def _unsent(call, event, times):
             "message": message if message.endswith(NOTHING_SENT) else NOT_ASKED.format(message),
         }
     ]
-    return [Write("NotReceived", _rejected(call, errors), error=event.error)]
+    return [Write("NotReceived", _rejected(submission, errors), error=event.error)]
 
 
-def _patience(call, times):
+def _patience(submission, times):
     """A passing failure is waited out, longer each time."""
-    return min(MOST_PATIENCE, times.portal_retry * 2 ** min(call.looks, 10))
+    return min(MOST_PATIENCE, times.portal_retry * 2 ** min(submission.looks, 10))
 
 
-def _refused(call, event, times):
+def _refused(submission, event, times):
     """One document's refusal, or the sender's, is the outcome; else one of several may have broken it for the others."""
     errors = list(event.errors) or [event.error]
-    if call.doubted and (len(call.docs) == 1 or event.for_all):
+    if submission.possibly_received and (len(submission.docs) == 1 or event.for_all):
         return [_refused_again(event.error, errors, times)]
-    if len(call.docs) == 1 or event.for_all:
-        return [Write("Refused", _rejected(call, errors), error=event.error)]
-    return [_split(call, event.error)]
+    if len(submission.docs) == 1 or event.for_all:
+        return [Write("Refused", _rejected(submission, errors), error=event.error)]
+    return [_split(submission, event.error)]
 
 
 def _refused_again(error, errors, times):
@@ -258,17 +283,17 @@ def _refused_again(error, errors, times):
     return Write("Uncertain", delay=times.portal_retry, error=error, still_sent=True)
 
 
-def _split(call, error):
-    middle = len(call.docs) // 2
-    halves = (call.docs[:middle], call.docs[middle:])
+def _split(submission, error):
+    middle = len(submission.docs) // 2
+    halves = (submission.docs[:middle], submission.docs[middle:])
     parts = tuple(Part(frozenset(doc.id for doc in half), "Queued") for half in halves)
     return Write("Split", error=error, parts=parts)
 
 
-def _unclear(call, event, times):
-    ids = {doc.number: doc.id for doc in call.docs}
+def _unclear(submission, event, times):
+    ids = {doc.number: doc.id for doc in submission.docs}
     shown = [
-        Seen(ids[number], uuid, None, "damaged answer")
+        Sighting(ids[number], uuid, None, "damaged answer")
         for number, uuid in event.shown
         if number in ids
     ]
@@ -278,11 +303,11 @@ def _unclear(call, event, times):
     ]
 
 
-def _received(call, event, times):
+def _received(submission, event, times):
     """The receipt: what it took is Submitted, what it refused Rejected. One that does not name every document decides nothing."""
-    ids = {doc.number: doc.id for doc in call.docs}
+    ids = {doc.number: doc.id for doc in submission.docs}
     seen = [
-        Seen(ids[number], uuid, event.uid, "submit")
+        Sighting(ids[number], uuid, event.uid, "submit")
         for number, uuid in event.accepted.items()
         if number in ids
     ]
@@ -291,22 +316,22 @@ def _received(call, event, times):
             *_kept(seen),
             Write("Uncertain", delay=times.portal_retry, error=UNNAMED, still_sent=True),
         ]
-    if call.doubted and event.rejected:
-        return [*_kept(seen), _rejected_again(call, event, times)]
-    changes = [_receipt(doc, event) for doc in call.docs]
+    if submission.possibly_received and event.rejected:
+        return [*_kept(seen), _rejected_again(submission, event, times)]
+    changes = [_receipt(doc, event) for doc in submission.docs]
     state = "Accepted" if seen else "Refused"
     return [*_kept(seen), Write(state, tuple(changes), delay=times.portal_poll, uid=event.uid)]
 
 
-def _rejected_again(call, event, times):
+def _rejected_again(submission, event, times):
     """As a refusal of what is sent again: what was rejected goes on by itself until it stands alone."""
-    rejected = [doc for doc in call.docs if doc.number in event.rejected]
+    rejected = [doc for doc in submission.docs if doc.number in event.rejected]
     error = {"code": "Rejected", "path": "", "message": "The portal rejects it."}
-    if len(call.docs) == 1:
+    if len(submission.docs) == 1:
         return _refused_again(error, event.rejected[rejected[0].number], times)
-    if len(rejected) == len(call.docs):
-        return _split(call, error)
-    changes = tuple(_receipt(doc, event) for doc in call.docs if doc not in rejected)
+    if len(rejected) == len(submission.docs):
+        return _split(submission, error)
+    changes = tuple(_receipt(doc, event) for doc in submission.docs if doc not in rejected)
     parts = (Part(frozenset(doc.id for doc in rejected), "Queued"),)
     return Write("Accepted", changes, delay=times.portal_poll, uid=event.uid, parts=parts)
 
@@ -319,12 +344,12 @@ def _receipt(doc, event):
     return Change(doc.id, "Rejected", errors=event.rejected[doc.number])
 
 
-def _abandoned(call, event, times):
+def _abandoned(submission, event, times):
     """Found Sending, and nobody holds its lock: its sender is dead. When it sent nobody knows, as late as now perhaps."""
     return [Write("Uncertain", error=ABANDONED, still_sent=True)]
 
 
-def _busy(call, event, times):
+def _busy(submission, event, times):
     """Its sender lives, and may be held up before the first byte: nothing is presumed before it has gone."""
     return [GiveBack(times.portal_retry)]
 
@@ -332,77 +357,93 @@ def _busy(call, event, times):
 # Finding out
 
 
-def _look(call, event, times):
+def _look(submission, event, times):
     """What we saw ourselves is believed before the portal is asked."""
-    seen = call.proven("submit")
-    return [Look()] if call.lacks(seen) else [_adopted(call, seen)]
+    seen = submission.proven("submit")
+    return [Look()] if submission.lacks(seen) else [_adopted(submission, seen)]
 
 
-def _shown(call, event, times):
+def _shown(submission, event, times):
     """Adopt the documents once the portal has shown every one of them, proven. That replaces the lost receipt."""
-    new = [one for one in event.seen if one not in call.seen]
-    seen = replace(call, seen=(*call.seen, *new)).proven()
-    return _kept(new) if call.lacks(seen) else [*_kept(new), _adopted(call, seen)]
+    new = [one for one in event.sightings if one not in submission.sightings]
+    seen = replace(submission, sightings=(*submission.sightings, *new)).proven()
+    return _kept(new) if submission.lacks(seen) else [*_kept(new), _adopted(submission, seen)]
 
 
-def _listed(call, event, times):
+def _listed(submission, event, times):
     """Count a complete listing without all documents as a proof of absence, if it is late enough.
 
     The second proof decides about documents that were never shown. A document of which a possible copy was shown that
     could not be proven to be ours is neither adopted nor absent: a person has to decide.
     """
-    if not event.complete or not _proves(call, event.at, times):
-        return [Write("Uncertain", delay=next_look(call, times), error=call.refusal)]
-    if not call.absent_proofs:
-        return [Write("Uncertain", delay=times.portal_proof_gap, error=call.refusal, proof=True)]
-    if seen := call.proven():
-        return [replace(_adopted(call, seen), proof=True)]
-    if unproven := call.unproven():
-        return [_reviewed(call, unproven)]
-    if call.refusal:
+    if not event.complete or not _proves(submission, event.at, times):
+        return [Write("Uncertain", delay=next_look(submission, times), error=submission.refusal)]
+    if not submission.absence_confirmations:
+        return [
+            Write("Uncertain", delay=times.portal_proof_gap, error=submission.refusal, proof=True)
+        ]
+    if seen := submission.proven():
+        return [replace(_adopted(submission, seen), proof=True)]
+    if unproven := submission.unproven():
+        return [_reviewed(submission, unproven)]
+    if submission.refusal:
         return [
             Write(
-                "Refused", _rejected(call, call.refusal["errors"]), error=call.refusal, proof=True
+                "Refused",
+                _rejected(submission, submission.refusal["errors"]),
+                error=submission.refusal,
+                proof=True,
             )
         ]
-    if call.promise == "pending":
+    if submission.on_absence == "retry":
         return [Write("Queued", proof=True)]
-    return [Write("NotReceived", _rejected(call, [NEVER_THERE]), proof=True)]
+    return [Write("NotReceived", _rejected(submission, [NEVER_THERE]), proof=True)]
 
 
-def _proves(call, at, times):
+def _proves(submission, at, times):
     """Whether a listing asked for at a time proves absence: late enough after the last send, and after the former proof."""
-    settled = call.last_sent_at + times.portal_settle <= at
-    return settled and (call.absent_at is None or call.absent_at + times.portal_proof_gap <= at)
+    settled = submission.last_sent_at + times.portal_settle <= at
+    return settled and (
+        submission.absence_confirmed_at is None
+        or submission.absence_confirmed_at + times.portal_proof_gap <= at
+    )
 
 
-def _not_listed(call, event, times):
+def _not_listed(submission, event, times):
     """After a day without a listing a person is asked."""
     if event.held is not None:
         return [GiveBack(event.held)]
-    state = "NeedsPerson" if call.now - call.last_sent_at > GIVE_UP else "Uncertain"
+    state = "NeedsPerson" if submission.now - submission.last_sent_at > GIVE_UP else "Uncertain"
     return [
-        Write(state, delay=_pause(event, next_look(call, times)), error=call.refusal or event.error)
+        Write(
+            state,
+            delay=_pause(event, next_look(submission, times)),
+            error=submission.refusal or event.error,
+        )
     ]
 
 
-def next_look(call, times):
+def next_look(submission, times):
     """Soon after the send, in case it shows at once; then rarer, and once more as the settling time ends."""
-    if call.absent_proofs:
+    if submission.absence_confirmations:
         return times.portal_proof_gap
-    ready = call.last_sent_at + times.portal_settle - call.now
-    usual = min(LONGEST_LOOK, times.portal_retry * 2 ** min(call.looks, 10))
+    ready = submission.last_sent_at + times.portal_settle - submission.now
+    usual = min(LONGEST_LOOK, times.portal_retry * 2 ** min(submission.looks, 10))
     return min(usual, ready) if ready > NOW else usual
 
 
-def _reviewed(call, unproven):
+def _reviewed(submission, unproven):
     """Leave the unproven documents to a person. Documents that were never shown are sent again, if that was promised."""
-    absent = frozenset(doc.id for doc in call.docs) - unproven
-    parts = (Part(absent, "Queued", doubted=True),) if absent and call.promise == "pending" else ()
+    absent = frozenset(doc.id for doc in submission.docs) - unproven
+    parts = (
+        (Part(absent, "Queued", possibly_received=True),)
+        if absent and submission.on_absence == "retry"
+        else ()
+    )
     return Write("NeedsPerson", error=UNPROVEN, parts=parts, proof=True)
 
 
-def _adopted(call, seen):
+def _adopted(submission, seen):
     """Record the proven documents as Submitted; polling brings their later states.
 
     The call is Accepted under the uid that has most of them. Documents under another uid, absent ones and unproven ones
@@ -415,11 +456,11 @@ def _adopted(call, seen):
         for id, one in group.items()
     )
     parts = [Part(frozenset(group), "Accepted", uid) for uid, group in groups[1:]]
-    missing = call.lacks(seen)
-    if unproven := missing & call.unproven():
+    missing = submission.lacks(seen)
+    if unproven := missing & submission.unproven():
         parts.append(Part(frozenset(unproven), "NeedsPerson", error=UNPROVEN))
     if absent := missing - unproven:
-        parts.append(Part(frozenset(absent), "Queued", doubted=True))
+        parts.append(Part(frozenset(absent), "Queued", possibly_received=True))
     return Write("Accepted", changes, uid=groups[0][0], parts=tuple(parts))
 
 
@@ -449,61 +490,64 @@ def _by_uid(seen):
 # Asking how it stands
 
 
-def _ask(call, event, times):
+def _ask(submission, event, times):
     return [Ask()]
 
 
-def _told(call, event, times):
+def _told(submission, event, times):
     """What is new. Done when every document is final, or Valid and past the time in which it can change."""
-    seen = tuple(event.twins.values())
+    seen = tuple(event.duplicates.values())
     parts = tuple(
-        Part(frozenset({id}), "Accepted", one.submission_uid) for id, one in event.twins.items()
+        Part(frozenset({id}), "Accepted", one.submission_uid)
+        for id, one in event.duplicates.items()
     )
-    docs = [_changed(doc, event.changes) for doc in call.docs if doc.id not in event.twins]
+    docs = [
+        _changed(doc, event.changes) for doc in submission.docs if doc.id not in event.duplicates
+    ]
     state, delay, error = "Accepted", times.portal_recheck, None
     if event.later:
-        delay, error = _pause(event.later, interval(call, times)), event.later.error
+        delay, error = _pause(event.later, interval(submission, times)), event.later.error
     elif any(doc.status == "Submitted" for doc in docs):
-        delay = interval(call, times)
-    elif not any(_can_change(call, doc) for doc in docs):
+        delay = interval(submission, times)
+    elif not any(_can_change(submission, doc) for doc in docs):
         state, delay = "Finished", NOW
     return [*_kept(seen), Write(state, event.changes, delay=delay, error=error, parts=parts)]
 
 
-def _can_change(call, doc):
+def _can_change(submission, doc):
     return (
         doc.status == "Valid"
         and doc.validated_at
-        and call.now - doc.validated_at <= states.CANCEL_WINDOW + LATE
+        and submission.now - doc.validated_at <= states.CANCEL_WINDOW + LATE
     )
 
 
-def _not_told(call, event, times):
+def _not_told(submission, event, times):
     if event.held is not None:
         return [GiveBack(event.held)]
     if event.unknown:
-        return _unknown(call, event, times)
-    return [Write("Accepted", delay=_pause(event, interval(call, times)), error=event.error)]
+        return _unknown(submission, event, times)
+    return [Write("Accepted", delay=_pause(event, interval(submission, times)), error=event.error)]
 
 
-def _unknown(call, event, times):
+def _unknown(submission, event, times):
     """Accepted, and then not known: waited for, looked for by number, given to a person in the end. Never sent again."""
     since, searched_at = (
-        call.unknown_since or call.now,
-        call.now if event.searched else call.searched_at,
+        submission.unknown_since or submission.now,
+        submission.now if event.searched else submission.searched_at,
     )
     known = {"since": since.isoformat(), "searched_at": searched_at and searched_at.isoformat()}
     error = {**event.error, **known, "code": NOT_FOUND}
-    if call.now - since > GIVE_UP_UNKNOWN * times.portal_unknown:
+    if submission.now - since > GIVE_UP_UNKNOWN * times.portal_unknown:
         return [Write("NeedsPerson", error=error)]
-    if call.now - (searched_at or since) >= times.portal_unknown:
+    if submission.now - (searched_at or since) >= times.portal_unknown:
         return [Find(error)]
-    return [Write("Accepted", delay=_pause(event, interval(call, times)), error=error)]
+    return [Write("Accepted", delay=_pause(event, interval(submission, times)), error=error)]
 
 
-def interval(call, times):
+def interval(submission, times):
     """Each look waits half as long again as the one before, up to the longest."""
-    return min(times.portal_poll_max, times.portal_poll * 1.5 ** min(call.looks, 40))
+    return min(times.portal_poll_max, times.portal_poll * 1.5 ** min(submission.looks, 40))
 
 
 # What they share
@@ -517,8 +561,8 @@ def _kept(seen):
     return [Keep(tuple(seen))] if seen else []
 
 
-def _rejected(call, errors):
-    return tuple(Change(doc.id, "Rejected", errors=errors) for doc in call.docs)
+def _rejected(submission, errors):
+    return tuple(Change(doc.id, "Rejected", errors=errors) for doc in submission.docs)
 
 
 #: (state, what happens) -> what is to be done. What is not here cannot happen.
@@ -534,13 +578,13 @@ RULES = {
     ("Sending", NotReceived): _unsent,
     ("Sending", Refusal): _refused,
     ("Sending", Unknown): _unclear,
-    ("Sending", Receipt): _received,
+    ("Sending", ReceiptReceived): _received,
     ("Uncertain", Claimed): _look,
     ("Uncertain", Busy): _busy,
     ("Uncertain", Shown): _shown,
     ("Uncertain", Listed): _listed,
     ("Uncertain", NotListed): _not_listed,
     ("Accepted", Claimed): _ask,
-    ("Accepted", Told): _told,
-    ("Accepted", NotTold): _not_told,
+    ("Accepted", StatesReceived): _told,
+    ("Accepted", StatesUnavailable): _not_told,
 }

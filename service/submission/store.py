@@ -14,13 +14,13 @@ from asyncpg import Record
 
 from service import failpoints, json_codec
 from service.db.statements import sql
-from service.db.transactions import PASSING, is_passing
+from service.db.transactions import TRANSIENT_DB_ERRORS, is_transient
 from service.documents import states
 from service.documents.ubl import document
-from service.errors import kind
+from service.errors import describe_error
 from service.submission import batch, state_machine
-from service.submission.context import Claim, Desk
-from service.submission.types import Call, Change, Doc, Keep, Seen, Write
+from service.submission.context import Claim, SubmissionContext
+from service.submission.types import Change, Keep, Sighting, Submission, SubmittedDocument, Write
 
 log = logging.getLogger(__name__)
 
@@ -29,32 +29,34 @@ UUID_ONCE = "submitted_documents_uuid_once"
 REPEATS = (0.1, 0.5, 1, 2)  # seconds between tries to write a result while PostgreSQL is away
 
 
-async def load(desk, claim):
+async def load(context, claim):
     """The Call of a claimed submission as it is on disk; None when the claim was lost."""
     key = {"company_id": claim.company_id, "submission_id": claim.id}
-    async with desk.database.reading(claim.company_id) as conn:
+    async with context.database.reading(claim.company_id) as conn:
         row = await sql.submission_get(conn, **claim.key)
         if row["fence"] != claim.fence:
             return None
         docs = await sql.submission_documents(conn, **key)
-        shown = await sql.evidence_of(conn, **key) if row["first_sent_at"] else ()
-    return _call(row, docs, shown)
+        shown = await sql.sightings_of(conn, **key) if row["first_sent_at"] else ()
+    return _submission(row, docs, shown)
 
 
-async def claim_batch(desk: Desk, company_id: int, ids: list[int]) -> dict[Claim, Call]:
+async def claim_batch(
+    context: SubmissionContext, company_id: int, ids: list[int]
+) -> dict[Claim, Submission]:
     """Claim some Uncertain submissions whose handling begins now, and return their Calls as they are on disk.
 
     Submissions that are no longer Uncertain, or that somebody else holds, are left out.
     """
-    async with desk.database.company(company_id) as conn:
+    async with context.database.company(company_id) as conn:
         rows = await sql.submission_claim_batch(
-            conn, company_id=company_id, ids=ids, lease=desk.config.portal_lease
+            conn, company_id=company_id, ids=ids, lease=context.config.portal_lease
         )
         key = {"company_id": company_id, "ids": [row["id"] for row in rows]}
         docs = _by_submission(await sql.submission_batch_documents(conn, **key))
-        shown = _by_submission(await sql.evidence_of_batch(conn, **key))
+        shown = _by_submission(await sql.sightings_of_batch(conn, **key))
     return {
-        Claim(company_id, row["id"], row["fence"]): _call(
+        Claim(company_id, row["id"], row["fence"]): _submission(
             row, docs.get(row["id"], ()), shown.get(row["id"], ())
         )
         for row in rows
@@ -69,13 +71,13 @@ def _by_submission(rows: Iterable[Record]) -> dict[int, list[dict[str, Any]]]:
     return groups
 
 
-def _call(
+def _submission(
     row: Record, docs: Iterable[Mapping[str, Any]], shown: Iterable[Mapping[str, Any]]
-) -> Call:
-    return Call(
-        docs=tuple(Doc(**doc) for doc in docs),
-        seen=tuple(
-            Seen(one["document_id"], one["uuid"], one["submission_uid"], one["via"])
+) -> Submission:
+    return Submission(
+        docs=tuple(SubmittedDocument(**doc) for doc in docs),
+        sightings=tuple(
+            Sighting(one["document_id"], one["uuid"], one["submission_uid"], one["via"])
             for one in shown
         ),
         **_told_before(row["last_error"]),
@@ -84,8 +86,17 @@ def _call(
 
 
 _OF_THE_ROW = (
-    *("state", "promise", "now", "tin", "claims", "looks", "absent_proofs", "absent_at"),
-    *("first_sent_at", "last_sent_at", "submission_uid", "doubted"),
+    *(
+        "state",
+        "on_absence",
+        "now",
+        "tin",
+        "claims",
+        "looks",
+        "absence_confirmations",
+        "absence_confirmed_at",
+    ),
+    *("first_sent_at", "last_sent_at", "submission_uid", "possibly_received"),
 )
 
 
@@ -107,14 +118,14 @@ def persistent(write):
     """
 
     @functools.wraps(write)
-    async def persisting(desk, claim, *args):
+    async def persisting(context, claim, *args):
         for pause in (*REPEATS, None):
             try:
-                return await write(desk, claim, *args)
-            except PASSING as fault:
-                if pause is None or not is_passing(fault):
+                return await write(context, claim, *args)
+            except TRANSIENT_DB_ERRORS as fault:
+                if pause is None or not is_transient(fault):
                     raise
-                log.warning("submission %s: %s", claim, kind(fault))
+                log.warning("submission %s: %s", claim, describe_error(fault))
                 await asyncio.sleep(pause)
         return None
 
@@ -122,7 +133,7 @@ def persistent(write):
 
 
 @persistent
-async def write(desk, claim, call, command):
+async def write(context, claim, submission, command):
     """Carry out a Write for a call as it was before it. Return False, with nothing written, if the claim was lost.
 
     The claim is given back with the state, and so nothing is written twice. A lost claim is not counted as one that ended a
@@ -130,28 +141,32 @@ async def write(desk, claim, call, command):
     the rest is written in a new transaction with the same claim.
     """
     try:
-        return await _written_once(desk, claim, call, command)
+        return await _written_once(context, claim, submission, command)
     except asyncpg.UniqueViolationError as error:
         if error.constraint_name != UUID_ONCE:
             raise
-    taken = await _taken(desk, claim, call, command)
+    taken = await _taken(context, claim, submission, command)
     log.error(
         "submission company=%d id=%d: %d uuids belong to other documents",
         *claim.key.values(),
         len(taken),
     )
-    return await _written_once(desk, claim, call, state_machine.without_taken(call, command, taken))
+    return await _written_once(
+        context, claim, submission, state_machine.without_taken(submission, command, taken)
+    )
 
 
-async def _written_once(desk: Desk, claim: Claim, call: Call, command: Write) -> bool:
+async def _written_once(
+    context: SubmissionContext, claim: Claim, submission: Submission, command: Write
+) -> bool:
     """Write in one transaction. It locks the subjects first, then the submission, as every transaction does."""
-    async with desk.database.company(claim.company_id) as conn:
+    async with context.database.company(claim.company_id) as conn:
         await lock_subjects(conn, claim.company_id, claim.id)
-        done = await written(conn, claim, call, command)
+        done = await write_result(conn, claim, submission, command)
         if not done:
             await sql.submission_uncount(conn, **claim.key, fence=claim.fence)
-        failpoints.passed("before_state_commit")
-    failpoints.passed("after_state_commit")
+        failpoints.reach("before_state_commit")
+    failpoints.reach("after_state_commit")
     log.info(
         "submission company=%d id=%d state=%s%s",
         *claim.key.values(),
@@ -161,17 +176,19 @@ async def _written_once(desk: Desk, claim: Claim, call: Call, command: Write) ->
     return done
 
 
-async def _taken(desk: Desk, claim: Claim, call: Call, command: Write) -> set[int]:
+async def _taken(
+    context: SubmissionContext, claim: Claim, submission: Submission, command: Write
+) -> set[int]:
     """Return the ids of documents whose new uuids other documents have, or that get one uuid together.
 
     All of them where none is found: the other document may have been rolled back since.
     """
     uuids = {change.id: change.uuid for change in command.changes if change.uuid}
-    async with desk.database.reading(claim.company_id) as conn:
+    async with context.database.reading(claim.company_id) as conn:
         rows = await sql.uuids_recorded(
             conn, company_id=claim.company_id, uuids=list(uuids.values())
         )
-    mine = {doc.id for doc in call.docs if doc.uuid and doc.uuid == uuids.get(doc.id)}
+    mine = {doc.id for doc in submission.docs if doc.uuid and doc.uuid == uuids.get(doc.id)}
     recorded = {row["uuid"] for row in rows}
     often = {uuid for uuid, count in Counter(uuids.values()).items() if count > 1}
     taken = {
@@ -180,12 +197,12 @@ async def _taken(desk: Desk, claim: Claim, call: Call, command: Write) -> set[in
     return taken or set(uuids)
 
 
-async def written(conn, claim, call, command):
+async def write_result(conn, claim, submission, command):
     """The same in a transaction that has locked the subjects."""
-    done = await _moved(conn, claim, call, command)
+    done = await _moved(conn, claim, submission, command)
     if done:
         await apply(conn, claim.company_id, command.changes)
-        await _part(conn, claim, call, command.parts)
+        await _part(conn, claim, submission, command.parts)
     return bool(done)
 
 
@@ -195,10 +212,12 @@ def is_plain(command: Write) -> bool:
 
 
 @persistent
-async def write_batch(desk: Desk, company_id: int, moves: list[tuple[Claim, Call, Write]]) -> None:
+async def write_batch(
+    context: SubmissionContext, company_id: int, moves: list[tuple[Claim, Submission, Write]]
+) -> None:
     """Carry out plain Writes, each for a call as it was before it, in one statement. Lost claims are passed over."""
-    rows = [_move(claim, call, command) for claim, call, command in moves]
-    async with desk.database.company(company_id) as conn:
+    rows = [_move(claim, submission, command) for claim, submission, command in moves]
+    async with context.database.company(company_id) as conn:
         done = await sql.submission_move_batch(
             conn, company_id=company_id, moves=json_codec.dumps(rows)
         )
@@ -206,66 +225,68 @@ async def write_batch(desk: Desk, company_id: int, moves: list[tuple[Claim, Call
         for claim, _, _ in moves:
             if claim.id in lost:
                 await sql.submission_uncount(conn, **claim.key, fence=claim.fence)
-        failpoints.passed("before_state_commit")
-    failpoints.passed("after_state_commit")
+        failpoints.reach("before_state_commit")
+    failpoints.reach("after_state_commit")
     log.info("submissions company=%d written=%d claims_lost=%d", company_id, len(done), len(lost))
 
 
-def _move(claim: Claim, call: Call, command: Write) -> dict[str, Any]:
+def _move(claim: Claim, submission: Submission, command: Write) -> dict[str, Any]:
     """Return a Write as submission_move_batch takes it."""
     return {
-        **_result(claim, call, command),
+        **_result(claim, submission, command),
         "delay": command.delay.total_seconds(),
         "last_error": command.error,
     }
 
 
-def _result(claim: Claim, call: Call, command: Write) -> dict[str, Any]:
+def _result(claim: Claim, submission: Submission, command: Write) -> dict[str, Any]:
     """Return what both statements that write a result take in the same form."""
-    then = state_machine.after(call, command)
+    then = state_machine.after(submission, command)
     return {
         "id": claim.id,
         "fence": claim.fence,
-        "expected": call.state,
+        "expected": submission.state,
         "next": then.state,
         "looks": then.looks,
         "proof": command.proof,
         "still_sent": command.still_sent,
-        "doubted": then.doubted,
+        "possibly_received": then.possibly_received,
         "has_outcome": then.has_outcome,
         "submission_uid": command.uid,
     }
 
 
-async def _moved(conn: asyncpg.Connection, claim: Claim, call: Call, command: Write) -> bool | None:
+async def _moved(
+    conn: asyncpg.Connection, claim: Claim, submission: Submission, command: Write
+) -> bool | None:
     """Write the state of a submission. Return None if the claim was lost."""
     return await sql.submission_move(
         conn,
         company_id=claim.company_id,
-        **_result(claim, call, command),
+        **_result(claim, submission, command),
         delay=command.delay,
         last_error=json_codec.dumps(command.error) if command.error else None,
     )
 
 
-async def _part(conn, claim, call, parts):
+async def _part(conn, claim, submission, parts):
     """Moves documents into submissions of their own."""
     if not parts:
         return
     entries = document.entries(await sql.submission_body(conn, **claim.key))
     for part in parts:
-        docs = [doc for doc in call.docs if doc.id in part.ids]
+        docs = [doc for doc in submission.docs if doc.id in part.ids]
         await batch.part(conn, claim.company_id, claim.id, entries, docs, part)
 
 
 @persistent
-async def keep(desk, claim, call, command):
+async def keep(context, claim, submission, command):
     """Writes down each uuid that the portal showed, whether or not the claim still holds."""
-    numbers = {doc.id: doc.number for doc in call.docs}
-    for via, uid in {(one.via, one.submission_uid) for one in command.seen}:
-        seen = [one for one in command.seen if (one.via, one.submission_uid) == (via, uid)]
-        async with desk.database.company(claim.company_id) as conn:
-            await sql.evidence_insert(
+    numbers = {doc.id: doc.number for doc in submission.docs}
+    for via, uid in {(one.via, one.submission_uid) for one in command.sightings}:
+        seen = [one for one in command.sightings if (one.via, one.submission_uid) == (via, uid)]
+        async with context.database.company(claim.company_id) as conn:
+            await sql.sighting_insert(
                 conn,
                 company_id=claim.company_id,
                 submission_id=claim.id,
@@ -274,11 +295,13 @@ async def keep(desk, claim, call, command):
                 submission_uid=uid,
                 via=via,
             )
-    failpoints.passed("evidence_written")
+    failpoints.reach("sightings_written")
 
 
 @persistent
-async def keep_batch(desk: Desk, company_id: int, shown: list[tuple[Claim, Call, Keep]]) -> None:
+async def keep_batch(
+    context: SubmissionContext, company_id: int, shown: list[tuple[Claim, Submission, Keep]]
+) -> None:
     """Record each uuid that the portal showed for some submissions, whether or not the claims still hold."""
     rows = [
         {
@@ -288,19 +311,22 @@ async def keep_batch(desk: Desk, company_id: int, shown: list[tuple[Claim, Call,
             "submission_uid": one.submission_uid,
             "via": one.via,
         }
-        for claim, call, command in shown
-        for one in command.seen
-        for doc in call.docs
+        for claim, submission, command in shown
+        for one in command.sightings
+        for doc in submission.docs
         if doc.id == one.document_id
     ]
-    async with desk.database.company(company_id) as conn:
-        await sql.evidence_insert_batch(conn, company_id=company_id, shown=json_codec.dumps(rows))
-    failpoints.passed("evidence_written")
+    async with context.database.company(company_id) as conn:
+        await sql.sighting_insert_batch(conn, company_id=company_id, shown=json_codec.dumps(rows))
+    failpoints.reach("sightings_written")
 
 
 @persistent
 async def release_batch(
-    desk: Desk, company_id: int, given: list[tuple[Claim, timedelta | None]], counted: bool = True
+    context: SubmissionContext,
+    company_id: int,
+    given: list[tuple[Claim, timedelta | None]],
+    counted: bool = True,
 ) -> None:
     """Give claims back whose handling gave no result, each with a delay, or None where it stays due as it was.
 
@@ -314,21 +340,21 @@ async def release_batch(
         }
         for claim, delay in given
     ]
-    async with desk.database.company(company_id) as conn:
+    async with context.database.company(company_id) as conn:
         await sql.submission_release_batch(
             conn, company_id=company_id, given=json_codec.dumps(rows), counted=int(counted)
         )
 
 
-async def give_back(desk, claim, call, command):
+async def give_back(context, claim, submission, command):
     """Gives a claim back that was not used: nothing was tried, and nothing is counted."""
-    async with desk.database.company(claim.company_id) as conn:
+    async with context.database.company(claim.company_id) as conn:
         await sql.submission_give_back(conn, **claim.key, fence=claim.fence, delay=command.wait)
 
 
-async def set_aside(desk, claim, delay):
+async def set_aside(context, claim, delay):
     """Leaves a Queued submission that another process may be about to send, and lets those behind it go on."""
-    async with desk.database.company(claim.company_id) as conn:
+    async with context.database.company(claim.company_id) as conn:
         await sql.submission_set_aside(conn, **claim.key, fence=claim.fence, delay=delay)
 
 

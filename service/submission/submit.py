@@ -17,17 +17,17 @@ import asyncpg
 
 from service import failpoints, json_codec
 from service.db.statements import sql
-from service.db.transactions import PASSING
+from service.db.transactions import TRANSIENT_DB_ERRORS
 from service.documents import states
 from service.documents.checks import preflight
 from service.documents.signing import signature
 from service.documents.ubl import document, parties
 from service.errors import BadRequest
-from service.http.requests import found
-from service.offload import beside
+from service.http.requests import or_not_found
+from service.offload import offload
 from service.submission import checks, eligibility
-from service.submission.context import Claim, Desk
-from service.submission.document_kinds import INVOICE, Subject, refuse_unready
+from service.submission.context import Claim, SubmissionContext
+from service.submission.document_kinds import INVOICE, DocumentKind, check_ready
 from service.submission.send import send
 from service.submission.state_machine import UNKNOWN
 
@@ -50,19 +50,21 @@ class Started:
     errors: list = field(default_factory=list)
 
 
-async def submit(desk: Desk, company: int, subject: Subject, id: int, guard: Guard) -> str:
+async def submit(
+    context: SubmissionContext, company: int, subject: DocumentKind, id: int, guard: Guard
+) -> str:
     """Submit an invoice, a note or a consolidated invoice, and return the message of success.
 
     `guard` is awaited in the transaction that writes the submission, and undoes it by raising. Raises NotFound, and
     BadRequest in the specified words when the submission failed or its outcome is unknown. The error is `retryable` if
     the portal has not refused the document: then a repetition tries again, or joins the attempt that is under way.
     """
-    status, claim = await _begun(desk, company, subject, id, guard)
+    status, claim = await _begun(context, company, subject, id, guard)
     if status in ("Submitted", "Valid"):
         return states.ALREADY_SUBMITTED.format(noun=subject.noun)
     ids = subject.ids(id)
-    outcome = await (_sent(desk, claim, ids) if claim else _joined(desk, company, ids))
-    failpoints.passed("before_reply")
+    outcome = await (_sent(context, claim, ids) if claim else _joined(context, company, ids))
+    failpoints.reach("before_reply")
     if outcome["state"] in ("Accepted", "Finished") and outcome["status"] != "Rejected":
         return states.SUBMITTED.format(noun=subject.noun)
     raise BadRequest(
@@ -73,7 +75,7 @@ async def submit(desk: Desk, company: int, subject: Subject, id: int, guard: Gua
 
 
 async def _begun(
-    desk: Desk, company: int, subject: Subject, id: int, guard: Guard
+    context: SubmissionContext, company: int, subject: DocumentKind, id: int, guard: Guard
 ) -> tuple[str, Claim | None]:
     """Write the submission of a record that has none. Return the record's status, and the Claim on the new submission.
 
@@ -81,28 +83,35 @@ async def _begun(
     """
     attempt_key = uuid.uuid4()
     try:
-        async with desk.database.company(company) as conn:
-            row = found(await subject.locked(conn, company, id), subject.title)
+        async with context.database.company(company) as conn:
+            row = or_not_found(await subject.locked(conn, company, id), subject.title)
             if row["status"] in states.LOCKED:
                 return row["status"], None
             await guard(conn)
-            claim = await freeze(
-                desk, conn, company, subject, row, "failed", desk.config.portal_lease, attempt_key
+            claim = await prepare_submission(
+                context,
+                conn,
+                company,
+                subject,
+                row,
+                "release",
+                context.config.portal_lease,
+                attempt_key,
             )
-            failpoints.passed("before_freeze_commit")
-    except PASSING:
-        async with desk.database.reading(company) as conn:
+            failpoints.reach("before_freeze_commit")
+    except TRANSIENT_DB_ERRORS:
+        async with context.database.reading(company) as conn:
             kept = await sql.submission_of_attempt(
                 conn, company_id=company, attempt_key=attempt_key
             )
         if kept is None:
             raise
         claim = Claim(company, kept["id"], kept["fence"])
-    failpoints.passed("after_freeze_commit")
+    failpoints.reach("after_freeze_commit")
     return "Submitting", claim
 
 
-async def start_if_asked(desk, conn, company, invoice_id, body):
+async def start_if_asked(context, conn, company, invoice_id, body):
     """Writes the submission that a body asks for, or the company's setting, in the transaction of the body.
 
     Returns a Started, or None when nothing was asked. Never raises for a document that cannot be submitted.
@@ -114,14 +123,17 @@ async def start_if_asked(desk, conn, company, invoice_id, body):
     ):
         return None
     row = await INVOICE.locked(conn, company, invoice_id)
-    lease = desk.config.portal_lease if at_once else None
+    lease = context.config.portal_lease if at_once else None
     try:
-        return Started(await freeze(desk, conn, company, INVOICE, row, "pending", lease), at_once)
+        return Started(
+            await prepare_submission(context, conn, company, INVOICE, row, "retry", lease),
+            at_once,
+        )
     except BadRequest as refusal:
         return Started(errors=refusal.more["errors"])
 
 
-async def told(desk, company, invoice_id, started):
+async def describe_outcome(context, company, invoice_id, started):
     """(a sentence, data) on the submission that a creation or an update asked for, once it is committed.
 
     One that is to go at once is sent now. Both are empty when none was asked for.
@@ -135,7 +147,7 @@ async def told(desk, company, invoice_id, started):
         }
     if not started.at_once:
         return " It will be submitted to the portal.", {"status": "Submitting"}
-    outcome = await _sent(desk, started.claim, INVOICE.ids(invoice_id))
+    outcome = await _sent(context, started.claim, INVOICE.ids(invoice_id))
     if outcome["status"] == "Rejected":
         return " The portal did not take it, see errors.", {
             "status": "Draft",
@@ -146,33 +158,37 @@ async def told(desk, company, invoice_id, started):
     return " Its submission is under way.", {"status": "Submitting", "errors": _passing(outcome)}
 
 
-async def freeze(desk, conn, company, subject, row, promise, lease, attempt_key=None):
+async def prepare_submission(
+    context, conn, company, subject, row, on_absence, lease, attempt_key=None
+):
     """Writes a Queued submission of a locked subject, with the bytes that will be sent, and returns its Claim.
 
     With a `lease` the caller holds it at once; by the `attempt_key` it is found when the commit's answer is lost. Raises
     BadRequest with every reason why the document cannot go. The company's TIN cannot change until the transaction ends,
     and afterwards not before the portal has judged the document.
     """
-    await refuse_unready(conn, desk.config, company, subject, row)
+    await check_ready(conn, context.config, company, subject, row)
     await sql.company_hold(conn, company_id=company)
-    source = await beside(len(row["body"]), json_codec.stored_body, row)
+    source = await offload(len(row["body"]), json_codec.stored_body, row)
     issuer = await sql.issuer_get(conn, company_id=company)
     refuse_unverified_tin(issuer)
-    issued_at, frozen, former = await _as_before(desk, conn, company, subject, row, source, issuer)
-    await eligibility.refuse_barred(conn, company, row, source, promise, former)
-    if errors := await _own_refusals(desk, conn, company, row, source, issuer, issued_at):
+    issued_at, frozen, former = await _as_before(
+        context, conn, company, subject, row, source, issuer
+    )
+    await eligibility.check_not_blocked(conn, company, row, source, on_absence, former)
+    if errors := await _own_refusals(context, conn, company, row, source, issuer, issued_at):
         raise BadRequest(states.SUBMIT_FAILED, errors=errors, retryable=False)
-    content = frozen or await _content(desk, conn, company, row, source, issuer, issued_at)
+    content = frozen or await _content(context, conn, company, row, source, issuer, issued_at)
     submission = await sql.submission_insert(
         conn,
         company_id=company,
         attempt_key=attempt_key or uuid.uuid4(),
         tin=parties.own_tin({"tin": issuer["tin_code"]}),
         body=document.envelope([(row["number"], content)]),
-        promise=promise,
-        doubted=frozen is not None,
+        on_absence=on_absence,
+        possibly_received=frozen is not None,
         lease=lease,
-        delay=None if lease else desk.config.portal_batch,  # others may come that go with it
+        delay=None if lease else context.config.portal_batch,  # others may come that go with it
     )
     await sql.submitted_document_insert(
         conn,
@@ -181,7 +197,7 @@ async def freeze(desk, conn, company, subject, row, promise, lease, attempt_key=
         **subject.ids(row["id"]),
         number=row["number"],
         document_type=document.document_type(source),
-        document_version=desk.config.portal_document_version,
+        document_version=context.config.portal_document_version,
         issued_at=issued_at,
         document_hash=hashlib.sha256(content).hexdigest(),
     )
@@ -208,7 +224,7 @@ def issue_time(issue_date, attempts, now):
     return later if later <= now else at - timedelta(seconds=attempts)
 
 
-async def _as_before(desk, conn, company, subject, row, source, issuer):
+async def _as_before(context, conn, company, subject, row, source, issuer):
     """(issue time, bytes, document's id) of the attempt before, if it was believed not to be there and is still the same.
 
     Should the portal have had it after all, it knows the same bytes again, and later the same document. Any other attempt
@@ -219,7 +235,7 @@ async def _as_before(desk, conn, company, subject, row, source, issuer):
     )
     content = former and document.contents(former["body"]).get(row["number"])
     if content:
-        built = await _built(desk, row, source, issuer, former["issued_at"])
+        built = await _built(context, row, source, issuer, former["issued_at"])
         if _unsigned(json_codec.loads(content)) == _unsigned(built):
             return former["issued_at"], content, former["id"]
     return issue_time(row["issue_date"], row["attempts"], issuer["now"]), None, None
@@ -229,51 +245,51 @@ def _unsigned(built):
     return document.encode(signature.unsigned(built))
 
 
-async def _built(desk, row, source, issuer, issued_at):
-    version = desk.config.portal_document_version
+async def _built(context, row, source, issuer, issued_at):
+    version = context.config.portal_document_version
     facts = {"number": row["number"], "issued_at": issued_at, "version": version}
-    return await beside(len(row["body"]), partial(document.build, source, dict(issuer), **facts))
+    return await offload(len(row["body"]), partial(document.build, source, dict(issuer), **facts))
 
 
-async def _content(desk, conn, company, row, source, issuer, issued_at):
-    built = await _built(desk, row, source, issuer, issued_at)
-    content = await desk.signers.content(conn, company, issuer, built)
+async def _content(context, conn, company, row, source, issuer, issued_at):
+    built = await _built(context, row, source, issuer, issued_at)
+    content = await context.signers.content(conn, company, issuer, built)
     if too_large := checks.size_refusals(content):
         raise BadRequest(states.SUBMIT_FAILED, errors=too_large, retryable=False)
     return content
 
 
-async def _own_refusals(desk, conn, company, row, source, issuer, issued_at):
+async def _own_refusals(context, conn, company, row, source, issuer, issued_at):
     """Why the portal would refuse the document, before it is asked; warnings keep nothing back."""
     return preflight.errors(
-        await checks.findings(desk.config, conn, company, row, source, dict(issuer), issued_at)
+        await checks.findings(context.config, conn, company, row, source, dict(issuer), issued_at)
     )
 
 
-async def _sent(desk, claim, ids):
+async def _sent(context, claim, ids):
     """Sends, and gives the submission as it then stands, or as it does when the wait is over."""
     await asyncio.wait(
-        {desk.spawn(send(desk, claim))}, timeout=desk.config.submit_wait.total_seconds()
+        {context.spawn(send(context, claim))}, timeout=context.config.submit_wait.total_seconds()
     )
-    return await _standing(desk, claim.company_id, ids)
+    return await _standing(context, claim.company_id, ids)
 
 
-async def _joined(desk, company, ids):
+async def _joined(context, company, ids):
     """Somebody else's attempt once its outcome is known, or as it stands when the wait is over.
 
     The document is followed from call to call: it may be merged into another, or split off.
     """
-    until = time.monotonic() + desk.config.submit_wait.total_seconds()
-    row = await _standing(desk, company, ids)
+    until = time.monotonic() + context.config.submit_wait.total_seconds()
+    row = await _standing(context, company, ids)
     document_id = row["document_id"]
     while True:
-        call = row["id"]
-        with desk.bell.heard(company, call) as moved:
-            row = await _standing(desk, company, ids)
+        submission = row["id"]
+        with context.waiters.waiting(company, submission) as moved:
+            row = await _standing(context, company, ids)
             left = until - time.monotonic()
             if row["document_id"] != document_id or row["state"] in TOLD or left <= 0:
                 return row
-            if row["id"] == call:
+            if row["id"] == submission:
                 await _news(moved, min(left, RECHECK.total_seconds()))
 
 
@@ -286,8 +302,8 @@ async def _news(moved, seconds):
         pass
 
 
-async def _standing(desk, company, ids):
-    async with desk.database.reading(company) as conn:
+async def _standing(context, company, ids):
+    async with context.database.reading(company) as conn:
         return await sql.submission_of_subject(conn, company_id=company, **ids)
 
 

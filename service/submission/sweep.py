@@ -14,11 +14,11 @@ import asyncpg
 
 from service import json_codec
 from service.db.statements import sql
-from service.db.transactions import PASSING
-from service.errors import kind, traced
+from service.db.transactions import TRANSIENT_DB_ERRORS
+from service.errors import describe_error, format_traceback
 from service.portal.responses import Document, Listing, PortalError
 from service.submission import sweep_rules
-from service.submission.odd_rows import note_oddities
+from service.submission.odd_rows import record_odd_rows
 from service.submission.sweep_rules import Row
 
 log = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ STOPPED = {
 }
 
 
-async def sweep(desk, company, days=1):
+async def sweep(context, company, days=1):
     """Compares a company with the portal over some days, and writes down what it finds. Raises PortalError.
 
     Returns {company_id, days, listed, adopted, stopped, found, resolved, held, findings}: counts, whether sending is
@@ -51,7 +51,7 @@ async def sweep(desk, company, days=1):
     listed, and the hold of a company without a verified TIN does not end.
     """
     span = timedelta(days=days)
-    async with desk.database.reading(company) as conn:
+    async with context.database.reading(company) as conn:
         ground = await sql.sweep_ground(
             conn, company_id=company, span=span, most=timedelta(days=MOST_DAYS)
         )
@@ -60,9 +60,9 @@ async def sweep(desk, company, days=1):
     counts = dict.fromkeys(("listed", "adopted", "stopped", "found", "resolved"), 0)
     verified = [ground["own_tin"]] if ground["own_tin"] else []
     for tin in {*verified, *ground["tins"]}:
-        for name, n in (await _compare(desk, company, tin, ground, span)).items():
+        for name, n in (await _compare(context, company, tin, ground, span)).items():
             counts[name] += n
-    async with desk.database.company(company) as conn:
+    async with context.database.company(company) as conn:
         await sql.sweep_done(
             conn,
             company_id=company,
@@ -71,25 +71,25 @@ async def sweep(desk, company, days=1):
             found=counts["found"],
         )
         released = verified and await sql.hold_release(
-            conn, company_id=company, settle=desk.config.portal_settle
+            conn, company_id=company, settle=context.config.portal_settle
         )
         open_ones = [dict(row) for row in await sql.findings_open(conn, company_id=company)]
     held = ground["held_since"] is not None and not released
     return {"company_id": company, "days": days, **counts, "held": held, "findings": open_ones}
 
 
-async def _compare(desk, company, tin, ground, span):
+async def _compare(context, company, tin, ground, span):
     """Counts of what one TIN's listing led to."""
     since, now = ground["now"] - span, ground["now"]
-    listing = await _listing(desk, tin, since - CLOCKS_APART, now + CLOCKS_APART)
-    await note_oddities(desk, company, tin, "search", listing, listing.odd)
-    settled_at = None if ground["held_since"] else now - desk.config.portal_settle
-    async with desk.database.reading(company) as conn:
+    listing = await _listing(context, tin, since - CLOCKS_APART, now + CLOCKS_APART)
+    await record_odd_rows(context, company, tin, "search", listing, listing.odd)
+    settled_at = None if ground["held_since"] else now - context.config.portal_settle
+    async with context.database.reading(company) as conn:
         attempts = await _attempts(conn, company, listing)
         elsewhere = await _elsewhere(conn, company, tin, listing, attempts)
         shared = await _shared(conn, company, listing, attempts)
         expected = await sql.sweep_expected(
-            conn, company_id=company, tin=tin, since=since, until=now - desk.config.portal_settle
+            conn, company_id=company, tin=tin, since=since, until=now - context.config.portal_settle
         )
     verdict = sweep_rules.judged(tin, listing, attempts, elsewhere, settled_at)
     verdict.findings += sweep_rules.missing(tin, listing, expected, listing.odd)
@@ -98,7 +98,7 @@ async def _compare(desk, company, tin, ground, span):
         verdict.findings += sweep_rules.unreadable(tin, listing.odd, attempts)
     return {
         "listed": len(listing),
-        **await _written(desk, company, tin, verdict, [one.uuid for one in listing], since, now),
+        **await _written(context, company, tin, verdict, [one.uuid for one in listing], since, now),
     }
 
 
@@ -152,21 +152,21 @@ async def _shared(
     return {row["uuid"] for row in rows}
 
 
-async def _listing(desk, tin, since, until):
+async def _listing(context, tin, since, until):
     """All documents of a time, each once, however many listings it takes."""
     rows, odd = {}, {}
     while since < until:
         to = min(until, since + LONGEST_LISTING)
-        found = await desk.portal.search(tin, since, to, further=bool(rows))
+        found = await context.portal.search(tin, since, to, further=bool(rows))
         rows.update((there.uuid, there) for there in found)
         odd.update((row.key, row) for row in found.odd)
         since = to
     return Listing(rows.values(), odd.values())
 
 
-async def _written(desk, company, tin, verdict, listed, since, now):
+async def _written(context, company, tin, verdict, listed, since, now):
     """Writes a Verdict down in one transaction; what became of each."""
-    async with desk.database.company(company) as conn:
+    async with context.database.company(company) as conn:
         adopted = [
             id for id, there in verdict.adopt.items() if await _adopt(conn, company, id, there, now)
         ]
@@ -197,7 +197,7 @@ async def _written(desk, company, tin, verdict, listed, since, now):
         facts = (one.kind, one.number, one.uuid, one.other_uuid)
         log.warning("sweep company=%d kind=%s number=%s uuid=%s other=%s", company, *facts)
     if adopted:
-        desk.due.set()
+        context.due.set()
     return {
         "adopted": len(adopted),
         "stopped": len(stopped),
@@ -222,7 +222,7 @@ async def _stop(conn, company, id, there):
 
 async def _evidence(conn, company, id, there):
     """Record a listed document for people. Whether it is the one that was sent is proven when it is adopted."""
-    await sql.evidence_insert(
+    await sql.sighting_insert(
         conn,
         company_id=company,
         submission_id=id,
@@ -233,7 +233,7 @@ async def _evidence(conn, company, id, there):
     )
 
 
-async def note_database(database):
+async def record_database_identity(database):
     """Holds sending back where this is another database than before, whose rows may be older than what was sent."""
     async with database.across() as conn:
         if await sql.database_note(conn):
@@ -245,8 +245,8 @@ async def note_database(database):
 class Sweeper:
     """Sweeps company after company as they fall due. Who does is agreed in PostgreSQL: any number of processes may."""
 
-    def __init__(self, desk):
-        self._desk = desk
+    def __init__(self, context):
+        self._context = context
         self.woken = asyncio.Event()  # set when PostgreSQL was away, and may be another now
 
     async def run(self):
@@ -254,19 +254,19 @@ class Sweeper:
         while True:
             self.woken.clear()
             try:
-                await note_database(self._desk.database)
+                await record_database_identity(self._context.database)
                 if await self._next():
                     continue
-            except PASSING as fault:
-                log.warning("sweep: %s", kind(fault))
+            except TRANSIENT_DB_ERRORS as fault:
+                log.warning("sweep: %s", describe_error(fault))
             except Exception as error:
-                log.error("sweep: it broke off\n%s", traced(error))
+                log.error("sweep: it broke off\n%s", format_traceback(error))
             await self._sleep()
 
     async def _sleep(self):
         try:
             async with asyncio.timeout(
-                min(LONGEST_SLEEP, self._desk.config.sweep.total_seconds() / 4)
+                min(LONGEST_SLEEP, self._context.config.sweep.total_seconds() / 4)
             ):
                 await self.woken.wait()
         except TimeoutError:
@@ -274,18 +274,18 @@ class Sweeper:
 
     async def _next(self):
         """True when a company was due. One that could not be swept is tried again when its claim has run out."""
-        config = self._desk.config
-        if self._desk.is_held("search"):
+        config = self._context.config
+        if self._context.is_held("search"):
             return False
-        async with self._desk.database.across() as conn:
+        async with self._context.database.across() as conn:
             row = await sql.sweep_claim(
                 conn, lease=config.portal_lease * 5, every=config.sweep, settle=config.portal_settle
             )
         if row is None:
             return False
         try:
-            await sweep(self._desk, row["company_id"])
+            await sweep(self._context, row["company_id"])
         except PortalError as why:
             log.info("sweep company=%d: %s", row["company_id"], why)
-            await self._desk.heed(why, "search")
+            await self._context.apply_throttle(why, "search")
         return True

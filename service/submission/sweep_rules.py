@@ -81,7 +81,8 @@ def _judge(verdict, there, tin, attempts, listed):
     same = [row for row in attempts if _same(row, there, tin)]
     row = same[-1] if same else None
     is_ours = row and (
-        row["doubted"] or not _is_later(row["created_at"] - CLOCKS_APART, there.received_at)
+        row["possibly_received"]
+        or not _is_later(row["created_at"] - CLOCKS_APART, there.received_at)
     )
     if row and row["state"] == "Queued" and is_ours:
         verdict.adopt[row["submission_id"]] = there

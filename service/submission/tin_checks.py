@@ -8,9 +8,9 @@ import secrets
 from service.db.statements import sql
 from service.documents import states
 from service.errors import BadRequest, TooManyRequests, Unavailable, UnknownTin, retry_after
-from service.http.middleware import Limiter
+from service.http.middleware import RateLimiter
 from service.portal.responses import PortalError, Refused, Throttled
-from service.submission.runner import wait_of
+from service.submission.runner import retry_delay
 
 AWAY = "The portal cannot be asked at the moment, please try again."
 SLOW_DOWN = "Too many TIN checks, please slow down."
@@ -30,9 +30,9 @@ log = logging.getLogger(__name__)
 class TinChecks:
     """The checks of one process."""
 
-    def __init__(self, desk):
-        self._desk = desk
-        self._limiter = Limiter(desk.config.tin_checks_per_minute)
+    def __init__(self, context):
+        self._context = context
+        self._limiter = RateLimiter(context.config.tin_checks_per_minute)
         # Question -> the task that asks the portal; its result is the refusal, or None
         self._flights = {}
 
@@ -45,8 +45,8 @@ class TinChecks:
         nor one that is being asked. Spec: Validations
         """
         question = {"company_id": company, "tin": tin, "id_type": id_type, "id_value": id_value}
-        config = self._desk.config
-        async with self._desk.database.reading(company) as conn:
+        config = self._context.config
+        async with self._context.database.reading(company) as conn:
             known = await sql.tin_check_get(conn, **question, keep=config.tin_cache)
         if not known["is_verified"]:
             raise _unverified()
@@ -78,16 +78,16 @@ class TinChecks:
 
     async def _ask(self, question, taxpayer):
         """Asks the portal on behalf of the company, and keeps a yes."""
-        desk, company = self._desk, question["company_id"]
+        context, company = self._context, question["company_id"]
         try:
-            await desk.portal.validate_tin(
+            await context.portal.validate_tin(
                 question["tin"], question["id_type"], question["id_value"], taxpayer=taxpayer
             )
         except PortalError as why:
-            await desk.heed(why, "validate_tin")
+            await context.apply_throttle(why, "validate_tin")
             return self._refusal(why)
-        async with desk.database.company(company) as conn:
-            await sql.tin_check_keep(conn, **question, keep=desk.config.tin_cache)
+        async with context.database.company(company) as conn:
+            await sql.tin_check_keep(conn, **question, keep=context.config.tin_cache)
         return None
 
     def _refusal(self, why):
@@ -100,11 +100,11 @@ class TinChecks:
             said = [entry["message"] for entry in why.errors if entry["message"]]
             return BadRequest(" ".join(said) or why.reason)
         log.warning("tin check: %s correlation_id=%s", why.reason, why.correlation_id or "-")
-        return self._away(wait_of(why))
+        return self._away(retry_delay(why))
 
     def _away(self, wait=None):
         """Return the 503. `wait` is a timedelta, None where it is not known."""
-        wait = wait or self._desk.config.portal_retry
+        wait = wait or self._context.config.portal_retry
         return Unavailable(AWAY, retry_after(math.ceil(wait.total_seconds())))
 
 

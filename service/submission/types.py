@@ -15,7 +15,7 @@ PROOFS = {"submit", "search"}
 
 
 @dataclass(frozen=True, slots=True)
-class Doc:
+class SubmittedDocument:
     """One document of a call. With number, type and issue time the portal tells it from every other."""
 
     id: int
@@ -28,7 +28,7 @@ class Doc:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class Sighting:
     """A document of ours that the portal has shown under a uuid. Portal: 4.2, 5.5"""
 
     document_id: int
@@ -39,25 +39,25 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class Submission:
     """A submission at `now` of the database's clock, with what was ever seen of its documents at the portal."""
 
     state: str
     # Pending: the caller was told that it will be done; failed: that it was not, or nothing
-    promise: str
+    on_absence: str
     now: datetime
     tin: str = ""
     docs: tuple = ()  # of Doc
-    seen: tuple = ()  # of Seen
+    sightings: tuple = ()  # of Seen
     claims: int = 0  # since the last result
     looks: int = 0  # since the last state
-    absent_proofs: int = 0  # since the last send
-    absent_at: datetime | None = None  # of the latest proof
+    absence_confirmations: int = 0  # since the last send
+    absence_confirmed_at: datetime | None = None  # of the latest proof
     first_sent_at: datetime | None = None
     last_sent_at: datetime | None = None
     submission_uid: str | None = None
-    doubted: bool = False  # it was sent before, and seemed absent
-    refusal: dict | None = None  # what a doubted one was refused with
+    possibly_received: bool = False  # it was sent before, and seemed absent
+    refusal: dict | None = None  # what a possibly_received one was refused with
     # Since when the portal does not know what it had accepted
     unknown_since: datetime | None = None
     searched_at: datetime | None = None  # when its documents were last looked for by number
@@ -69,12 +69,12 @@ class Call:
 
     def proven(self, *ways):
         """What was seen in one of these ways, or in any that proves something."""
-        return [one for one in self.seen if one.via in (ways or PROOFS)]
+        return [one for one in self.sightings if one.via in (ways or PROOFS)]
 
     def unproven(self) -> set[int]:
         """Return the ids of documents of which the portal shows a possible copy that could not be proven to be ours."""
         proven = {one.document_id for one in self.proven()}
-        return {one.document_id for one in self.seen if one.via == "unproven"} - proven
+        return {one.document_id for one in self.sightings if one.via == "unproven"} - proven
 
     def lacks(self, seen):
         """The ids of documents that are not among what was seen."""
@@ -145,7 +145,7 @@ class Unknown:
 
 
 @dataclass(frozen=True, slots=True)
-class Receipt:
+class ReceiptReceived:
     """The portal's own word on each document: `accepted` {number: uuid}, `rejected` {number: errors}."""
 
     uid: str | None
@@ -161,7 +161,7 @@ class Shown:
     It does not prove that the rest is absent.
     """
 
-    seen: tuple
+    sightings: tuple
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,19 +187,19 @@ class NotListed:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class StatesReceived:
     """How the portal says that an accepted call stands: Changes; {document id: Seen} of those whose first send it was after all.
 
     `later`, a NotTold, when there is more to ask that could not be asked now.
     """
 
     changes: tuple
-    twins: dict
+    duplicates: dict
     later: object = None
 
 
 @dataclass(frozen=True, slots=True)
-class NotTold:
+class StatesUnavailable:
     """It could not be asked; `unknown` when it does not know the call, which it may not for a while.
 
     `searched` when its documents were looked for by number as well, and not found.
@@ -242,7 +242,7 @@ class Send:
 class Keep:
     """Write down the uuids that were seen, whether or not the claim still holds: evidence is not fenced."""
 
-    seen: tuple
+    sightings: tuple
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,13 +282,13 @@ class Change:
 class Part:
     """Documents that go on in a call of their own; what was promised, and when it was sent, go with them.
 
-    `doubted` where they are sent again because they seemed absent; `error` says why they need a person.
+    `possibly_received` where they are sent again because they seemed absent; `error` says why they need a person.
     """
 
     ids: frozenset
     state: str
     uid: str | None = None
-    doubted: bool = False
+    possibly_received: bool = False
     error: dict | None = None
 
 

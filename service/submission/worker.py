@@ -7,8 +7,8 @@ from collections.abc import Coroutine
 from typing import Any
 
 from service.db.statements import sql
-from service.db.transactions import PASSING, is_interruption
-from service.errors import kind, traced
+from service.db.transactions import TRANSIENT_DB_ERRORS, is_interruption
+from service.errors import describe_error, format_traceback
 from service.submission import cancel, poll, reconcile, send, store
 from service.submission.context import Claim
 
@@ -45,8 +45,8 @@ NEEDS = {"Queued": "submit", "Uncertain": "search", "Accepted": "submission"}
 class Worker:
     """Claims and works until it is stopped. A failure of one piece of work leaves it to its lease, and is logged."""
 
-    def __init__(self, desk):
-        self._desk = desk
+    def __init__(self, context):
+        self._context = context
         self._busy = {room: set() for room in ROOMS}  # room -> tasks
         self._suspects = set()  # tasks of what was taken up before without a result
         self._stopping = False
@@ -62,22 +62,22 @@ class Worker:
 
     async def _run(self):
         while not self._stopping:
-            self._desk.due.clear()
+            self._context.due.clear()
             self.beat = time.monotonic()
             try:
                 await self._claim()
                 await self._sleep()
-            except PASSING as fault:
-                log.warning("worker: %s", kind(fault))
+            except TRANSIENT_DB_ERRORS as fault:
+                log.warning("worker: %s", describe_error(fault))
                 await asyncio.sleep(0.5)
 
     async def stop(self):
         """Claims no more, and lets what is under way finish."""
         self._stopping = True
-        self._desk.stopping.set()
-        self._desk.due.set()
+        self._context.stopping.set()
+        self._context.due.set()
         await self._idle.wait()
-        await self._desk.finish(STOP_SECONDS)
+        await self._context.finish(STOP_SECONDS)
 
     async def _claim(self):
         """Starts what is due, as much as there is room for."""
@@ -93,14 +93,14 @@ class Worker:
         """(how many more pieces of work there is room for, the states whose flows would not only be held back)"""
         most, states = ROOMS[room]
         left = most - len(self._busy[room])
-        if "Queued" in states and self._desk.is_scarce("submit"):
+        if "Queued" in states and self._context.is_scarce("submit"):
             # Or those who are claimed together race for a token, whoever's turn it is
             left = min(left, 1)
-        return left, [state for state in states if not self._desk.is_held(NEEDS.get(state))]
+        return left, [state for state in states if not self._context.is_held(NEEDS.get(state))]
 
     async def _claim_submissions(self, room, most, states):
-        lease = self._desk.config.portal_lease
-        async with self._desk.database.across() as conn:
+        lease = self._context.config.portal_lease
+        async with self._context.database.across() as conn:
             suspects = MOST_SUSPECTS - len(self._suspects)
             rows = await sql.submission_claim(
                 conn, lease=lease, most=most, states=states, suspects=suspects
@@ -115,18 +115,20 @@ class Worker:
                 task.add_done_callback(self._suspects.discard)
 
     async def _claim_cancellations(self, most):
-        async with self._desk.database.across() as conn:
+        async with self._context.database.across() as conn:
             stuck = await sql.cancellation_claim(
-                conn, lease=self._desk.config.portal_lease, most=most
+                conn, lease=self._context.config.portal_lease, most=most
             )
         for row in stuck:
             cancellation = cancel.Cancellation(row["company_id"], row["id"], row["cancel_fence"])
-            self._start("cancellations", str(cancellation), cancel.resume(self._desk, cancellation))
+            self._start(
+                "cancellations", str(cancellation), cancel.resume(self._context, cancellation)
+            )
 
     def _start(
         self, room: str, subject: str, work: Coroutine[Any, Any, None]
     ) -> asyncio.Task[None]:
-        task = self._desk.spawn(self._guard(subject, work))
+        task = self._context.spawn(self._guard(subject, work))
         self._busy[room].add(task)
         task.add_done_callback(self._busy[room].discard)
         return task
@@ -136,31 +138,33 @@ class Worker:
         try:
             await work
         except Exception as error:
-            log.error("worker: %s\n%s", subject, traced(error))
+            log.error("worker: %s\n%s", subject, format_traceback(error))
         finally:
-            self._desk.due.set()
+            self._context.due.set()
 
     async def _handle(self, state: str, claim: Claim) -> None:
         """Handle a claimed submission. A claim that the database interrupted is given back, and is not counted."""
         try:
-            await FLOWS[state](self._desk, claim)
+            await FLOWS[state](self._context, claim)
         except Exception as error:
             if not is_interruption(error):
                 raise
-            log.warning("worker: submission %s state=%s: %s", claim, state, kind(error))
+            log.warning("worker: submission %s state=%s: %s", claim, state, describe_error(error))
             await self._return(state, claim)
 
     async def _return(self, state: str, claim: Claim) -> None:
         counted = state != "Uncertain"  # of those the claim was for the company: it stays due
-        given = [(claim, self._desk.config.portal_retry if counted else None)]
+        given = [(claim, self._context.config.portal_retry if counted else None)]
         try:
-            await store.release_batch(self._desk, claim.company_id, given, counted)
-        except PASSING as fault:
-            log.warning("worker: submission %s is left to its lease: %s", claim, kind(fault))
+            await store.release_batch(self._context, claim.company_id, given, counted)
+        except TRANSIENT_DB_ERRORS as fault:
+            log.warning(
+                "worker: submission %s is left to its lease: %s", claim, describe_error(fault)
+            )
 
     async def _sleep(self):
         """Until news, or until the next work falls due that there is room for, or is no longer held back."""
-        seconds = min(LONGEST_SLEEP, self._desk.held_for(NEEDS.values()))
+        seconds = min(LONGEST_SLEEP, self._context.held_for(NEEDS.values()))
         states = [
             state
             for room in ROOMS
@@ -168,12 +172,12 @@ class Worker:
             if most > 0
             for state in open
         ]
-        async with self._desk.database.across() as conn:
+        async with self._context.database.across() as conn:
             due = await sql.submission_next_due(conn, states=states)
         shortest = SUSPECT_SLEEP if self._suspects else SHORTEST_SLEEP
         seconds = seconds if due is None else min(seconds, max(shortest, due.total_seconds()))
         try:
             async with asyncio.timeout(seconds):
-                await self._desk.due.wait()
+                await self._context.due.wait()
         except TimeoutError:
             pass

@@ -18,10 +18,10 @@ from datetime import timedelta
 
 import aiohttp
 
-from service.db.encryption import WEBHOOK_SECRET, Unopenable
+from service.db.encryption import WEBHOOK_SECRET, DecryptionError
 from service.db.statements import sql
-from service.db.transactions import PASSING
-from service.errors import kind, traced
+from service.db.transactions import TRANSIENT_DB_ERRORS
+from service.errors import describe_error, format_traceback
 from service.webhooks import signature, url_policy
 from service.webhooks.resolver import Resolver, company_of_attempt
 
@@ -103,7 +103,7 @@ def _public_socket(found):
     return socket.socket(family, kind, protocol)
 
 
-class Courier:
+class WebhookDispatcher:
     """Delivers until it is stopped. What it does not finish is found again in the database."""
 
     def __init__(self, config, database, session, vault):
@@ -120,8 +120,8 @@ class Courier:
             self._wake.clear()
             try:
                 await self._claim()
-            except PASSING as fault:
-                log.warning("webhooks: %s", kind(fault))
+            except TRANSIENT_DB_ERRORS as fault:
+                log.warning("webhooks: %s", describe_error(fault))
             await self._sleep()
 
     async def stop(self):
@@ -185,7 +185,7 @@ class Courier:
                 "webhooks: delivery %d of company %d\n%s",
                 claim["id"],
                 claim["company_id"],
-                traced(error),
+                format_traceback(error),
             )
 
     def _left_of_step(self, took):
@@ -198,11 +198,11 @@ class Courier:
 
     async def _attempt(self, claim):
         """Send one POST and return its Outcome. The rules for URLs are checked again: they may have become stricter."""
-        if url_policy.refusal(claim["url"], self._config.webhook_allow_internal):
+        if url_policy.url_violation(claim["url"], self._config.webhook_allow_internal):
             return Outcome(error="address")
         try:
             secrets = [*self._opened(claim), *claim["secrets"]]
-        except Unopenable as why:
+        except DecryptionError as why:
             log.error(
                 "webhooks: a secret of webhook %d of company %d: %s",
                 claim["endpoint_id"],
@@ -264,7 +264,7 @@ def _failure(fault: Exception) -> Outcome:
     if isinstance(fault, aiohttp.InvalidURL):
         return Outcome(error="address", cause="invalid URL")
     if isinstance(fault, aiohttp.ClientSSLError):
-        return Outcome(error="tls", cause=kind(fault))
+        return Outcome(error="tls", cause=describe_error(fault))
     if getattr(fault, "errno", None) == errno.EACCES:
         return Outcome(error="connection", cause="internal address")
-    return Outcome(error="connection", cause=kind(fault))
+    return Outcome(error="connection", cause=describe_error(fault))

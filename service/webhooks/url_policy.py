@@ -42,7 +42,7 @@ _NAME = re.compile(
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*", re.ASCII)
 
 
-def refusal(text, allow_internal):
+def url_violation(text, allow_internal):
     """Why a URL cannot be an endpoint, in words; None when it can. What its host resolves to is seen at each delivery."""
     try:
         url = URL(text)

@@ -15,7 +15,7 @@ select e.company_id,
        array_agg(e.via order by e.seen_at) as seen_via,
        min(e.seen_at) as first_seen,
        max(e.seen_at) as last_seen
-  from portal_evidence e
+  from portal_sightings e
   left join submitted_documents d
          on d.company_id = e.company_id and d.number = e.number
         and (d.submission_id = e.submission_id or e.submission_id = any (d.earlier_submissions))

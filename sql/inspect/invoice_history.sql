@@ -23,7 +23,7 @@ select at, what, detail
                'seen at the portal',
                format('submission %s, uuid %s, by %s', e.submission_id, e.uuid, e.via)
           from submitted_documents d
-          join portal_evidence e
+          join portal_sightings e
             on e.company_id = d.company_id and e.number = d.number
            and (e.submission_id = d.submission_id or e.submission_id = any (d.earlier_submissions))
          where d.company_id = :company_id and d.invoice_id = :id) history

@@ -19,7 +19,7 @@ select 'submission' as what,
        s.last_error ->> 'code' as code,
        s.last_error ->> 'message' as says,
        array(select e.number || ' ' || e.uuid || ' ' || e.via
-               from portal_evidence e
+               from portal_sightings e
               where e.company_id = s.company_id and e.submission_id = s.id
               order by e.seen_at) as known
   from submissions s

@@ -8,15 +8,15 @@ create table submissions (
   tin            text not null,       -- the taxpayer on whose behalf it is sent
   body           bytea not null,      -- the exact bytes of every send
   state          text not null default 'Queued',
-  promise        text not null,       -- what the caller was told, or will be if we die: decides what absence means
+  on_absence        text not null,       -- what the caller was told, or will be if we die: decides what absence means
   fence          bigint not null default 0,  -- grows with every claim; a change names the fence it was claimed with
   lease_until    timestamptz,
   not_before     timestamptz not null default clock_timestamp(),
   claims         int not null default 0,  -- claims since the last result
   sends          int not null default 0,
   looks          int not null default 0,  -- polls, or looks for an uncertain one, since the last state
-  absent_proofs  int not null default 0,
-  absent_at      timestamptz,         -- of the latest proof
+  absence_confirmations  int not null default 0,
+  absence_confirmed_at      timestamptz,         -- of the latest proof
   first_sent_at  timestamptz,
   last_sent_at   timestamptz,
   submission_uid text,
@@ -27,7 +27,7 @@ create table submissions (
   unique (company_id, attempt_key),
   constraint submissions_state check (state in
     ('Queued', 'Sending', 'Uncertain', 'Accepted', 'Finished', 'Refused', 'NotReceived', 'NeedsPerson')),
-  constraint submissions_promise check (promise in ('failed', 'pending')),
+  constraint submissions_on_absence check (on_absence in ('release', 'retry')),
   constraint submissions_sent_before_known check (state in ('Queued', 'NotReceived', 'NeedsPerson') or last_sent_at is not null)
 );
 create index submissions_due on submissions (not_before) where state in ('Queued', 'Sending', 'Uncertain', 'Accepted');
@@ -84,7 +84,7 @@ grant select, insert, update on submitted_documents to einvoice_service;
 
 -- Every uuid the portal ever showed for a call of ours, written without asking any fence.
 -- Two uuids for one document of a call are a duplicate legal document.
-create table portal_evidence (
+create table portal_sightings (
   company_id    bigint not null references companies,
   submission_id bigint not null,
   uuid          text not null,
@@ -94,10 +94,10 @@ create table portal_evidence (
   seen_at       timestamptz not null default clock_timestamp(),
   primary key (company_id, submission_id, uuid),
   foreign key (company_id, submission_id) references submissions (company_id, id),
-  constraint portal_evidence_via check (via in ('submit', 'damaged answer', 'search'))
+  constraint portal_sightings_via check (via in ('submit', 'damaged answer', 'search'))
 );
-call keep_companies_apart('portal_evidence');
-grant select, insert on portal_evidence to einvoice_service;
+call keep_companies_apart('portal_sightings');
+grant select, insert on portal_sightings to einvoice_service;
 
 -- Until when a client id of ours must not call an operation of the portal. Shared by all companies and processes.
 create table portal_pauses (

@@ -18,7 +18,7 @@ alter table submissions
 
 -- The bytes of a call, and what was promised about it, are written once: the service has no right to change them.
 revoke update on submissions from einvoice_service;
-grant update (state, fence, lease_until, not_before, claims, sends, looks, absent_proofs, absent_at, first_sent_at,
+grant update (state, fence, lease_until, not_before, claims, sends, looks, absence_confirmations, absence_confirmed_at, first_sent_at,
               last_sent_at, submission_uid, last_error, merged_into, updated_at) on submissions to einvoice_service;
 
 alter table submitted_documents
@@ -30,11 +30,11 @@ drop index submitted_documents_by_submission;
 
 -- What was promised to be sent and never was, in the order in which it came: it may still be merged.
 create index submissions_unsent on submissions (company_id, id)
-  where state = 'Queued' and promise = 'pending' and first_sent_at is null;
+  where state = 'Queued' and on_absence = 'retry' and first_sent_at is null;
 -- All else that waits for something.
 create index submissions_waiting on submissions (not_before)
   where state in ('Sending', 'Uncertain', 'Accepted')
-     or (state = 'Queued' and (promise <> 'pending' or first_sent_at is not null));
+     or (state = 'Queued' and (on_absence <> 'retry' or first_sent_at is not null));
 drop index submissions_due;
 create index submissions_turn on submissions (company_id, last_sent_at) where last_sent_at is not null;
 
@@ -47,7 +47,7 @@ create function unsent_heads() returns table (company_id bigint, id bigint, due_
     with recursive heads as (
       (select s.company_id, s.id, greatest(s.not_before, s.lease_until) as due_at
          from public.submissions s
-        where s.state = 'Queued' and s.promise = 'pending' and s.first_sent_at is null
+        where s.state = 'Queued' and s.on_absence = 'retry' and s.first_sent_at is null
           and (s.claims > 0 or s.lease_until is null or s.lease_until < clock_timestamp())
         order by s.company_id, s.id
         limit 1)
@@ -57,7 +57,7 @@ create function unsent_heads() returns table (company_id bigint, id bigint, due_
        cross join lateral (
                select s.company_id, s.id, greatest(s.not_before, s.lease_until) as due_at
                  from public.submissions s
-                where s.state = 'Queued' and s.promise = 'pending' and s.first_sent_at is null
+                where s.state = 'Queued' and s.on_absence = 'retry' and s.first_sent_at is null
                   and (s.claims > 0 or s.lease_until is null or s.lease_until < clock_timestamp())
                   and s.company_id > h.company_id
                 order by s.company_id, s.id
@@ -97,7 +97,7 @@ create function claim_submissions(lease interval, most int, states text[] defaul
       select s.company_id, s.id, s.not_before as at
         from public.submissions s
        where (s.state in ('Sending', 'Uncertain', 'Accepted')
-              or (s.state = 'Queued' and (s.promise <> 'pending' or s.first_sent_at is not null)))
+              or (s.state = 'Queued' and (s.on_absence <> 'retry' or s.first_sent_at is not null)))
          and (states is null or s.state = any (states))
          and s.not_before <= clock_timestamp()
          and (s.lease_until is null or s.lease_until < clock_timestamp())
@@ -137,7 +137,7 @@ create function next_due(states text[] default null) returns interval
       from (select min(greatest(s.not_before, s.lease_until)) as at
               from public.submissions s
              where (s.state in ('Sending', 'Uncertain', 'Accepted')
-                    or (s.state = 'Queued' and (s.promise <> 'pending' or s.first_sent_at is not null)))
+                    or (s.state = 'Queued' and (s.on_absence <> 'retry' or s.first_sent_at is not null)))
                and (states is null or s.state = any (states))
             union all
             select min(h.due_at) from public.unsent_heads() h where states is null or 'Queued' = any (states)

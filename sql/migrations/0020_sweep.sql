@@ -75,9 +75,9 @@ create table settlements (
 call keep_companies_apart('settlements');
 grant select, insert on settlements to einvoice_service;
 
-alter table portal_evidence
-  drop constraint portal_evidence_via,
-  add constraint portal_evidence_via check (via in ('submit', 'damaged answer', 'search', 'details'));
+alter table portal_sightings
+  drop constraint portal_sightings_via,
+  add constraint portal_sightings_via check (via in ('submit', 'damaged answer', 'search', 'details'));
 
 -- Nearly always empty.
 create index submissions_needing_a_person on submissions (company_id, id) where state = 'NeedsPerson';
@@ -126,7 +126,7 @@ grant execute on function hold_sending(text) to einvoice_service;
 
 -- Notes on which database the service is. True, and sending is held, where it was another one before: the rows may be
 -- older than what was sent.
-create function note_database() returns boolean
+create function record_database_identity() returns boolean
   volatile security definer set search_path = pg_catalog, public language plpgsql as $$
 declare
   here text := public.database_identity();
@@ -142,9 +142,9 @@ begin
   perform public.hold_sending('The database was restored, copied or failed over.');
   return true;
 end $$;
-alter function note_database() owner to einvoice_across;
-revoke all on function note_database() from public;
-grant execute on function note_database() to einvoice_service;
+alter function record_database_identity() owner to einvoice_across;
+revoke all on function record_database_identity() from public;
+grant execute on function record_database_identity() to einvoice_service;
 
 -- As in 0018, without what is Queued of a company whose sending is held.
 create or replace function claim_submissions(lease interval, most int, states text[] default null)
@@ -171,7 +171,7 @@ create or replace function claim_submissions(lease interval, most int, states te
       select s.company_id, s.id, s.not_before as at
         from public.submissions s
        where (s.state in ('Sending', 'Uncertain', 'Accepted')
-              or (s.state = 'Queued' and (s.promise <> 'pending' or s.first_sent_at is not null)
+              or (s.state = 'Queued' and (s.on_absence <> 'retry' or s.first_sent_at is not null)
                   and not exists (select from public.sending_holds x where x.company_id = s.company_id and x.released_at is null)))
          and (states is null or s.state = any (states))
          and s.not_before <= clock_timestamp()
@@ -206,7 +206,7 @@ create or replace function next_due(states text[] default null) returns interval
       from (select min(greatest(s.not_before, s.lease_until)) as at
               from public.submissions s
              where (s.state in ('Sending', 'Uncertain', 'Accepted')
-                    or (s.state = 'Queued' and (s.promise <> 'pending' or s.first_sent_at is not null)
+                    or (s.state = 'Queued' and (s.on_absence <> 'retry' or s.first_sent_at is not null)
                         and not exists (select from public.sending_holds x where x.company_id = s.company_id and x.released_at is null)))
                and (states is null or s.state = any (states))
             union all
@@ -289,7 +289,7 @@ create function attention() returns table (kind text, company_id bigint, id bigi
   stable security definer set search_path = pg_catalog, public language sql
   begin atomic
     select 'submission', s.company_id, s.id, s.updated_at,
-           jsonb_build_object('tin', s.tin, 'promise', s.promise, 'sends', s.sends, 'last_sent_at', s.last_sent_at,
+           jsonb_build_object('tin', s.tin, 'on_absence', s.on_absence, 'sends', s.sends, 'last_sent_at', s.last_sent_at,
              'body_sha256', encode(sha256(s.body), 'hex'), 'submission_uid', s.submission_uid, 'last_error', s.last_error,
              'documents', (select jsonb_agg(jsonb_build_object('number', d.number, 'document_type', d.document_type,
                                     'issued_at', d.issued_at, 'status', d.status, 'uuid', d.uuid, 'sha256', d.document_hash,
@@ -299,7 +299,7 @@ create function attention() returns table (kind text, company_id bigint, id bigi
                             where d.company_id = s.company_id and d.submission_id = s.id),
              'evidence', (select jsonb_agg(jsonb_build_object('number', e.number, 'uuid', e.uuid, 'via', e.via,
                                    'seen_at', e.seen_at) order by e.seen_at)
-                            from public.portal_evidence e
+                            from public.portal_sightings e
                            where e.company_id = s.company_id and e.submission_id = s.id))
       from public.submissions s
      where s.state = 'NeedsPerson'
@@ -316,8 +316,8 @@ create function attention() returns table (kind text, company_id bigint, id bigi
      where h.released_at is null
      order by 4;
   end;
-create policy across_companies on portal_evidence to einvoice_across using (true);
-grant select on portal_evidence to einvoice_across;
+create policy across_companies on portal_sightings to einvoice_across using (true);
+grant select on portal_sightings to einvoice_across;
 alter function attention() owner to einvoice_across;
 revoke all on function attention() from public;
 grant execute on function attention() to einvoice_service;
@@ -334,11 +334,11 @@ create function watch(grace interval, settle interval, proof_gap interval, every
       select s.company_id, s.state, greatest(s.not_before, s.lease_until) as due_at, s.last_sent_at, s.updated_at
         from public.submissions s
        where s.state in ('Sending', 'Uncertain', 'Accepted')
-          or (s.state = 'Queued' and (s.promise <> 'pending' or s.first_sent_at is not null))
+          or (s.state = 'Queued' and (s.on_absence <> 'retry' or s.first_sent_at is not null))
       union all
       select s.company_id, s.state, greatest(s.not_before, s.lease_until), s.last_sent_at, s.updated_at
         from public.submissions s
-       where s.state = 'Queued' and s.promise = 'pending' and s.first_sent_at is null
+       where s.state = 'Queued' and s.on_absence = 'retry' and s.first_sent_at is null
     )
     select 'state', s.state, count(*), min(s.due_at) from sending s group by s.state
     union all

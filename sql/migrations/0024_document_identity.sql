@@ -32,7 +32,7 @@ comment on index submitted_documents_uuid_once is
   'A uuid of the portal belongs to one submitted document of all companies.';
 
 -- Who else has seen a uuid.
-create index portal_evidence_by_uuid on portal_evidence (uuid);
+create index portal_sightings_by_uuid on portal_sightings (uuid);
 
 -- Who else has sent under a TIN.
 create index submissions_by_tin on submissions (tin, company_id);
@@ -44,11 +44,11 @@ create index submissions_by_tin on submissions (tin, company_id);
 --   details:        a person named it
 --   unproven:       it was shown with the number, type and issue time of the document, and could not be proven to be it
 --   listed:         the sweep saw it with the number, type and issue time of the document, and proved nothing
-alter table portal_evidence
-  drop constraint portal_evidence_via,
-  add constraint portal_evidence_via check
+alter table portal_sightings
+  drop constraint portal_sightings_via,
+  add constraint portal_sightings_via check
     (via in ('submit', 'damaged answer', 'search', 'details', 'unproven', 'listed'));
-comment on column portal_evidence.via is
+comment on column portal_sightings.via is
   'How the uuid became known. Only submit and search prove that it is the document; the others are for people.';
 
 -- A TIN as the portal compares it: upper case, without blanks and hyphens. Portal: 3.2
@@ -138,7 +138,7 @@ create function uuids_shared(company bigint, uuids text[]) returns table (uuid t
     select d.uuid from public.submitted_documents d where d.uuid = any (uuids) and d.company_id <> company
     union
     select e.uuid
-      from public.portal_evidence e
+      from public.portal_sightings e
      where e.uuid = any (uuids) and e.company_id <> company and e.via in ('submit', 'search');
   end;
 alter function uuids_shared(bigint, text[]) owner to einvoice_across;
@@ -189,7 +189,7 @@ create or replace function attention()
   stable security definer set search_path = pg_catalog, public language sql
   begin atomic
     select 'submission', s.company_id, s.id, s.updated_at,
-           jsonb_build_object('tin', s.tin, 'promise', s.promise, 'sends', s.sends, 'last_sent_at', s.last_sent_at,
+           jsonb_build_object('tin', s.tin, 'on_absence', s.on_absence, 'sends', s.sends, 'last_sent_at', s.last_sent_at,
              'body_sha256', encode(sha256(s.body), 'hex'), 'submission_uid', s.submission_uid, 'last_error', s.last_error,
              'adopt_with', public.adoption_command(s.company_id, s.id),
              'documents', (select jsonb_agg(jsonb_build_object('number', d.number, 'document_type', d.document_type,
@@ -200,7 +200,7 @@ create or replace function attention()
                             where d.company_id = s.company_id and d.submission_id = s.id),
              'evidence', (select jsonb_agg(jsonb_build_object('number', e.number, 'uuid', e.uuid, 'via', e.via,
                                    'seen_at', e.seen_at) order by e.seen_at)
-                            from public.portal_evidence e
+                            from public.portal_sightings e
                            where e.company_id = s.company_id and e.submission_id = s.id))
       from public.submissions s
      where s.state = 'NeedsPerson'
@@ -230,7 +230,7 @@ create or replace function attention()
                                     from (select d.company_id from public.submitted_documents d where d.uuid = f.uuid
                                           union
                                           select e.company_id
-                                            from public.portal_evidence e
+                                            from public.portal_sightings e
                                            where e.uuid = f.uuid and e.via in ('submit', 'search')) o
                                    where o.company_id <> f.company_id))
                 when 'missing' then '{}'

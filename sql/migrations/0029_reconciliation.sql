@@ -27,7 +27,7 @@ drop index submissions_uncertain;
 create index submissions_uncertain on submissions (company_id, not_before) where state = 'Uncertain';
 create index submissions_claimable on submissions (not_before)
   where state in ('Sending', 'Accepted')
-     or (state = 'Queued' and (promise <> 'pending' or first_sent_at is not null));
+     or (state = 'Queued' and (on_absence <> 'retry' or first_sent_at is not null));
 
 -- Of each company the Uncertain submission that is due first. While the company is being reconciled it is due when that
 -- claim ends.
@@ -103,7 +103,7 @@ create function claim_submissions(lease interval, most int, states text[] defaul
       select s.company_id, s.id, s.claims > 0 as is_suspect, s.not_before as at
         from public.submissions s
        where (s.state in ('Sending', 'Accepted')
-              or (s.state = 'Queued' and (s.promise <> 'pending' or s.first_sent_at is not null)))
+              or (s.state = 'Queued' and (s.on_absence <> 'retry' or s.first_sent_at is not null)))
          and (states is null or s.state = any (states))
          and not (s.state = 'Queued'
                   and exists (select from public.sending_holds x where x.company_id = s.company_id and x.released_at is null))
@@ -149,7 +149,7 @@ create or replace function next_due(states text[] default null) returns interval
       from (select min(greatest(s.not_before, s.lease_until)) as at
               from public.submissions s
              where (s.state in ('Sending', 'Accepted')
-                    or (s.state = 'Queued' and (s.promise <> 'pending' or s.first_sent_at is not null)))
+                    or (s.state = 'Queued' and (s.on_absence <> 'retry' or s.first_sent_at is not null)))
                and (states is null or s.state = any (states))
                and not (s.state = 'Queued'
                         and exists (select from public.sending_holds x where x.company_id = s.company_id and x.released_at is null))
@@ -167,7 +167,7 @@ create or replace function next_due(states text[] default null) returns interval
   end;
 
 -- What the portal has shown and could not be read, or has a value that is not known. Each is kept once.
-create table portal_oddities (
+create table portal_odd_rows (
   company_id    bigint not null references companies,
   id            bigint generated always as identity,
   row_key       text not null,
@@ -180,41 +180,41 @@ create table portal_oddities (
   last_seen_at  timestamptz not null default clock_timestamp(),
   times         bigint not null default 1,
   primary key (company_id, id),
-  constraint portal_oddities_once unique (company_id, row_key),
-  constraint portal_oddities_bounded check (length(row_key) <= 300 and length(problems) <= 1000 and length(shown) <= 4000)
+  constraint portal_odd_rows_once unique (company_id, row_key),
+  constraint portal_odd_rows_bounded check (length(row_key) <= 300 and length(problems) <= 1000 and length(shown) <= 4000)
 );
-call keep_companies_apart('portal_oddities');
-grant select on portal_oddities to einvoice_service;
-grant insert (company_id, row_key, operation, tin, number, problems, shown) on portal_oddities to einvoice_service;
-grant update (operation, problems, shown, last_seen_at, times) on portal_oddities to einvoice_service;
-create policy across_companies on portal_oddities to einvoice_across using (true);
-grant select on portal_oddities to einvoice_across;
-comment on table portal_oddities is 'Rows of the portal that could not be read, or have a value that is not known. They are skipped; everything else goes on.';
-comment on column portal_oddities.company_id is 'The company for which the portal was asked.';
-comment on column portal_oddities.id is 'Identifies the oddity.';
-comment on column portal_oddities.row_key is 'The uuid of the document, or a hash of the row where the uuid cannot be read.';
-comment on column portal_oddities.operation is 'The call that showed it last: search, submission or details.';
-comment on column portal_oddities.tin is 'The taxpayer for which the portal was asked.';
-comment on column portal_oddities.number is 'The document number that the row names, if it can be read.';
-comment on column portal_oddities.problems is 'What is unknown or cannot be read, in words.';
-comment on column portal_oddities.shown is 'The row as the portal sent it, shortened.';
-comment on column portal_oddities.first_seen_at is 'When the portal showed it first.';
-comment on column portal_oddities.last_seen_at is 'When the portal showed it last, to about a minute.';
-comment on column portal_oddities.times is 'How often it was seen, counted at most once a minute.';
+call keep_companies_apart('portal_odd_rows');
+grant select on portal_odd_rows to einvoice_service;
+grant insert (company_id, row_key, operation, tin, number, problems, shown) on portal_odd_rows to einvoice_service;
+grant update (operation, problems, shown, last_seen_at, times) on portal_odd_rows to einvoice_service;
+create policy across_companies on portal_odd_rows to einvoice_across using (true);
+grant select on portal_odd_rows to einvoice_across;
+comment on table portal_odd_rows is 'Rows of the portal that could not be read, or have a value that is not known. They are skipped; everything else goes on.';
+comment on column portal_odd_rows.company_id is 'The company for which the portal was asked.';
+comment on column portal_odd_rows.id is 'Identifies the oddity.';
+comment on column portal_odd_rows.row_key is 'The uuid of the document, or a hash of the row where the uuid cannot be read.';
+comment on column portal_odd_rows.operation is 'The call that showed it last: search, submission or details.';
+comment on column portal_odd_rows.tin is 'The taxpayer for which the portal was asked.';
+comment on column portal_odd_rows.number is 'The document number that the row names, if it can be read.';
+comment on column portal_odd_rows.problems is 'What is unknown or cannot be read, in words.';
+comment on column portal_odd_rows.shown is 'The row as the portal sent it, shortened.';
+comment on column portal_odd_rows.first_seen_at is 'When the portal showed it first.';
+comment on column portal_odd_rows.last_seen_at is 'When the portal showed it last, to about a minute.';
+comment on column portal_odd_rows.times is 'How often it was seen, counted at most once a minute.';
 
 -- The oddities of all companies that the portal showed within a time, the oldest first.
-create function portal_oddities_since(span interval)
+create function portal_odd_rows_since(span interval)
   returns table (company_id bigint, id bigint, since timestamptz, facts jsonb)
   stable security definer set search_path = pg_catalog, public language sql
   begin atomic
     select o.company_id, o.id, o.first_seen_at,
            jsonb_build_object('operation', o.operation, 'tin', o.tin, 'number', o.number, 'row_key', o.row_key,
                               'problems', o.problems, 'shown', o.shown, 'last_seen_at', o.last_seen_at, 'times', o.times)
-      from public.portal_oddities o
+      from public.portal_odd_rows o
      where o.last_seen_at > clock_timestamp() - span
      order by o.first_seen_at;
   end;
-alter function portal_oddities_since(interval) owner to einvoice_across;
-revoke all on function portal_oddities_since(interval) from public;
-grant execute on function portal_oddities_since(interval) to einvoice_service;
-comment on function portal_oddities_since(interval) is 'What the portal showed lately and could not be read, of all companies.';
+alter function portal_odd_rows_since(interval) owner to einvoice_across;
+revoke all on function portal_odd_rows_since(interval) from public;
+grant execute on function portal_odd_rows_since(interval) to einvoice_service;
+comment on function portal_odd_rows_since(interval) is 'What the portal showed lately and could not be read, of all companies.';

@@ -32,7 +32,7 @@ create function conditions(age interval) returns table (subject text, kind text,
      group by s.last_error ->> 'code'
     union all
     select 'attention', 'UnreadableRows', count(*), min(o.first_seen_at)
-      from public.portal_oddities o
+      from public.portal_odd_rows o
      where o.last_seen_at > clock_timestamp() - interval '3 days'
     having count(*) > 0;
   end;

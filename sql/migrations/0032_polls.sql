@@ -17,7 +17,7 @@ update submissions s
 
 drop index submissions_claimable;
 create index submissions_claimable on submissions (not_before)
-  where state = 'Sending' or (state = 'Queued' and (promise <> 'pending' or first_sent_at is not null));
+  where state = 'Sending' or (state = 'Queued' and (on_absence <> 'retry' or first_sent_at is not null));
 create index submissions_polls on submissions (not_before) where state = 'Accepted' and not has_outcome;
 create index submissions_polls_of_company on submissions (company_id, not_before) where state = 'Accepted' and not has_outcome;
 create index submissions_rechecks on submissions (not_before) where state = 'Accepted' and has_outcome;
@@ -92,7 +92,7 @@ create or replace function claim_submissions(lease interval, most int, states te
     ), waiting as (
       select s.company_id, s.id, s.claims > 0 as is_suspect, 1 as place
         from public.submissions s
-       where (s.state = 'Sending' or (s.state = 'Queued' and (s.promise <> 'pending' or s.first_sent_at is not null)))
+       where (s.state = 'Sending' or (s.state = 'Queued' and (s.on_absence <> 'retry' or s.first_sent_at is not null)))
          and (states is null or s.state = any (states))
          and not (s.state = 'Queued'
                   and exists (select from public.sending_holds x where x.company_id = s.company_id and x.released_at is null))
@@ -171,7 +171,7 @@ create or replace function next_due(states text[] default null) returns interval
     select min(at) - clock_timestamp()
       from ((select greatest(s.not_before, s.lease_until) as at
                from public.submissions s
-              where (s.state = 'Sending' or (s.state = 'Queued' and (s.promise <> 'pending' or s.first_sent_at is not null)))
+              where (s.state = 'Sending' or (s.state = 'Queued' and (s.on_absence <> 'retry' or s.first_sent_at is not null)))
                 and (states is null or s.state = any (states))
                 and not (s.state = 'Queued'
                          and exists (select from public.sending_holds x where x.company_id = s.company_id and x.released_at is null))

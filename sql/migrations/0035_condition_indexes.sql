@@ -9,14 +9,14 @@ alter table submissions add column has_repeated_claims boolean not null default 
 comment on column submissions.has_repeated_claims is
   'Whether claims > 1: its handling began at least twice and gave no result. Kept by a trigger.';
 
-create function note_repeated_claims() returns trigger
+create function record_repeated_claims() returns trigger
   set search_path = pg_catalog, public language plpgsql as $$
 begin
   new.has_repeated_claims := new.claims > 1;
   return new;
 end $$;
 create trigger submissions_repeated_claims before insert or update on submissions
-  for each row when (new.has_repeated_claims <> (new.claims > 1)) execute function note_repeated_claims();
+  for each row when (new.has_repeated_claims <> (new.claims > 1)) execute function record_repeated_claims();
 
 create index submissions_repeated_claims on submissions (company_id)
   where has_repeated_claims and state in ('Queued', 'Sending', 'Uncertain', 'Accepted');
@@ -66,7 +66,7 @@ create or replace function conditions(age interval) returns table (subject text,
      group by s.last_error ->> 'code'
     union all
     select 'attention', 'UnreadableRows', count(*), min(o.first_seen_at)
-      from public.portal_oddities o
+      from public.portal_odd_rows o
      where o.last_seen_at > clock_timestamp() - interval '3 days'
     having count(*) > 0;
   end;

@@ -65,7 +65,7 @@ select s.id, s.claims
    and (s.claims >= :most
         or exists (select
                      from submitted_documents d
-                     join portal_evidence e
+                     join portal_sightings e
                        on e.company_id = d.company_id and e.number = d.number
                       and (e.submission_id = d.submission_id or e.submission_id = any (d.earlier_submissions))
                     where d.company_id = :company_id and e.company_id = :company_id and d.submission_id = s.id
@@ -102,7 +102,7 @@ select s.id, d.number
 select distinct e.submission_uid
   from submissions s
   join submitted_documents d on d.company_id = s.company_id and d.submission_id = s.id
-  join portal_evidence e
+  join portal_sightings e
     on e.company_id = d.company_id and e.number = d.number
    and (e.submission_id = d.submission_id or e.submission_id = any (d.earlier_submissions))
  where s.company_id = :company_id and d.company_id = :company_id and e.company_id = :company_id
@@ -118,7 +118,7 @@ select id, claims
    and (not_before <= clock_timestamp()
         or (:is_complete::boolean
             and last_sent_at + :settle::interval <= :listed_at::timestamptz
-            and (absent_at is null or absent_at + :proof_gap::interval <= :listed_at)))
+            and (absence_confirmed_at is null or absence_confirmed_at + :proof_gap::interval <= :listed_at)))
  order by id
  limit :batch;
 
@@ -134,8 +134,8 @@ update submissions s
          order by c.id
            for update skip locked) due
  where s.company_id = :company_id and s.id = due.id
-returning s.id, s.state, s.promise, s.tin, s.fence, s.looks, s.claims, s.absent_proofs, s.absent_at, s.submission_uid,
-          s.doubted, s.first_sent_at, s.last_sent_at, s.last_error::text as last_error, clock_timestamp() as now;
+returning s.id, s.state, s.on_absence, s.tin, s.fence, s.looks, s.claims, s.absence_confirmations, s.absence_confirmed_at, s.submission_uid,
+          s.possibly_received, s.first_sent_at, s.last_sent_at, s.last_error::text as last_error, clock_timestamp() as now;
 
 -- name: submission_batch_documents :many
 select submission_id, id, number, document_type, issued_at, status, uuid, validated_at
@@ -143,11 +143,11 @@ select submission_id, id, number, document_type, issued_at, status, uuid, valida
  where company_id = :company_id and submission_id = any (:ids::bigint[])
  order by id;
 
--- name: evidence_of_batch :many
--- As evidence_of, for some submissions.
+-- name: sightings_of_batch :many
+-- As sightings_of, for some submissions.
 select d.submission_id, d.id as document_id, e.uuid, e.number, e.submission_uid, e.via
   from submitted_documents d
-  join portal_evidence e
+  join portal_sightings e
     on e.company_id = d.company_id and e.number = d.number
    and (e.submission_id = d.submission_id or e.submission_id = any (d.earlier_submissions))
  where d.company_id = :company_id and e.company_id = :company_id and d.submission_id = any (:ids::bigint[])
@@ -157,25 +157,25 @@ select d.submission_id, d.id as document_id, e.uuid, e.number, e.submission_uid,
                         where r.own_submission is distinct from d.submission_id))
  order by e.seen_at;
 
--- name: evidence_insert_batch :exec
--- As evidence_insert, for some submissions: an array of {submission_id, number, uuid, submission_uid, via}.
-insert into portal_evidence (company_id, submission_id, uuid, number, submission_uid, via)
+-- name: sighting_insert_batch :exec
+-- As sighting_insert, for some submissions: an array of {submission_id, number, uuid, submission_uid, via}.
+insert into portal_sightings (company_id, submission_id, uuid, number, submission_uid, via)
 select :company_id::bigint, submission_id, uuid, number, submission_uid, via
   from jsonb_to_recordset(:shown::jsonb) as (submission_id bigint, number text, uuid text, submission_uid text, via text)
     on conflict do nothing;
 
 -- name: submission_move_batch :many
 -- As submission_move, for some submissions whose documents do not change: an array of {id, fence, expected, next, looks,
--- proof, still_sent, doubted, has_outcome, delay, submission_uid, last_error}, the delay in seconds. Gives the ids of those
+-- proof, still_sent, possibly_received, has_outcome, delay, submission_uid, last_error}, the delay in seconds. Gives the ids of those
 -- whose claim held.
 update submissions s
    set state = m.next,
        looks = m.looks,
        claims = 0,
-       absent_proofs = case when m.still_sent then 0 else s.absent_proofs + m.proof::int end,
-       absent_at = case when m.still_sent then null when m.proof then clock_timestamp() else s.absent_at end,
+       absence_confirmations = case when m.still_sent then 0 else s.absence_confirmations + m.proof::int end,
+       absence_confirmed_at = case when m.still_sent then null when m.proof then clock_timestamp() else s.absence_confirmed_at end,
        last_sent_at = case when m.still_sent then clock_timestamp() else s.last_sent_at end,
-       doubted = m.doubted,
+       possibly_received = m.possibly_received,
        has_outcome = m.has_outcome,
        lease_until = null,
        not_before = clock_timestamp() + make_interval(secs => m.delay),
@@ -185,7 +185,7 @@ update submissions s
   from (select c.id as row_id, w.*
           from jsonb_to_recordset(:moves::jsonb) as w (
                  id bigint, fence bigint, expected text, next text, looks int, proof boolean, still_sent boolean,
-                 doubted boolean, has_outcome boolean, delay double precision, submission_uid text, last_error jsonb)
+                 possibly_received boolean, has_outcome boolean, delay double precision, submission_uid text, last_error jsonb)
           join submissions c on c.company_id = :company_id and c.id = w.id
          order by c.id
            for update of c) m

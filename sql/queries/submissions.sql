@@ -3,8 +3,8 @@
 
 -- name: submission_insert :one
 -- The intent to send, with the bytes. With a :lease the caller holds it at once; without, a worker takes it after :delay.
-insert into submissions (company_id, attempt_key, tin, body, promise, doubted, fence, lease_until, not_before)
-values (:company_id, :attempt_key, :tin, :body, :promise, :doubted, 1, clock_timestamp() + :lease::interval,
+insert into submissions (company_id, attempt_key, tin, body, on_absence, possibly_received, fence, lease_until, not_before)
+values (:company_id, :attempt_key, :tin, :body, :on_absence, :possibly_received, 1, clock_timestamp() + :lease::interval,
         clock_timestamp() + coalesce(:delay::interval, interval '0'))
 returning id, fence;
 
@@ -48,7 +48,7 @@ select d.id, s.body, d.issued_at
   from submitted_documents d
   join submissions s on s.company_id = d.company_id and s.id = d.submission_id
  where d.company_id = :company_id and s.company_id = :company_id
-   and s.state = 'NotReceived' and (s.first_sent_at is not null or s.doubted)
+   and s.state = 'NotReceived' and (s.first_sent_at is not null or s.possibly_received)
    and d.id = (select max(id)
                  from submitted_documents
                 where company_id = :company_id
@@ -66,14 +66,14 @@ select company_id, id, fence, state, claims
 select next_due(:states::text[]);
 
 -- name: submission_get :one
-select id, state, promise, tin, fence, looks, claims, absent_proofs, absent_at, submission_uid, doubted, first_sent_at,
+select id, state, on_absence, tin, fence, looks, claims, absence_confirmations, absence_confirmed_at, submission_uid, possibly_received, first_sent_at,
        last_sent_at, last_error::text as last_error, clock_timestamp() as now
   from submissions
  where company_id = :company_id and id = :id;
 
 -- name: submission_of_subject :one
 -- The submission that the latest document of an invoice, a note or a consolidated invoice is in, and how both stand.
-select s.id, d.id as document_id, s.state, s.promise, d.status, d.errors::text as errors, s.last_error::text as last_error
+select s.id, d.id as document_id, s.state, s.on_absence, d.status, d.errors::text as errors, s.last_error::text as last_error
   from submitted_documents d
   join submissions s on s.company_id = d.company_id and s.id = d.submission_id
  where d.company_id = :company_id and s.company_id = :company_id
@@ -90,7 +90,7 @@ select id, fence from submissions where company_id = :company_id and attempt_key
 -- Queued to Sending, before the first byte goes out: what is found Sending later was perhaps sent. No row, too, while
 -- sending is held, or on another database than the one that was noted: its rows may be older than what was sent.
 update submissions
-   set state = 'Sending', sends = sends + 1, absent_proofs = 0, absent_at = null,
+   set state = 'Sending', sends = sends + 1, absence_confirmations = 0, absence_confirmed_at = null,
        first_sent_at = coalesce(first_sent_at, clock_timestamp()), last_sent_at = clock_timestamp(),
        lease_until = clock_timestamp() + :lease::interval, updated_at = clock_timestamp()
  where company_id = :company_id and id = :id and fence = :fence and state = 'Queued'
@@ -106,10 +106,10 @@ update submissions
    set state = :next,
        looks = :looks,
        claims = 0,
-       absent_proofs = case when :still_sent::boolean then 0 else absent_proofs + (:proof::boolean)::int end,
-       absent_at = case when :still_sent then null when :proof then clock_timestamp() else absent_at end,
+       absence_confirmations = case when :still_sent::boolean then 0 else absence_confirmations + (:proof::boolean)::int end,
+       absence_confirmed_at = case when :still_sent then null when :proof then clock_timestamp() else absence_confirmed_at end,
        last_sent_at = case when :still_sent then clock_timestamp() else last_sent_at end,
-       doubted = :doubted,
+       possibly_received = :possibly_received,
        has_outcome = :has_outcome,
        lease_until = null,
        not_before = clock_timestamp() + :delay::interval,
@@ -141,7 +141,7 @@ select s.id, s.tin, s.claims, octet_length(s.body) as size,
          where d.company_id = :company_id and d.submission_id = s.id) as numbers
   from submissions s
  where s.company_id = :company_id and s.id = :id and s.fence = :fence
-   and s.state = 'Queued' and s.promise = 'pending' and s.first_sent_at is null
+   and s.state = 'Queued' and s.on_absence = 'retry' and s.first_sent_at is null
    for update;
 
 -- name: submission_unsent_others :many
@@ -153,7 +153,7 @@ select s.id, octet_length(s.body) as size,
          where d.company_id = :company_id and d.submission_id = s.id) as numbers
   from submissions s
  where s.company_id = :company_id and s.id <> :id and s.tin = :tin
-   and s.state = 'Queued' and s.promise = 'pending' and s.first_sent_at is null and not s.doubted
+   and s.state = 'Queued' and s.on_absence = 'retry' and s.first_sent_at is null and not s.possibly_received
    and s.claims = 0 and (s.lease_until is null or s.lease_until < clock_timestamp())
  order by s.id
  limit :most
@@ -185,10 +185,10 @@ returning number;
 
 -- name: submission_part :value
 -- A submission with some documents of another that was sent: what was promised and when it was sent go with them.
-insert into submissions (company_id, attempt_key, tin, body, promise, state, split_from, submission_uid,
-       first_sent_at, last_sent_at, doubted, last_error)
-select company_id, :attempt_key, tin, :body, promise, :state, id, :submission_uid, first_sent_at, last_sent_at,
-       doubted or :doubted, :last_error::jsonb
+insert into submissions (company_id, attempt_key, tin, body, on_absence, state, split_from, submission_uid,
+       first_sent_at, last_sent_at, possibly_received, last_error)
+select company_id, :attempt_key, tin, :body, on_absence, :state, id, :submission_uid, first_sent_at, last_sent_at,
+       possibly_received or :possibly_received, :last_error::jsonb
   from submissions
  where company_id = :company_id and id = :id
 returning id;
@@ -340,19 +340,19 @@ update submitted_documents
        updated_at = clock_timestamp()
  where company_id = :company_id and id = :id;
 
--- name: evidence_insert :exec
+-- name: sighting_insert :exec
 -- Uuids that the portal showed for numbers of a submission. Asks no fence: who saw them writes them down.
-insert into portal_evidence (company_id, submission_id, uuid, number, submission_uid, via)
+insert into portal_sightings (company_id, submission_id, uuid, number, submission_uid, via)
 select :company_id::bigint, :submission_id::bigint, uuid, number, :submission_uid, :via
   from unnest(:uuids::text[], :numbers::text[]) as shown (uuid, number)
     on conflict do nothing;
 
--- name: evidence_of :many
+-- name: sightings_of :many
 -- What the portal ever showed for the documents of a submission, also in calls that they have left. What was found in a
 -- listing is left out if another document has the uuid: it was taken for ours before every copy was compared.
 select d.id as document_id, e.uuid, e.number, e.submission_uid, e.via
   from submitted_documents d
-  join portal_evidence e
+  join portal_sightings e
     on e.company_id = d.company_id and e.number = d.number
    and (e.submission_id = d.submission_id or e.submission_id = any (d.earlier_submissions))
  where d.company_id = :company_id and e.company_id = :company_id and d.submission_id = :submission_id

@@ -31,7 +31,7 @@ select d.id, d.submission_id, d.number, d.document_type, d.issued_at, d.status, 
                            from sweep_findings f
                           where f.company_id = :company_id and f.kind = 'cancelled_elsewhere' and f.uuid = d.uuid)
        end as is_foreign_if_cancelled,
-       s.tin, s.state, s.created_at, s.doubted
+       s.tin, s.state, s.created_at, s.possibly_received
   from submitted_documents d
   join submissions s on s.company_id = d.company_id and s.id = d.submission_id
  where d.company_id = :company_id and s.company_id = :company_id
@@ -66,7 +66,7 @@ select uuid from uuids_shared(:company_id, :uuids::text[]);
 -- reconciles it takes its documents over. No row: it is no longer Queued.
 update submissions
    set state = 'Uncertain', fence = fence + 1, claims = 0, looks = 0, lease_until = null, not_before = clock_timestamp(),
-       absent_proofs = 0, absent_at = null,
+       absence_confirmations = 0, absence_confirmed_at = null,
        first_sent_at = least(first_sent_at, :received_at::timestamptz),
        last_sent_at = greatest(last_sent_at, :received_at),
        last_error = :last_error::jsonb, updated_at = clock_timestamp()
@@ -186,7 +186,7 @@ returning pg_notify('submission_due', '') is not null;
 
 -- name: database_note :value
 -- Notes on which database this is; true where that is another than before, and so sending is held.
-select note_database();
+select record_database_identity();
 
 -- name: sending_bars :one
 -- Why a document may not be sent now: the hold on the company, and what the portal has under its number. What is taken
@@ -204,10 +204,10 @@ select h.since, h.reason, f.id as finding, f.uuid
 -- What waits for a person, of all companies, the longest first.
 select kind, company_id, id, since, facts::text as facts from attention();
 
--- name: oddity_note :value
+-- name: odd_row_insert :value
 -- Records a row of the portal that could not be read; true for one that was not recorded before. No row: it was seen less
 -- than a minute ago.
-insert into portal_oddities as o (company_id, row_key, operation, tin, number, problems, shown)
+insert into portal_odd_rows as o (company_id, row_key, operation, tin, number, problems, shown)
 values (:company_id, :row_key, :operation, :tin, :number, :problems, :shown)
     on conflict (company_id, row_key) do update
    set operation = excluded.operation, problems = excluded.problems, shown = excluded.shown,
@@ -215,6 +215,6 @@ values (:company_id, :row_key, :operation, :tin, :number, :problems, :shown)
  where o.last_seen_at < clock_timestamp() - interval '1 minute'
 returning times = 1;
 
--- name: oddities_list :many
+-- name: odd_rows_list :many
 -- What the portal showed within :span and could not be read, of all companies, the oldest first.
-select company_id, id, since, facts::text as facts from portal_oddities_since(:span::interval);
+select company_id, id, since, facts::text as facts from portal_odd_rows_since(:span::interval);

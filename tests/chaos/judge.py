@@ -14,7 +14,7 @@ import asyncpg
 from service.commands.reconcile import reconcile
 from service.config import read_config
 from service.db.statements import Statements
-from service.db.transactions import PASSING
+from service.db.transactions import TRANSIENT_DB_ERRORS
 
 sql = Statements(Path(__file__).resolve().parent)
 CLOSED = {"Invalid", "Cancelled"}
@@ -52,11 +52,11 @@ async def most_claims(url: str) -> int:
     """Return the most claims without a result that a submission has now; 0 while PostgreSQL is away."""
     try:
         conn = await asyncpg.connect(url)
-    except PASSING:
+    except TRANSIENT_DB_ERRORS:
         return 0
     try:
         return await sql.most_claims(conn)
-    except PASSING:
+    except TRANSIENT_DB_ERRORS:
         return 0
     finally:
         conn.terminate()
@@ -144,7 +144,7 @@ def _losses(known, row, at_portal):
 def promise_broken(facts):
     """What was promised to be sent is not let go because it did not arrive."""
     for row in facts.documents:
-        if row["promise"] == "pending" and row["state"] == "NotReceived":
+        if row["on_absence"] == "retry" and row["state"] == "NotReceived":
             yield f"submission {row['submission_id']} of company {row['company_id']}"
 
 

@@ -22,7 +22,7 @@ select d.company_id, d.number, d.document_type, d.issued_at, d.document_hash, d.
             when d.adjustment_note_id is not null then 'note'
             else 'consolidated' end as kind,
        coalesce(d.invoice_id, d.adjustment_note_id, d.consolidated_invoice_id) as record_id,
-       s.tin, s.state, s.promise
+       s.tin, s.state, s.on_absence
   from submitted_documents d
   join submissions s on s.company_id = d.company_id and s.id = d.submission_id
  order by d.id;
@@ -35,7 +35,7 @@ select s.company_id, s.id, s.body
 
 -- name: unresolved_all :many
 -- What is under way, and how it stands.
-select s.company_id, s.id, s.state, s.claims, s.looks, s.sends, s.absent_proofs,
+select s.company_id, s.id, s.state, s.claims, s.looks, s.sends, s.absence_confirmations,
        s.not_before - clock_timestamp() as due, s.lease_until - clock_timestamp() as leased,
        s.last_error::text as last_error
   from submissions s

@@ -111,7 +111,7 @@ def install(plan, marks):
             os.kill(os.getpid(), {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}[plan["action"]])
 
     for name in failpoints.NAMES:
-        failpoints.put(name, lambda name=name: passed(name))
+        failpoints.set_action(name, lambda name=name: passed(name))
 
 
 def peak(pid):

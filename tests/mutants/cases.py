@@ -232,7 +232,7 @@ ONCE = (
     Mutant(
         "one-proof-of-absence",
         "service/submission/state_machine.py",
-        "    if not call.absent_proofs:\n",
+        "    if not call.absence_confirmations:\n",
         "    if False:\n",
         (ABSENCE,),
     ),
@@ -246,15 +246,15 @@ ONCE = (
     Mutant(
         "proof-gap-ignored",
         "service/submission/state_machine.py",
-        "return settled and (call.absent_at is None or call.absent_at + times.portal_proof_gap <= at)",
+        "return settled and (call.absence_confirmed_at is None or call.absence_confirmed_at + times.portal_proof_gap <= at)",
         "return settled",
         (ABSENCE,),
     ),
     Mutant(
         "proofs-outlive-an-unclear-send",
         SUBMISSIONS,
-        "absent_proofs = case when :still_sent::boolean then 0 else absent_proofs + (:proof::boolean)::int end,",
-        "absent_proofs = case when :still_sent::boolean then absent_proofs else absent_proofs + (:proof::boolean)::int end,",
+        "absence_confirmations = case when :still_sent::boolean then 0 else absence_confirmations + (:proof::boolean)::int end,",
+        "absence_confirmations = case when :still_sent::boolean then absence_confirmations else absence_confirmations + (:proof::boolean)::int end,",
         ("tests/test_claims.py::test_an_unclear_send_voids_earlier_proofs_of_absence",),
     ),
     Mutant(
@@ -366,7 +366,7 @@ ONCE = (
         "proven-sighting-dropped",
         LAST_MIGRATION,
         "",
-        "alter table portal_evidence drop constraint portal_evidence_pkey, add primary key (company_id, submission_id, uuid);",
+        "alter table portal_sightings drop constraint portal_sightings_pkey, add primary key (company_id, submission_id, uuid);",
         (
             "tests/test_batches.py::test_what_the_portal_has_in_part_is_taken_over_in_part[truncate]",
         ),

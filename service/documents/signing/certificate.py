@@ -12,7 +12,7 @@ from cryptography.x509.oid import NameOID
 
 from service.documents.signing.private_key import Unusable, misfit, read_key
 from service.documents.ubl.parties import identifier, own_tin
-from service.errors import fault
+from service.errors import violation
 
 WARN_BEFORE = timedelta(days=30)
 PATH = "/company/signing-certificate"
@@ -76,12 +76,12 @@ def read_pair(certificate_pem, key_pem, password=None, *, issuer_form=DEFAULT_FO
     faults += more
     if certificate and now and certificate.not_after < now:
         faults.append(
-            fault(
+            violation(
                 "/certificate", "expired", f"certificate expired on {_day(certificate.not_after)}."
             )
         )
     if not faults and key.public_key() != certificate.public_key:
-        faults.append(fault("/key", "match", "key is not the private key of the certificate."))
+        faults.append(violation("/key", "match", "key is not the private key of the certificate."))
     if faults:
         raise Unusable(faults)
     return Signer(certificate, key)
@@ -101,13 +101,17 @@ def read_certificate(pem, issuer_form=DEFAULT_FORM):
         certificate = _named(x509.load_pem_x509_certificate(pem.encode()), issuer_form)
     except (ValueError, TypeError, UnsupportedAlgorithm, x509.InvalidVersion):
         raise Unusable(
-            [fault("/certificate", "format", "certificate must be an X.509 certificate in PEM.")]
+            [
+                violation(
+                    "/certificate", "format", "certificate must be an X.509 certificate in PEM."
+                )
+            ]
         ) from None
     if not 0 < certificate.serial < 2**LONGEST_SERIAL:
         wording = f"The serial number of certificate must be a positive number of at most {LONGEST_SERIAL} bits."
-        raise Unusable([fault("/certificate", "serial", wording)])
+        raise Unusable([violation("/certificate", "serial", wording)])
     if why := misfit(certificate.public_key):
-        raise Unusable([fault("/certificate", why[0], f"The key of certificate {why[1]}")])
+        raise Unusable([violation("/certificate", why[0], f"The key of certificate {why[1]}")])
     return certificate
 
 

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-from service.errors import fault
+from service.errors import violation
 
 KEY_BITS = (2048, 4096)
 # Of the derivation of a key from a password, some 40 ms; usual are 2,048 to 20,000
@@ -104,7 +104,7 @@ def _signs(key):
 
 
 def _unusable(path, rule, message):
-    return Unusable([fault(path, rule, message)])
+    return Unusable([violation(path, rule, message)])
 
 
 def _opens_in_time(body):

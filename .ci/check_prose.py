@@ -1,0 +1,172 @@
+"""Check the prose of the project against a list of words and forms that it does not use.
+
+Prose is: docstrings, comments and messages of Python files, names of tests, comments of SQL files,
+descriptions of JSON schemas, and Markdown. Prints each finding as path:line, and the number of
+findings per 1,000 words. Exits with 1 if there is a finding.
+"""
+
+import ast
+import io
+import re
+import sys
+import tokenize
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDERS = ("service", "sql", "schemas", "tests", "bench", "docs", ".ci")
+FILES = ("run.py", "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "Makefile")
+
+#: Archaic words and phrases, and metaphors for which a standard term exists.
+WORDS = (
+    "anew",
+    "be had",
+    "bell",
+    "beside",
+    "come to",
+    "comes to",
+    "courier",
+    "desk",
+    "ears",
+    "gate",
+    "had better",
+    "heed",
+    "heeds",
+    "held against",
+    "house",
+    "keeper",
+    "lest",
+    "let go",
+    "mend",
+    "mends",
+    "nobody",
+    "of ours",
+    "says nothing",
+    "stands",
+    "stood",
+    "thereby",
+    "told",
+    "twin",
+    "twins",
+    "wall",
+    "walls",
+    "whatever",
+    "whoever",
+    "whose turn",
+    "wish",
+    "wishes",
+)
+FORBIDDEN = re.compile(rf"\b(?:{'|'.join(WORDS)})\b", re.IGNORECASE)
+#: First words that make a docstring a clause instead of a summary.
+OPENINGS = re.compile(r"(?:What|Whether|As|Of|For)\b")
+LONGEST_TEST_NAME = 80
+
+#: Texts in which the words are meant: names, and data of tests.
+ALLOWED = re.compile(r"in-house|house number|House, |MAKEFILE_LIST")
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A piece of prose at a line of a file; `is_docstring` is true for one that opens a definition."""
+
+    path: Path
+    line: int
+    text: str
+    is_docstring: bool = False
+
+
+def python_texts(path: Path) -> Iterator[Text]:
+    """Yield the docstrings, comments and messages of a Python file, and the names of its tests."""
+    source = path.read_text()
+    docstrings = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            if docstring := ast.get_docstring(node, clean=False):
+                docstrings.add(id(node.body[0].value))
+                yield Text(path, node.body[0].lineno, docstring, is_docstring=True)
+            name = getattr(node, "name", "")
+            if name.startswith("test_"):
+                yield Text(path, node.lineno, name.replace("_", " "))
+    for node in ast.walk(ast.parse(source)):
+        is_text = isinstance(node, ast.Constant) and isinstance(node.value, str)
+        if is_text and id(node) not in docstrings and node.value.count(" ") > 1:
+            yield Text(path, node.lineno, node.value)
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            yield Text(path, token.start[0], token.string.lstrip("#: "))
+
+
+def sql_texts(path: Path) -> Iterator[Text]:
+    """Yield the comments of an SQL file, and the texts of its `comment on` statements."""
+    source = path.read_text()
+    for found in re.finditer(r"--(?! name:)(.*)|comment on .*?is\s+'((?:[^']|'')*)'", source):
+        line = source.count("\n", 0, found.start()) + 1
+        yield Text(path, line, found[1] or found[2] or "")
+
+
+def markdown_texts(path: Path) -> Iterator[Text]:
+    """Yield the lines of a Markdown file outside of code blocks."""
+    is_code = False
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        if line.lstrip().startswith("```"):
+            is_code = not is_code
+        elif not is_code:
+            yield Text(path, number, re.sub(r"`[^`]*`", "", line))
+
+
+def plain_texts(path: Path) -> Iterator[Text]:
+    """Yield the lines of any other file."""
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        yield Text(path, number, line)
+
+
+READERS = {".py": python_texts, ".sql": sql_texts, ".md": markdown_texts, ".json": plain_texts}
+
+
+def find_texts() -> Iterator[Text]:
+    """Yield the prose of the project."""
+    paths = [ROOT / name for name in FILES]
+    for folder in FOLDERS:
+        paths += sorted((ROOT / folder).rglob("*"))
+    for path in paths:
+        reader = plain_texts if path.name == "Makefile" else READERS.get(path.suffix)
+        is_data = path.suffix == ".json" and path.parent.name not in ("schemas", "examples")
+        if path.is_file() and reader and not is_data and path != Path(__file__).resolve():
+            yield from reader(path)
+
+
+def find_violations(text: Text) -> Iterator[str]:
+    """Yield what is wrong with a text."""
+    for found in FORBIDDEN.finditer(ALLOWED.sub("", text.text)):
+        yield f"the word {found[0]!r}"
+    if text.is_docstring and OPENINGS.match(text.text.strip()):
+        yield f"a docstring that begins with {text.text.split()[0]!r}"
+
+
+def is_long_test_name(text: Text) -> bool:
+    """Return whether a text is the name of a test that is too long."""
+    return text.text.startswith("test ") and len(text.text) > LONGEST_TEST_NAME
+
+
+def main() -> int:
+    """Print the findings, and their number per 1,000 words."""
+    words = count = 0
+    chosen = [Path(name).resolve() for name in sys.argv[1:]]
+    for text in find_texts():
+        if chosen and not any(text.path.is_relative_to(path) for path in chosen):
+            continue
+        words += len(text.text.split())
+        for violation in find_violations(text):
+            count += 1
+            print(f"{text.path.relative_to(ROOT)}:{text.line}: {violation}")
+        if is_long_test_name(text):
+            count += 1
+            print(f"{text.path.relative_to(ROOT)}:{text.line}: a test name of {len(text.text)}")
+    rate = 1000 * count / max(words, 1)
+    print(f"{count} findings in {words} words: {rate:.2f} per 1,000", file=sys.stderr)
+    return count > 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
