@@ -16,13 +16,13 @@ from service.commands.codes import import_codes
 from service.commands.ground import run, with_postgres
 from service.commands.serve import ServeError, serve, serve_child, work
 from service.config import ConfigError, read_config
-from service.db import migrate
+from service.db import SchemaError, migrate
 from service.embedded import EmbeddedError
 from service.errors import CONSTRAINTS, ApiError
 from service.portal.certificate import ISSUER_FORMS
 from service.statements import sql
 
-KNOWN = (ConfigError, EmbeddedError, ServeError, companies.CommandError, ApiError, OSError)
+KNOWN = (ConfigError, EmbeddedError, ServeError, SchemaError, companies.CommandError, ApiError, OSError)
 #: What PostgreSQL refuses about a value; the database itself can be used.
 REFUSED = (asyncpg.IntegrityConstraintViolationError, asyncpg.DataError)
 DATABASE = (asyncpg.PostgresError, asyncpg.InterfaceError, ConnectionError, socket.gaierror, TimeoutError)

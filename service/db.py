@@ -5,26 +5,30 @@ import functools
 import logging
 import random
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import asyncpg
 
 from service.config import SILENCE_SECONDS, Config
 from service.connections import connect, create_pool
 from service.errors import Unavailable, kind, retry_after
+from service.schema_objects import SQL, apply_objects, load_objects
 from service.statements import sql
 
-MIGRATIONS = Path(__file__).resolve().parent.parent / "sql" / "migrations"
+MIGRATIONS = SQL / "migrations"
 SERVICE_ROLE = "einvoice_service"
 MOST_WAITING = 1000  # requests that wait for a connection; no more could have one in that time
 CLOSE_SECONDS = 2
 STATEMENT_SECONDS = 7  # to any statement: the server ends one after five
 AWAY = "The service is not available for a moment, please try again."
 BACKGROUND_CONNECTIONS = 4  # of a process that has background work, beside those of its requests
+#: A migration of the schema before its first release, which has no upgrade path.
+UNRELEASED_MIGRATION = "0001_roles.sql"
 MIGRATION_TRIES = 120  # of a migration whose tables are held by others
 TRIES = 3  # of what PostgreSQL breaks off
 #: What every connection of the service is bound by; the server enforces it.
@@ -299,38 +303,61 @@ def _note_commit(begin):
         committed.append(begin)
 
 
-async def migrate(url: str, folder: Path = MIGRATIONS, silence: int = SILENCE_SECONDS) -> list[str]:
-    """Apply the migrations of a folder that are not applied yet, each in a transaction, and return their names.
+class SchemaError(Exception):
+    """The database has a schema that cannot be upgraded."""
 
-    Holds an advisory lock, so that two starts at once do it once. A migration waits a second for its locks, while
-    all who come after it wait too, then lets them pass and tries again, for minutes.
+
+async def migrate(
+    url: str, folder: Path = MIGRATIONS, silence: int = SILENCE_SECONDS, objects: Path = SQL
+) -> list[str]:
+    """Bring a database up to date, and return the names of the files that were applied.
+
+    Applies the migrations of a folder that are not applied yet, each in a transaction, and then the
+    views and functions that have changed, all in one transaction. Holds an advisory lock, so that of
+    several concurrent starts one does the work. A transaction waits one second for its locks, during
+    which later requests queue behind it; then it lets them pass and tries again, for minutes.
+
+    Raises SchemaError for a database that has no upgrade path.
     """
     conn = await connect(url, {"client_min_messages": "warning"}, silence=silence)
     try:
         await sql.migrations_lock(conn)
         await sql.migrations_prepare(conn)
         done = {row["name"] for row in await sql.migrations_done(conn)}
-        paths = [path for path in sorted(folder.glob("*.sql")) if path.name not in done]
-        for path in paths:
-            await _migrated(conn, path)
-        return [path.name for path in paths]
+        if UNRELEASED_MIGRATION in done:
+            raise SchemaError(
+                "The database was created by an unreleased version of the service and cannot be upgraded. "
+                "Set DATABASE_URL to a new, empty database. Without DATABASE_URL, stop the service and "
+                "delete its data directory (DATA_DIR, .data/ by default): its contents are lost."
+            )
+        paths = sorted(folder.glob("*.sql"))
+        pending = [path for path in paths if path.name not in done]
+        for path in pending:
+            await _patiently(conn, path.name, functools.partial(_apply_migration, conn, path))
+        work = functools.partial(apply_objects, conn, load_objects(objects), [path.name for path in paths])
+        return [path.name for path in pending] + await _patiently(conn, "views and functions", work)
     finally:
         await conn.close()
 
 
-async def _migrated(conn, path):
+async def _apply_migration(conn: asyncpg.Connection, path: Path) -> None:
+    await conn.execute(path.read_text())
+    await sql.migration_note(conn, name=path.name)
+
+
+async def _patiently(conn: asyncpg.Connection, name: str, work: Callable[[], Awaitable[Any]]) -> Any:
+    """Return the result of work in a transaction of its own, which is repeated while it gets no locks."""
     for left in reversed(range(MIGRATION_TRIES)):
         try:
             async with conn.transaction():
                 await sql.migration_patience(conn)
-                await conn.execute(path.read_text())
-                await sql.migration_note(conn, name=path.name)
-            return
+                return await work()
         except (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError):
             if not left:
                 raise
-            log.warning("migration %s waits for a transaction that holds its tables", path.name)
+            log.warning("migration %s waits for a transaction that holds its tables", name)
         await asyncio.sleep(random.uniform(1, 2))
+    raise AssertionError
 
 
 async def refuse_without_wall(pool):

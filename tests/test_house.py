@@ -51,6 +51,7 @@ ROWS = (
             "service.connections",
             "service.db",
             "service.keeper",
+            "service.schema_objects",
             "service.statements",
             "service.embedded",
             "service.embedded_programs",

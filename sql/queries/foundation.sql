@@ -16,6 +16,67 @@ select name from schema_migrations;
 -- name: migration_note :exec
 insert into schema_migrations (name) values (:name);
 
+-- name: migration_versions :many
+-- The versions of the views and functions that were applied, the latest first.
+select sha256
+  from schema_versions
+ order by applied_at desc;
+
+-- name: migration_version_note :exec
+insert into schema_versions (sha256)
+values (:sha256);
+
+-- name: migration_objects :many
+select file, sha256
+  from schema_objects;
+
+-- name: migration_object_note :exec
+insert into schema_objects (file, sha256)
+values (:file, :sha256)
+    on conflict (file) do update
+   set sha256 = excluded.sha256, applied_at = clock_timestamp();
+
+-- name: migration_objects_present :many
+-- The names of all views and functions of the schema.
+select relname as name
+  from pg_class
+ where relnamespace = 'public'::regnamespace and relkind = 'v'
+union
+select proname
+  from pg_proc
+ where pronamespace = 'public'::regnamespace;
+
+-- name: migration_object_dependents :many
+-- A view or function with all views and functions that depend on it, as commands that drop them in
+-- an order in which nothing depends on what is dropped.
+with recursive dependents (classid, objid, depth) as (
+  select 'pg_proc'::regclass::oid, p.oid, 0
+    from pg_proc p
+   where p.pronamespace = 'public'::regnamespace and p.proname = :name
+  union all
+  select 'pg_class'::regclass::oid, c.oid, 0
+    from pg_class c
+   where c.relnamespace = 'public'::regnamespace and c.relname = :name and c.relkind = 'v'
+  union all
+  select case when r.oid is null then d.classid else 'pg_class'::regclass::oid end,
+         coalesce(r.ev_class, d.objid),
+         s.depth + 1
+    from dependents s
+    join pg_depend d on d.refclassid = s.classid
+                    and d.refobjid = s.objid
+                    and d.classid in ('pg_proc'::regclass, 'pg_rewrite'::regclass)
+    left join pg_rewrite r on d.classid = 'pg_rewrite'::regclass and r.oid = d.objid
+   where coalesce(r.ev_class, d.objid) <> s.objid
+)
+select i.name,
+       format('drop %s %s', o.type, o.identity) as command
+  from (select classid, objid, max(depth) as depth from dependents group by classid, objid) s
+ cross join lateral pg_identify_object(s.classid, s.objid, 0) o
+  join (select 'pg_proc'::regclass::oid as classid, oid as objid, proname as name from pg_proc
+        union all
+        select 'pg_class'::regclass::oid, oid, relname from pg_class) i using (classid, objid)
+ order by s.depth desc, i.name;
+
 -- name: migration_patience :value
 -- For this transaction: all who come to a table stand behind a change of it that waits.
 select set_config('lock_timeout', '1s', true);

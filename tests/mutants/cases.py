@@ -170,7 +170,7 @@ EXCLUSION = (
     ),
     Mutant(
         "polls-of-one-company-first",
-        "sql/migrations/0032_polls.sql",
+        "sql/functions/claim_submissions.sql",
         "order by next.place, random()",
         "order by s.not_before",
         ("tests/test_poll_order.py::test_each_company_is_polled_before_one_is_polled_twice",),
@@ -485,7 +485,7 @@ APART = (
     ),
     Mutant(
         "hanging-receivers-take-all-places",
-        "sql/migrations/0028_webhooks_and_cancellations.sql",
+        "sql/functions/claim_webhook_deliveries.sql",
         """    continue when held >= least(share, free)
                or candidate.slow and held_slow >= least(share / 2, free_slow);
 """,
