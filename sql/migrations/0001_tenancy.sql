@@ -6,19 +6,21 @@
 
 -- einvoice_service: the role that the service runs as. It owns nothing and is bound by row-level
 -- security.
--- einvoice_across: the owner of the few functions that must read or write across companies. It
--- cannot log in.
+-- einvoice_across: the owner of the few functions that must read or write across companies.
+-- einvoice_reader: for support staff, who may read the rows of all companies, without secrets.
+-- None of them can log in.
 do $$
 declare
   wanted text;
 begin
-  foreach wanted in array array['einvoice_service', 'einvoice_across'] loop
+  foreach wanted in array array['einvoice_service', 'einvoice_across', 'einvoice_reader'] loop
     begin
       execute format(
         'create role %I nologin nosuperuser nobypassrls nocreatedb nocreaterole', wanted);
     exception when duplicate_object or unique_violation then
       null;  -- Roles belong to the cluster. Another database of it has created this one.
     end;
+    continue when wanted = 'einvoice_reader';  -- The migrating role needs no right of this one.
     begin
       execute format('grant %I to current_user', wanted);
     exception when others then
@@ -31,9 +33,10 @@ begin
   end loop;
 end $$;
 
-grant usage on schema public to einvoice_service, einvoice_across;
+grant usage on schema public to einvoice_service, einvoice_across, einvoice_reader;
 grant create on schema public to einvoice_across;
 
+grant select on schema_migrations to einvoice_reader;
 comment on table schema_migrations is
   'Applied migrations. Written by the migrate command.';
 comment on column schema_migrations.name is 'File name of the migration.';
@@ -44,6 +47,7 @@ create table schema_objects (
   sha256     bytea not null,
   applied_at timestamptz not null default clock_timestamp()
 );
+grant select on schema_objects to einvoice_reader;
 comment on table schema_objects is 'Applied views and functions. Written by the migrate command.';
 comment on column schema_objects.file is 'File of the view or function, below sql/.';
 comment on column schema_objects.sha256 is 'SHA-256 of the file as it was applied.';
@@ -53,6 +57,7 @@ create table schema_versions (
   sha256     bytea primary key,
   applied_at timestamptz not null default clock_timestamp()
 );
+grant select on schema_versions to einvoice_reader;
 comment on table schema_versions is
   'Versions of all views, functions and migrations together. An older version of the service does '
   'not replace those of a newer one.';
@@ -83,10 +88,12 @@ begin
     ' using (%I = current_company())'
     ' with check (%I = current_company())',
     fenced, company_column, company_column);
+  execute format(
+    'create policy read_across on %s for select to einvoice_reader using (true)', fenced);
 end $$;
 comment on procedure keep_companies_apart is
   'Isolate the rows of a table by company: the service reads and writes those of the current '
-  'company only.';
+  'company only. Support staff reads all.';
 
 create procedure keep_accounts_apart(
     fenced regclass,
@@ -100,10 +107,12 @@ begin
     ' using (%I = current_account())'
     ' with check (%I = current_account())',
     fenced, account_column, account_column);
+  execute format(
+    'create policy read_across on %s for select to einvoice_reader using (true)', fenced);
 end $$;
 comment on procedure keep_accounts_apart is
   'Isolate the rows of a table by account: the service reads and writes those of the current '
-  'account only.';
+  'account only. Support staff reads all.';
 
 create function actor() returns text
   stable parallel safe language sql
@@ -164,6 +173,7 @@ grant usage on sequence companies_id_seq to einvoice_service;
 create policy companies_of_tin on companies to einvoice_across
   using (tin = current_setting('app.tin_lookup', true));
 grant select (id, name, tin_code, tin) on companies to einvoice_across;
+grant select on companies to einvoice_reader;
 comment on table companies is
   'Companies, the tenants of the service. Written by operator commands and PUT /api/companies.';
 comment on column companies.id is 'Identifies the company.';
@@ -226,6 +236,9 @@ grant insert on api_keys to einvoice_service;
 grant update (revoked_at, last_used_at) on api_keys to einvoice_service;
 create policy across_companies on api_keys to einvoice_across using (true);
 grant select on api_keys to einvoice_across;
+grant select (
+  company_id, key_id, name, created_at, expires_at, revoked_at, last_used_at
+) on api_keys to einvoice_reader;
 comment on table api_keys is
   'API keys of companies. Written by the commands add-key and revoke-key.';
 comment on column api_keys.company_id is 'Company that the key belongs to.';
@@ -248,6 +261,7 @@ create table shared_tins (
 );
 grant select, insert, update, delete on shared_tins to einvoice_service;
 grant select on shared_tins to einvoice_across;
+grant select on shared_tins to einvoice_reader;
 comment on table shared_tins is
   'TINs that several companies may have. Written by the commands share-tin and unshare-tin.';
 comment on column shared_tins.tin is 'Normalised TIN, as companies.tin.';
@@ -265,6 +279,7 @@ create table tin_checks (
 create index tin_checks_by_age on tin_checks (company_id, confirmed_at);
 call keep_companies_apart('tin_checks');
 grant select, insert, update, delete on tin_checks to einvoice_service;
+grant select on tin_checks to einvoice_reader;
 comment on table tin_checks is
   'TINs that the portal has confirmed for a company. Written after each check; old rows are '
   'deleted.';
@@ -299,6 +314,9 @@ call keep_companies_apart('signing_certificates');
 grant select, insert, update (sealed_key, removed_at) on signing_certificates to einvoice_service;
 create policy across_companies on signing_certificates to einvoice_across using (true);
 grant select (company_id, id, sealed_key) on signing_certificates to einvoice_across;
+grant select (
+  company_id, id, certificate, subject, issuer_form, not_before, not_after, created_at, removed_at
+) on signing_certificates to einvoice_reader;
 comment on table signing_certificates is
   'Certificates with which companies sign documents. A replaced certificate stays as history, '
   'without its key.';
@@ -324,6 +342,7 @@ create table code_lists (
   primary key (code_list, code)
 );
 grant select, insert, update, delete on code_lists to einvoice_service;
+grant select on code_lists to einvoice_reader;
 comment on table code_lists is
   'Code lists that the authority publishes, the same for all companies. Written by the command '
   'import-codes.';

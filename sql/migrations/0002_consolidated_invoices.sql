@@ -42,6 +42,7 @@ create index consolidated_invoices_by_issue_date
   where deleted_at is null;
 call keep_companies_apart('consolidated_invoices');
 grant select, insert, update on consolidated_invoices to einvoice_service;
+grant select on consolidated_invoices to einvoice_reader;
 comment on table consolidated_invoices is
   'Consolidated invoices: one document for the sales of a month to buyers who asked for no '
   'invoice.';

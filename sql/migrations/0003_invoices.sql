@@ -52,6 +52,7 @@ create index invoices_by_consolidated_invoice on invoices (company_id, consolida
   where consolidated_invoice_id is not null;
 call keep_companies_apart('invoices');
 grant select, insert, update on invoices to einvoice_service;
+grant select on invoices to einvoice_reader;
 comment on table invoices is
   'Invoices and self-billed invoices. Written by the API and, for the status, by the submission '
   'flow.';
@@ -104,6 +105,7 @@ create table invoice_counts (
 ) with (fillfactor = 50);
 call keep_companies_apart('invoice_counts');
 grant select, insert, update on invoice_counts to einvoice_service;
+grant select on invoice_counts to einvoice_reader;
 comment on table invoice_counts is
   'Number of invoices of each company, kept by the statements that insert and delete. The total '
   'is the sum of the slots.';
@@ -121,6 +123,7 @@ create table list_counts (
 ) with (fillfactor = 50);
 call keep_companies_apart('list_counts');
 grant select, insert, update on list_counts to einvoice_service;
+grant select on list_counts to einvoice_reader;
 comment on table list_counts is
   'Number of records in the other lists of each company, kept in slots as in invoice_counts.';
 comment on column list_counts.company_id is 'Company that is counted for.';

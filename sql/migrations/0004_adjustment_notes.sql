@@ -51,6 +51,7 @@ create index adjustment_notes_by_issue_date on adjustment_notes (company_id, iss
   where deleted_at is null;
 call keep_companies_apart('adjustment_notes');
 grant select, insert, update on adjustment_notes to einvoice_service;
+grant select on adjustment_notes to einvoice_reader;
 comment on table adjustment_notes is
   'Credit, debit and refund notes to an invoice or a consolidated invoice.';
 comment on column adjustment_notes.company_id is 'Company that issues it.';

@@ -20,6 +20,7 @@ create index einvoice_requests_by_status on einvoice_requests (company_id, statu
   where deleted_at is null;
 call keep_companies_apart('einvoice_requests');
 grant select, insert, update on einvoice_requests to einvoice_service;
+grant select on einvoice_requests to einvoice_reader;
 comment on table einvoice_requests is
   'Requests of buyers for an e-invoice of a sale. The supplier is the company as it is when the '
   'request is read.';

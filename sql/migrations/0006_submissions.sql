@@ -99,6 +99,7 @@ grant update (
 ) on submissions to einvoice_service;
 create policy across_companies on submissions to einvoice_across using (true);
 grant select, update on submissions to einvoice_across;
+grant select on submissions to einvoice_reader;
 comment on table submissions is
   'Submissions: one request to the portal each, with its immutable bytes and its outcome. Never '
   'deleted.';
@@ -226,6 +227,7 @@ call keep_companies_apart('submitted_documents');
 grant select, insert, update on submitted_documents to einvoice_service;
 create policy across_companies on submitted_documents to einvoice_across using (true);
 grant select, update on submitted_documents to einvoice_across;
+grant select on submitted_documents to einvoice_reader;
 comment on table submitted_documents is 'Documents of submissions. Never deleted.';
 comment on column submitted_documents.company_id is 'Company that submits.';
 comment on column submitted_documents.id is 'Identifies the submitted document.';
@@ -303,6 +305,7 @@ call keep_companies_apart('portal_evidence');
 grant select, insert on portal_evidence to einvoice_service;
 create policy across_companies on portal_evidence to einvoice_across using (true);
 grant select on portal_evidence to einvoice_across;
+grant select on portal_evidence to einvoice_reader;
 comment on table portal_evidence is
   'Sightings: each uuid that the portal showed for a submission, once for each way of seeing it. '
   'Never changed.';
@@ -343,6 +346,7 @@ grant update (operation, problems, shown, last_seen_at, times)
   on portal_oddities to einvoice_service;
 create policy across_companies on portal_oddities to einvoice_across using (true);
 grant select on portal_oddities to einvoice_across;
+grant select on portal_oddities to einvoice_reader;
 comment on table portal_oddities is
   'Rows of the portal that could not be read or have an unknown value. They are skipped; all '
   'others are processed.';
@@ -368,6 +372,7 @@ create table portal_pauses (
   primary key (client_id, operation)
 );
 grant select, insert, update on portal_pauses to einvoice_service;
+grant select on portal_pauses to einvoice_reader;
 comment on table portal_pauses is
   'Pauses that the portal asked for. Shared by all companies and processes.';
 comment on column portal_pauses.client_id is 'Client id at the portal.';
@@ -388,6 +393,7 @@ create table portal_buckets (
   constraint portal_buckets_waiting check (cardinality(waiting_until) = cardinality(waiting))
 ) with (fillfactor = 50);
 grant select, insert, update on portal_buckets to einvoice_service;
+grant select on portal_buckets to einvoice_reader;
 comment on table portal_buckets is
   'Token buckets of the portal''s rate limits. Shared by all companies and processes; written by '
   'take_portal_token().';
@@ -416,6 +422,9 @@ create table refused_logins (
   constraint refused_logins_reason check (reason in ('login', 'token'))
 );
 grant select, insert, update, delete on refused_logins to einvoice_service;
+grant select (
+  client_id, taxpayer, reason, message, refusals, since, retry_at, is_trying
+) on refused_logins to einvoice_reader;
 comment on table refused_logins is
   'Logins that the portal refused. No process logs in for the taxpayer before retry_at.';
 comment on column refused_logins.client_id is 'Client id at the portal.';
@@ -442,6 +451,7 @@ call keep_companies_apart('reconciliations');
 grant select, insert, update on reconciliations to einvoice_service;
 create policy across_companies on reconciliations to einvoice_across using (true);
 grant select on reconciliations to einvoice_across;
+grant select on reconciliations to einvoice_reader;
 comment on table reconciliations is
   'Claims on the search for a company''s unknown outcomes. One process at a time searches for a '
   'company.';
@@ -463,6 +473,7 @@ call keep_companies_apart('sweeps');
 grant select, insert, update on sweeps to einvoice_service;
 create policy across_companies on sweeps to einvoice_across using (true);
 grant select, insert, update on sweeps to einvoice_across;
+grant select on sweeps to einvoice_reader;
 comment on table sweeps is
   'The latest comparison of each company with the portal, and the claim on the next one.';
 comment on column sweeps.company_id is 'Company that is compared.';
@@ -514,6 +525,7 @@ grant insert (
 grant update (resolved_at, resolved_by, note) on sweep_findings to einvoice_service;
 create policy across_companies on sweep_findings to einvoice_across using (true);
 grant select on sweep_findings to einvoice_across;
+grant select on sweep_findings to einvoice_reader;
 comment on table sweep_findings is
   'Differences between the portal and the service, and how each was resolved. Written by the '
   'sweep, polls and people.';
@@ -559,6 +571,7 @@ grant select on sending_holds to einvoice_service;
 grant update (released_at) on sending_holds to einvoice_service;
 create policy across_companies on sending_holds to einvoice_across using (true);
 grant select, insert, update on sending_holds to einvoice_across;
+grant select on sending_holds to einvoice_reader;
 comment on table sending_holds is
   'Holds on sending. While a company has one that is not released, nothing is sent for it.';
 comment on column sending_holds.company_id is 'Company whose sending is held.';
@@ -581,6 +594,7 @@ create table settlements (
 );
 call keep_companies_apart('settlements');
 grant select, insert on settlements to einvoice_service;
+grant select on settlements to einvoice_reader;
 comment on table settlements is
   'Manual resolutions of submissions. Written once by the command settle-submission, never '
   'changed.';

@@ -22,6 +22,7 @@ grant select on events to einvoice_service;
 grant insert (company_id, type, data) on events to einvoice_service;
 create policy across_companies on events to einvoice_across using (true);
 grant select on events to einvoice_across;
+grant select on events to einvoice_reader;
 comment on table events is
   'Events of companies, written in the transaction of the change and never changed.';
 comment on column events.company_id is 'Company of the event.';
@@ -53,6 +54,7 @@ call keep_companies_apart('webhook_endpoints');
 grant select, insert, update, delete on webhook_endpoints to einvoice_service;
 create policy across_companies on webhook_endpoints to einvoice_across using (true);
 grant select, update on webhook_endpoints to einvoice_across;
+grant select on webhook_endpoints to einvoice_reader;
 comment on table webhook_endpoints is
   'Webhook endpoints of companies. Written by the API; the delivery flow moves cursors and claims.';
 comment on column webhook_endpoints.company_id is 'Company of the endpoint.';
@@ -93,6 +95,7 @@ grant select (company_id, endpoint_id, id, valid_until),
   on webhook_secrets to einvoice_service;
 create policy across_companies on webhook_secrets to einvoice_across using (true);
 grant select on webhook_secrets to einvoice_across;
+grant select (company_id, endpoint_id, id, valid_until) on webhook_secrets to einvoice_reader;
 comment on table webhook_secrets is
   'Secrets that deliveries are signed with. Added by the API, sealed when a SECRET_KEY is '
   'configured.';
@@ -136,6 +139,7 @@ call keep_companies_apart('webhook_deliveries');
 grant select, insert, update on webhook_deliveries to einvoice_service;
 create policy across_companies on webhook_deliveries to einvoice_across using (true);
 grant select, insert, update on webhook_deliveries to einvoice_across;
+grant select on webhook_deliveries to einvoice_reader;
 comment on table webhook_deliveries is 'Deliveries: one event to one endpoint, and the result.';
 comment on column webhook_deliveries.company_id is 'Company of the endpoint.';
 comment on column webhook_deliveries.id is 'Identifies the delivery.';

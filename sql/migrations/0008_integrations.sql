@@ -11,6 +11,7 @@ grant select, insert on accounts to einvoice_service;
 grant usage on sequence accounts_id_seq to einvoice_service;
 create policy across_accounts on accounts to einvoice_across using (true);
 grant select on accounts to einvoice_across;
+grant select on accounts to einvoice_reader;
 comment on table accounts is 'Accounts of the integration surface. Written by operator commands.';
 comment on column accounts.id is 'Identifies the account.';
 comment on column accounts.name is 'Unique name that the operator chose.';
@@ -36,6 +37,9 @@ grant insert on integration_keys to einvoice_service;
 grant update (revoked_at, last_used_at) on integration_keys to einvoice_service;
 create policy across_accounts on integration_keys to einvoice_across using (true);
 grant select on integration_keys to einvoice_across;
+grant select (
+  account_id, key_id, name, created_at, expires_at, revoked_at, last_used_at
+) on integration_keys to einvoice_reader;
 comment on table integration_keys is 'API keys of accounts. Written by operator commands.';
 comment on column integration_keys.account_id is 'Account that the key belongs to.';
 comment on column integration_keys.key_id is 'Public part of the key, which is looked up.';
@@ -60,6 +64,7 @@ create unlogged table integration_quotas (
 ) with (fillfactor = 50);
 call keep_accounts_apart('integration_quotas');
 grant select, insert, update on integration_quotas to einvoice_service;
+grant select on integration_quotas to einvoice_reader;
 comment on table integration_quotas is
   'Requests of each key in the current minute, counted for all processes.';
 comment on column integration_quotas.account_id is 'Account of the key.';
@@ -82,6 +87,7 @@ create unique index integration_users_email_once on integration_users (account_i
 create index integration_users_by_age on integration_users (account_id, created_at, id);
 call keep_accounts_apart('integration_users');
 grant select, insert, update on integration_users to einvoice_service;
+grant select on integration_users to einvoice_reader;
 comment on table integration_users is 'Users of an account. Written by the integration surface.';
 comment on column integration_users.account_id is 'Account of the user.';
 comment on column integration_users.id is 'Identifies the user.';
@@ -105,6 +111,7 @@ create table organizations (
 create index organizations_by_age on organizations (account_id, created_at, id);
 call keep_accounts_apart('organizations');
 grant select, insert, update on organizations to einvoice_service;
+grant select on organizations to einvoice_reader;
 comment on table organizations is
   'Organizations of an account. Written by the integration surface.';
 comment on column organizations.account_id is 'Account of the organization.';
@@ -128,6 +135,7 @@ create table organization_members (
 create index organization_members_by_user on organization_members (account_id, user_id);
 call keep_accounts_apart('organization_members');
 grant select, insert, update (role), delete on organization_members to einvoice_service;
+grant select on organization_members to einvoice_reader;
 comment on table organization_members is
   'Users in organizations. Written by the integration surface.';
 comment on column organization_members.account_id is 'Account of both.';
@@ -155,6 +163,7 @@ create policy linked_to_account on companies to einvoice_across using (
             from organization_companies l
            where l.company_id = companies.id
              and l.account_id = current_account()));
+grant select on organization_companies to einvoice_reader;
 comment on table organization_companies is 'Companies that an operator linked to an organization.';
 comment on column organization_companies.account_id is 'Account of the organization.';
 comment on column organization_companies.organization_id is 'Organization.';

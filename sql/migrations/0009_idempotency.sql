@@ -19,6 +19,9 @@ create table idempotency_keys (
 );
 call keep_companies_apart('idempotency_keys');
 grant select, insert, update, delete on idempotency_keys to einvoice_service;
+grant select (
+  company_id, route, key, status, lease_until, created_at
+) on idempotency_keys to einvoice_reader;
 comment on table idempotency_keys is
   'Requests of companies with an Idempotency-Key, and the first response to each.';
 comment on column idempotency_keys.company_id is 'Company that sent the request.';
@@ -53,6 +56,9 @@ create table integration_idempotency_keys (
 );
 call keep_accounts_apart('integration_idempotency_keys');
 grant select, insert, update, delete on integration_idempotency_keys to einvoice_service;
+grant select (
+  account_id, route, key, status, lease_until, created_at
+) on integration_idempotency_keys to einvoice_reader;
 comment on table integration_idempotency_keys is
   'Requests of accounts with an Idempotency-Key, and the first response to each.';
 comment on column integration_idempotency_keys.account_id is 'Account that sent the request.';

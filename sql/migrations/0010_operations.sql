@@ -17,6 +17,7 @@ create table audit_log (
 call keep_companies_apart('audit_log');
 grant select, insert (company_id, action, subject, before_sha256, after_sha256)
   on audit_log to einvoice_service;
+grant select on audit_log to einvoice_reader;
 comment on table audit_log is 'Changes of companies'' records: who did what. Append-only.';
 comment on column audit_log.company_id is 'Company of the record.';
 comment on column audit_log.id is 'Identifies the entry.';
@@ -40,6 +41,7 @@ create table integration_audit_log (
 );
 call keep_accounts_apart('integration_audit_log');
 grant select, insert (account_id, action, subject) on integration_audit_log to einvoice_service;
+grant select on integration_audit_log to einvoice_reader;
 comment on table integration_audit_log is
   'Changes of accounts'' records: who did what. Append-only.';
 comment on column integration_audit_log.account_id is 'Account of the record.';
@@ -58,6 +60,7 @@ create table database_identities (
 );
 grant select on database_identities to einvoice_service;
 grant select, insert, update on database_identities to einvoice_across;
+grant select on database_identities to einvoice_reader;
 comment on table database_identities is
   'The database on which the service last ran, in one row. A restored dump, a copy and a promoted '
   'standby have another identity.';

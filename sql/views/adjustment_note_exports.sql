@@ -21,7 +21,7 @@ select n.id,
          on k.company_id = n.company_id
         and k.id = n.consolidated_invoice_id
  where n.deleted_at is null;
-grant select on adjustment_note_exports to einvoice_service;
+grant select on adjustment_note_exports to einvoice_service, einvoice_reader;
 comment on view adjustment_note_exports is
   'Adjustment notes as the export endpoint returns them. Deleted ones are left out.';
 comment on column adjustment_note_exports.id is 'Note.';

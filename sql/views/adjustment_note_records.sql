@@ -22,7 +22,7 @@ select id,
        document_references as "references"
   from adjustment_notes
  where deleted_at is null;
-grant select on adjustment_note_records to einvoice_service;
+grant select on adjustment_note_records to einvoice_service, einvoice_reader;
 comment on view adjustment_note_records is
   'Adjustment notes as the API returns them. Deleted ones are left out.';
 comment on column adjustment_note_records.id is 'Identifies the note.';

@@ -28,7 +28,7 @@ select c.id,
        as_buyer(c) as as_buyer,
        as_supplier(c) as as_supplier
   from companies c;
-grant select on company_records to einvoice_service;
+grant select on company_records to einvoice_service, einvoice_reader;
 comment on view company_records is
   'Companies as the API returns them. A text that is not known yet is empty.';
 comment on column company_records.id is 'Identifies the company.';

@@ -26,7 +26,7 @@ select k.id,
   from consolidated_invoices k
   join companies c on c.id = k.company_id
  where k.deleted_at is null;
-grant select on consolidated_invoice_exports to einvoice_service;
+grant select on consolidated_invoice_exports to einvoice_service, einvoice_reader;
 comment on view consolidated_invoice_exports is
   'Consolidated invoices as the export endpoint returns them. Deleted ones are left out.';
 comment on column consolidated_invoice_exports.id is 'Consolidated invoice.';

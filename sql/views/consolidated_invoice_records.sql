@@ -20,7 +20,7 @@ select id,
        instant(updated_at) as updated_at
   from consolidated_invoices
  where deleted_at is null;
-grant select on consolidated_invoice_records to einvoice_service;
+grant select on consolidated_invoice_records to einvoice_service, einvoice_reader;
 comment on view consolidated_invoice_records is
   'Consolidated invoices as the API returns them. Deleted ones are left out.';
 comment on column consolidated_invoice_records.id is 'Identifies the consolidated invoice.';

@@ -25,7 +25,7 @@ select i.company_id,
  cross join lateral (
    select case when i.type like '%SELF_BILLED%' then i.supplier else i.buyer end as party) other
  where i.deleted_at is null;
-grant select on consolidation_candidates to einvoice_service;
+grant select on consolidation_candidates to einvoice_service, einvoice_reader;
 comment on view consolidation_candidates is
   'Invoices with the facts that the rules of consolidation read. Deleted ones are left out.';
 comment on column consolidation_candidates.company_id is

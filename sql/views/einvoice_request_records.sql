@@ -11,7 +11,7 @@ select r.id,
   from einvoice_requests r
   join companies c on c.id = r.company_id
  where r.deleted_at is null;
-grant select on einvoice_request_records to einvoice_service;
+grant select on einvoice_request_records to einvoice_service, einvoice_reader;
 comment on view einvoice_request_records is
   'E-invoice requests as the API returns them. Deleted ones are left out.';
 comment on column einvoice_request_records.id is 'Identifies the request.';

@@ -7,7 +7,7 @@ select id,
        instant(created_at) as created_at
   from events
  where transaction_id < pg_snapshot_xmin(pg_current_snapshot());
-grant select on event_records to einvoice_service;
+grant select on event_records to einvoice_service, einvoice_reader;
 comment on view event_records is
   'Events as the API returns them, once no earlier transaction can add one before them.';
 comment on column event_records.id is 'Identifies the event.';

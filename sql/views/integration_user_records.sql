@@ -5,7 +5,7 @@ select account_id,
          'id', id, 'name', name, 'email', email, 'role', role,
          'created_at', instant(created_at), 'updated_at', instant(updated_at)) as record
   from integration_users;
-grant select on integration_user_records to einvoice_service;
+grant select on integration_user_records to einvoice_service, einvoice_reader;
 comment on view integration_user_records is 'Users as the integration surface returns them.';
 comment on column integration_user_records.account_id is 'Account of the user.';
 comment on column integration_user_records.id is 'Identifies the user.';

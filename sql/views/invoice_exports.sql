@@ -26,7 +26,7 @@ select i.id,
          on k.company_id = i.company_id
         and k.id = i.consolidated_invoice_id
  where i.deleted_at is null;
-grant select on invoice_exports to einvoice_service;
+grant select on invoice_exports to einvoice_service, einvoice_reader;
 comment on view invoice_exports is
   'Invoices as the export endpoint returns them. Deleted ones are left out.';
 comment on column invoice_exports.id is 'Invoice.';

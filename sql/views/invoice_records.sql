@@ -28,7 +28,7 @@ select id,
        document_references as "references"
   from invoices
  where deleted_at is null;
-grant select on invoice_records to einvoice_service;
+grant select on invoice_records to einvoice_service, einvoice_reader;
 comment on view invoice_records is 'Invoices as the API returns them. Deleted ones are left out.';
 comment on column invoice_records.id is 'Identifies the invoice.';
 comment on column invoice_records.company_id is

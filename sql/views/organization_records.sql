@@ -1,3 +1,4 @@
+-- einvoice_reader has no grant: linked_companies() shows the companies of the current account only.
 create or replace view organization_records with (security_invoker = true) as
 select o.account_id,
        o.id,

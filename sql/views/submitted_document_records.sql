@@ -25,7 +25,7 @@ select d.id,
        instant(d.cancellation_requested_at) as cancellation_requested_at
   from submitted_documents d
   join submissions s on s.company_id = d.company_id and s.id = d.submission_id;
-grant select on submitted_document_records to einvoice_service;
+grant select on submitted_document_records to einvoice_service, einvoice_reader;
 comment on view submitted_document_records is 'Submitted documents as the API returns them.';
 comment on column submitted_document_records.id is 'Identifies the submitted document.';
 comment on column submitted_document_records.company_id is 'Company that submits.';

@@ -14,7 +14,7 @@ select d.id,
        instant(d.created_at) as created_at
   from webhook_deliveries d
   join events e on e.company_id = d.company_id and e.id = d.event_id;
-grant select on webhook_delivery_records to einvoice_service;
+grant select on webhook_delivery_records to einvoice_service, einvoice_reader;
 comment on view webhook_delivery_records is 'Webhook deliveries as the API returns them.';
 comment on column webhook_delivery_records.id is 'Identifies the delivery.';
 comment on column webhook_delivery_records.company_id is 'Company of the endpoint.';

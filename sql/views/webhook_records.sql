@@ -8,7 +8,7 @@ select id,
        instant(created_at) as created_at,
        instant(updated_at) as updated_at
   from webhook_endpoints;
-grant select on webhook_records to einvoice_service;
+grant select on webhook_records to einvoice_service, einvoice_reader;
 comment on view webhook_records is 'Webhook endpoints as the API returns them, without secrets.';
 comment on column webhook_records.id is 'Identifies the endpoint.';
 comment on column webhook_records.company_id is 'Company of the endpoint.';
