@@ -53,10 +53,7 @@ with counted as materialized (
 ), weighed as (
   select sum(stored.bytes) as bytes
     from page
-   cross join lateral (select pg_column_size(line_items)
-                              + coalesce(pg_column_size(payment), 0)
-                              + coalesce(pg_column_size(delivery), 0)
-                              + coalesce(pg_column_size(document_references), 0) as bytes
+   cross join lateral (select adjustment_note_size(adjustment_notes) as bytes
                          from adjustment_notes
                         where company_id = :company_id and id = page.id
                        offset 0) stored
@@ -107,10 +104,7 @@ with found as not materialized (
 ), weighed as (
   select sum(stored.bytes) as bytes
     from page
-   cross join lateral (select pg_column_size(line_items)
-                              + coalesce(pg_column_size(payment), 0)
-                              + coalesce(pg_column_size(delivery), 0)
-                              + coalesce(pg_column_size(document_references), 0) as bytes
+   cross join lateral (select adjustment_note_size(adjustment_notes) as bytes
                          from adjustment_notes
                         where company_id = :company_id and id = page.id
                        offset 0) stored
@@ -227,10 +221,9 @@ select export::text as export, export ->> 'invoiceCodeWithPrefixAndDigits' as fu
 with weighed as (
   select id, sum(bytes) over (order by id desc) - bytes as bytes_before
     from (select id,
-                 pg_column_size(line_items) * case when pg_column_compression(line_items) is null then 1 else 8 end
-                       + coalesce(pg_column_size(payment), 0)
-                       + coalesce(pg_column_size(delivery), 0)
-                       + coalesce(pg_column_size(document_references), 0) as bytes
+                 adjustment_note_size(adjustment_notes)
+                 + case when pg_column_compression(line_items) is null then 0
+                        else 7 * pg_column_size(line_items) end as bytes
             from adjustment_notes
            where company_id = :company_id and deleted_at is null and id < :before
            order by id desc

@@ -96,8 +96,7 @@ with counted as materialized (
 ), weighed as (
   select sum(stored.bytes) as bytes
     from page
-   cross join lateral (select pg_column_size(line_items)
-                              + coalesce(pg_column_size(invoice_level_allowance_charge), 0) as bytes
+   cross join lateral (select consolidated_invoice_size(consolidated_invoices) as bytes
                          from consolidated_invoices
                         where company_id = :company_id and id = page.id
                        offset 0) stored
@@ -146,8 +145,7 @@ with found as not materialized (
 ), weighed as (
   select sum(stored.bytes) as bytes
     from page
-   cross join lateral (select pg_column_size(line_items)
-                              + coalesce(pg_column_size(invoice_level_allowance_charge), 0) as bytes
+   cross join lateral (select consolidated_invoice_size(consolidated_invoices) as bytes
                          from consolidated_invoices
                         where company_id = :company_id and id = page.id
                        offset 0) stored
@@ -230,8 +228,9 @@ select export::text as export, export ->> 'invoiceCodeWithPrefixAndDigits' as fu
 with weighed as (
   select id, sum(bytes) over (order by id desc) - bytes as bytes_before
     from (select id,
-                 pg_column_size(line_items) * case when pg_column_compression(line_items) is null then 1 else 8 end
-                       + coalesce(pg_column_size(invoice_level_allowance_charge), 0) as bytes
+                 consolidated_invoice_size(consolidated_invoices)
+                 + case when pg_column_compression(line_items) is null then 0
+                        else 7 * pg_column_size(line_items) end as bytes
             from consolidated_invoices
            where company_id = :company_id and deleted_at is null and id < :before
            order by id desc

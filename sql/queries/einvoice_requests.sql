@@ -161,8 +161,7 @@ select i.id
                              from (select right(:invoice_code, n) as digits from generate_series(1, 12) n) tail))
    and :invoice_code in (i.code::text,
                          full_code(
-                           case when i.type like '%SELF_BILLED%' then c.setting ->> 'SELF_BILLED_INVOICE_PREFIX'
-                                else c.setting ->> 'INVOICE_PREFIX' end,
+                           invoice_prefix(i.type, c.setting),
                            (c.setting ->> 'PREFIX_DIGIT_COUNT')::int, i.code))
  order by i.id
    for update of i;

@@ -58,13 +58,7 @@ with counted as materialized (
 ), weighed as (
   select sum(stored.bytes) as bytes
     from page
-   cross join lateral (select pg_column_size(line_items)
-                              + coalesce(pg_column_size(buyer), 0)
-                              + coalesce(pg_column_size(supplier), 0)
-                              + coalesce(pg_column_size(invoice_level_allowance_charge), 0)
-                              + coalesce(pg_column_size(payment), 0)
-                              + coalesce(pg_column_size(delivery), 0)
-                              + coalesce(pg_column_size(document_references), 0) as bytes
+   cross join lateral (select invoice_size(invoices) as bytes
                          from invoices
                         where company_id = :company_id and id = page.id
                        offset 0) stored
@@ -97,8 +91,7 @@ with found as not materialized (
      and (:query::text is null
           or i.code::text = :query
           or lower(full_code(
-               case when i.type like '%SELF_BILLED%' then c.setting ->> 'SELF_BILLED_INVOICE_PREFIX'
-                    else c.setting ->> 'INVOICE_PREFIX' end,
+               invoice_prefix(i.type, c.setting),
                (c.setting ->> 'PREFIX_DIGIT_COUNT')::int, i.code)) = lower(:query)
           or position(lower(:query) in lower(i.buyer ->> 'name')) > 0)
 ), page as (
@@ -117,13 +110,7 @@ with found as not materialized (
 ), weighed as (
   select sum(stored.bytes) as bytes
     from page
-   cross join lateral (select pg_column_size(line_items)
-                              + coalesce(pg_column_size(buyer), 0)
-                              + coalesce(pg_column_size(supplier), 0)
-                              + coalesce(pg_column_size(invoice_level_allowance_charge), 0)
-                              + coalesce(pg_column_size(payment), 0)
-                              + coalesce(pg_column_size(delivery), 0)
-                              + coalesce(pg_column_size(document_references), 0) as bytes
+   cross join lateral (select invoice_size(invoices) as bytes
                          from invoices
                         where company_id = :company_id and id = page.id
                        offset 0) stored
@@ -147,8 +134,7 @@ select (select count(*) from found) as total,
 -- former holder of the lock did in sight.
 select i.id, i.status, i.type, i.attempts, i.issue_date, i.is_ready, i.consolidated_invoice_id, i.payable_amount,
        full_code(
-         case when i.type like '%SELF_BILLED%' then c.setting ->> 'SELF_BILLED_INVOICE_PREFIX'
-              else c.setting ->> 'INVOICE_PREFIX' end,
+         invoice_prefix(i.type, c.setting),
          (c.setting ->> 'PREFIX_DIGIT_COUNT')::int, i.code) as number,
        json_build_object(
          'type', i.type, 'code', i.code, 'issueDateTime', instant(i.issue_date), 'buyer', i.buyer,
@@ -230,13 +216,9 @@ select export::text as export, export ->> 'invoiceCodeWithPrefixAndDigits' as fu
 with weighed as (
   select id, sum(bytes) over (order by id desc) - bytes as bytes_before
     from (select id,
-                 pg_column_size(line_items) * case when pg_column_compression(line_items) is null then 1 else 8 end
-                       + coalesce(pg_column_size(buyer), 0)
-                       + coalesce(pg_column_size(supplier), 0)
-                       + coalesce(pg_column_size(invoice_level_allowance_charge), 0)
-                       + coalesce(pg_column_size(payment), 0)
-                       + coalesce(pg_column_size(delivery), 0)
-                       + coalesce(pg_column_size(document_references), 0) as bytes
+                 invoice_size(invoices)
+                 + case when pg_column_compression(line_items) is null then 0
+                        else 7 * pg_column_size(line_items) end as bytes
             from invoices
            where company_id = :company_id and deleted_at is null and id < :before
            order by id desc
