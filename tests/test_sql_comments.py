@@ -1,12 +1,17 @@
-"""The comments that explain the schema in psql."""
+"""The comments that explain the schema in psql, and the layout of the SQL files."""
 
 import re
 import sqlite3
+from pathlib import Path
 
 import asyncpg
+import pytest
 
 from service.sandbox.database import FOLDER as SANDBOX_SQL
 
+ROOT = Path(__file__).resolve().parent.parent
+FILES = sorted([*(ROOT / "sql").rglob("*.sql"), *SANDBOX_SQL.glob("*.sql")])
+WIDTH = 100
 
 
 async def test_every_table_view_column_and_function_has_a_comment(owner: asyncpg.Connection) -> None:
@@ -47,3 +52,9 @@ def test_every_table_and_column_of_the_sandbox_has_a_comment() -> None:
             if not re.search(rf"^  {column[0]} .*-- \S", text, re.MULTILINE):
                 missing.append(f"{name}.{column[0]}")
     assert tables and missing == []
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_lines_of_sql_files_are_short(path: Path) -> None:
+    lines = enumerate(path.read_text("utf-8").splitlines(), start=1)
+    assert [number for number, line in lines if len(line) > WIDTH or line != line.rstrip() or "\t" in line] == []
