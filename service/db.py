@@ -326,15 +326,16 @@ async def migrate(
         done = {row["name"] for row in await sql.migrations_done(conn)}
         if UNRELEASED_MIGRATION in done:
             raise SchemaError(
-                "The database was created by an unreleased version of the service and cannot be upgraded. "
-                "Set DATABASE_URL to a new, empty database. Without DATABASE_URL, stop the service and "
+                "The database was created by an unreleased version of the service "
+                "and cannot be upgraded. Set DATABASE_URL to a new, empty database. Without DATABASE_URL, stop the service and "
                 "delete its data directory (DATA_DIR, .data/ by default): its contents are lost."
             )
         paths = sorted(folder.glob("*.sql"))
         pending = [path for path in paths if path.name not in done]
         for path in pending:
             await _patiently(conn, path.name, functools.partial(_apply_migration, conn, path))
-        work = functools.partial(apply_objects, conn, load_objects(objects), [path.name for path in paths])
+        names = [path.name for path in paths]
+        work = functools.partial(apply_objects, conn, load_objects(objects), names)
         return [path.name for path in pending] + await _patiently(conn, "views and functions", work)
     finally:
         await conn.close()
@@ -345,8 +346,10 @@ async def _apply_migration(conn: asyncpg.Connection, path: Path) -> None:
     await sql.migration_note(conn, name=path.name)
 
 
-async def _patiently(conn: asyncpg.Connection, name: str, work: Callable[[], Awaitable[Any]]) -> Any:
-    """Return the result of work in a transaction of its own, which is repeated while it gets no locks."""
+async def _patiently(
+    conn: asyncpg.Connection, name: str, work: Callable[[], Awaitable[Any]]
+) -> Any:
+    """Run work in a transaction of its own, repeat it while it gets no locks, and return its result."""
     for left in reversed(range(MIGRATION_TRIES)):
         try:
             async with conn.transaction():

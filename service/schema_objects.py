@@ -61,7 +61,9 @@ def load_objects(root: Path = SQL) -> list[SchemaObject]:
         path.stem: SchemaObject(path.stem, f"{path.parent.name}/{path.name}", path.read_text())
         for path in sorted(paths, key=lambda path: path.stem)
     }
-    needed = {name: sorted(_words(item.text) & found.keys() - {name}) for name, item in found.items()}
+    needed = {
+        name: sorted(_words(item.text) & found.keys() - {name}) for name, item in found.items()
+    }
     return [found[name] for name in TopologicalSorter(needed).static_order()]
 
 
@@ -105,11 +107,15 @@ async def _pending(conn: asyncpg.Connection, objects: Sequence[SchemaObject]) ->
     """Return the names of the objects that have another text than was applied, or are missing."""
     done = {row["file"]: row["sha256"] for row in await sql.migration_objects(conn)}
     present = {row["name"] for row in await sql.migration_objects_present(conn)}
-    return {item.name for item in objects if done.get(item.file) != item.sha256 or item.name not in present}
+    return {
+        item.name
+        for item in objects
+        if done.get(item.file) != item.sha256 or item.name not in present
+    }
 
 
 async def _apply(conn: asyncpg.Connection, item: SchemaObject) -> set[str]:
-    """Replace an object, or create it again. Return the names of those that were dropped with it."""
+    """Replace an object, or create it again. Return the names of those dropped with it."""
     try:
         async with conn.transaction():
             await conn.execute(item.text)

@@ -38,7 +38,9 @@ async def reader(database: str) -> AsyncIterator[asyncpg.Connection]:
     conn = await asyncpg.connect(database)
     transaction = conn.transaction()
     await transaction.start()
-    await conn.execute("create role support_test login in role einvoice_reader; set local role support_test")
+    await conn.execute(
+        "create role support_test login in role einvoice_reader; set local role support_test"
+    )
     yield conn
     await transaction.rollback()
     await conn.close()
@@ -68,12 +70,16 @@ async def test_reader_reads_all_columns_except_secrets(reader: asyncpg.Connectio
            and not has_column_privilege(c.oid, a.attnum, 'select')
         """
     )
-    hidden = {(row["relname"], row["attname"]) for row in rows if row["relname"] not in UNREADABLE_VIEWS}
+    hidden = {
+        (row["relname"], row["attname"]) for row in rows if row["relname"] not in UNREADABLE_VIEWS
+    }
     assert hidden == SECRETS
 
 
 @pytest.mark.parametrize("table, column", sorted(SECRETS))
-async def test_reader_cannot_select_a_secret(reader: asyncpg.Connection, table: str, column: str) -> None:
+async def test_reader_cannot_select_a_secret(
+    reader: asyncpg.Connection, table: str, column: str
+) -> None:
     with pytest.raises(asyncpg.InsufficientPrivilegeError):
         await reader.fetch(f"select {column} from {table}")
 
@@ -94,7 +100,9 @@ async def test_reader_cannot_select_a_secret(reader: asyncpg.Connection, table: 
     ],
 )
 async def test_reader_cannot_change_anything(reader: asyncpg.Connection, statement: str) -> None:
-    with pytest.raises((asyncpg.InsufficientPrivilegeError, asyncpg.ObjectNotInPrerequisiteStateError)):
+    with pytest.raises(
+        (asyncpg.InsufficientPrivilegeError, asyncpg.ObjectNotInPrerequisiteStateError)
+    ):
         await reader.execute(statement)
 
 
@@ -102,7 +110,9 @@ async def test_reader_has_no_privilege_but_select(reader: asyncpg.Connection) ->
     rows = await reader.fetch(
         """
         select c.relname, p.privilege
-          from pg_class c, unnest(array['insert', 'update', 'delete', 'truncate', 'trigger']) as p (privilege)
+          from pg_class c
+         cross join unnest(
+                 array['insert', 'update', 'delete', 'truncate', 'trigger']) as p (privilege)
          where c.relnamespace = 'public'::regnamespace
            and c.relkind in ('r', 'v')
            and has_table_privilege(c.oid, p.privilege)
@@ -112,11 +122,15 @@ async def test_reader_has_no_privilege_but_select(reader: asyncpg.Connection) ->
     assert await reader.fetchval("select has_schema_privilege('public', 'create')") is False
 
 
-async def test_reader_executes_no_function_with_the_rights_of_another(reader: asyncpg.Connection) -> None:
+async def test_reader_executes_no_function_with_the_rights_of_another(
+    reader: asyncpg.Connection,
+) -> None:
     rows = await reader.fetch(
         """
         select proname from pg_proc
-         where pronamespace = 'public'::regnamespace and prosecdef and has_function_privilege(oid, 'execute')
+         where pronamespace = 'public'::regnamespace
+           and prosecdef
+           and has_function_privilege(oid, 'execute')
         """
     )
     assert rows == []
@@ -128,7 +142,9 @@ async def test_every_tenant_table_lets_the_reader_see_its_rows(owner: asyncpg.Co
         select relname from pg_class c
          where relnamespace = 'public'::regnamespace
            and relrowsecurity
-           and not exists (select from pg_policy where polrelid = c.oid and polname = 'read_across' and polcmd = 'r')
+           and not exists (select
+                             from pg_policy
+                            where polrelid = c.oid and polname = 'read_across' and polcmd = 'r')
         """
     )
     assert rows == []

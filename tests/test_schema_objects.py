@@ -1,9 +1,10 @@
-"""Views and functions: applied once, again when they change, never backwards, and with little locking."""
+"""Views and functions: applied once and after each change, with few locks, and never downgraded."""
 
 import asyncio
 import re
 import shutil
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from graphlib import CycleError
 from pathlib import Path
 from urllib.parse import parse_qsl, urlencode, urlsplit
@@ -53,7 +54,7 @@ def test_objects_that_need_each_other_are_rejected(sql_files: Path) -> None:
 
 
 async def test_every_view_and_function_has_one_definition(owner: asyncpg.Connection) -> None:
-    """A function that a table needs is defined by a migration, every other one and every view by its own file."""
+    """A migration defines the functions that its tables need; all others have their own files."""
     present = await owner.fetch(
         """
         select proname as name from pg_proc where pronamespace = 'public'::regnamespace
@@ -62,7 +63,9 @@ async def test_every_view_and_function_has_one_definition(owner: asyncpg.Connect
         """
     )
     migrations = "".join(path.read_text() for path in MIGRATIONS.glob("*.sql"))
-    in_migrations = re.findall(r"^create (?:function|procedure|view) (\w+)", migrations, re.MULTILINE)
+    in_migrations = re.findall(
+        r"^create (?:function|procedure|view) (\w+)", migrations, re.MULTILINE
+    )
     defined = [item.name for item in load_objects()]
     assert sorted(row["name"] for row in present) == sorted(defined + in_migrations)
 
@@ -70,7 +73,9 @@ async def test_every_view_and_function_has_one_definition(owner: asyncpg.Connect
 # Changes
 
 
-async def test_an_unchanged_object_is_not_touched(database: str, owner: asyncpg.Connection, sql_files: Path) -> None:
+async def test_an_unchanged_object_is_not_touched(
+    database: str, owner: asyncpg.Connection, sql_files: Path
+) -> None:
     rows = "select oid, xmin from pg_proc union all select oid, xmin from pg_class order by oid"
     before = await owner.fetch(rows)
     async with owner.transaction():
@@ -80,7 +85,9 @@ async def test_an_unchanged_object_is_not_touched(database: str, owner: asyncpg.
     assert await owner.fetch(rows) == before
 
 
-async def test_a_changed_function_is_replaced(database: str, owner: asyncpg.Connection, sql_files: Path) -> None:
+async def test_a_changed_function_is_replaced(
+    database: str, owner: asyncpg.Connection, sql_files: Path
+) -> None:
     change(sql_files, "functions/number_or_na.sql", "'NA')", "'none')")
     assert await upgrade(database, sql_files) == ["functions/number_or_na.sql"]
     assert await owner.fetchval("select number_or_na(' ')") == "none"
@@ -103,9 +110,11 @@ async def test_a_view_that_loses_a_column_is_created_again_with_its_grants(
     before = await owner.fetchval(acl)
     assert await upgrade(database, sql_files) == [RECORDS, "views/a_dependent.sql"]
     assert await owner.fetchval(acl) == before
-    assert await owner.fetchval("select has_table_privilege('einvoice_service', 'a_dependent', 'select')")
-    columns = "select string_agg(attname, ' ') from pg_attribute where attrelid = 'einvoice_request_records'::regclass"
-    assert "status" not in (await owner.fetchval(columns)).split()
+    assert await owner.fetchval(
+        "select has_table_privilege('einvoice_service', 'a_dependent', 'select')"
+    )
+    statement = await owner.prepare("select * from einvoice_request_records")
+    assert "status" not in [column.name for column in statement.get_attributes()]
 
 
 async def test_a_function_with_other_results_is_created_again_with_its_callers(
@@ -113,29 +122,52 @@ async def test_a_function_with_other_results_is_created_again_with_its_callers(
 ) -> None:
     file = "functions/poll_heads.sql"
     change(sql_files, file, "due_at timestamptz)", "due_at timestamptz, more int)")
-    change(sql_files, file, "select h.company_id, h.not_before from", "select h.company_id, h.not_before, 1 from")
+    change(
+        sql_files,
+        file,
+        "select h.company_id, h.not_before from",
+        "select h.company_id, h.not_before, 1 from",
+    )
     assert await upgrade(database, sql_files) == [file, "functions/claim_submissions.sql"]
-    grant = "select has_function_privilege('einvoice_service', oid, 'execute') from pg_proc where proname = 'claim_submissions'"
-    assert [row[0] for row in await owner.fetch(grant)] == [True]
+    rows = await owner.fetch(
+        """
+        select has_function_privilege('einvoice_service', oid, 'execute')
+          from pg_proc
+         where proname = 'claim_submissions'
+        """
+    )
+    assert [row[0] for row in rows] == [True]
 
 
 async def test_a_function_with_other_parameters_leaves_no_earlier_variant(
     database: str, owner: asyncpg.Connection, sql_files: Path
 ) -> None:
     file = "functions/hold_sending.sql"
-    change(sql_files, file, "hold_sending(why text)", "hold_sending(why text, loud boolean default false)")
+    change(
+        sql_files,
+        file,
+        "hold_sending(why text)",
+        "hold_sending(why text, loud boolean default false)",
+    )
     applied = await upgrade(database, sql_files)
     assert applied == [file]
-    variants = await owner.fetch("select pronargs, proacl::text as acl from pg_proc where proname = 'hold_sending'")
-    assert [row["pronargs"] for row in variants] == [2]
-    assert "=X/" not in variants[0]["acl"].replace("einvoice_service=X/", "").replace("einvoice_across=X/", "")
+    variants = await owner.fetch(
+        """
+        select pronargs, (select count(*) from aclexplode(proacl) where grantee = 0)
+          from pg_proc
+         where proname = 'hold_sending'
+        """
+    )
+    assert [tuple(row) for row in variants] == [(2, 0)]
 
 
 async def test_an_object_that_a_migration_dropped_is_created_again(
     database: str, owner: asyncpg.Connection, sql_files: Path
 ) -> None:
     drop = sql_files / "migrations" / "9999_drop.sql"
-    drop.write_text("drop view einvoice_request_records; alter table einvoice_requests add column more int;")
+    drop.write_text(
+        "drop view einvoice_request_records; alter table einvoice_requests add column more int;"
+    )
     assert await upgrade(database, sql_files) == [drop.name, RECORDS]
     assert await owner.fetchval("select count(*) from einvoice_request_records") == 0
 
@@ -179,8 +211,7 @@ async def test_a_replaced_view_waits_without_blocking_its_readers(
     async with owner.transaction():
         await owner.fetch("select * from einvoice_request_records")
         running = asyncio.create_task(upgrade(database, sql_files))
-        waiting = "select count(*) from pg_locks where not granted and relation = 'einvoice_request_records'::regclass"
-        await until(lambda: reader.fetchval(waiting))
+        await until(lambda: reader.fetchval("select count(*) from pg_locks where not granted"))
         await reader.fetch("select * from einvoice_request_records", timeout=10)
         assert not running.done()
     assert await running == [RECORDS]
@@ -192,12 +223,11 @@ async def test_a_replaced_view_waits_without_blocking_its_readers(
 
 @pytest.fixture
 async def plain(cluster: str, templates: Templates, tmp_path: Path) -> AsyncIterator[str]:
-    """The address of an empty database as a role that owns it and is not a superuser. The template made the roles."""
+    """The address of an empty database as its owner, a role that is not a superuser."""
     name, role = f"test_{tmp_path.name[-20:]}_plain".replace("-", "_"), "einvoice_plain_owner"
-    try:
+    # Another test process may have created it.
+    with suppress(asyncpg.DuplicateObjectError, asyncpg.UniqueViolationError):
         await administer(cluster, f"create role {role} createrole")
-    except (asyncpg.DuplicateObjectError, asyncpg.UniqueViolationError):
-        pass  # another test process made it
     await administer(cluster, f"grant einvoice_service, einvoice_across to {role}")
     await administer(cluster, f"create database {name} owner {role}")
     url = urlsplit(renamed(cluster, name))
@@ -205,8 +235,15 @@ async def plain(cluster: str, templates: Templates, tmp_path: Path) -> AsyncIter
     await administer(cluster, f"drop database {name} with (force)")
 
 
-async def test_an_owner_that_is_no_superuser_migrates_and_upgrades(plain: str, sql_files: Path) -> None:
+async def test_an_owner_that_is_no_superuser_migrates_and_upgrades(
+    plain: str, sql_files: Path
+) -> None:
     assert len(await migrate(plain)) > 60
     file = "functions/hold_sending.sql"
-    change(sql_files, file, "hold_sending(why text)", "hold_sending(why text, loud boolean default false)")
+    change(
+        sql_files,
+        file,
+        "hold_sending(why text)",
+        "hold_sending(why text, loud boolean default false)",
+    )
     assert await upgrade(plain, sql_files) == [file]

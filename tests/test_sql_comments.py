@@ -14,7 +14,9 @@ FILES = sorted([*(ROOT / "sql").rglob("*.sql"), *SANDBOX_SQL.glob("*.sql")])
 WIDTH = 100
 
 
-async def test_every_table_view_column_and_function_has_a_comment(owner: asyncpg.Connection) -> None:
+async def test_every_table_view_column_and_function_has_a_comment(
+    owner: asyncpg.Connection,
+) -> None:
     missing = await owner.fetch(
         """
         select c.relname as name
@@ -43,7 +45,9 @@ def test_every_table_and_column_of_the_sandbox_has_a_comment() -> None:
     """SQLite has no COMMENT ON, but `.schema` shows the comments inside of a table's definition."""
     db = sqlite3.connect(":memory:")
     db.executescript((SANDBOX_SQL / "schema.sql").read_text("utf-8"))
-    tables = db.execute("select name, sql from sqlite_master where type = 'table' and name not like 'sqlite_%'").fetchall()
+    tables = db.execute(
+        "select name, sql from sqlite_master where type = 'table' and name not like 'sqlite_%'"
+    ).fetchall()
     missing = []
     for name, text in tables:
         if not re.match(r"create table \w+ \(  -- \S", text, re.IGNORECASE):
@@ -57,4 +61,14 @@ def test_every_table_and_column_of_the_sandbox_has_a_comment() -> None:
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_lines_of_sql_files_are_short(path: Path) -> None:
     lines = enumerate(path.read_text("utf-8").splitlines(), start=1)
-    assert [number for number, line in lines if len(line) > WIDTH or line != line.rstrip() or "\t" in line] == []
+    assert [
+        number
+        for number, line in lines
+        if len(line) > WIDTH or line != line.rstrip() or "\t" in line
+    ] == []
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_sql_is_written_in_lower_case(path: Path) -> None:
+    code = re.sub(r"--[^\n]*|'(?:[^']|'')*'|\"[^\"]*\"", " ", path.read_text("utf-8"))
+    assert re.findall(r"\w*[A-Z]\w*", code) == []

@@ -14,7 +14,7 @@ insert into companies (id, name, tin_code, tin_verified_at, registration_number,
 values (:company_id, :name, :tin_code, clock_timestamp(), :registration_number, :registration_type,
         :sst_registration_number, :tourism_tax_registration_number, :business_activity_description,
         :msic_code, :country, :state, :zip_code,
-       :city, :address, :phone, :email)
+        :city, :address, :phone, :email)
 returning id;
 
 -- name: company_exists :value
