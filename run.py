@@ -16,13 +16,21 @@ from service.commands.bootstrap import run, with_postgres
 from service.commands.codes import import_codes
 from service.commands.serve import ServeError, serve, serve_child, work
 from service.config import ConfigError, read_config
+from service.db.migrations import SchemaError, migrate
 from service.db.statements import sql
-from service.db.transactions import migrate
 from service.documents.signing.certificate import ISSUER_FORMS
 from service.embedded_postgres.lifecycle import EmbeddedError
 from service.errors import CONSTRAINTS, ApiError
 
-KNOWN = (ConfigError, EmbeddedError, ServeError, companies.CommandError, ApiError, OSError)
+KNOWN = (
+    ConfigError,
+    EmbeddedError,
+    ServeError,
+    SchemaError,
+    companies.CommandError,
+    ApiError,
+    OSError,
+)
 #: What PostgreSQL refuses about a value; the database itself can be used.
 REFUSED = (asyncpg.IntegrityConstraintViolationError, asyncpg.DataError)
 DATABASE = (

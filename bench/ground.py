@@ -27,8 +27,9 @@ from service.commands.bootstrap import run as run_loop
 from service.commands.companies import insert_company, insert_key
 from service.commands.serve import DEMO_COMPANY
 from service.config import read_config
+from service.db.migrations import migrate
 from service.db.statements import Statements
-from service.db.transactions import Database, connected_pool, migrate
+from service.db.transactions import Database, connected_pool
 from service.embedded_postgres.lifecycle import postgres
 
 START_SECONDS = 30

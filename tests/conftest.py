@@ -19,8 +19,9 @@ from service.app import create_app
 from service.commands.companies import insert_company, insert_key
 from service.commands.serve import DEMO_COMPANY
 from service.config import read_config
+from service.db.migrations import migrate
 from service.db.statements import sql
-from service.db.transactions import Database, connected_pool, migrate
+from service.db.transactions import Database, connected_pool
 from service.embedded_postgres.lifecycle import postgres
 from service.sandbox.app import create_sandbox
 from service.sandbox.settings import Settings

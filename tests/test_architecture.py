@@ -305,6 +305,6 @@ def test_a_configuration_does_not_print_its_secrets():
 
 def test_each_failpoint_stands_in_the_code():
     passed = re.findall(
-        r'failpoints\.passed\("(\w+)"\)', "".join(path.read_text() for path in MODULES.values())
+        r'failpoints\.reach\("(\w+)"\)', "".join(path.read_text() for path in MODULES.values())
     )
     assert set(passed) == set(failpoints.NAMES)

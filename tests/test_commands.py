@@ -20,11 +20,15 @@ from processes import Service
 from service.commands.codes import import_codes
 from service.commands.companies import CommandError
 from service.config import read_config
+from service.db.migrations import MIGRATIONS, migrate
+from service.db.schema_objects import load_objects
 from service.db.statements import sql
-from service.db.transactions import MIGRATIONS, migrate
 
 RUN = Path(__file__).resolve().parent.parent / "run.py"
-NAMES = sorted(path.name for path in MIGRATIONS.glob("*.sql"))
+NAMES = [
+    *sorted(path.name for path in MIGRATIONS.glob("*.sql")),
+    *[item.file for item in load_objects()],
+]
 COMMANDS = (
     "serve",
     "worker",
@@ -291,6 +295,13 @@ async def test_migrating_says_what_it_did_and_does_it_once(command, empty):
 async def test_of_many_migrations_at_once_one_does_it(empty):
     done = await asyncio.gather(*[migrate(empty) for _ in range(8)])
     assert sorted(done) == [[]] * 7 + [NAMES]
+
+
+@pytest.mark.parametrize("name", ["migrate", "serve", "worker"])
+async def test_a_database_of_an_unreleased_version_is_rejected(command, owner, name):
+    await owner.execute("insert into schema_migrations (name) values ('0001_roles.sql')")
+    message = await complaint(command(name))
+    assert "cannot be upgraded. Set DATABASE_URL to a new, empty database." in message
 
 
 async def test_every_command_brings_the_database_up_to_date(command, empty):

@@ -3,21 +3,18 @@
 import asyncio
 import base64
 import json
-import secrets
-import shutil
 from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 
-import asyncpg
 import pytest
-from conftest import administer, make_company, renamed, until
+from conftest import make_company, until
 from kit import cancelled, created, documents, line, now, reaches, record, submitted, valid_invoice
 
 from service.commands.companies import share_tin
 from service.commands.serve import DEMO_COMPANY
 from service.config import read_config
-from service.db.transactions import MIGRATIONS, Database, connected_pool, migrate
+from service.db.transactions import Database, connected_pool
 from service.portal.client import Portal, portal_session
 from service.portal.responses import Held, NotSent, Refused, Unclear
 from service.submission import state_machine
@@ -598,47 +595,3 @@ async def test_of_two_companies_that_adopt_one_uuid_at_once_one_gets_it(
         "select state, last_error ->> 'code' as code from submissions order by state"
     )
     assert [tuple(row) for row in rows] == [("Accepted", None), ("NeedsPerson", "UuidTaken")]
-
-
-# The database
-
-
-#: A submitted document as it was before.
-OLD_DOCUMENT = """
-insert into companies (id, name, tin_code) values ({company}, 'X', 'C{company}');
-insert into invoices (company_id, code, code_year, type, issue_date, line_items, net_amount, excluding_tax, including_tax,
-       payable_amount)
-values ({company}, 1, 2026, 'INVOICE', now(), '[]', 1, 1, 1, 1);
-insert into submissions (company_id, attempt_key, tin, body, on_absence, state, last_sent_at)
-values ({company}, gen_random_uuid(), 'C', '', 'release', 'Accepted', now());
-insert into submitted_documents (company_id, submission_id, invoice_id, number, document_type, document_version, issued_at,
-       document_hash, status, uuid)
-select {company}, s.id, i.id, 'INV-1', '01', '1.0', now(), '', 'Valid', '7G3KX2M9QPWZ41'
-  from submissions s
-  join invoices i on i.company_id = s.company_id
- where s.company_id = {company};
-"""
-
-
-async def test_a_database_with_one_uuid_twice_names_the_rows_and_is_not_migrated(cluster, tmp_path):
-    """Both documents were written before a uuid belonged to one document of the whole database."""
-    for path in sorted(MIGRATIONS.glob("*.sql")):
-        if path.name < "0024":
-            shutil.copy(path, tmp_path)
-    name = f"test_{secrets.token_hex(6)}"
-    await administer(cluster, f"create database {name}")
-    try:
-        await migrate(renamed(cluster, name), tmp_path)
-        conn = await asyncpg.connect(renamed(cluster, name))
-        for company in (1, 2):
-            await conn.execute(OLD_DOCUMENT.format(company=company))
-        rows = "7G3KX2M9QPWZ41 .company 1 submitted document 1, company 2 submitted document 2"
-        with pytest.raises(asyncpg.RaiseError, match=rows):
-            await migrate(renamed(cluster, name))
-        await conn.execute("update submitted_documents set uuid = 'OTHER' where company_id = 2")
-        assert "0024_document_identity.sql" in await migrate(renamed(cluster, name))
-        with pytest.raises(asyncpg.UniqueViolationError, match="submitted_documents_uuid_once"):
-            await conn.execute("update submitted_documents set uuid = 'OTHER'")
-        await conn.close()
-    finally:
-        await administer(cluster, f"drop database {name} with (force)")

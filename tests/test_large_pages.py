@@ -10,7 +10,7 @@ from kit import GENEROUS, answered, created, one_of_each
 from test_exports import copies
 
 from service.api.records import BUDGET_BYTES, PART_CHARACTERS
-from service.db.transactions import statements
+from service.db import statements
 
 LIST = "/api/invoices?per_page=100"
 #: Place -> the table of its records, and a member of it that can be large.

@@ -13,13 +13,8 @@ from test_exports import copies
 
 from service import json_codec
 from service.api.exports import MOST_EXPORTS, Exports
-from service.db.transactions import (
-    MOST_WAITING,
-    Bounds,
-    Database,
-    connected_pool,
-    migrate,
-)
+from service.db.migrations import migrate
+from service.db.transactions import MOST_WAITING, Bounds, Database, connected_pool
 from service.errors import Unavailable
 from service.http import app_keys
 from service.http.middleware import MOST_BUCKETS, RateLimiter

@@ -19,7 +19,8 @@ from test_architecture import MODULES
 from service.app import create_app
 from service.config import SILENCE_SECONDS, read_config
 from service.db.connections import connect, keepalive, socket_of
-from service.db.transactions import connected_pool, migrate
+from service.db.migrations import migrate
+from service.db.transactions import connected_pool
 from service.embedded_postgres.lifecycle import postgres
 from service.embedded_postgres.server import SETTINGS as SERVER_SETTINGS
 from service.http import app_keys

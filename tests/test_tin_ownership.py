@@ -1,13 +1,11 @@
 """A TIN belongs to one company, and is verified before anything is done in its name."""
 
 import asyncio
-import shutil
-from contextlib import asynccontextmanager, suppress
-from urllib.parse import urlsplit
+from contextlib import asynccontextmanager
 
 import asyncpg
 import pytest
-from conftest import DEMO_COMPANY, administer, make_company, renamed, until
+from conftest import DEMO_COMPANY, make_company, until
 from kit import (
     answered,
     cancelled,
@@ -36,7 +34,7 @@ from service.commands.companies import (
 )
 from service.commands.reconcile import reconcile
 from service.config import ConfigError, read_config
-from service.db.transactions import MIGRATIONS, Database, connected_pool, migrate
+from service.db.transactions import Database, connected_pool
 from service.documents.states import CANCEL_FAILED, SUBMIT_FAILED, TIN_NOT_VERIFIED
 from service.documents.ubl import parties
 from service.errors import CONSTRAINTS
@@ -257,51 +255,6 @@ async def test_sharing_needs_a_tin_and_a_note(config, owner):
         with pytest.raises(CommandError, match=wording):
             await share_tin(config, text, words)
     assert await owner.fetchval("select count(*) from shared_tins") == 0
-
-
-# The upgrade
-
-
-@pytest.fixture
-async def former(cluster, templates, tmp_path):
-    """The address of a database before this migration, as a role that owns it and is not a superuser. The template made the roles."""
-    name, role = f"test_{tmp_path.name[-20:]}_former".replace("-", "_"), "einvoice_plain_owner"
-    folder = tmp_path / "migrations"
-    folder.mkdir()
-    for path in MIGRATIONS.glob("*.sql"):
-        if path.name < "0025":
-            shutil.copy(path, folder)
-    # Another test process may have made it.
-    with suppress(asyncpg.DuplicateObjectError, asyncpg.UniqueViolationError):
-        await administer(cluster, f"create role {role} createrole")
-    await administer(cluster, f"grant einvoice_service, einvoice_across to {role}")
-    await administer(cluster, f"create database {name} owner {role}")
-    url = urlsplit(renamed(cluster, name))
-    url = url._replace(query="&".join(filter(None, [url.query, f"role={role}"]))).geturl()
-    await migrate(url, folder)
-    yield url
-    await administer(cluster, f"drop database {name} with (force)")
-
-
-async def test_an_upgrade_keeps_what_companies_have(cluster, former):
-    """Row-level security hides the companies from the migrating role; what it decides holds for all of them."""
-    plain = await asyncpg.connect(urlsplit(former)._replace(query=urlsplit(cluster).query).geturl())
-    for text in (OWN, f" {OWN.lower()}", OTHER, " ", "-"):
-        await plain.execute("insert into companies (name, tin_code) values ('x', $1)", text)
-    assert "0025_tin_ownership.sql" in await migrate(former)
-    assert [row["tin"] for row in await plain.fetch("select tin from shared_tins")] == [OWN]
-    assert await plain.fetchval("select count(*) from companies where tin_verified_at is null") == 0
-    assert await plain.fetchval(
-        "select relforcerowsecurity from pg_class where relname = 'companies'"
-    )
-    await plain.execute("insert into companies (name, tin_code) values ('x', $1)", OWN)
-    with pytest.raises(asyncpg.UniqueViolationError):
-        await plain.execute("insert into companies (name, tin_code) values ('x', $1)", OTHER)
-    assert (
-        await plain.fetchval("select tin_verified_at from companies order by id desc limit 1")
-        is None
-    )
-    await plain.close()
 
 
 # Verification

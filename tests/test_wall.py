@@ -38,14 +38,9 @@ from kit import (
 )
 from test_validations import TIN
 
+from service.db import statements
 from service.db.statements import sql
-from service.db.transactions import (
-    SERVICE_ROLE,
-    Database,
-    check_tenant_isolation,
-    connected_pool,
-    statements,
-)
+from service.db.transactions import SERVICE_ROLE, Database, check_tenant_isolation, connected_pool
 
 # A gap, and a start
 

@@ -12,7 +12,8 @@ from dataclasses import replace
 import uvloop
 
 from service.config import SECRET_KEY_BYTES
-from service.db.transactions import Database, acting_as, connected_pool, migrate
+from service.db.migrations import migrate
+from service.db.transactions import Database, acting_as, connected_pool
 from service.embedded_postgres.lifecycle import postgres
 
 FILES = 65_536

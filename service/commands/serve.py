@@ -16,8 +16,9 @@ from service.app import STOP_SECONDS, create_app
 from service.commands import companies
 from service.commands.bootstrap import start_logging, with_portal, with_postgres
 from service.config import ROOT
+from service.db.migrations import migrate
 from service.db.statements import sql
-from service.db.transactions import Database, acting_as, connected_pool, migrate
+from service.db.transactions import Database, acting_as, connected_pool
 from service.http import app_keys
 from service.http.server import HardenedRunner
 

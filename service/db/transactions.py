@@ -9,23 +9,20 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
-from pathlib import Path
 
 import asyncpg
 
 from service.config import SILENCE_SECONDS, Config
-from service.db.connections import connect, create_pool
+from service.db.connections import create_pool
 from service.db.statements import sql
 from service.errors import Unavailable, describe_error, retry_after
 
-MIGRATIONS = Path(__file__).resolve().parents[2] / "sql" / "migrations"
 SERVICE_ROLE = "einvoice_service"
 MOST_WAITING = 1000  # requests that wait for a connection; no more could have one in that time
 CLOSE_SECONDS = 2
 STATEMENT_SECONDS = 7  # to any statement: the server ends one after five
 UNAVAILABLE = "The service is not available for a moment, please try again."
 BACKGROUND_CONNECTIONS = 4  # of a process that has background work, beside those of its requests
-MIGRATION_TRIES = 120  # of a migration whose tables are held by others
 TRIES = 3  # of what PostgreSQL breaks off
 #: What every connection of the service is bound by; the server enforces it.
 SESSION = {
@@ -321,40 +318,6 @@ async def _commit(conn, begin):
 def _note_commit(begin):
     if (committed := _COMMITTED.get()) is not None and "read only" not in begin:
         committed.append(begin)
-
-
-async def migrate(url: str, folder: Path = MIGRATIONS, silence: int = SILENCE_SECONDS) -> list[str]:
-    """Apply the migrations of a folder that are not applied yet, each in a transaction, and return their names.
-
-    Holds an advisory lock, so that two starts at once do it once. A migration waits a second for its locks, while
-    all who come after it wait too, then lets them pass and tries again, for minutes.
-    """
-    conn = await connect(url, {"client_min_messages": "warning"}, silence=silence)
-    try:
-        await sql.migrations_lock(conn)
-        await sql.migrations_prepare(conn)
-        done = {row["name"] for row in await sql.migrations_done(conn)}
-        paths = [path for path in sorted(folder.glob("*.sql")) if path.name not in done]
-        for path in paths:
-            await _migrated(conn, path)
-        return [path.name for path in paths]
-    finally:
-        await conn.close()
-
-
-async def _migrated(conn, path):
-    for left in reversed(range(MIGRATION_TRIES)):
-        try:
-            async with conn.transaction():
-                await sql.migration_patience(conn)
-                await conn.execute(path.read_text())
-                await sql.migration_note(conn, name=path.name)
-            return
-        except (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError):
-            if not left:
-                raise
-            log.warning("migration %s waits for a transaction that holds its tables", path.name)
-        await asyncio.sleep(random.uniform(1, 2))
 
 
 async def check_tenant_isolation(pool):

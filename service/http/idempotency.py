@@ -62,8 +62,8 @@ class IdempotencyStore:
     wall: Callable[[Database, int], AbstractAsyncContextManager[asyncpg.Connection]]
     claim: Statement
     get: Statement
-    hold_claim: Statement
-    store_response: Statement
+    hold: Statement
+    keep: Statement
     drop: Statement
     sweep: Statement
 

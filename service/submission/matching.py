@@ -45,7 +45,7 @@ _NAMED = re.compile(r"\b(?=[A-Za-z]*[0-9])[0-9A-Za-z]{10,64}\b", re.ASCII)
 class Unproven:
     """A possible copy of a document that could not be proven to be the one that was sent."""
 
-    sightings: Sighting
+    sighting: Sighting
     why: str
 
     @property

@@ -56,7 +56,7 @@ class Reconciliation:
     """One look for the Uncertain submissions of a company under one TIN."""
 
     context: SubmissionContext
-    hold_claims: ReconciliationClaims
+    claims: ReconciliationClaims
     tin: str
     since: datetime  # from when on the listing shows documents
     # Until when what was sent can have been received, unless it waited in the portal's queue
@@ -78,7 +78,7 @@ class Reconciliation:
 
     @property
     def company_id(self) -> int:
-        return self.holding.company_id
+        return self.claims.company_id
 
     @property
     def of_taxpayer(self) -> dict[str, Any]:
@@ -170,9 +170,9 @@ async def _handle(look: Reconciliation, rows: Iterable[Record], hear: Hearing) -
     fresh = [row["id"] for row in rows if not row["claims"]]
     batches = [fresh[start : start + BATCH] for start in range(0, len(fresh), BATCH)]
     for ids in [*batches, *([row["id"]] for row in rows if row["claims"])]:
-        look.holding.check()
+        look.claims.check()
         try:
-            async with look.holding.batch(ids) as (cases, alone):
+            async with look.claims.batch(ids) as (cases, alone):
                 await _handle_batch(look, cases, alone, hear)
         except (
             Exception
@@ -200,7 +200,7 @@ async def _handle_batch(
     for case in cases:
         if case.is_open and case.claim.id in news:
             steps += case.step(news[case.claim.id], times)
-    look.holding.check()
+    look.claims.check()
     await run_batch(look.context, look.company_id, steps)
 
 
@@ -362,7 +362,7 @@ async def _conclude(look: Reconciliation, ending: Listed | NotListed) -> None:
     """Tell the submissions that were not found how the look ended: those that are due, or whose absence it proves."""
     if isinstance(ending, NotListed) and ending.held is not None:
         # Nobody looks before; the submissions themselves stay as they are
-        look.holding.rest = ending.held
+        look.claims.rest = ending.held
         return
     config = look.context.config
 

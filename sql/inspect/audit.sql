@@ -1,9 +1,11 @@
--- Who did what for a company, newest first. A hash is of the row as it was before or after: of a certificate that of its
--- DER bytes, of a submitted document that which the portal was told, of all else `fingerprint` in sql/migrations/0022.
+-- Who did what for a company, newest first. A hash is that of the row before or after the change:
+-- of the DER bytes for a certificate, of the bytes that were sent for a submitted document, of
+-- fingerprint() of the row for everything else.
 --
 --   psql "$DATABASE_URL" -v company_id=1 -f sql/inspect/audit.sql
 --
--- Only a role that may step over the wall between companies sees anything here.
+-- Run it as a member of einvoice_reader or as a superuser. Row-level security hides all rows from
+-- the role of the service.
 
 select at,
        actor,

@@ -1,9 +1,11 @@
--- Every company: its keys that work, its invoices by status, and whether the kept count is the true one.
+-- Every company: its valid keys, its invoices by status, and the difference between the maintained
+-- count and the true one.
 --
 --   psql "$DATABASE_URL" -f sql/inspect/company_overview.sql
 --
--- Reads all invoices: not for every minute. Only a role that may step over the wall between companies sees
--- anything here.
+-- Reads all invoices, so do not run it every minute.
+-- Run it as a member of einvoice_reader or as a superuser. Row-level security hides all rows from
+-- the role of the service.
 
 select c.id as company,
        c.name,
@@ -14,7 +16,9 @@ select c.id as company,
            and (k.expires_at is null or k.expires_at > clock_timestamp())) as keys,
        (select max(k.last_used_at) from api_keys k where k.company_id = c.id) as last_used,
        i.invoices,
-       (select coalesce(sum(n.live), 0) from invoice_counts n where n.company_id = c.id) - i.invoices as count_off_by,
+       (select coalesce(sum(n.live), 0)
+          from invoice_counts n
+         where n.company_id = c.id) - i.invoices as count_off_by,
        i.draft,
        i.submitting,
        i.submitted,

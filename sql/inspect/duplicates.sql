@@ -1,9 +1,10 @@
--- Documents that the portal holds more than once for one attempt of ours: there should be none, ever.
+-- Documents that the portal has more than once for one submission. There must be none.
 --
 --   psql "$DATABASE_URL" -f sql/inspect/duplicates.sql
 --
--- Cancel the later one at the portal while its 72 hours run. Only a role that may step over the wall between
--- companies sees anything here.
+-- Cancel the later one at the portal within its 72 hours.
+-- Run it as a member of einvoice_reader or as a superuser. Row-level security hides all rows from
+-- the role of the service.
 
 select e.company_id,
        d.submission_id as submission,
@@ -19,6 +20,7 @@ select e.company_id,
   left join submitted_documents d
          on d.company_id = e.company_id and d.number = e.number
         and (d.submission_id = e.submission_id or e.submission_id = any (d.earlier_submissions))
- group by e.company_id, coalesce(d.submission_id, e.submission_id), d.submission_id, e.number, d.invoice_id, d.status, d.uuid
+ group by e.company_id, coalesce(d.submission_id, e.submission_id), d.submission_id, e.number,
+          d.invoice_id, d.status, d.uuid
 having count(distinct e.uuid) > 1
  order by first_seen;

@@ -1,8 +1,9 @@
--- All that is known of one invoice, in order: what happened, what was sent, and what the portal showed of it.
+-- Everything that is known about one invoice, in order: events, sends and sightings.
 --
 --   psql "$DATABASE_URL" -v company_id=1 -v id=42 -f sql/inspect/invoice_history.sql
 --
--- Only a role that may step over the wall between companies sees anything here.
+-- Run it as a member of einvoice_reader or as a superuser. Row-level security hides all rows from
+-- the role of the service.
 
 select at, what, detail
   from (select created_at as at,

@@ -1,10 +1,13 @@
--- What only a person can settle, the longest first: submissions that NeedsPerson, findings that are open, and holds.
+-- Everything that needs a person, the longest first: submissions in NeedsPerson, open findings, and
+-- holds on sending.
 --
 --   psql "$DATABASE_URL" -f sql/inspect/needs_person.sql
 --
--- `python run.py settle-submission` and `resolve-finding` settle them; `reconcile` ends a hold. `known` is every uuid
--- that the portal ever showed for a number of the submission. Only a role that may step over the wall between
--- companies sees anything here.
+-- Resolve them with `python run.py settle-submission` and `resolve-finding`; `reconcile` ends a
+-- hold.
+-- `known` has every uuid that the portal showed for a number of the submission.
+-- Run it as a member of einvoice_reader or as a superuser. Row-level security hides all rows from
+-- the role of the service.
 
 select 'submission' as what,
        s.company_id,
@@ -27,12 +30,15 @@ select 'submission' as what,
 union all
 select 'finding', f.company_id, f.id, date_trunc('second', clock_timestamp() - f.found_at),
        array[f.number], null, f.received_at, f.kind,
-       case f.kind when 'duplicate' then 'Cancel ' || f.uuid || ' by ' || instant(f.received_at + interval '72 hours') end,
+       case f.kind when 'duplicate'
+            then 'Cancel ' || f.uuid || ' by ' || instant(f.received_at + interval '72 hours')
+            end,
        array_remove(array[f.uuid, f.other_uuid], null)
   from sweep_findings f
  where f.resolved_at is null
 union all
-select 'hold', h.company_id, h.id, date_trunc('second', clock_timestamp() - h.since), null, null, null, null, h.reason, null
+select 'hold', h.company_id, h.id, date_trunc('second', clock_timestamp() - h.since),
+       null, null, null, null, h.reason, null
   from sending_holds h
  where h.released_at is null
  order by open_for desc;

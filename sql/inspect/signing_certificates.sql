@@ -1,9 +1,11 @@
--- What each company signs with and until when, those that expire first at the top, and which secret key its own key
--- is sealed with: `signing_certificates` of one that is neither SECRET_KEY nor SECRET_KEY_PREVIOUS open no more.
+-- The certificate of each company and its validity, those that expire first at the top, and the id
+-- of the secret key that sealed its private key. Private keys that were sealed with neither
+-- SECRET_KEY nor SECRET_KEY_PREVIOUS cannot be opened.
 --
 --   psql "$DATABASE_URL" -f sql/inspect/signing_certificates.sql
 --
--- Only a role that may step over the wall between companies sees anything here.
+-- Run it as a superuser. It reads a column with secrets, and row-level security hides all rows from
+-- the role of the service.
 
 select s.company_id as company,
        c.name,

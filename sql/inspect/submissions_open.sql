@@ -1,10 +1,13 @@
--- Submissions that are not settled, the longest open first: for how long, when they are looked at next, and why.
+-- Submissions without a final state, the oldest first: for how long, their next step, and the last
+-- error.
 --
 --   psql "$DATABASE_URL" -f sql/inspect/submissions_open.sql
 --
--- Of a call of many its first three documents are shown; what was merged or split is where its documents are now.
--- Accepted ones are listed while the portal validates them or a cancellation is under way. NeedsPerson is settled
--- by nobody but a person. Only a role that may step over the wall between companies sees anything here.
+-- Shows the first three documents of a submission. Documents of a merged or split submission are
+-- shown where they are now. Accepted submissions are listed while the portal validates them or a
+-- cancellation is in progress. NeedsPerson is resolved by a person only.
+-- Run it as a member of einvoice_reader or as a superuser. Row-level security hides all rows from
+-- the role of the service.
 
 select s.company_id,
        s.id as submission,
@@ -15,7 +18,9 @@ select s.company_id,
        date_trunc('second', clock_timestamp() - s.created_at) as open_for,
        s.sends,
        s.absence_confirmations as proofs,
-       date_trunc('second', greatest(s.not_before, s.lease_until) - clock_timestamp()) as next_look_in,
+       date_trunc(
+         'second',
+         greatest(s.not_before, s.lease_until) - clock_timestamp()) as next_look_in,
        bool_or(d.cancelling_until is not null) as cancelling,
        s.last_error ->> 'code' as last_error,
        s.last_error ->> 'message' as says

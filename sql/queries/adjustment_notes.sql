@@ -1,18 +1,19 @@
--- Adjustment notes: credit, debit and refund notes against an invoice or a consolidated invoice.
--- Every statement takes :company_id. A deleted note is not there.
+-- Credit, debit and refund notes to an invoice or a consolidated invoice. Every statement takes
+-- :company_id. Deleted notes have no row.
 
 -- name: adjustment_note_insert :value
--- Stores a draft against the one target that is not null, and returns its id.
--- Breaks adjustment_notes_code_once_a_type when the code is taken.
+-- Store a draft note to the target that is not null, and return its id. Can violate
+-- adjustment_notes_code_once_a_type.
 with stored as (
-  insert into adjustment_notes (company_id, invoice_id, consolidated_invoice_id, code, type, issue_date, line_items,
-         payment, delivery, billing_period, document_references,
+  insert into adjustment_notes (company_id, invoice_id, consolidated_invoice_id, code, type,
+         issue_date, line_items, payment, delivery, billing_period, document_references,
          net_amount, excluding_tax, including_tax, payable_amount)
   select :company_id::bigint, :invoice_id::bigint, :consolidated_invoice_id::bigint,
-         (body ->> 'adjustmentNoteCode')::numeric::bigint, body ->> 'type', :issue_date::timestamptz, body -> 'lineItems',
-         nullif(body -> 'payment', 'null'), nullif(body -> 'delivery', 'null'),
-         nullif(body -> 'billingPeriod', 'null'), nullif(body -> 'references', 'null'),
-         :net_amount::numeric, :excluding_tax::numeric, :including_tax::numeric, :payable_amount::numeric
+         (body ->> 'adjustmentNoteCode')::numeric::bigint, body ->> 'type',
+         :issue_date::timestamptz, body -> 'lineItems', nullif(body -> 'payment', 'null'),
+         nullif(body -> 'delivery', 'null'), nullif(body -> 'billingPeriod', 'null'),
+         nullif(body -> 'references', 'null'), :net_amount::numeric, :excluding_tax::numeric,
+         :including_tax::numeric, :payable_amount::numeric
     from (select :body::jsonb as body) request
   returning id, invoice_id, consolidated_invoice_id
 ), counted as (
@@ -21,7 +22,9 @@ with stored as (
       on conflict (company_id, list, slot) do update set live = list_counts.live + 1
 ), noted as (
   insert into events (company_id, type, data)
-  select :company_id::bigint, 'adjustment_note.created', subject_ids(invoice_id, id, consolidated_invoice_id) from stored
+  select :company_id::bigint, 'adjustment_note.created',
+         subject_ids(invoice_id, id, consolidated_invoice_id)
+    from stored
 )
 select id from stored;
 
@@ -29,10 +32,12 @@ select id from stored;
 select to_json(r) from adjustment_note_records r where company_id = :company_id and id = :id;
 
 -- name: adjustment_note_exists :value
-select true from adjustment_notes where company_id = :company_id and id = :id and deleted_at is null;
+select true
+  from adjustment_notes
+ where company_id = :company_id and id = :id and deleted_at is null;
 
 -- name: adjustment_note_page :one
--- total, and the records, newest first, in `data` or by their `ids`; see invoice_page.
+-- Return `total` and one page of records, newest first, in `data` or as `ids`; see invoice_page.
 with counted as materialized (
   select coalesce(sum(live), 0)::bigint as total
     from list_counts
@@ -40,23 +45,24 @@ with counted as materialized (
 ), page as (
   (select id
      from adjustment_notes
-    where company_id = :company_id and deleted_at is null and (select 2 * :offset::bigint <= total from counted)
+    where company_id = :company_id
+      and deleted_at is null
+      and (select 2 * :offset::bigint <= total from counted)
     order by id desc
     limit :per_page::bigint offset :offset::bigint)
   union all
   (select id
      from adjustment_notes
-    where company_id = :company_id and deleted_at is null and (select 2 * :offset::bigint > total from counted)
+    where company_id = :company_id
+      and deleted_at is null
+      and (select 2 * :offset::bigint > total from counted)
     order by id
     limit (select greatest(0, least(:per_page::bigint, total - :offset::bigint)) from counted)
    offset (select greatest(0, total - :offset::bigint - :per_page::bigint) from counted))
 ), weighed as (
   select sum(stored.bytes) as bytes
     from page
-   cross join lateral (select pg_column_size(line_items)
-                              + coalesce(pg_column_size(payment), 0)
-                              + coalesce(pg_column_size(delivery), 0)
-                              + coalesce(pg_column_size(document_references), 0) as bytes
+   cross join lateral (select adjustment_note_size(adjustment_notes) as bytes
                          from adjustment_notes
                         where company_id = :company_id and id = page.id
                        offset 0) stored
@@ -71,11 +77,14 @@ with counted as materialized (
 )
 select (select total from counted) as total,
        case when octet_length(text) <= :budget::bigint then text end as data,
-       case when octet_length(text) > :budget::bigint or text is null then (select array_agg(id order by id desc) from page) end as ids
+       case when octet_length(text) > :budget::bigint or text is null
+            then (select array_agg(id order by id desc) from page)
+       end as ids
   from written;
 
 -- name: adjustment_note_search :one
--- As adjustment_note_page, for what is filtered or sorted otherwise; see invoice_search. The buyer is the target's.
+-- Same result as adjustment_note_page, with filters and sort order; see invoice_search. The buyer
+-- is that of the target.
 with found as not materialized (
   select n.id, n.issue_date, n.code
     from adjustment_notes n
@@ -88,8 +97,10 @@ with found as not materialized (
      and (:issued_to::timestamptz is null or n.issue_date <= :issued_to)
      and (:query::text is null
           or n.code::text = :query
-          or lower(full_code(note_prefix(n.type, c.setting), (c.setting ->> 'PREFIX_DIGIT_COUNT')::int, n.code))
-             = lower(:query)
+          or lower(full_code(
+               note_prefix(n.type, c.setting),
+               (c.setting ->> 'PREFIX_DIGIT_COUNT')::int,
+               n.code)) = lower(:query)
           or position(lower(:query) in lower(i.buyer ->> 'name')) > 0)
 ), page as (
   select row_number() over () as place, id
@@ -107,10 +118,7 @@ with found as not materialized (
 ), weighed as (
   select sum(stored.bytes) as bytes
     from page
-   cross join lateral (select pg_column_size(line_items)
-                              + coalesce(pg_column_size(payment), 0)
-                              + coalesce(pg_column_size(delivery), 0)
-                              + coalesce(pg_column_size(document_references), 0) as bytes
+   cross join lateral (select adjustment_note_size(adjustment_notes) as bytes
                          from adjustment_notes
                         where company_id = :company_id and id = page.id
                        offset 0) stored
@@ -125,11 +133,14 @@ with found as not materialized (
 )
 select (select count(*) from found) as total,
        case when octet_length(text) <= :budget::bigint then text end as data,
-       case when octet_length(text) > :budget::bigint or text is null then (select array_agg(id order by place) from page) end as ids
+       case when octet_length(text) > :budget::bigint or text is null
+            then (select array_agg(id order by place) from page)
+       end as ids
   from written;
 
 -- name: adjustment_note_lock_invoice :one
--- Locks the invoice that a note adjusts, before the note itself: notes against one invoice follow one another.
+-- Lock the invoice that a note adjusts, before the note itself, so that changes of notes to one
+-- invoice run one after another.
 select i.id
   from invoices i
  where i.company_id = :company_id
@@ -137,46 +148,62 @@ select i.id
    for update;
 
 -- name: adjustment_note_lock_consolidated :one
--- Likewise the consolidated invoice.
+-- Lock the consolidated invoice that a note adjusts, as adjustment_note_lock_invoice does.
 select k.id
   from consolidated_invoices k
  where k.company_id = :company_id
-   and k.id = (select consolidated_invoice_id from adjustment_notes where company_id = :company_id and id = :id)
+   and k.id = (select consolidated_invoice_id
+                 from adjustment_notes
+                where company_id = :company_id and id = :id)
    for update;
 
 -- name: adjustment_note_lock :one
--- Locks a note for a change; the body is that of a document against its target, whose parties and currency it has.
--- `adjustable` is what the target can still be reduced by, notes that are on their way counted in.
-select n.id, n.status, n.type, n.attempts, n.issue_date, n.payable_amount, n.invoice_id, n.consolidated_invoice_id,
-       full_code(note_prefix(n.type, c.setting), (c.setting ->> 'PREFIX_DIGIT_COUNT')::int, n.code) as number,
+-- Lock a note for a change. `body` is a document with the parties and the currency of the target.
+-- `adjustable` is the amount by which the target can still be reduced, less the notes that are
+-- being submitted.
+select n.id, n.status, n.type, n.attempts, n.issue_date, n.payable_amount, n.invoice_id,
+       n.consolidated_invoice_id,
+       full_code(
+         note_prefix(n.type, c.setting),
+         (c.setting ->> 'PREFIX_DIGIT_COUNT')::int,
+         n.code) as number,
        coalesce(i.payable_amount + i.adjusted_by, k.payable_amount + k.adjusted_by)
          - (select coalesce(sum(o.payable_amount), 0)
               from adjustment_notes o
-             where o.company_id = :company_id and o.type <> 'DEBIT_NOTE' and o.status in ('Submitting', 'Submitted')
-               and (o.invoice_id = n.invoice_id or o.consolidated_invoice_id = n.consolidated_invoice_id)) as adjustable,
+             where o.company_id = :company_id
+               and o.type <> 'DEBIT_NOTE'
+               and o.status in ('Submitting', 'Submitted')
+               and (o.invoice_id = n.invoice_id
+                    or o.consolidated_invoice_id = n.consolidated_invoice_id)) as adjustable,
        json_build_object(
-         'type', n.type, 'adjustmentNoteCode', n.code, 'adjustmentNoteIssueDate', instant(n.issue_date),
-         'lineItems', n.line_items, 'payment', n.payment, 'delivery', n.delivery,
-         'billingPeriod', n.billing_period, 'references', n.document_references,
+         'type', n.type, 'adjustmentNoteCode', n.code,
+         'adjustmentNoteIssueDate', instant(n.issue_date), 'lineItems', n.line_items,
+         'payment', n.payment, 'delivery', n.delivery, 'billingPeriod', n.billing_period,
+         'references', n.document_references,
          'selfBilled', coalesce(i.type, k.type) like '%SELF_BILLED%',
-         'buyer', case when k.type = 'CONSOLIDATED_INVOICE' then json_build_object('type', 'GENERAL_PUBLIC')
+         'buyer', case when k.type = 'CONSOLIDATED_INVOICE'
+                       then json_build_object('type', 'GENERAL_PUBLIC')
                        else i.buyer::json end,
-         'supplier', case when k.type = 'CONSOLIDATED_SELF_BILLED_INVOICE' then json_build_object('type', 'GENERAL_PUBLIC')
+         'supplier', case when k.type = 'CONSOLIDATED_SELF_BILLED_INVOICE'
+                          then json_build_object('type', 'GENERAL_PUBLIC')
                           else i.supplier::json end,
          'currencyCode', coalesce(i.currency_code, 'MYR'), 'exchangeRate', i.exchange_rate,
          'originals', (select json_agg(json_build_object('uuid', d.uuid, 'number', d.number))
                          from submitted_documents d
                         where d.company_id = :company_id and d.status = 'Valid'
-                          and (d.invoice_id = n.invoice_id or d.consolidated_invoice_id = n.consolidated_invoice_id))) as body
+                          and (d.invoice_id = n.invoice_id
+                               or d.consolidated_invoice_id = n.consolidated_invoice_id))) as body
   from adjustment_notes n
   join companies c on c.id = n.company_id
   left join invoices i on i.company_id = n.company_id and i.id = n.invoice_id
-  left join consolidated_invoices k on k.company_id = n.company_id and k.id = n.consolidated_invoice_id
+  left join consolidated_invoices k
+         on k.company_id = n.company_id and k.id = n.consolidated_invoice_id
  where n.company_id = :company_id and c.id = :company_id and n.id = :id and n.deleted_at is null
    for update of n;
 
 -- name: adjustment_note_update :exec
--- Writes the whole draft from a merged body. For a locked row; may break adjustment_notes_code_once_a_type.
+-- Write the whole draft from a merged body to a locked row. Can violate
+-- adjustment_notes_code_once_a_type.
 with changed as (
   update adjustment_notes n
      set code = (body ->> 'adjustmentNoteCode')::numeric::bigint,
@@ -197,15 +224,18 @@ with changed as (
   returning n.id, n.invoice_id, n.consolidated_invoice_id
 )
 insert into events (company_id, type, data)
-select :company_id::bigint, 'adjustment_note.updated', subject_ids(invoice_id, id, consolidated_invoice_id) from changed;
+select :company_id::bigint, 'adjustment_note.updated',
+       subject_ids(invoice_id, id, consolidated_invoice_id)
+  from changed;
 
 -- name: adjustment_note_delete :exec
--- Hides a locked note and frees its code.
+-- Hide a locked note and free its code.
 with hidden as (
   update adjustment_notes
      set deleted_at = clock_timestamp(), updated_at = clock_timestamp()
    where company_id = :company_id and id = :id
-  returning id, invoice_id, consolidated_invoice_id, fingerprint(to_jsonb(adjustment_notes)) as left_as
+  returning id, invoice_id, consolidated_invoice_id,
+            fingerprint(to_jsonb(adjustment_notes)) as left_as
 ), counted as (
   insert into list_counts (company_id, list, slot, live)
   select :company_id::bigint, 'adjustment_notes', pg_backend_pid() % 8, -1 from hidden
@@ -215,7 +245,9 @@ with hidden as (
   select :company_id::bigint, 'delete', format('adjustment note %s', id), left_as from hidden
 )
 insert into events (company_id, type, data)
-select :company_id::bigint, 'adjustment_note.deleted', subject_ids(invoice_id, id, consolidated_invoice_id) from hidden;
+select :company_id::bigint, 'adjustment_note.deleted',
+       subject_ids(invoice_id, id, consolidated_invoice_id)
+  from hidden;
 
 -- name: adjustment_note_export :one
 select export::text as export, export ->> 'invoiceCodeWithPrefixAndDigits' as full_code
@@ -223,14 +255,13 @@ select export::text as export, export ->> 'invoiceCodeWithPrefixAndDigits' as fu
  where company_id = :company_id and id = :id;
 
 -- name: adjustment_note_export_batch :one
--- As invoice_export_batch.
+-- Return the next batch of export objects; see invoice_export_batch.
 with weighed as (
   select id, sum(bytes) over (order by id desc) - bytes as bytes_before
     from (select id,
-                 pg_column_size(line_items) * case when pg_column_compression(line_items) is null then 1 else 8 end
-                       + coalesce(pg_column_size(payment), 0)
-                       + coalesce(pg_column_size(delivery), 0)
-                       + coalesce(pg_column_size(document_references), 0) as bytes
+                 adjustment_note_size(adjustment_notes)
+                 + case when pg_column_compression(line_items) is null then 0
+                        else 7 * pg_column_size(line_items) end as bytes
             from adjustment_notes
            where company_id = :company_id and deleted_at is null and id < :before
            order by id desc
@@ -242,7 +273,7 @@ select string_agg(e.export::text, ',' order by e.id desc) as text, min(e.id) as 
  where w.bytes_before <= :budget::bigint;
 
 -- name: adjustment_note_live :value
--- True when a note that the portal has, or may have, refers to the target that is not null.
+-- Return true if a note to the target that is not null is being submitted, submitted or valid.
 select true
   from adjustment_notes
  where company_id = :company_id
@@ -251,7 +282,7 @@ select true
  limit 1;
 
 -- name: adjustment_note_code_used :value
--- True when another note of the type has the code.
+-- Return true if another note of the type has the code.
 select true
   from adjustment_notes
  where company_id = :company_id and type = :type and code = :code and deleted_at is null

@@ -1,10 +1,11 @@
--- The audit log. Its rows are written by the statements that do what they tell of; none can be changed.
+-- The audit log. The statements that make a change write its rows; none can be changed.
 
 -- name: audit_page :many
--- The last :most entries of a company, oldest first, each as JSON text.
+-- Return the last :most entries of a company, oldest first, each as JSON text.
 select to_json(r)::text as entry
   from (select id, instant(at) as at, actor, action, subject, request_id,
-               encode(before_sha256, 'hex') as before_sha256, encode(after_sha256, 'hex') as after_sha256
+               encode(before_sha256, 'hex') as before_sha256,
+               encode(after_sha256, 'hex') as after_sha256
           from audit_log
          where company_id = :company_id
          order by id desc

@@ -1,17 +1,20 @@
--- Companies and keys. A statement that takes no :company_id asks a function that answers for one exact key.
+-- Companies and their keys. A statement without :company_id calls a function that returns the row
+-- of one exact key.
 
 -- name: company_id_next :value
--- The id of a company that is about to be made: the wall is opened for it before its row is there.
+-- Return the id of a company that is about to be created, so that row-level security can be set for
+-- it before its row exists.
 select nextval(pg_get_serial_sequence('companies', 'id'));
 
 -- name: company_insert :value
--- A company that the operator makes, whose TIN counts as verified. Can violate companies_tin_once.
-insert into companies (id, name, tin_code, tin_verified_at, registration_number, registration_type, sst_registration_number,
-       tourism_tax_registration_number, business_activity_description, msic_code, country, state, zip_code,
-       city, address, phone, email)
-values (:company_id, :name, :tin_code, clock_timestamp(), :registration_number, :registration_type, :sst_registration_number,
-       :tourism_tax_registration_number, :business_activity_description, :msic_code, :country, :state, :zip_code,
-       :city, :address, :phone, :email)
+-- Insert a company for the operator, whose TIN counts as verified. Can violate companies_tin_once.
+insert into companies (id, name, tin_code, tin_verified_at, registration_number, registration_type,
+       sst_registration_number, tourism_tax_registration_number, business_activity_description,
+       msic_code, country, state, zip_code, city, address, phone, email)
+values (:company_id, :name, :tin_code, clock_timestamp(), :registration_number, :registration_type,
+        :sst_registration_number, :tourism_tax_registration_number, :business_activity_description,
+        :msic_code, :country, :state, :zip_code,
+        :city, :address, :phone, :email)
 returning id;
 
 -- name: company_exists :value
@@ -21,52 +24,58 @@ select true from companies where id = :company_id;
 select (setting -> 'AUTO_SUBMIT_INVOICE')::boolean from companies where id = :company_id;
 
 -- name: issuer_get :one
--- The company as its documents need it, and the database's clock.
-select name, tin_code, tin_verified_at, registration_number, registration_type, sst_registration_number,
-       tourism_tax_registration_number, business_activity_description, msic_code, country, state, zip_code,
-       city, address, phone, email, bank_account, exporter_certified_number, clock_timestamp() as now
+-- Return the company as its documents need it, and the database clock.
+select name, tin_code, tin_verified_at, registration_number, registration_type,
+       sst_registration_number, tourism_tax_registration_number, business_activity_description,
+       msic_code, country, state, zip_code, city, address, phone, email, bank_account,
+       exporter_certified_number, clock_timestamp() as now
   from companies
  where id = :company_id;
 
 -- name: company_get :value
--- The record as JSON text.
+-- Return the record as JSON text.
 select to_json(r) from company_records r where id = :company_id;
 
 -- name: company_lock :one
--- Locks the company for a change and gives what can be changed; what refers to the company goes on meanwhile.
+-- Lock the company for a change and return the columns that can change. Inserts that refer to the
+-- company do not wait.
 select name, tin_code, registration_number, registration_type, sst_registration_number,
-       tourism_tax_registration_number, business_activity_description, msic_code, country, state, zip_code,
-       city, address, phone, email, setting::text as setting
+       tourism_tax_registration_number, business_activity_description, msic_code, country, state,
+       zip_code, city, address, phone, email, setting::text as setting
   from companies
  where id = :company_id
    for no key update;
 
 -- name: company_hold :exec
--- Keeps the company's TIN as it is until the transaction ends: whoever is about to send a document with it.
+-- Keep the company's TIN unchanged until the transaction ends, for a document that is about to be
+-- sent with it.
 select 1 from companies where id = :company_id for key share;
 
 -- name: company_lock_alone :exec
--- Waits for those that hold the company, and keeps new ones out. Look for their documents in a later statement.
+-- Wait for transactions that hold the company, and block new ones. Read their documents in a later
+-- statement.
 select 1 from companies where id = :company_id for update;
 
 -- name: company_has_undecided :value
--- True when a document of the company is on its way to the portal, or there and not yet judged.
+-- Return true if a document of the company is being sent, or is at the portal without an outcome.
 select true
   from submitted_documents
  where company_id = :company_id and status in ('Submitting', 'Submitted')
  limit 1;
 
 -- name: company_update :exec
--- Writes the whole of a locked company. A blank number of a tax is none. A TIN that differs in more than its spelling is
--- not verified any more, unless :verifies_tin. Can violate companies_tin_once.
+-- Write all columns of a locked company. A blank tax number becomes null. A TIN that differs in
+-- more than its spelling is no longer verified, unless :verifies_tin. Can violate
+-- companies_tin_once.
 with former as (
   select fingerprint(to_jsonb(c)) as was from companies c where c.id = :company_id
 ), changed as (
   update companies
      set name = :name,
          tin_code = :tin_code,
-         tin_verified_at = coalesce(case when tin = normalised_tin(:tin_code) then tin_verified_at end,
-                                    case when :verifies_tin::boolean then clock_timestamp() end),
+         tin_verified_at = coalesce(
+           case when tin = normalised_tin(:tin_code) then tin_verified_at end,
+           case when :verifies_tin::boolean then clock_timestamp() end),
          registration_number = :registration_number,
          registration_type = :registration_type,
          sst_registration_number = nullif(btrim(:sst_registration_number), ''),
@@ -92,14 +101,14 @@ insert into events (company_id, type, data)
 select id, 'company.updated', jsonb_build_object('company_id', id) from changed;
 
 -- name: company_tin_lock :one
--- Locks the company and returns its TIN, as given and normalised, and since when that is verified.
+-- Lock the company and return its TIN, as entered and normalised, and when it was verified.
 select tin_code, tin, tin_verified_at
   from companies
  where id = :company_id
    for no key update;
 
 -- name: company_tin_verify :value
--- Verifies the TIN of a locked company and returns the time. No row: it is verified already.
+-- Mark the TIN of a locked company as verified and return the time. No row: it is verified already.
 with former as (
   select fingerprint(to_jsonb(c)) as was from companies c where c.id = :company_id
 ), verified as (
@@ -117,16 +126,17 @@ with former as (
 select tin_verified_at from verified;
 
 -- name: tin_lock :exec
--- Keeps every company from taking the TIN, and the operator from sharing it, until the transaction ends.
+-- Prevent every company from taking the TIN, and the operator from sharing it, until the
+-- transaction ends.
 select lock_tin(:tin);
 
 -- name: tin_companies :value
--- The ids of the companies that have a normalised TIN, as an array.
+-- Return the ids of the companies that have a normalised TIN, as an array.
 select companies_of_tin(:tin);
 
 -- name: tin_share :one
--- Allows several companies to have a normalised TIN; one that is shared already gets the note. In the transaction of a
--- company that has it; :company_id is null when none has.
+-- Allow several companies to have a normalised TIN, or update the note of a shared one. Runs in the
+-- transaction of a company that has the TIN; :company_id is null if none has.
 with shared as (
   insert into shared_tins (tin, note)
   values (:tin, :note)
@@ -134,19 +144,23 @@ with shared as (
   returning tin, note, shared_at
 ), audited as (
   insert into audit_log (company_id, action, subject)
-  select :company_id::bigint, 'share', format('TIN %s', tin) from shared where :company_id is not null
+  select :company_id::bigint, 'share', format('TIN %s', tin)
+    from shared
+   where :company_id is not null
 )
 select tin, note, shared_at from shared;
 
 -- name: tin_unshare :value
--- Returns the TIN to its one company, in the transaction of that company; null: it was not shared.
+-- Stop sharing a TIN, in the transaction of the one company that has it. Null: it was not shared.
 with unshared as (
   delete from shared_tins
    where tin = :tin
   returning tin
 ), audited as (
   insert into audit_log (company_id, action, subject)
-  select :company_id::bigint, 'unshare', format('TIN %s', tin) from unshared where :company_id is not null
+  select :company_id::bigint, 'unshare', format('TIN %s', tin)
+    from unshared
+   where :company_id is not null
 )
 select tin from unshared;
 
@@ -159,14 +173,14 @@ insert into api_keys (company_id, key_id, name, secret_sha256, expires_at)
 values (:company_id, :key_id, :name, :secret_sha256, :expires_at);
 
 -- name: api_key_of :one
--- One key, whatever its state; no row: unknown. `expires_in` are seconds, less than 0 for one that has expired, null
--- for one that never does: this clock's, and no other's, decides.
+-- Return one key in any state. No row: unknown key. `expires_in` is in seconds by the database
+-- clock: negative if expired, null if the key never expires.
 select company_id, secret_sha256, revoked_at is not null as revoked,
        extract(epoch from expires_at - clock_timestamp())::float8 as expires_in
   from api_key_of(:key_id);
 
 -- name: api_key_revoke :value
--- True when the key was live until now. Tells every process.
+-- Revoke a key and notify every process. Returns true if the key was not revoked before.
 with revoked as (
   update api_keys
      set revoked_at = clock_timestamp()
@@ -179,7 +193,7 @@ with revoked as (
 select pg_notify('api_key_changed', key_id) is not null from revoked;
 
 -- name: api_key_used :exec
--- One write a minute, however many processes have seen the key.
+-- Record the use of a key, at most once a minute for all processes.
 update api_keys
    set last_used_at = date_trunc('minute', clock_timestamp())
  where company_id = :company_id and key_id = :key_id

@@ -1,27 +1,31 @@
--- Consolidated invoices. Every statement takes :company_id. A deleted one is not there.
+-- Consolidated invoices. Every statement takes :company_id. Deleted ones have no row.
 
 -- name: consolidation_terms :one
--- What the rules know besides the invoices: the database's clock, and until when the company is let off.
-select clock_timestamp() as now, consolidation_relaxed_until as relaxed_until from companies where id = :company_id;
+-- Return the facts that the consolidation rules need besides the invoices: the database clock, and
+-- until when exclusions are suspended for the company.
+select clock_timestamp() as now, consolidation_relaxed_until as relaxed_until
+  from companies
+ where id = :company_id;
 
 -- name: consolidation_of_month :many
--- The candidates that were issued in a span of time, by code.
-select id, code, number, type, status, issue_date, currency_code, payable_amount, consolidated_invoice_id, is_named,
-       was_accepted
+-- Return the candidates that were issued in a time span, ordered by code.
+select id, code, number, type, status, issue_date, currency_code, payable_amount,
+       consolidated_invoice_id, is_named, was_accepted
   from consolidation_candidates
  where company_id = :company_id and issue_date >= :since and issue_date < :until
  order by code, id;
 
 -- name: consolidation_of_ids :many
--- The candidates of these ids, by code; one that is not there has no row.
-select id, code, number, type, status, issue_date, currency_code, payable_amount, consolidated_invoice_id, is_named,
-       was_accepted
+-- Return the candidates with these ids, ordered by code. Missing invoices have no row.
+select id, code, number, type, status, issue_date, currency_code, payable_amount,
+       consolidated_invoice_id, is_named, was_accepted
   from consolidation_candidates
  where company_id = :company_id and id = any (:ids::bigint[])
  order by code, id;
 
 -- name: consolidation_lock :many
--- Locks invoices by id against submission, change and deletion. What they are is for a later statement to look at.
+-- Lock invoices by id against submission, change and deletion. Read their columns in a later
+-- statement.
 select id
   from invoices
  where company_id = :company_id and id = any (:ids::bigint[])
@@ -29,20 +33,22 @@ select id
    for update;
 
 -- name: consolidation_lines :many
--- What the lines of invoices are drawn from, as JSON text.
+-- Return the parts of invoices that the lines are computed from, as JSON text.
 select id, line_items::text as line_items, invoice_level_allowance_charge::text as adjustments
   from invoices
  where company_id = :company_id and id = any (:ids::bigint[]);
 
 -- name: consolidated_invoice_insert :value
--- Stores a draft, puts its locked invoices into it, and returns its id.
--- Breaks consolidated_invoices_code_once_a_year when the code is taken.
+-- Store a draft, assign its locked invoices to it, and return its id. Can violate
+-- consolidated_invoices_code_once_a_year.
 with stored as (
-  insert into consolidated_invoices (company_id, code, code_year, type, issue_date, month, line_items,
-         invoice_level_allowance_charge, invoice_ids, net_amount, excluding_tax, including_tax, payable_amount)
-  values (:company_id::bigint, :code::bigint, :code_year::smallint, :type, :issue_date::timestamptz, :month::date,
-          :line_items::jsonb, :adjustments::jsonb, :ids::bigint[],
-          :net_amount::numeric, :excluding_tax::numeric, :including_tax::numeric, :payable_amount::numeric)
+  insert into consolidated_invoices (company_id, code, code_year, type, issue_date, month,
+         line_items, invoice_level_allowance_charge, invoice_ids, net_amount, excluding_tax,
+         including_tax, payable_amount)
+  values (:company_id::bigint, :code::bigint, :code_year::smallint, :type, :issue_date::timestamptz,
+          :month::date, :line_items::jsonb, :adjustments::jsonb, :ids::bigint[],
+          :net_amount::numeric, :excluding_tax::numeric, :including_tax::numeric,
+          :payable_amount::numeric)
   returning id
 ), taken as (
   update invoices i
@@ -55,12 +61,13 @@ with stored as (
       on conflict (company_id, list, slot) do update set live = list_counts.live + 1
 ), noted as (
   insert into events (company_id, type, data)
-  select :company_id::bigint, 'consolidated_invoice.created', subject_ids(null, null, id) from stored
+  select :company_id::bigint, 'consolidated_invoice.created', subject_ids(null, null, id)
+    from stored
 )
 select id from stored;
 
 -- name: consolidated_invoice_get :value
--- The record as JSON text, and the invoices that it was made of.
+-- Return the record as JSON text with the invoices that it was made of.
 select to_json(r)
   from (select record.*, k.invoice_ids
           from consolidated_invoice_records record
@@ -68,14 +75,16 @@ select to_json(r)
          where record.company_id = :company_id and record.id = :id) r;
 
 -- name: consolidated_invoice_listed :value
--- The record as JSON text, as a list has it.
+-- Return the record as JSON text in the form of the list.
 select to_json(r) from consolidated_invoice_records r where company_id = :company_id and id = :id;
 
 -- name: consolidated_invoice_exists :value
-select true from consolidated_invoices where company_id = :company_id and id = :id and deleted_at is null;
+select true
+  from consolidated_invoices
+ where company_id = :company_id and id = :id and deleted_at is null;
 
 -- name: consolidated_invoice_page :one
--- total, and the records, newest first, in `data` or by their `ids`; see invoice_page.
+-- Return `total` and one page of records, newest first, in `data` or as `ids`; see invoice_page.
 with counted as materialized (
   select coalesce(sum(live), 0)::bigint as total
     from list_counts
@@ -83,21 +92,24 @@ with counted as materialized (
 ), page as (
   (select id
      from consolidated_invoices
-    where company_id = :company_id and deleted_at is null and (select 2 * :offset::bigint <= total from counted)
+    where company_id = :company_id
+      and deleted_at is null
+      and (select 2 * :offset::bigint <= total from counted)
     order by id desc
     limit :per_page::bigint offset :offset::bigint)
   union all
   (select id
      from consolidated_invoices
-    where company_id = :company_id and deleted_at is null and (select 2 * :offset::bigint > total from counted)
+    where company_id = :company_id
+      and deleted_at is null
+      and (select 2 * :offset::bigint > total from counted)
     order by id
     limit (select greatest(0, least(:per_page::bigint, total - :offset::bigint)) from counted)
    offset (select greatest(0, total - :offset::bigint - :per_page::bigint) from counted))
 ), weighed as (
   select sum(stored.bytes) as bytes
     from page
-   cross join lateral (select pg_column_size(line_items)
-                              + coalesce(pg_column_size(invoice_level_allowance_charge), 0) as bytes
+   cross join lateral (select consolidated_invoice_size(consolidated_invoices) as bytes
                          from consolidated_invoices
                         where company_id = :company_id and id = page.id
                        offset 0) stored
@@ -112,11 +124,14 @@ with counted as materialized (
 )
 select (select total from counted) as total,
        case when octet_length(text) <= :budget::bigint then text end as data,
-       case when octet_length(text) > :budget::bigint or text is null then (select array_agg(id order by id desc) from page) end as ids
+       case when octet_length(text) > :budget::bigint or text is null
+            then (select array_agg(id order by id desc) from page)
+       end as ids
   from written;
 
 -- name: consolidated_invoice_search :one
--- As consolidated_invoice_page, for what is filtered or sorted otherwise; see invoice_search. There is no buyer's name.
+-- Same result as consolidated_invoice_page, with filters and sort order; see invoice_search. There
+-- is no buyer name to search for.
 with found as not materialized (
   select k.id, k.issue_date, k.code
     from consolidated_invoices k
@@ -128,8 +143,10 @@ with found as not materialized (
      and (:issued_to::timestamptz is null or k.issue_date <= :issued_to)
      and (:query::text is null
           or k.code::text = :query
-          or lower(full_code(consolidated_prefix(k.type, c.setting), (c.setting ->> 'PREFIX_DIGIT_COUNT')::int, k.code))
-             = lower(:query))
+          or lower(full_code(
+               consolidated_prefix(k.type, c.setting),
+               (c.setting ->> 'PREFIX_DIGIT_COUNT')::int,
+               k.code)) = lower(:query))
 ), page as (
   select row_number() over () as place, id
     from (select id
@@ -146,8 +163,7 @@ with found as not materialized (
 ), weighed as (
   select sum(stored.bytes) as bytes
     from page
-   cross join lateral (select pg_column_size(line_items)
-                              + coalesce(pg_column_size(invoice_level_allowance_charge), 0) as bytes
+   cross join lateral (select consolidated_invoice_size(consolidated_invoices) as bytes
                          from consolidated_invoices
                         where company_id = :company_id and id = page.id
                        offset 0) stored
@@ -162,19 +178,26 @@ with found as not materialized (
 )
 select (select count(*) from found) as total,
        case when octet_length(text) <= :budget::bigint then text end as data,
-       case when octet_length(text) > :budget::bigint or text is null then (select array_agg(id order by place) from page) end as ids
+       case when octet_length(text) > :budget::bigint or text is null
+            then (select array_agg(id order by place) from page)
+       end as ids
   from written;
 
 -- name: consolidated_invoice_lock :one
--- Locks a consolidated invoice for a change; the body is that of its document. Its buyer is the general public, or
--- where it is self-billed its supplier. The period is the month of its sales.
-select k.id, k.status, k.type, k.attempts, k.issue_date, k.month, k.payable_amount, clock_timestamp() as now,
-       full_code(consolidated_prefix(k.type, c.setting), (c.setting ->> 'PREFIX_DIGIT_COUNT')::int, k.code) as number,
+-- Lock a consolidated invoice for a change. `body` is its document: the buyer, or for a self-billed
+-- one the supplier, is the general public, and the billing period is the month of its sales.
+select k.id, k.status, k.type, k.attempts, k.issue_date, k.month, k.payable_amount,
+       clock_timestamp() as now,
+       full_code(
+         consolidated_prefix(k.type, c.setting),
+         (c.setting ->> 'PREFIX_DIGIT_COUNT')::int,
+         k.code) as number,
        json_build_object(
-         'type', k.type, 'code', k.code, 'issueDateTime', instant(k.issue_date), 'lineItems', k.line_items,
-         'invoiceLevelAllowanceCharge', k.invoice_level_allowance_charge,
+         'type', k.type, 'code', k.code, 'issueDateTime', instant(k.issue_date),
+         'lineItems', k.line_items, 'invoiceLevelAllowanceCharge', k.invoice_level_allowance_charge,
          'billingPeriod', json_build_object(
-           'start', k.month, 'end', (k.month + interval '1 month' - interval '1 day')::date, 'frequency', 'Monthly'),
+           'start', k.month, 'end', (k.month + interval '1 month' - interval '1 day')::date,
+           'frequency', 'Monthly'),
          case when k.type = 'CONSOLIDATED_SELF_BILLED_INVOICE' then 'supplier' else 'buyer' end,
          json_build_object('type', 'GENERAL_PUBLIC')) as body
   from consolidated_invoices k
@@ -183,14 +206,15 @@ select k.id, k.status, k.type, k.attempts, k.issue_date, k.month, k.payable_amou
    for update of k;
 
 -- name: consolidated_invoice_share :one
--- Locks a consolidated invoice against a change, for a note against it; as invoice_share.
+-- Lock a consolidated invoice FOR SHARE, so that a note cannot be inserted while it is being
+-- cancelled.
 select id, type, payable_amount + adjusted_by as final_adjusted_amount
   from consolidated_invoices
  where company_id = :company_id and id = :id and deleted_at is null
    for share;
 
 -- name: consolidated_invoice_members_lock :many
--- Locks the invoices that are in a locked consolidated invoice, by id: the order in which consolidations lock them.
+-- Lock the invoices of a locked consolidated invoice by id, in the same order as consolidations do.
 select id
   from invoices
  where company_id = :company_id and consolidated_invoice_id = :id
@@ -198,7 +222,7 @@ select id
    for update;
 
 -- name: consolidated_invoice_delete :exec
--- Hides a locked consolidated invoice, frees its code and its invoices.
+-- Hide a locked consolidated invoice, free its code and release its invoices.
 with hidden as (
   update consolidated_invoices
      set deleted_at = clock_timestamp(), updated_at = clock_timestamp()
@@ -226,12 +250,13 @@ select export::text as export, export ->> 'invoiceCodeWithPrefixAndDigits' as fu
  where company_id = :company_id and id = :id;
 
 -- name: consolidated_invoice_export_batch :one
--- As invoice_export_batch.
+-- Return the next batch of export objects; see invoice_export_batch.
 with weighed as (
   select id, sum(bytes) over (order by id desc) - bytes as bytes_before
     from (select id,
-                 pg_column_size(line_items) * case when pg_column_compression(line_items) is null then 1 else 8 end
-                       + coalesce(pg_column_size(invoice_level_allowance_charge), 0) as bytes
+                 consolidated_invoice_size(consolidated_invoices)
+                 + case when pg_column_compression(line_items) is null then 0
+                        else 7 * pg_column_size(line_items) end as bytes
             from consolidated_invoices
            where company_id = :company_id and deleted_at is null and id < :before
            order by id desc

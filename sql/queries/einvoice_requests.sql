@@ -1,7 +1,7 @@
--- E-invoice requests. Every statement takes :company_id. A deleted request is not there.
+-- E-invoice requests. Every statement takes :company_id. Deleted requests have no row.
 
 -- name: einvoice_request_insert :value
--- Stores a pending request from a request's body and returns its id.
+-- Store a pending request from a request body and return its id.
 with stored as (
   insert into einvoice_requests (company_id, invoice_code, buyer)
   select :company_id::bigint, body ->> 'invoiceCode', body - 'invoiceCode'
@@ -13,7 +13,9 @@ with stored as (
       on conflict (company_id, list, slot) do update set live = list_counts.live + 1
 ), noted as (
   insert into events (company_id, type, data)
-  select :company_id::bigint, 'einvoice_request.created', jsonb_build_object('einvoice_request_id', id) from stored
+  select :company_id::bigint, 'einvoice_request.created',
+         jsonb_build_object('einvoice_request_id', id)
+    from stored
 )
 select id from stored;
 
@@ -21,7 +23,7 @@ select id from stored;
 select to_json(r) from einvoice_request_records r where company_id = :company_id and id = :id;
 
 -- name: einvoice_request_page :one
--- total, and the records, newest first, in `data` or by their `ids`; see invoice_page.
+-- Return `total` and one page of records, newest first, in `data` or as `ids`; see invoice_page.
 with counted as materialized (
   select coalesce(sum(live), 0)::bigint as total
     from list_counts
@@ -29,13 +31,17 @@ with counted as materialized (
 ), page as (
   (select id
      from einvoice_requests
-    where company_id = :company_id and deleted_at is null and (select 2 * :offset::bigint <= total from counted)
+    where company_id = :company_id
+      and deleted_at is null
+      and (select 2 * :offset::bigint <= total from counted)
     order by id desc
     limit :per_page::bigint offset :offset::bigint)
   union all
   (select id
      from einvoice_requests
-    where company_id = :company_id and deleted_at is null and (select 2 * :offset::bigint > total from counted)
+    where company_id = :company_id
+      and deleted_at is null
+      and (select 2 * :offset::bigint > total from counted)
     order by id
     limit (select greatest(0, least(:per_page::bigint, total - :offset::bigint)) from counted)
    offset (select greatest(0, total - :offset::bigint - :per_page::bigint) from counted))
@@ -57,11 +63,13 @@ with counted as materialized (
 )
 select (select total from counted) as total,
        case when octet_length(text) <= :budget::bigint then text end as data,
-       case when octet_length(text) > :budget::bigint or text is null then (select array_agg(id order by id desc) from page) end as ids
+       case when octet_length(text) > :budget::bigint or text is null
+            then (select array_agg(id order by id desc) from page)
+       end as ids
   from written;
 
 -- name: einvoice_request_search :one
--- As einvoice_request_page, for what is filtered or sorted otherwise; see invoice_search.
+-- Same result as einvoice_request_page, with filters and sort order; see invoice_search.
 with found as not materialized (
   select id
     from einvoice_requests
@@ -95,25 +103,28 @@ with found as not materialized (
 )
 select (select count(*) from found) as total,
        case when octet_length(text) <= :budget::bigint then text end as data,
-       case when octet_length(text) > :budget::bigint or text is null then (select array_agg(id order by place) from page) end as ids
+       case when octet_length(text) > :budget::bigint or text is null
+            then (select array_agg(id order by place) from page)
+       end as ids
   from written;
 
 -- name: einvoice_request_lock :one
--- Locks a request for a change, before the invoice that it names.
+-- Lock a request for a change, before the invoice that it names.
 select id, invoice_code, invoice_id
   from einvoice_requests
  where company_id = :company_id and id = :id and deleted_at is null
    for update;
 
 -- name: einvoice_request_update :one
--- Writes the members of a body over a locked request, and gives what it then says. One that names another invoice
--- has finalised none.
+-- Write the members of a body to a locked request and return the result. A request that names
+-- another invoice has no final invoice any more.
 with changed as (
   update einvoice_requests r
      set invoice_code = coalesce(body ->> 'invoiceCode', r.invoice_code),
          buyer = r.buyer || (body - 'invoiceCode' - 'status'),
          status = coalesce(body ->> 'status', r.status),
-         invoice_id = case when coalesce(body ->> 'invoiceCode', r.invoice_code) = r.invoice_code then r.invoice_id end,
+         invoice_id = case when coalesce(body ->> 'invoiceCode', r.invoice_code) = r.invoice_code
+                           then r.invoice_id end,
          updated_at = clock_timestamp()
     from (select :body::jsonb as body) request
    where r.company_id = :company_id and r.id = :id
@@ -127,11 +138,11 @@ with changed as (
 select id, invoice_code, invoice_id, buyer::text as buyer from changed;
 
 -- name: einvoice_request_finalised :exec
--- Notes which invoice the approval of a locked request finalised.
+-- Record the invoice that the approval of a locked request made final.
 update einvoice_requests set invoice_id = :invoice_id where company_id = :company_id and id = :id;
 
 -- name: einvoice_request_delete :exec
--- Hides a locked request.
+-- Hide a locked request.
 with hidden as (
   update einvoice_requests
      set deleted_at = clock_timestamp(), updated_at = clock_timestamp()
@@ -146,23 +157,26 @@ with hidden as (
   select :company_id::bigint, 'delete', format('e-invoice request %s', id), left_as from hidden
 )
 insert into events (company_id, type, data)
-select :company_id::bigint, 'einvoice_request.deleted', jsonb_build_object('einvoice_request_id', id) from hidden;
+select :company_id::bigint, 'einvoice_request.deleted',
+       jsonb_build_object('einvoice_request_id', id)
+  from hidden;
 
 -- name: pending_invoice_lock_named :many
--- Locks the invoices that wait for their other party and have this code or full code: of several years there may be
--- several. One that was finalised while this waited for its lock is not among them. The digits at the text's end
--- lead to the few codes that can be meant.
+-- Lock the invoices that wait for their other party and have this code or full code. There may be
+-- one for each of several years. An invoice that was made final while the statement waited for its
+-- lock is left out. The digits at the end of the text select the few possible codes by index.
 select i.id
   from invoices i
   join companies c on c.id = i.company_id
  where i.company_id = :company_id and c.id = :company_id and i.deleted_at is null
    and i.type like 'PENDING_FINALIZE_%'
    and i.code = any (array(select case when digits ~ '^[0-9]+$' then digits::bigint end
-                             from (select right(:invoice_code, n) as digits from generate_series(1, 12) n) tail))
+                             from (select right(:invoice_code, n) as digits
+                                     from generate_series(1, 12) n) tail))
    and :invoice_code in (i.code::text,
                          full_code(
-                           case when i.type like '%SELF_BILLED%' then c.setting ->> 'SELF_BILLED_INVOICE_PREFIX'
-                                else c.setting ->> 'INVOICE_PREFIX' end,
-                           (c.setting ->> 'PREFIX_DIGIT_COUNT')::int, i.code))
+                           invoice_prefix(i.type, c.setting),
+                           (c.setting ->> 'PREFIX_DIGIT_COUNT')::int,
+                           i.code))
  order by i.id
    for update of i;

@@ -1,10 +1,10 @@
--- Events: what happened to a company's documents. Every statement takes :company_id. They are written by the
--- statements that change something, in the same transaction.
+-- Events of a company's documents. Every statement takes :company_id. The statements that make a
+-- change write them in the same transaction.
 
 -- name: event_page :one
--- data: a JSON array of at most :most records that follow the event :after (0: from the first), of :types where those
--- are not null; whether more follow; the id to go on after; and `known`, null when there is no event :after.
--- In the order in which their transactions began to write; see 0013_webhooks.sql.
+-- Return `data`, a JSON array of at most :most records after the event :after (0: from the first),
+-- of :types unless null; `has_more`; `next_after`, the id to continue after; and `known`, null if
+-- the event :after does not exist. Ordered by transaction; see 0007_events_and_webhooks.sql.
 with start as (
   select transaction_id, id
     from events
@@ -12,7 +12,11 @@ with start as (
   union all
   select '0', 0 where :after = 0
 ), listed as (
-  select row_number() over (order by r.transaction_id, r.id) as place, r.id, r.type, r.data, r.created_at
+  select row_number() over (order by r.transaction_id, r.id) as place,
+         r.id,
+         r.type,
+         r.data,
+         r.created_at
     from event_records r
    where r.company_id = :company_id
      and (r.transaction_id, r.id) > ((select transaction_id from start), (select id from start))
@@ -22,8 +26,14 @@ with start as (
 )
 select (select true from start) as known,
        (select count(*) > :most from listed) as has_more,
-       coalesce((select id from listed where place <= :most order by place desc limit 1), :after) as next_after,
-       (select coalesce(json_agg(json_build_object('id', id, 'type', type, 'data', data, 'created_at', created_at)
-                                 order by place), '[]')
+       coalesce(
+         (select id from listed where place <= :most order by place desc limit 1),
+         :after) as next_after,
+       (select coalesce(
+                 json_agg(
+                   json_build_object(
+                     'id', id, 'type', type, 'data', data, 'created_at', created_at)
+                   order by place),
+                 '[]')
           from listed
          where place <= :most)::text as data;

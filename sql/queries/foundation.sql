@@ -1,36 +1,111 @@
--- What holds the rest: migrations, the wall between companies, locks of a session. No company is named here.
+-- Statements that belong to no company: migrations, the check of tenant isolation, and session
+-- locks.
 
 -- name: migrations_lock :value
--- One migrating process at a time; let go when the session ends.
+-- Wait until no other process migrates. The lock ends with the session.
 select pg_advisory_lock(hashtextextended('einvoice migrations', 0));
 
 -- name: migrations_prepare :exec
+-- Create the table of applied migrations if it is missing.
 create table if not exists schema_migrations (
-  name text primary key,
+  name       text primary key,
   applied_at timestamptz not null default clock_timestamp()
 );
 
 -- name: migrations_done :many
+-- Return the names of the applied migrations.
 select name from schema_migrations;
 
 -- name: migration_note :exec
+-- Record an applied migration.
 insert into schema_migrations (name) values (:name);
 
+-- name: migration_versions :many
+-- Return the versions of the views and functions that were applied, the latest first.
+select sha256
+  from schema_versions
+ order by applied_at desc;
+
+-- name: migration_version_note :exec
+-- Record an applied version.
+insert into schema_versions (sha256)
+values (:sha256);
+
+-- name: migration_objects :many
+-- Return the digests of the views and functions as they were applied.
+select file, sha256
+  from schema_objects;
+
+-- name: migration_object_note :exec
+-- Record the digest of an applied view or function.
+insert into schema_objects (file, sha256)
+values (:file, :sha256)
+    on conflict (file) do update
+   set sha256 = excluded.sha256, applied_at = clock_timestamp();
+
+-- name: migration_objects_present :many
+-- Return the names of all views and functions of the schema.
+select relname as name
+  from pg_class
+ where relnamespace = 'public'::regnamespace and relkind = 'v'
+union
+select proname
+  from pg_proc
+ where pronamespace = 'public'::regnamespace;
+
+-- name: migration_object_dependents :many
+-- Return commands that drop a view or function with all views and functions that depend on it,
+-- dependents first.
+with recursive dependents (classid, objid, depth) as (
+  select 'pg_proc'::regclass::oid, p.oid, 0
+    from pg_proc p
+   where p.pronamespace = 'public'::regnamespace and p.proname = :name
+  union all
+  select 'pg_class'::regclass::oid, c.oid, 0
+    from pg_class c
+   where c.relnamespace = 'public'::regnamespace and c.relname = :name and c.relkind = 'v'
+  union all
+  select case when r.oid is null then d.classid else 'pg_class'::regclass::oid end,
+         coalesce(r.ev_class, d.objid),
+         s.depth + 1
+    from dependents s
+    join pg_depend d on d.refclassid = s.classid
+                    and d.refobjid = s.objid
+                    and d.classid in ('pg_proc'::regclass, 'pg_rewrite'::regclass)
+    left join pg_rewrite r on d.classid = 'pg_rewrite'::regclass and r.oid = d.objid
+   where coalesce(r.ev_class, d.objid) <> s.objid
+)
+select i.name,
+       format('drop %s %s', o.type, o.identity) as command
+  from (select classid, objid, max(depth) as depth from dependents group by classid, objid) s
+ cross join lateral pg_identify_object(s.classid, s.objid, 0) o
+  join (select 'pg_proc'::regclass::oid as classid, oid as objid, proname as name from pg_proc
+        union all
+        select 'pg_class'::regclass::oid, oid, relname from pg_class) i using (classid, objid)
+ order by s.depth desc, i.name;
+
 -- name: migration_patience :value
--- For this transaction: all who come to a table stand behind a change of it that waits.
+-- Limit the wait for locks in this transaction, because later queries on a table queue behind a
+-- change that waits.
 select set_config('lock_timeout', '1s', true);
 
 -- name: wall_gaps :many
--- One row for each thing that would let one company, or one account, see or change another's rows, or learn of them.
+-- Return one row for each gap in the isolation of companies or accounts: a way to read or change
+-- their rows, or to learn about them.
 with me as (
-  select oid, rolname, rolsuper, rolbypassrls, rolreplication, rolcreaterole from pg_roles where rolname = current_user
+  select oid, rolname, rolsuper, rolbypassrls, rolreplication, rolcreaterole
+    from pg_roles
+   where rolname = current_user
 ), relations as (
   select c.* from pg_class c where c.relnamespace = 'public'::regnamespace
 ), fenced as (
-  -- Tables of which each row is somebody's: by which column, and what that has to be equal to. `named` is how a table
-  -- calls the owner that refers to one.
-  select distinct on (c.oid) c.oid, c.relname, c.relrowsecurity and c.relforcerowsecurity as forced, a.attname, a.attnum,
-         case c.relname when 'companies' then 'company_id' when 'accounts' then 'account_id' else a.attname end as named,
+  -- Tables whose rows belong to a company or an account: the column that names the owner, and the
+  -- value that it must have. `named` is the column of a table that refers to such a row.
+  select distinct on (c.oid) c.oid, c.relname, c.relrowsecurity and c.relforcerowsecurity as forced,
+         a.attname, a.attnum,
+         case c.relname when 'companies' then 'company_id'
+                        when 'accounts' then 'account_id'
+                        else a.attname end as named,
          case when a.attname = 'account_id' or c.relname = 'accounts' then 'current_account()'
               else 'current_company()' end as mine
     from relations c
@@ -69,14 +144,20 @@ select format('the table %s has no forced policy', f.relname)
  where not (f.forced
             and exists (select
                           from pg_policy p
-                         where p.polrelid = f.oid and p.polname in ('own_company', 'own_account') and p.polcmd = '*'
-                           and pg_get_expr(p.polqual, p.polrelid) = format('(%I = %s)', f.attname, f.mine)
-                           and pg_get_expr(p.polwithcheck, p.polrelid) = format('(%I = %s)', f.attname, f.mine)))
+                         where p.polrelid = f.oid
+                           and p.polname in ('own_company', 'own_account')
+                           and p.polcmd = '*'
+                           and pg_get_expr(p.polqual, p.polrelid)
+                               = format('(%I = %s)', f.attname, f.mine)
+                           and pg_get_expr(p.polwithcheck, p.polrelid)
+                               = format('(%I = %s)', f.attname, f.mine)))
 union all
 select format('the policy %s opens the table %s', p.polname, p.polrelid::regclass)
   from pg_policy p
  where p.polpermissive and p.polname not in ('own_company', 'own_account')
-   and exists (select from unnest(p.polroles) r where r = 0 or pg_has_role(current_user, r, 'usage'))
+   and exists (select
+                 from unnest(p.polroles) r
+                where r = 0 or pg_has_role(current_user, r, 'usage'))
 union all
 select format('the view %s does not ask its caller''s rights', c.relname)
   from relations c
@@ -85,7 +166,8 @@ select format('the view %s does not ask its caller''s rights', c.relname)
 union all
 select format('the function %s runs with another''s rights and %s', d.proname,
               case when r.rolsuper or r.rolbypassrls then 'these may step over it'
-                   when d.proacl is null or exists (select from aclexplode(d.proacl) x where x.grantee = 0)
+                   when d.proacl is null
+                        or exists (select from aclexplode(d.proacl) x where x.grantee = 0)
                    then 'anybody may call it'
                    else 'finds tables by a path of its caller''s' end)
   from definers d
@@ -104,35 +186,43 @@ select format('the foreign key %s of %s leaves out %s', k.conname, k.conrelid::r
                      join pg_attribute a on a.attrelid = k.conrelid and a.attnum = pair.here
                     where pair.there = f.attnum and a.attname = f.named)
 union all
--- A check of uniqueness looks at everybody's rows: a value that a client chooses would tell of another's.
-select format('the unique index %s of %s does not begin with %s', i.indexrelid::regclass, f.relname, f.attname)
+-- A unique index covers the rows of all owners: a violation by a value that a client chooses would
+-- disclose that another owner has it.
+select format('the unique index %s of %s does not begin with %s',
+              i.indexrelid::regclass, f.relname, f.attname)
   from pg_index i
   join fenced f on f.oid = i.indrelid
  where i.indisunique and i.indkey[0] <> f.attnum
-   and i.indexrelid <> coalesce(to_regclass('accounts_name_once'), 0)  -- chosen by an operator
-   -- Uuids are chosen by the portal, and one that is taken already is answered without a word of who has it.
+   and i.indexrelid <> coalesce(to_regclass('accounts_name_once'), 0)  -- An operator chooses it.
+   -- The portal chooses uuids, and a response about a used one does not say who has it.
    and i.indexrelid <> coalesce(to_regclass('submitted_documents_uuid_once'), 0);
 
 -- name: submission_lock_try :value
--- Whether this session alone works on the submission from now on.
-select pg_try_advisory_lock(hashtextextended(format('submission %s %s', :company_id::bigint, :id::bigint), 0));
+-- Lock a submission for this session. Returns whether the lock was free.
+select pg_try_advisory_lock(
+         hashtextextended(format('submission %s %s', :company_id::bigint, :id::bigint), 0));
 
 -- name: submission_lock_release :value
-select pg_advisory_unlock(hashtextextended(format('submission %s %s', :company_id::bigint, :id::bigint), 0));
+-- Release the lock of a submission.
+select pg_advisory_unlock(
+         hashtextextended(format('submission %s %s', :company_id::bigint, :id::bigint), 0));
 
 -- name: submission_locks_try :many
--- The ids of submissions on which this session alone works from now on.
+-- Lock submissions for this session. Returns the ids of those that were free.
 select id
   from unnest(:ids::bigint[]) as wanted (id)
- where pg_try_advisory_lock(hashtextextended(format('submission %s %s', :company_id::bigint, id), 0));
+ where pg_try_advisory_lock(
+         hashtextextended(format('submission %s %s', :company_id::bigint, id), 0));
 
 -- name: submission_locks_release :many
+-- Release the locks of submissions.
 select pg_advisory_unlock(hashtextextended(format('submission %s %s', :company_id::bigint, id), 0))
   from unnest(:ids::bigint[]) as held (id);
 
 -- name: ping :value
+-- Check that the connection works.
 select 1;
 
 -- name: database_now :value
--- Returns what the clock of the database shows, by which the service judges all times.
+-- Return the database clock, by which the service judges all times.
 select clock_timestamp();

@@ -1,18 +1,19 @@
--- Accounts, their keys and quotas, users and organizations. Every statement takes :account_id, so another account's
--- row is a row that is not there; the exceptions are those that find an account.
+-- Accounts with their keys, quotas, users and organizations. Every statement takes :account_id, so
+-- that rows of other accounts are not found, except statements that look up an account.
 
 -- name: account_id_next :value
--- The id of an account that is about to be made: the wall is opened for it before its row is there.
+-- Return the id of an account that is about to be created, so that row-level security can be set
+-- for it before its row exists.
 select nextval(pg_get_serial_sequence('accounts', 'id'));
 
 -- name: account_insert :value
--- The id; no row when somebody was first with the name.
+-- Insert an account and return its id. No row if the name is taken.
 insert into accounts (id, name) values (:account_id, :name)
     on conflict (name) do nothing
 returning id;
 
 -- name: account_named :value
--- The id of the account of exactly this name, or null.
+-- Return the id of the account with this exact name, or null.
 select account_named(:name);
 
 -- name: integration_key_insert :exec
@@ -24,14 +25,14 @@ insert into integration_keys (account_id, key_id, name, secret_sha256, expires_a
 values (:account_id, :key_id, :name, :secret_sha256, :expires_at);
 
 -- name: integration_key_of :one
--- One key, whatever its state; no row: unknown. `expires_in` are seconds, less than 0 for one that has expired, null
--- for one that never does: this clock's, and no other's, decides.
+-- Return one key in any state. No row: unknown key. `expires_in` is in seconds by the database
+-- clock: negative if expired, null if the key never expires.
 select account_id, secret_sha256, revoked_at is not null as revoked,
        extract(epoch from expires_at - clock_timestamp())::float8 as expires_in
   from integration_key_of(:key_id);
 
 -- name: integration_key_revoke :value
--- As api_key_revoke.
+-- Revoke a key; see api_key_revoke.
 with revoked as (
   update integration_keys
      set revoked_at = clock_timestamp()
@@ -44,29 +45,34 @@ with revoked as (
 select pg_notify('api_key_changed', key_id) is not null from revoked;
 
 -- name: integration_key_used :exec
--- As api_key_used.
+-- Record the use of a key; see api_key_used.
 update integration_keys
    set last_used_at = date_trunc('minute', clock_timestamp())
  where account_id = :account_id and key_id = :key_id
    and last_used_at is distinct from date_trunc('minute', clock_timestamp());
 
 -- name: integration_quota_take :one
--- Counts one request of a key against :quota in a minute, which begins with its first request. `wait` is the rest of
--- the minute in seconds when it was used up before, null when the request is within it; `reset` is its end as Unix time.
+-- Count one request of a key against :quota requests a minute. The minute begins with its first
+-- request. `wait` is the rest of the minute in seconds if the quota is used up, else null; `reset`
+-- is the end of the minute as Unix time.
 insert into integration_quotas as q (account_id, key_id, ends_at, used)
 values (:account_id, :key_id, clock_timestamp() + interval '1 minute', 1)
     on conflict (account_id, key_id) do update
    set used = case when q.ends_at <= excluded.ends_at - interval '1 minute' then 1
                    else least(q.used, :quota::int) + 1 end,
-       ends_at = case when q.ends_at <= excluded.ends_at - interval '1 minute' then excluded.ends_at else q.ends_at end
+       ends_at = case when q.ends_at <= excluded.ends_at - interval '1 minute'
+                      then excluded.ends_at
+                      else q.ends_at end
 returning greatest(0, :quota::int - used) as remaining,
           ceil(extract(epoch from ends_at))::bigint as reset,
           case when used > :quota::int
-               then greatest(1, ceil(extract(epoch from ends_at - clock_timestamp())))::int end as wait;
+               then greatest(1, ceil(extract(epoch from ends_at - clock_timestamp())))::int
+               end as wait;
 
 -- name: integration_user_insert :exec
--- Breaks integration_users_email_once when the address is in use, in whatever case.
-insert into integration_users (account_id, id, name, email, role) values (:account_id, :id, :name, :email, :role);
+-- Insert a user. Can violate integration_users_email_once, which ignores case.
+insert into integration_users (account_id, id, name, email, role)
+values (:account_id, :id, :name, :email, :role);
 
 -- name: integration_user_get :value
 select record from integration_user_records where account_id = :account_id and id = :id;
@@ -75,7 +81,8 @@ select record from integration_user_records where account_id = :account_id and i
 select true from integration_users where account_id = :account_id and id = :id;
 
 -- name: integration_user_page :one
--- total, and data: a JSON array of records, newest first, of the users with :query in their name or address.
+-- Return `total` and `data`, a JSON array of records, newest first, of the users with :query in
+-- their name or email address.
 with found as (
   select id, created_at
     from integration_users
@@ -84,7 +91,10 @@ with found as (
           or position(lower(:query) in lower(name)) > 0
           or position(lower(:query) in lower(email)) > 0)
 ), page as (
-  select id, created_at from found order by created_at desc, id desc limit :per_page::bigint offset :offset::bigint
+  select id, created_at
+    from found
+   order by created_at desc, id desc
+   limit :per_page::bigint offset :offset::bigint
 )
 select (select count(*) from found) as total,
        (select coalesce(json_agg(r.record order by page.created_at desc, page.id desc), '[]')
@@ -92,20 +102,22 @@ select (select count(*) from found) as total,
           join integration_user_records r on r.account_id = :account_id and r.id = page.id) as data;
 
 -- name: integration_user_lock :value
--- True, once the user is locked for a change. Look at the record in a later statement: only then is what a former holder
--- of the lock did in sight.
+-- Lock a user for a change and return true. Read the record in a later statement, which sees what
+-- the previous holder of the lock committed.
 select true from integration_users where account_id = :account_id and id = :id for no key update;
 
 -- name: integration_user_update :value
--- True when there is such a user; null leaves a member as it is. Breaks integration_users_email_once.
+-- Update a user and return true. A null member stays unchanged. Can violate
+-- integration_users_email_once.
 update integration_users
    set name = coalesce(:name, name), email = coalesce(:email, email), updated_at = clock_timestamp()
  where account_id = :account_id and id = :id
 returning true;
 
 -- name: integration_user_organizations :one
--- total, and data: the organizations that a user is a member of, newest first.
-select count(*) as total, coalesce(json_agg(r.record order by o.created_at desc, o.id desc), '[]') as data
+-- Return `total` and `data`, the organizations that a user is a member of, newest first.
+select count(*) as total,
+       coalesce(json_agg(r.record order by o.created_at desc, o.id desc), '[]') as data
   from organization_members m
   join organizations o on o.account_id = m.account_id and o.id = m.organization_id
   join organization_records r on r.account_id = m.account_id and r.id = m.organization_id
@@ -122,13 +134,17 @@ select :account_id, :id, unnest(:companies::bigint[]);
 select record from organization_records where account_id = :account_id and id = :id;
 
 -- name: organization_page :one
--- As integration_user_page, by name.
+-- Return `total` and `data` by name; see integration_user_page.
 with found as (
   select id, created_at
     from organizations
-   where account_id = :account_id and (:query::text is null or position(lower(:query) in lower(name)) > 0)
+   where account_id = :account_id
+     and (:query::text is null or position(lower(:query) in lower(name)) > 0)
 ), page as (
-  select id, created_at from found order by created_at desc, id desc limit :per_page::bigint offset :offset::bigint
+  select id, created_at
+    from found
+   order by created_at desc, id desc
+   limit :per_page::bigint offset :offset::bigint
 )
 select (select count(*) from found) as total,
        (select coalesce(json_agg(r.record order by page.created_at desc, page.id desc), '[]')
@@ -136,11 +152,12 @@ select (select count(*) from found) as total,
           join organization_records r on r.account_id = :account_id and r.id = page.id) as data;
 
 -- name: organization_lock :value
--- As integration_user_lock.
+-- Lock an organization for a change; see integration_user_lock.
 select true from organizations where account_id = :account_id and id = :id for no key update;
 
 -- name: organization_update :value
--- True when there is such an organization. :body holds the members to change; null empties one.
+-- Update an organization and return true. :body has the members to change; a null member is
+-- cleared.
 update organizations o
    set name = coalesce(body ->> 'name', o.name),
        email = case when body ? 'email' then body ->> 'email' else o.email end,
@@ -151,15 +168,17 @@ update organizations o
 returning true;
 
 -- name: organization_members_unknown :many
--- The place, from 0, of each of :users that is no user of the account.
+-- Return the position, from 0, of each of :users that is not a user of the account.
 select place - 1 as place
   from unnest(:users::text[]) with ordinality sent (id, place)
- where not exists (select from integration_users u where u.account_id = :account_id and u.id = sent.id)
+ where not exists (select
+                     from integration_users u
+                    where u.account_id = :account_id and u.id = sent.id)
  order by place;
 
 -- name: organization_members_put :exec
--- Makes :users, each of them once, the members of a locked organization. A null in :roles leaves a member's role as it
--- is, and makes a new one a member.
+-- Replace the members of a locked organization by :users, each of them once. A null in :roles keeps
+-- the role of a member; a new member gets the role member.
 with gone as (
   delete from organization_members
    where account_id = :account_id and organization_id = :id and user_id <> all (:users::text[])
@@ -168,5 +187,7 @@ insert into organization_members as m (account_id, organization_id, user_id, rol
 select :account_id, :id, sent.user_id, coalesce(sent.role, stays.role, 'member')
   from unnest(:users::text[], :roles::text[]) sent (user_id, role)
   left join organization_members stays
-    on stays.account_id = :account_id and stays.organization_id = :id and stays.user_id = sent.user_id
+    on stays.account_id = :account_id
+   and stays.organization_id = :id
+   and stays.user_id = sent.user_id
     on conflict (account_id, organization_id, user_id) do update set role = excluded.role;

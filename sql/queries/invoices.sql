@@ -1,20 +1,22 @@
--- Invoices. Every statement takes :company_id, so another company's row is a row that is not there.
--- A deleted invoice is not there either.
+-- Invoices. Every statement takes :company_id, so that rows of other companies are not found.
+-- Deleted invoices have no row.
 
 -- name: invoice_insert :value
--- Stores a draft from a request's body and returns its id. Breaks invoices_code_once_a_year when the code is taken.
+-- Store a draft from a request body and return its id. Can violate invoices_code_once_a_year.
 with stored as (
-  insert into invoices (company_id, code, code_year, type, is_ready, issue_date, buyer, supplier, line_items,
-         invoice_level_allowance_charge, currency_code, exchange_rate, payment, delivery, billing_period, document_references,
-         net_amount, excluding_tax, including_tax, payable_amount)
-  select :company_id::bigint, (body ->> 'code')::numeric::bigint, :code_year::smallint, body ->> 'type',
-         coalesce((body ->> 'isReady')::boolean, false), :issue_date::timestamptz,
+  insert into invoices (company_id, code, code_year, type, is_ready, issue_date, buyer, supplier,
+         line_items, invoice_level_allowance_charge, currency_code, exchange_rate, payment,
+         delivery, billing_period, document_references, net_amount, excluding_tax, including_tax,
+         payable_amount)
+  select :company_id::bigint, (body ->> 'code')::numeric::bigint, :code_year::smallint,
+         body ->> 'type', coalesce((body ->> 'isReady')::boolean, false), :issue_date::timestamptz,
          body -> 'buyer', body -> 'supplier', body -> 'lineItems',
          nullif(body -> 'invoiceLevelAllowanceCharge', 'null'),
          coalesce(body ->> 'currencyCode', 'MYR'), (body ->> 'exchangeRate')::numeric,
          nullif(body -> 'payment', 'null'), nullif(body -> 'delivery', 'null'),
          nullif(body -> 'billingPeriod', 'null'), nullif(body -> 'references', 'null'),
-         :net_amount::numeric, :excluding_tax::numeric, :including_tax::numeric, :payable_amount::numeric
+         :net_amount::numeric, :excluding_tax::numeric, :including_tax::numeric,
+         :payable_amount::numeric
     from (select :body::jsonb as body) request
   returning id
 ), counted as (
@@ -28,43 +30,42 @@ with stored as (
 select id from stored;
 
 -- name: invoice_get :value
--- The record as JSON text, which the service passes on as it is.
+-- Return the record as JSON text, which the service passes through.
 select to_json(r) from invoice_records r where company_id = :company_id and id = :id;
 
 -- name: invoice_exists :value
 select true from invoices where company_id = :company_id and id = :id and deleted_at is null;
 
 -- name: invoice_page :one
--- total, and the records, newest first. `data` is a JSON array of them, or null where it would exceed :budget bytes or
--- where there is none; then `ids` has those of the page in their order, null where there is none. Documents are compressed
--- where they are stored: a page whose stored form is a quarter of :budget is not written out at all. The offset is passed
--- over inside the index, from the nearer end. To be planned once for all pages: with a limit at hand PostgreSQL would
--- plan it again at every call.
+-- Return `total` and one page of records, newest first. `data` is a JSON array of records, or null
+-- if it would exceed :budget bytes or the page is empty; then `ids` has the ids of the page in
+-- order, null if it is empty. Documents are compressed as they are stored, so a page whose stored
+-- size exceeds a quarter of :budget is not rendered at all. The offset is skipped in the index from
+-- the nearer end. Needs a generic plan: with a known limit PostgreSQL would plan it again for each
+-- call.
 with counted as materialized (
   select coalesce(sum(live), 0)::bigint as total from invoice_counts where company_id = :company_id
 ), page as (
   (select id
      from invoices
-    where company_id = :company_id and deleted_at is null and (select 2 * :offset::bigint <= total from counted)
+    where company_id = :company_id
+      and deleted_at is null
+      and (select 2 * :offset::bigint <= total from counted)
     order by id desc
     limit :per_page::bigint offset :offset::bigint)
   union all
   (select id
      from invoices
-    where company_id = :company_id and deleted_at is null and (select 2 * :offset::bigint > total from counted)
+    where company_id = :company_id
+      and deleted_at is null
+      and (select 2 * :offset::bigint > total from counted)
     order by id
     limit (select greatest(0, least(:per_page::bigint, total - :offset::bigint)) from counted)
    offset (select greatest(0, total - :offset::bigint - :per_page::bigint) from counted))
 ), weighed as (
   select sum(stored.bytes) as bytes
     from page
-   cross join lateral (select pg_column_size(line_items)
-                              + coalesce(pg_column_size(buyer), 0)
-                              + coalesce(pg_column_size(supplier), 0)
-                              + coalesce(pg_column_size(invoice_level_allowance_charge), 0)
-                              + coalesce(pg_column_size(payment), 0)
-                              + coalesce(pg_column_size(delivery), 0)
-                              + coalesce(pg_column_size(document_references), 0) as bytes
+   cross join lateral (select invoice_size(invoices) as bytes
                          from invoices
                         where company_id = :company_id and id = page.id
                        offset 0) stored
@@ -79,12 +80,14 @@ with counted as materialized (
 )
 select (select total from counted) as total,
        case when octet_length(text) <= :budget::bigint then text end as data,
-       case when octet_length(text) > :budget::bigint or text is null then (select array_agg(id order by id desc) from page) end as ids
+       case when octet_length(text) > :budget::bigint or text is null
+            then (select array_agg(id order by id desc) from page)
+       end as ids
   from written;
 
 -- name: invoice_search :one
--- As invoice_page, for what is filtered or sorted otherwise. A filter that is null does not filter; to be planned
--- for the values at hand, so that the filters that are there use their index and the chosen order its own.
+-- Same result as invoice_page, with filters and sort order. A null filter does not apply. Needs a
+-- custom plan, so that the given filters and the sort order use their indexes.
 with found as not materialized (
   select i.id, i.issue_date, i.code
     from invoices i
@@ -97,9 +100,9 @@ with found as not materialized (
      and (:query::text is null
           or i.code::text = :query
           or lower(full_code(
-               case when i.type like '%SELF_BILLED%' then c.setting ->> 'SELF_BILLED_INVOICE_PREFIX'
-                    else c.setting ->> 'INVOICE_PREFIX' end,
-               (c.setting ->> 'PREFIX_DIGIT_COUNT')::int, i.code)) = lower(:query)
+               invoice_prefix(i.type, c.setting),
+               (c.setting ->> 'PREFIX_DIGIT_COUNT')::int,
+               i.code)) = lower(:query)
           or position(lower(:query) in lower(i.buyer ->> 'name')) > 0)
 ), page as (
   select row_number() over () as place, id
@@ -117,13 +120,7 @@ with found as not materialized (
 ), weighed as (
   select sum(stored.bytes) as bytes
     from page
-   cross join lateral (select pg_column_size(line_items)
-                              + coalesce(pg_column_size(buyer), 0)
-                              + coalesce(pg_column_size(supplier), 0)
-                              + coalesce(pg_column_size(invoice_level_allowance_charge), 0)
-                              + coalesce(pg_column_size(payment), 0)
-                              + coalesce(pg_column_size(delivery), 0)
-                              + coalesce(pg_column_size(document_references), 0) as bytes
+   cross join lateral (select invoice_size(invoices) as bytes
                          from invoices
                         where company_id = :company_id and id = page.id
                        offset 0) stored
@@ -138,23 +135,26 @@ with found as not materialized (
 )
 select (select count(*) from found) as total,
        case when octet_length(text) <= :budget::bigint then text end as data,
-       case when octet_length(text) > :budget::bigint or text is null then (select array_agg(id order by place) from page) end as ids
+       case when octet_length(text) > :budget::bigint or text is null
+            then (select array_agg(id order by place) from page)
+       end as ids
   from written;
 
 -- name: invoice_lock :one
--- Locks an invoice for a change and gives what the rules need: its fields in the shape of a request body,
--- and the number that the portal sees. Look at anything else of it in a later statement: only then is what a
--- former holder of the lock did in sight.
-select i.id, i.status, i.type, i.attempts, i.issue_date, i.is_ready, i.consolidated_invoice_id, i.payable_amount,
+-- Lock an invoice for a change and return what the rules need: its fields in the form of a request
+-- body, and its full number. Read other rows in a later statement, which sees what the previous
+-- holder of the lock committed.
+select i.id, i.status, i.type, i.attempts, i.issue_date, i.is_ready, i.consolidated_invoice_id,
+       i.payable_amount,
        full_code(
-         case when i.type like '%SELF_BILLED%' then c.setting ->> 'SELF_BILLED_INVOICE_PREFIX'
-              else c.setting ->> 'INVOICE_PREFIX' end,
+         invoice_prefix(i.type, c.setting),
          (c.setting ->> 'PREFIX_DIGIT_COUNT')::int, i.code) as number,
        json_build_object(
          'type', i.type, 'code', i.code, 'issueDateTime', instant(i.issue_date), 'buyer', i.buyer,
          'supplier', i.supplier, 'lineItems', i.line_items, 'isReady', i.is_ready,
          'invoiceLevelAllowanceCharge', i.invoice_level_allowance_charge,
-         'currencyCode', i.currency_code, 'exchangeRate', i.exchange_rate, 'payment', i.payment, 'delivery', i.delivery,
+         'currencyCode', i.currency_code, 'exchangeRate', i.exchange_rate, 'payment', i.payment,
+         'delivery', i.delivery,
          'billingPeriod', i.billing_period, 'references', i.document_references) as body
   from invoices i
   join companies c on c.id = i.company_id
@@ -162,14 +162,15 @@ select i.id, i.status, i.type, i.attempts, i.issue_date, i.is_ready, i.consolida
    for update of i;
 
 -- name: invoice_share :one
--- Locks an invoice against a change, for what refers to it: a note cannot come between it and its cancellation.
+-- Lock an invoice FOR SHARE, so that a note cannot be inserted while the invoice is being
+-- cancelled.
 select id, type, payable_amount + adjusted_by as final_adjusted_amount
   from invoices
  where company_id = :company_id and id = :id and deleted_at is null
    for share;
 
 -- name: invoice_update :exec
--- Writes the whole draft from a merged body. For a locked row; may break invoices_code_once_a_year.
+-- Write the whole draft from a merged body to a locked row. Can violate invoices_code_once_a_year.
 with changed as (
   update invoices i
      set code = (body ->> 'code')::numeric::bigint,
@@ -200,7 +201,7 @@ insert into events (company_id, type, data)
 select :company_id::bigint, 'invoice.updated', jsonb_build_object('invoice_id', id) from changed;
 
 -- name: invoice_delete :exec
--- Hides a locked invoice and frees its code.
+-- Hide a locked invoice and free its code.
 with hidden as (
   update invoices
      set deleted_at = clock_timestamp(), updated_at = clock_timestamp()
@@ -218,25 +219,22 @@ insert into events (company_id, type, data)
 select :company_id::bigint, 'invoice.deleted', jsonb_build_object('invoice_id', id) from hidden;
 
 -- name: invoice_export :one
--- The export object as JSON text, and the full code, by which its file is named.
+-- Return the export object as JSON text, and the full code, which names its file.
 select export::text as export, export ->> 'invoiceCodeWithPrefixAndDigits' as full_code
   from invoice_exports
  where company_id = :company_id and id = :id;
 
 -- name: invoice_export_batch :one
--- The export objects of the next invoices below :before, newest first: `text` is JSON, separated by commas, null where there
--- are none; `last` is the id to go on below. At most :most invoices, and about as many as fill :budget bytes, at least one:
--- line items that are compressed where they are stored count eightfold.
+-- Return the export objects of the next invoices below :before, newest first. `text` is JSON,
+-- separated by commas, null if there are none; `last` is the id to continue below. Returns at most
+-- :most invoices, and about as many as fit into :budget bytes, at least one. Compressed line items
+-- count eight times their stored size.
 with weighed as (
   select id, sum(bytes) over (order by id desc) - bytes as bytes_before
     from (select id,
-                 pg_column_size(line_items) * case when pg_column_compression(line_items) is null then 1 else 8 end
-                       + coalesce(pg_column_size(buyer), 0)
-                       + coalesce(pg_column_size(supplier), 0)
-                       + coalesce(pg_column_size(invoice_level_allowance_charge), 0)
-                       + coalesce(pg_column_size(payment), 0)
-                       + coalesce(pg_column_size(delivery), 0)
-                       + coalesce(pg_column_size(document_references), 0) as bytes
+                 invoice_size(invoices)
+                 + case when pg_column_compression(line_items) is null then 0
+                        else 7 * pg_column_size(line_items) end as bytes
             from invoices
            where company_id = :company_id and deleted_at is null and id < :before
            order by id desc

@@ -1,8 +1,10 @@
--- Finding out what became of Uncertain submissions: who looks for a company's, and which of them are handled together.
--- All of these statements are about the submissions of one taxpayer, :tin, since a listing is one taxpayer's.
+-- Reconciliation of Uncertain submissions: the claim on a company, and which submissions are
+-- processed together. These statements concern the submissions of one taxpayer, :tin, because a
+-- listing belongs to one taxpayer.
 
 -- name: reconciliation_begin :value
--- Claims the reconciliation of a company; returns the fence. No row: another process has it.
+-- Claim the reconciliation of a company and return the fencing token. No row: another process has
+-- it.
 insert into reconciliations as r (company_id, fence, lease_until)
 values (:company_id, 1, clock_timestamp() + :lease::interval)
     on conflict (company_id) do update
@@ -11,14 +13,15 @@ values (:company_id, 1, clock_timestamp() + :lease::interval)
 returning fence;
 
 -- name: submission_hand_back :exec
--- Gives the claim on one Uncertain submission back that brought a process here. It was not counted.
+-- Release the claim on the Uncertain submission that started a reconciliation. That claim was not
+-- counted.
 update submissions
    set lease_until = null
  where company_id = :company_id and id = :id and fence = :fence and lease_until is not null;
 
 -- name: reconciliation_keep :value
--- Renews the claim on the company, and those on submissions that are not given back, all in one statement. No row: another
--- process has claimed the company, and nothing is renewed.
+-- Renew the claims on the company and on submissions that are still claimed, in one statement. No
+-- row: another process has claimed the company, and nothing is renewed.
 with own as (
   update reconciliations
      set lease_until = clock_timestamp() + :lease::interval
@@ -28,20 +31,24 @@ with own as (
   update submissions s
      set lease_until = clock_timestamp() + :lease
     from own, unnest(:ids::bigint[], :fences::bigint[]) held (id, fence)
-   where s.company_id = :company_id and s.id = held.id and s.fence = held.fence and s.lease_until is not null
+   where s.company_id = :company_id
+     and s.id = held.id
+     and s.fence = held.fence
+     and s.lease_until is not null
 )
 select true from own;
 
 -- name: reconciliation_end :exec
--- Gives the claim on the company back. Nobody claims it again before :rest is over.
+-- Release the claim on the company. It can be claimed again after :rest.
 update reconciliations
    set lease_until = clock_timestamp() + :rest::interval
  where company_id = :company_id and fence = :fence;
 
 -- name: reconciliation_outlook :one
--- The taxpayer of an Uncertain submission, when the Uncertain ones of that taxpayer were sent first and last, and the clock.
--- No row: it is Uncertain no longer.
-select h.tin, min(s.first_sent_at) as first_sent_at, max(s.last_sent_at) as last_sent_at, clock_timestamp() as now
+-- Return the taxpayer of an Uncertain submission, when the Uncertain submissions of that taxpayer
+-- were first and last sent, and the clock. No row: it is no longer Uncertain.
+select h.tin, min(s.first_sent_at) as first_sent_at, max(s.last_sent_at) as last_sent_at,
+       clock_timestamp() as now
   from submissions h
   join submissions s on s.company_id = h.company_id and s.tin = h.tin
  where h.company_id = :company_id and h.id = :id and h.state = 'Uncertain'
@@ -49,15 +56,18 @@ select h.tin, min(s.first_sent_at) as first_sent_at, max(s.last_sent_at) as last
  group by h.tin;
 
 -- name: reconciliation_left :one
--- How many are Uncertain, and of how many a complete listing could tell more: not of those which were :asked for by number
--- and sent too late for their absence to prove anything.
+-- Return how many submissions are Uncertain, and for how many a complete listing could bring more:
+-- not for those that were :asked for by number and were sent too late for a proof of absence.
 select count(*) as n,
-       count(*) filter (where not (id = any (:asked::bigint[]) and last_sent_at + :settle::interval > :listed_at::timestamptz)) as open
+       count(*) filter (
+         where not (id = any (:asked::bigint[])
+                    and last_sent_at + :settle::interval > :listed_at::timestamptz)) as open
   from submissions
  where company_id = :company_id and tin = :tin and state = 'Uncertain';
 
 -- name: reconciliation_known :many
--- Those that need no listing: a receipt of theirs named a uuid, or their handling began :most times and gave no result.
+-- Return submissions that need no listing: a receipt named one of their uuids, or their handling
+-- began :most times without a result.
 select s.id, s.claims
   from submissions s
  where s.company_id = :company_id and s.tin = :tin and s.state = 'Uncertain' and s.id > :after
@@ -67,14 +77,17 @@ select s.id, s.claims
                      from submitted_documents d
                      join portal_sightings e
                        on e.company_id = d.company_id and e.number = d.number
-                      and (e.submission_id = d.submission_id or e.submission_id = any (d.earlier_submissions))
-                    where d.company_id = :company_id and e.company_id = :company_id and d.submission_id = s.id
+                      and (e.submission_id = d.submission_id
+                           or e.submission_id = any (d.earlier_submissions))
+                    where d.company_id = :company_id
+                      and e.company_id = :company_id
+                      and d.submission_id = s.id
                       and e.via = 'submit'))
  order by s.id
  limit :batch;
 
 -- name: reconciliation_numbered :many
--- Those with a document of one of some numbers.
+-- Return submissions with a document of one of some numbers.
 select s.id, s.claims
   from submissions s
  where s.company_id = :company_id and s.tin = :tin and s.state = 'Uncertain'
@@ -86,7 +99,8 @@ select s.id, s.claims
  limit :batch;
 
 -- name: reconciliation_many_documents :many
--- Those of many documents, each with the number of its first one, those that were looked for least often first.
+-- Return submissions with several documents, each with its smallest number, those that were looked
+-- for least often first.
 select s.id, d.number
   from submissions s
  cross join lateral (select min(m.number) as number, count(*) as n
@@ -98,7 +112,7 @@ select s.id, d.number
  limit :most;
 
 -- name: reconciliation_receipts :many
--- The uids of receipts that name some document of those which are Uncertain.
+-- Return the uids of receipts that name a document of the Uncertain submissions.
 select distinct e.submission_uid
   from submissions s
   join submitted_documents d on d.company_id = s.company_id and d.submission_id = s.id
@@ -106,11 +120,15 @@ select distinct e.submission_uid
     on e.company_id = d.company_id and e.number = d.number
    and (e.submission_id = d.submission_id or e.submission_id = any (d.earlier_submissions))
  where s.company_id = :company_id and d.company_id = :company_id and e.company_id = :company_id
-   and s.tin = :tin and s.state = 'Uncertain' and e.via in ('submit', 'search') and e.submission_uid is not null
+   and s.tin = :tin
+   and s.state = 'Uncertain'
+   and e.via in ('submit', 'search')
+   and e.submission_uid is not null
  limit :most;
 
 -- name: reconciliation_rest :many
--- Those that are due, and, where :is_complete, those of which a listing asked for at :listed_at proves the absence.
+-- Return submissions that are due, and, if :is_complete, those whose absence a listing requested at
+-- :listed_at confirms.
 select id, claims
   from submissions
  where company_id = :company_id and tin = :tin and state = 'Uncertain' and id > :after
@@ -118,15 +136,17 @@ select id, claims
    and (not_before <= clock_timestamp()
         or (:is_complete::boolean
             and last_sent_at + :settle::interval <= :listed_at::timestamptz
-            and (absence_confirmed_at is null or absence_confirmed_at + :proof_gap::interval <= :listed_at)))
+            and (absence_confirmed_at is null
+                or absence_confirmed_at + :proof_gap::interval <= :listed_at)))
  order by id
  limit :batch;
 
 -- name: submission_claim_batch :many
--- Claims Uncertain submissions that are handled at once, and counts that their handling begins. Passes over those that
--- somebody else holds.
+-- Claim Uncertain submissions that are processed now, and count the claim. Skips those that another
+-- process has claimed.
 update submissions s
-   set fence = s.fence + 1, claims = s.claims + 1, lease_until = clock_timestamp() + :lease::interval
+   set fence = s.fence + 1, claims = s.claims + 1,
+       lease_until = clock_timestamp() + :lease::interval
   from (select c.id
           from submissions c
          where c.company_id = :company_id and c.id = any (:ids::bigint[]) and c.state = 'Uncertain'
@@ -134,8 +154,10 @@ update submissions s
          order by c.id
            for update skip locked) due
  where s.company_id = :company_id and s.id = due.id
-returning s.id, s.state, s.on_absence, s.tin, s.fence, s.looks, s.claims, s.absence_confirmations, s.absence_confirmed_at, s.submission_uid,
-          s.possibly_received, s.first_sent_at, s.last_sent_at, s.last_error::text as last_error, clock_timestamp() as now;
+returning s.id, s.state, s.on_absence, s.tin, s.fence, s.looks, s.claims, s.absence_confirmations,
+          s.absence_confirmed_at,
+          s.submission_uid, s.possibly_received, s.first_sent_at, s.last_sent_at,
+          s.last_error::text as last_error, clock_timestamp() as now;
 
 -- name: submission_batch_documents :many
 select submission_id, id, number, document_type, issued_at, status, uuid, validated_at
@@ -144,13 +166,15 @@ select submission_id, id, number, document_type, issued_at, status, uuid, valida
  order by id;
 
 -- name: sightings_of_batch :many
--- As sightings_of, for some submissions.
+-- Return sightings for several submissions; see sightings_of.
 select d.submission_id, d.id as document_id, e.uuid, e.number, e.submission_uid, e.via
   from submitted_documents d
   join portal_sightings e
     on e.company_id = d.company_id and e.number = d.number
    and (e.submission_id = d.submission_id or e.submission_id = any (d.earlier_submissions))
- where d.company_id = :company_id and e.company_id = :company_id and d.submission_id = any (:ids::bigint[])
+ where d.company_id = :company_id
+   and e.company_id = :company_id
+   and d.submission_id = any (:ids::bigint[])
    and (e.via <> 'search'
         or not exists (select
                          from uuids_recorded(:company_id, array[e.uuid]) r
@@ -158,22 +182,29 @@ select d.submission_id, d.id as document_id, e.uuid, e.number, e.submission_uid,
  order by e.seen_at;
 
 -- name: sighting_insert_batch :exec
--- As sighting_insert, for some submissions: an array of {submission_id, number, uuid, submission_uid, via}.
+-- Record sightings for several submissions; see sighting_insert. :shown is an array of
+-- {submission_id, number, uuid, submission_uid, via}.
 insert into portal_sightings (company_id, submission_id, uuid, number, submission_uid, via)
 select :company_id::bigint, submission_id, uuid, number, submission_uid, via
-  from jsonb_to_recordset(:shown::jsonb) as (submission_id bigint, number text, uuid text, submission_uid text, via text)
+  from jsonb_to_recordset(:shown::jsonb) as (
+         submission_id bigint, number text, uuid text, submission_uid text, via text)
     on conflict do nothing;
 
 -- name: submission_move_batch :many
--- As submission_move, for some submissions whose documents do not change: an array of {id, fence, expected, next, looks,
--- proof, still_sent, possibly_received, has_outcome, delay, submission_uid, last_error}, the delay in seconds. Gives the ids of those
--- whose claim held.
+-- Record results for several submissions whose documents do not change; see submission_move. :moves
+-- is an array of {id, fence, expected, next, looks, proof, still_sent, possibly_received,
+-- has_outcome, delay,
+-- submission_uid, last_error}, with the delay in seconds. Returns the ids of those whose claim was
+-- valid.
 update submissions s
    set state = m.next,
        looks = m.looks,
        claims = 0,
-       absence_confirmations = case when m.still_sent then 0 else s.absence_confirmations + m.proof::int end,
-       absence_confirmed_at = case when m.still_sent then null when m.proof then clock_timestamp() else s.absence_confirmed_at end,
+       absence_confirmations = case when m.still_sent then 0
+           else s.absence_confirmations + m.proof::int end,
+       absence_confirmed_at = case when m.still_sent then null
+                        when m.proof then clock_timestamp()
+                        else s.absence_confirmed_at end,
        last_sent_at = case when m.still_sent then clock_timestamp() else s.last_sent_at end,
        possibly_received = m.possibly_received,
        has_outcome = m.has_outcome,
@@ -184,31 +215,39 @@ update submissions s
        updated_at = clock_timestamp()
   from (select c.id as row_id, w.*
           from jsonb_to_recordset(:moves::jsonb) as w (
-                 id bigint, fence bigint, expected text, next text, looks int, proof boolean, still_sent boolean,
-                 possibly_received boolean, has_outcome boolean, delay double precision, submission_uid text, last_error jsonb)
+                 id bigint, fence bigint, expected text, next text, looks int, proof boolean,
+                 still_sent boolean, possibly_received boolean, has_outcome boolean,
+                     delay double precision,
+                 submission_uid text, last_error jsonb)
           join submissions c on c.company_id = :company_id and c.id = w.id
          order by c.id
            for update of c) m
  where s.company_id = :company_id and s.id = m.row_id
    and s.fence = m.fence and s.lease_until is not null and s.state = m.expected
-returning s.id, pg_notify('submission_moved', format('%s:%s', s.company_id, s.id)) is not null as is_told;
+returning s.id,
+          pg_notify('submission_moved', format('%s:%s', s.company_id, s.id)) is not null as is_told;
 
 -- name: submission_release_batch :exec
--- Gives claims back without a result: an array of {id, fence, delay}, the delay in seconds, or null where the time at which
--- it is due stays. :counted is 1 where the claim was counted, which is undone.
+-- Release claims without a result. :given is an array of {id, fence, delay}, with the delay in
+-- seconds, or null to keep the due time. :counted is 1 if the claim was counted, which is undone.
 update submissions s
    set lease_until = null,
        claims = greatest(s.claims - :counted::int, 0),
        not_before = coalesce(clock_timestamp() + make_interval(secs => h.delay), s.not_before)
   from (select c.id as row_id, g.fence, g.delay
-          from jsonb_to_recordset(:given::jsonb) as g (id bigint, fence bigint, delay double precision)
+          from jsonb_to_recordset(:given::jsonb) as g (
+                 id bigint, fence bigint, delay double precision)
           join submissions c on c.company_id = :company_id and c.id = g.id
          order by c.id
            for update of c) h
- where s.company_id = :company_id and s.id = h.row_id and s.fence = h.fence and s.lease_until is not null;
+ where s.company_id = :company_id
+   and s.id = h.row_id
+   and s.fence = h.fence
+   and s.lease_until is not null;
 
 -- name: submission_uncount :exec
--- A claim that was lost to another process while this one lived is not counted as one that ended a process.
+-- Undo the count of a claim that was lost to another process while this one was alive, since it did
+-- not crash a process.
 update submissions
    set claims = greatest(claims - 1, 0)
  where company_id = :company_id and id = :id and fence > :fence;

@@ -1,9 +1,10 @@
--- What a person settles of a submission that no machine could.
+-- Manual resolution of submissions that need a person.
 
 -- name: submission_take_over :one
--- Claims a submission that needs a person. No row: it does not, or no longer.
+-- Claim a submission that needs a person. No row: it does not, or not any more.
 update submissions
-   set fence = fence + 1, lease_until = clock_timestamp() + interval '1 minute', updated_at = clock_timestamp()
+   set fence = fence + 1, lease_until = clock_timestamp() + interval '1 minute',
+       updated_at = clock_timestamp()
  where company_id = :company_id and id = :id and state = 'NeedsPerson'
 returning fence, clock_timestamp() as now;
 

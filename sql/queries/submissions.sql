@@ -1,16 +1,21 @@
--- Submissions: calls to the portal, and the documents in them. A statement that takes :fence changes nothing
--- when the submission has been claimed anew since; then it returns no row.
+-- Submissions and their documents. A statement that takes :fence changes nothing and returns no row
+-- if the submission has been claimed again since.
 
 -- name: submission_insert :one
--- The intent to send, with the bytes. With a :lease the caller holds it at once; without, a worker takes it after :delay.
-insert into submissions (company_id, attempt_key, tin, body, on_absence, possibly_received, fence, lease_until, not_before)
-values (:company_id, :attempt_key, :tin, :body, :on_absence, :possibly_received, 1, clock_timestamp() + :lease::interval,
+-- Insert a submission with its bytes before anything is sent. With a :lease the caller claims it at
+-- once; without, a worker takes it after :delay.
+insert into submissions (company_id, attempt_key, tin, body, on_absence, possibly_received, fence,
+    lease_until,
+       not_before)
+values (:company_id, :attempt_key, :tin, :body, :on_absence, :possibly_received, 1,
+        clock_timestamp() + :lease::interval,
         clock_timestamp() + coalesce(:delay::interval, interval '0'))
 returning id, fence;
 
 -- name: submitted_document_insert :value
--- One document of it, whose subject counts the attempt; of the three subject ids one is not null.
--- Breaks submitted_documents_one_live_per_... when another submission of the subject is live.
+-- Insert a document of a submission, and count the attempt of its invoice or note. One of the three
+-- ids is not null. Can violate submitted_documents_one_live_per_... if another submission has a
+-- live document of it.
 with invoice as (
   update invoices
      set attempts = attempts + 1, status = 'Submitting', updated_at = clock_timestamp()
@@ -26,24 +31,29 @@ with invoice as (
 ), noted as (
   insert into events (company_id, type, data)
   values (:company_id,
-          document_subject(:invoice_id, :adjustment_note_id, :consolidated_invoice_id) || '.submitting',
+          document_subject(:invoice_id, :adjustment_note_id, :consolidated_invoice_id)
+            || '.submitting',
           subject_ids(:invoice_id, :adjustment_note_id, :consolidated_invoice_id))
 ), audited as (
   insert into audit_log (company_id, action, subject, after_sha256)
   values (:company_id, 'submit',
-          format('%s %s', replace(document_subject(:invoice_id, :adjustment_note_id, :consolidated_invoice_id), '_', ' '),
+          format('%s %s',
+                 replace(
+                   document_subject(:invoice_id, :adjustment_note_id, :consolidated_invoice_id),
+                   '_',
+                   ' '),
                  coalesce(:invoice_id, :adjustment_note_id, :consolidated_invoice_id)),
           decode(:document_hash, 'hex'))
 )
-insert into submitted_documents (company_id, submission_id, invoice_id, adjustment_note_id, consolidated_invoice_id,
-       number, document_type, document_version, issued_at, document_hash)
+insert into submitted_documents (company_id, submission_id, invoice_id, adjustment_note_id,
+       consolidated_invoice_id, number, document_type, document_version, issued_at, document_hash)
 values (:company_id, :submission_id, :invoice_id, :adjustment_note_id, :consolidated_invoice_id,
         :number, :document_type, :document_version, :issued_at, :document_hash)
 returning id;
 
 -- name: submission_let_go :one
--- The latest attempt of a subject, if its bytes were sent, also by an attempt before, and then believed not to be at the
--- portal: those bytes and their issue time.
+-- Return the bytes and issue time of the latest submission of an invoice or note, if they were
+-- sent, also by an earlier submission, and confirmed absent.
 select d.id, s.body, d.issued_at
   from submitted_documents d
   join submissions s on s.company_id = d.company_id and s.id = d.submission_id
@@ -56,24 +66,29 @@ select d.id, s.body, d.issued_at
                        or consolidated_invoice_id = :consolidated_invoice_id));
 
 -- name: submission_claim :many
--- Work that is due in some states, of any company: company_id, id, fence, state, and how often its handling began without
--- a result. At most :suspects of it are ones whose handling began before.
+-- Claim due submissions in some states, of any company: company_id, id, fence, state, and how often
+-- handling began without a result. At most :suspects of them were claimed before without a result.
 select company_id, id, fence, state, claims
   from claim_submissions(:lease::interval, :most::int, :states::text[], :suspects::int);
 
 -- name: submission_next_due :value
--- In how long the next work in some states falls due, as an interval; null when nothing waits.
+-- Return the time until the next work in some states is due, as an interval. Null when nothing
+-- waits.
 select next_due(:states::text[]);
 
 -- name: submission_get :one
-select id, state, on_absence, tin, fence, looks, claims, absence_confirmations, absence_confirmed_at, submission_uid, possibly_received, first_sent_at,
-       last_sent_at, last_error::text as last_error, clock_timestamp() as now
+select id, state, on_absence, tin, fence, looks, claims, absence_confirmations,
+       absence_confirmed_at, submission_uid,
+       possibly_received, first_sent_at, last_sent_at, last_error::text as last_error,
+       clock_timestamp() as now
   from submissions
  where company_id = :company_id and id = :id;
 
 -- name: submission_of_subject :one
--- The submission that the latest document of an invoice, a note or a consolidated invoice is in, and how both stand.
-select s.id, d.id as document_id, s.state, s.on_absence, d.status, d.errors::text as errors, s.last_error::text as last_error
+-- Return the submission with the latest document of an invoice, note or consolidated invoice, and
+-- the state of both.
+select s.id, d.id as document_id, s.state, s.on_absence, d.status, d.errors::text as errors,
+       s.last_error::text as last_error
   from submitted_documents d
   join submissions s on s.company_id = d.company_id and s.id = d.submission_id
  where d.company_id = :company_id and s.company_id = :company_id
@@ -83,31 +98,38 @@ select s.id, d.id as document_id, s.state, s.on_absence, d.status, d.errors::tex
  limit 1;
 
 -- name: submission_of_attempt :one
--- An intent whose commit may have gone through: found by the key that it was given before.
+-- Return a submission by the key that was chosen before its insert, when it is unknown whether that
+-- was committed.
 select id, fence from submissions where company_id = :company_id and attempt_key = :attempt_key;
 
 -- name: submission_send :one
--- Queued to Sending, before the first byte goes out: what is found Sending later was perhaps sent. No row, too, while
--- sending is held, or on another database than the one that was noted: its rows may be older than what was sent.
+-- Move a submission from Queued to Sending, before its first byte is sent. One that is found in
+-- Sending later may have been sent. No row also while sending is held, or on another database than
+-- the recorded one, whose rows may be older than what was sent.
 update submissions
    set state = 'Sending', sends = sends + 1, absence_confirmations = 0, absence_confirmed_at = null,
        first_sent_at = coalesce(first_sent_at, clock_timestamp()), last_sent_at = clock_timestamp(),
        lease_until = clock_timestamp() + :lease::interval, updated_at = clock_timestamp()
  where company_id = :company_id and id = :id and fence = :fence and state = 'Queued'
-   and not exists (select from sending_holds h where h.company_id = :company_id and h.released_at is null)
+   and not exists (select
+                     from sending_holds h
+                    where h.company_id = :company_id and h.released_at is null)
    and database_identity() = (select identity from database_identities)
 returning tin, body;
 
 -- name: submission_move :value
--- A result: the next state, the claim given back with it, and not looked at again before :delay is over. With a :proof
--- it is one more that the portal does not have it; :still_sent says that its sender may send even
--- now. No row when the claim is lost, or was given back with this very result.
+-- Record a result: set the next state, release the claim, and wait :delay before the next step.
+-- :proof counts one more absence confirmation. :still_sent means that a process may be sending even
+-- now. No row if the claim is lost, or was released with the same result.
 update submissions
    set state = :next,
        looks = :looks,
        claims = 0,
-       absence_confirmations = case when :still_sent::boolean then 0 else absence_confirmations + (:proof::boolean)::int end,
-       absence_confirmed_at = case when :still_sent then null when :proof then clock_timestamp() else absence_confirmed_at end,
+       absence_confirmations = case when :still_sent::boolean then 0
+                            else absence_confirmations + (:proof::boolean)::int end,
+       absence_confirmed_at = case when :still_sent then null
+                        when :proof then clock_timestamp()
+                        else absence_confirmed_at end,
        last_sent_at = case when :still_sent then clock_timestamp() else last_sent_at end,
        possibly_received = :possibly_received,
        has_outcome = :has_outcome,
@@ -116,25 +138,30 @@ update submissions
        submission_uid = coalesce(:submission_uid, submission_uid),
        last_error = :last_error::jsonb,
        updated_at = clock_timestamp()
- where company_id = :company_id and id = :id and fence = :fence and lease_until is not null and state = :expected
+ where company_id = :company_id
+   and id = :id
+   and fence = :fence
+   and lease_until is not null
+   and state = :expected
 returning pg_notify('submission_moved', format('%s:%s', company_id, id)) is not null;
 
 -- name: submission_give_back :exec
--- Gives a claim back that was not used: nothing was tried, and nothing is counted.
+-- Release a claim that was not used. Nothing is counted.
 update submissions
-   set claims = greatest(claims - 1, 0), lease_until = null, not_before = clock_timestamp() + :delay::interval
+   set claims = greatest(claims - 1, 0), lease_until = null,
+       not_before = clock_timestamp() + :delay::interval
  where company_id = :company_id and id = :id and fence = :fence and lease_until is not null;
 
 -- name: submission_set_aside :exec
--- Leaves a claim unused for a while, since a process that is held up has the submission in its hands: leased without a
--- claim it is nobody's head, and those behind it go on.
+-- Keep a claim unused for :delay, because a paused process may still work on the submission. A
+-- lease without a claim does not block the submissions behind it.
 update submissions
    set claims = 0, lease_until = clock_timestamp() + :delay::interval
  where company_id = :company_id and id = :id and fence = :fence and state = 'Queued';
 
 -- name: submission_unsent_lock :one
--- Locks what is claimed and was never sent, with the size of its bytes and the numbers of its documents. No row: it
--- was sent, or the claim is lost.
+-- Lock a claimed submission that was never sent, and return the size of its bytes and the numbers
+-- of its documents. No row: it was sent, or the claim is lost.
 select s.id, s.tin, s.claims, octet_length(s.body) as size,
        (select array_agg(d.number)
           from submitted_documents d
@@ -145,15 +172,16 @@ select s.id, s.tin, s.claims, octet_length(s.body) as size,
    for update;
 
 -- name: submission_unsent_others :many
--- Locks what else waits for the same taxpayer, was never sent and is in nobody's hands, oldest first. What was claimed
--- before and came to nothing is left alone: it goes by itself. Waits for nobody.
+-- Lock the other submissions of the same taxpayer that were never sent and are not claimed, oldest
+-- first. Those with a claim that gave no result are left out and go alone. Does not wait for locks.
 select s.id, octet_length(s.body) as size,
        (select array_agg(d.number)
           from submitted_documents d
          where d.company_id = :company_id and d.submission_id = s.id) as numbers
   from submissions s
  where s.company_id = :company_id and s.id <> :id and s.tin = :tin
-   and s.state = 'Queued' and s.on_absence = 'retry' and s.first_sent_at is null and not s.possibly_received
+   and s.state = 'Queued' and s.on_absence = 'retry' and s.first_sent_at is null
+       and not s.possibly_received
    and s.claims = 0 and (s.lease_until is null or s.lease_until < clock_timestamp())
  order by s.id
  limit :most
@@ -169,33 +197,39 @@ select id, body
 select body from submissions where company_id = :company_id and id = :id;
 
 -- name: submission_merge :many
--- Ends submissions that were never sent: what was in them is in :into. Who still holds a claim of one can do nothing.
+-- End submissions that were never sent and whose documents moved to :into. Earlier claims on them
+-- become invalid.
 update submissions
    set state = 'Merged', merged_into = :into, fence = fence + 1, claims = 0, lease_until = null,
        updated_at = clock_timestamp()
- where company_id = :company_id and id = any (:ids::bigint[]) and state = 'Queued' and first_sent_at is null
+ where company_id = :company_id
+   and id = any (:ids::bigint[])
+   and state = 'Queued'
+   and first_sent_at is null
 returning id, pg_notify('submission_moved', format('%s:%s', company_id, id));
 
 -- name: submitted_document_merge :many
--- Moves the documents of submissions that were never sent into another one.
+-- Move the documents of submissions that were never sent to another submission.
 update submitted_documents
    set submission_id = :into, updated_at = clock_timestamp()
  where company_id = :company_id and submission_id = any (:ids::bigint[])
 returning number;
 
 -- name: submission_part :value
--- A submission with some documents of another that was sent: what was promised and when it was sent go with them.
-insert into submissions (company_id, attempt_key, tin, body, on_absence, state, split_from, submission_uid,
-       first_sent_at, last_sent_at, possibly_received, last_error)
-select company_id, :attempt_key, tin, :body, on_absence, :state, id, :submission_uid, first_sent_at, last_sent_at,
-       possibly_received or :possibly_received, :last_error::jsonb
+-- Insert a submission for some documents of another one that was sent. It keeps the promise and the
+-- times of sending.
+insert into submissions (company_id, attempt_key, tin, body, on_absence, state, split_from,
+       submission_uid, first_sent_at, last_sent_at, possibly_received, last_error)
+select company_id, :attempt_key, tin, :body, on_absence, :state, id, :submission_uid, first_sent_at,
+       last_sent_at, possibly_received or :possibly_received, :last_error::jsonb
   from submissions
  where company_id = :company_id and id = :id
 returning id;
 
 -- name: submitted_document_part :exec
 update submitted_documents
-   set submission_id = :into, earlier_submissions = earlier_submissions || submission_id, updated_at = clock_timestamp()
+   set submission_id = :into, earlier_submissions = earlier_submissions || submission_id,
+       updated_at = clock_timestamp()
  where company_id = :company_id and submission_id = :id and id = any (:document_ids::bigint[]);
 
 -- name: submission_documents :many
@@ -205,25 +239,28 @@ select id, number, document_type, issued_at, status, uuid, validated_at
  order by id;
 
 -- name: subjects_lock_invoices :many
--- Locks the invoices that a submission's documents are of, and those that its notes adjust: before the notes.
+-- Lock the invoices of a submission's documents, and those that its notes adjust, before the notes.
 select id
   from invoices
  where company_id = :company_id
    and id in (select coalesce(d.invoice_id, n.invoice_id)
                 from submitted_documents d
-                left join adjustment_notes n on n.company_id = d.company_id and n.id = d.adjustment_note_id
+                left join adjustment_notes n
+                       on n.company_id = d.company_id and n.id = d.adjustment_note_id
                where d.company_id = :company_id and d.submission_id = :submission_id)
  order by id
    for update;
 
 -- name: subjects_lock_consolidated :many
--- Likewise for consolidated invoices.
+-- Lock the consolidated invoices of a submission's documents, and those that its notes adjust,
+-- before the notes.
 select id
   from consolidated_invoices
  where company_id = :company_id
    and id in (select coalesce(d.consolidated_invoice_id, n.consolidated_invoice_id)
                 from submitted_documents d
-                left join adjustment_notes n on n.company_id = d.company_id and n.id = d.adjustment_note_id
+                left join adjustment_notes n
+                       on n.company_id = d.company_id and n.id = d.adjustment_note_id
                where d.company_id = :company_id and d.submission_id = :submission_id)
  order by id
    for update;
@@ -239,18 +276,22 @@ select id
    for update;
 
 -- name: submitted_documents_move :many
--- What the portal says of some documents: an array of {id, expected, next, subject_status} with what else is new. No
--- row for one that stands where this cannot be. Their subjects follow; a note that becomes Valid adjusts its invoice,
--- and one that was Valid and is cancelled no longer does; the invoices of a cancelled consolidated invoice are free again.
--- No row is changed twice: an invoice was Valid before a note on it was sent, and so is in an earlier call.
--- Returns the documents that moved; `is_foreign` for one that was cancelled by no request of this service.
+-- Record the portal's results for documents. :changes is an array of {id, expected, next,
+-- subject_status} with new values. No row for a document in another state than expected. The status
+-- of its invoice or note follows. A note that becomes Valid adjusts its invoice, and one that was
+-- Valid and is cancelled no longer does. The invoices of a cancelled consolidated invoice are
+-- released. No row is changed twice: an invoice was Valid before a note to it was sent, and so
+-- belongs to an earlier submission. Returns the documents that changed; `is_foreign` for one that
+-- was cancelled without a request of this service.
 with wanted as (
   select *
     from jsonb_to_recordset(:changes::jsonb) as (
-           id bigint, expected text[], next text, subject_status text, uuid text, long_id text, validation_link text,
-           errors jsonb, submitted_at timestamptz, validated_at timestamptz, cancelled_at timestamptz, cancel_reason text)
+           id bigint, expected text[], next text, subject_status text, uuid text, long_id text,
+           validation_link text, errors jsonb, submitted_at timestamptz, validated_at timestamptz,
+           cancelled_at timestamptz, cancel_reason text)
 ), former as (
-  select d.id, d.status, d.cancellation_requested_at is null and not d.cancel_unclear as is_unrequested
+  select d.id, d.status,
+         d.cancellation_requested_at is null and not d.cancel_unclear as is_unrequested
     from submitted_documents d
     join wanted w on w.id = d.id
    where d.company_id = :company_id and d.status = any (w.expected)
@@ -263,19 +304,26 @@ with wanted as (
          long_id = coalesce(w.long_id, d.long_id),
          validation_link = coalesce(w.validation_link, d.validation_link),
          errors = coalesce(w.errors, d.errors),
-         submitted_at = coalesce(w.submitted_at, d.submitted_at, case when w.next = 'Submitted' then clock_timestamp() end),
+         submitted_at = coalesce(
+           w.submitted_at,
+           d.submitted_at,
+           case when w.next = 'Submitted' then clock_timestamp() end),
          validated_at = coalesce(w.validated_at, d.validated_at),
-         cancelled_at = coalesce(w.cancelled_at, d.cancelled_at, case when w.next = 'Cancelled' then clock_timestamp() end),
+         cancelled_at = coalesce(
+           w.cancelled_at,
+           d.cancelled_at,
+           case when w.next = 'Cancelled' then clock_timestamp() end),
          cancel_reason = coalesce(w.cancel_reason, d.cancel_reason),
          cancelling_until = case when w.next = 'Cancelled' then null else d.cancelling_until end,
          cancel_sent_by = case when w.next = 'Cancelled' then null else d.cancel_sent_by end,
-         cancellation_requested_at = case when w.next = 'Cancelled' then null else d.cancellation_requested_at end,
+         cancellation_requested_at = case when w.next = 'Cancelled' then null
+                                          else d.cancellation_requested_at end,
          updated_at = clock_timestamp()
     from former
     join wanted w on w.id = former.id
    where d.company_id = :company_id and d.id = former.id
-  returning d.id, d.invoice_id, d.adjustment_note_id, d.consolidated_invoice_id, d.status, w.subject_status,
-            former.status as before, former.is_unrequested
+  returning d.id, d.invoice_id, d.adjustment_note_id, d.consolidated_invoice_id, d.status,
+            w.subject_status, former.status as before, former.is_unrequested
 ), invoice as (
   update invoices i
      set status = moved.subject_status, updated_at = clock_timestamp()
@@ -289,7 +337,8 @@ with wanted as (
 ), members as (
   select i.id
     from invoices i
-    join moved on moved.status = 'Cancelled' and i.consolidated_invoice_id = moved.consolidated_invoice_id
+    join moved
+      on moved.status = 'Cancelled' and i.consolidated_invoice_id = moved.consolidated_invoice_id
    where i.company_id = :company_id
    order by i.id
      for update of i
@@ -305,7 +354,9 @@ with wanted as (
    where n.company_id = :company_id and n.id = moved.adjustment_note_id
   returning n.invoice_id, n.consolidated_invoice_id,
             case when n.type = 'DEBIT_NOTE' then n.payable_amount else -n.payable_amount end
-            * case when moved.status = 'Valid' then 1 when moved.before = 'Valid' then -1 else 0 end as adjusts_by
+            * case when moved.status = 'Valid' then 1
+                   when moved.before = 'Valid' then -1
+                   else 0 end as adjusts_by
 ), adjusting as (
   select invoice_id, consolidated_invoice_id, sum(adjusts_by) as adjusts_by
     from note
@@ -323,7 +374,9 @@ with wanted as (
 ), noted as (
   insert into events (company_id, type, data)
   select :company_id::bigint,
-         document_subject(invoice_id, adjustment_note_id, consolidated_invoice_id) || '.' || lower(status),
+         document_subject(invoice_id, adjustment_note_id, consolidated_invoice_id)
+           || '.'
+           || lower(status),
          subject_ids(invoice_id, adjustment_note_id, consolidated_invoice_id)
            || jsonb_build_object('submitted_document_id', id, 'status', status)
     from moved
@@ -332,30 +385,36 @@ with wanted as (
 select id, status = 'Cancelled' and is_unrequested as is_foreign from moved;
 
 -- name: submitted_document_note :exec
--- What the portal says of a document whose state stays: its own times, and a buyer's wish to reject it.
+-- Record the portal's details of a document whose status stays the same: times, and a buyer's
+-- request to reject it.
 update submitted_documents
    set submitted_at = coalesce(:submitted_at::timestamptz, submitted_at),
-       rejection_requested_at = coalesce(:rejection_requested_at::timestamptz, rejection_requested_at),
+       rejection_requested_at = coalesce(
+         :rejection_requested_at::timestamptz, rejection_requested_at),
        rejection_reason = coalesce(:rejection_reason, rejection_reason),
        updated_at = clock_timestamp()
  where company_id = :company_id and id = :id;
 
 -- name: sighting_insert :exec
--- Uuids that the portal showed for numbers of a submission. Asks no fence: who saw them writes them down.
+-- Record uuids that the portal showed for numbers of a submission. Needs no valid claim, so that
+-- every sighting is recorded.
 insert into portal_sightings (company_id, submission_id, uuid, number, submission_uid, via)
 select :company_id::bigint, :submission_id::bigint, uuid, number, :submission_uid, :via
   from unnest(:uuids::text[], :numbers::text[]) as shown (uuid, number)
     on conflict do nothing;
 
 -- name: sightings_of :many
--- What the portal ever showed for the documents of a submission, also in calls that they have left. What was found in a
--- listing is left out if another document has the uuid: it was taken for ours before every copy was compared.
+-- Return sightings of the documents of a submission, also in submissions that they have left. A
+-- sighting from a listing is left out if another document has the uuid, because it was recorded
+-- before all copies were compared.
 select d.id as document_id, e.uuid, e.number, e.submission_uid, e.via
   from submitted_documents d
   join portal_sightings e
     on e.company_id = d.company_id and e.number = d.number
    and (e.submission_id = d.submission_id or e.submission_id = any (d.earlier_submissions))
- where d.company_id = :company_id and e.company_id = :company_id and d.submission_id = :submission_id
+ where d.company_id = :company_id
+   and e.company_id = :company_id
+   and d.submission_id = :submission_id
    and (e.via <> 'search'
         or not exists (select
                          from uuids_recorded(:company_id, array[e.uuid]) r
@@ -363,27 +422,32 @@ select d.id as document_id, e.uuid, e.number, e.submission_uid, e.via
  order by e.seen_at;
 
 -- name: uuids_recorded :many
--- Those of some uuids that submitted documents of any company have: `own_submission` is null for another company's.
+-- Return those of some uuids that submitted documents of any company have. `own_submission` is null
+-- for another company's document.
 select uuid, own_submission from uuids_recorded(:company_id, :uuids::text[]);
 
 -- name: tin_is_shared :value
--- True if another company has the TIN, or has ever written a submission under it.
+-- Return true if another company has the TIN, or has ever written a submission under it.
 select tin_is_shared(:company_id, :tin);
 
 -- name: submitted_document_twin :value
--- The uuid of the latest document of this identity that the portal has looked at in the span before :at. Portal: 14.8
+-- Return the uuid of the latest document of this identity that the portal processed within the span
+-- before :at. Portal: 14.8
 select d.uuid
   from submitted_documents d
   join submissions s on s.company_id = d.company_id and s.id = d.submission_id
  where d.company_id = :company_id and s.company_id = :company_id
-   and d.number = :number and d.document_type = :document_type and d.document_version = :document_version
+   and d.number = :number
+   and d.document_type = :document_type
+   and d.document_version = :document_version
    and d.issued_at = :issued_at and s.tin = :tin and d.uuid is not null
    and coalesce(d.validated_at, d.submitted_at, d.created_at) > :at::timestamptz - :span::interval
  order by d.id desc
  limit 1;
 
 -- name: submitted_document_issuer :value
--- The TIN under which the Valid document of an invoice or a consolidated invoice was submitted.
+-- Return the TIN under which the Valid document of an invoice or consolidated invoice was
+-- submitted.
 select s.tin
   from submitted_documents d
   join submissions s on s.company_id = d.company_id and s.id = d.submission_id
@@ -391,7 +455,7 @@ select s.tin
    and (d.invoice_id = :invoice_id or d.consolidated_invoice_id = :consolidated_invoice_id);
 
 -- name: submitted_document_page :value
--- The records of a subject's submitted documents, newest first, as JSON text.
+-- Return the records of submitted documents of an invoice or note, newest first, as JSON text.
 select coalesce(json_agg(r order by r.id desc), '[]')
   from submitted_document_records r
  where company_id = :company_id
@@ -406,8 +470,10 @@ select to_json(r)
         or consolidated_invoice_id = :consolidated_invoice_id);
 
 -- name: submitted_document_latest :one
--- The latest document of a subject that the portal did not refuse outright, and the database's clock.
-select id, submission_id, status, uuid, number, submitted_at, cancelling_until, cancel_sent_by, clock_timestamp() as now
+-- Return the latest document of an invoice or note that the portal did not reject, and the database
+-- clock.
+select id, submission_id, status, uuid, number, submitted_at, cancelling_until, cancel_sent_by,
+       clock_timestamp() as now
   from submitted_documents
  where company_id = :company_id and status <> 'Rejected'
    and (invoice_id = :invoice_id or adjustment_note_id = :adjustment_note_id
@@ -416,7 +482,8 @@ select id, submission_id, status, uuid, number, submitted_at, cancelling_until, 
  limit 1;
 
 -- name: cancellation_lacks_verified_tin :value
--- True when a document was submitted under the company's present TIN and that is not verified.
+-- Return true if a document was submitted under the company's current TIN and that TIN is not
+-- verified.
 select true
   from companies c
   join submitted_documents d on d.company_id = c.id
@@ -425,9 +492,9 @@ select true
    and d.id = :id and s.tin = c.tin and c.tin_verified_at is null;
 
 -- name: cancellation_begin :one
--- Writes the intent to send a request, before the portal is asked, for a document whose subject is locked. The request
--- is sent before the lease ends, or not at all. Returns the fence, the clock, and `sent_by` of an earlier request that
--- may still be processed.
+-- Record the intent to send a cancellation request, before it is sent, for a document whose invoice
+-- or note is locked. The request is sent before the lease ends, or not at all. Returns the fencing
+-- token, the clock, and `sent_by` of an earlier request that may still be processed.
 with former as (
   select id, cancel_sent_by as sent_by
     from submitted_documents
@@ -444,11 +511,16 @@ with former as (
          updated_at = clock_timestamp()
     from former
    where d.company_id = :company_id and d.id = former.id
-  returning d.cancel_fence, d.invoice_id, d.adjustment_note_id, d.consolidated_invoice_id, d.document_hash, former.sent_by
+  returning d.cancel_fence, d.invoice_id, d.adjustment_note_id, d.consolidated_invoice_id,
+            d.document_hash, former.sent_by
 ), audited as (
   insert into audit_log (company_id, action, subject, before_sha256)
   select :company_id::bigint, 'cancel',
-         format('%s %s', replace(document_subject(invoice_id, adjustment_note_id, consolidated_invoice_id), '_', ' '),
+         format('%s %s',
+                replace(
+                  document_subject(invoice_id, adjustment_note_id, consolidated_invoice_id),
+                  '_',
+                  ' '),
                 coalesce(invoice_id, adjustment_note_id, consolidated_invoice_id)),
          decode(document_hash, 'hex')
     from begun
@@ -456,18 +528,20 @@ with former as (
 select cancel_fence, sent_by, clock_timestamp() as now from begun;
 
 -- name: cancellation_wait :value
--- The outcome is still unknown: gives the claim back and looks again after :delay. :sent_by is of an earlier request;
--- with :is_unclear another one was sent just now. No row when the claim was lost, or the document is cancelled.
+-- Release the claim while the outcome is unknown, and look again after :delay. :sent_by belongs to
+-- an earlier request; with :is_unclear another one was sent just now. No row if the claim is lost,
+-- or the document is cancelled.
 update submitted_documents
    set cancelling_until = clock_timestamp() + :delay::interval,
-       cancel_sent_by = case when :is_unclear::boolean then clock_timestamp() else :sent_by::timestamptz end,
+       cancel_sent_by = case when :is_unclear::boolean then clock_timestamp()
+                             else :sent_by::timestamptz end,
        cancel_looks = case when :is_unclear then 1 else cancel_looks + 1 end
  where company_id = :company_id and id = :id and cancel_fence = :fence and status <> 'Cancelled'
 returning pg_notify('submission_moved', format('%s:%s', company_id, submission_id)) is not null;
 
 -- name: cancellation_end :value
--- The document is not cancelled. With :is_unclear a request was sent that had no trustworthy answer. No row when the claim
--- was lost, or the document is cancelled.
+-- End a cancellation without effect. With :is_unclear a request was sent that had no trustworthy
+-- response. No row if the claim is lost, or the document is cancelled.
 update submitted_documents
    set cancelling_until = null, cancel_sent_by = null, cancellation_requested_at = null,
        cancel_unclear = cancel_unclear or :is_unclear::boolean, cancel_reason = null,
@@ -476,39 +550,45 @@ update submitted_documents
 returning pg_notify('submission_moved', format('%s:%s', company_id, submission_id)) is not null;
 
 -- name: cancellation_claim :many
--- Claims cancellations of any company whose next look is due, or whose sender gave no result in time.
+-- Claim cancellations of any company whose next look is due, or whose process gave no result in
+-- time.
 select company_id, id, cancel_fence from claim_cancellations(:lease::interval, :most::int);
 
 -- name: cancellation_get :one
--- A cancellation, and the clock.
-select d.id, d.submission_id, d.uuid, d.cancel_reason, d.cancel_sent_by, d.cancel_looks, s.tin, clock_timestamp() as now
+-- Return a cancellation and the clock.
+select d.id, d.submission_id, d.uuid, d.cancel_reason, d.cancel_sent_by, d.cancel_looks, s.tin,
+       clock_timestamp() as now
   from submitted_documents d
   join submissions s on s.company_id = d.company_id and s.id = d.submission_id
  where d.company_id = :company_id and s.company_id = :company_id and d.id = :id;
 
 -- name: pause_set :exec
--- The portal asked a client id of ours to wait. Belongs to no company: all share the client id.
+-- Record that the portal asked a client id to wait. Belongs to no company, because all share the
+-- client id.
 insert into portal_pauses (client_id, operation, until)
 values (:client_id, :operation, clock_timestamp() + :pause::interval)
-    on conflict (client_id, operation) do update set until = greatest(portal_pauses.until, excluded.until);
+    on conflict (client_id, operation) do update
+   set until = greatest(portal_pauses.until, excluded.until);
 
 -- name: pause_left :value
--- How long the operation has still to wait; null when it need not.
+-- Return how long the operation must still wait. Null: it need not wait.
 select until - clock_timestamp()
   from portal_pauses
  where client_id = :client_id and operation = :operation and until > clock_timestamp();
 
 -- name: portal_token_take :one
--- Takes a token for :caller, or the promise of one: `wait` is how long until it is good. Where none is taken, `wait` is how
--- long until it is worth asking again, and `is_share` says that the caller has its share. See take_portal_token.
+-- Take a rate limit token for :caller, or the promise of one; see take_portal_token. `wait` is the
+-- time until it is valid, or until the next try if none was taken. `is_share`: the caller has its
+-- share.
 select is_taken, wait, is_share
-  from take_portal_token(:client_id, :operation, :taxpayer, :caller, :most::int, :span::interval, :pace_most::int,
+  from take_portal_token(
+         :client_id, :operation, :taxpayer, :caller, :most::int, :span::interval, :pace_most::int,
          :pace_span::interval, :size::int, :alone::int, :patience::interval, :grace::interval);
 
 -- name: submission_moved_notify :exec
--- Wakes those who wait for a submission.
+-- Notify processes that wait for a submission.
 select pg_notify('submission_moved', format('%s:%s', :company_id::bigint, :id::bigint));
 
 -- name: work_due_notify :exec
--- Wakes the workers of every process.
+-- Notify the workers of every process.
 select pg_notify('submission_due', '');

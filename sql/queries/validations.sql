@@ -1,7 +1,7 @@
--- What the validation helpers ask. Whether a note's code is taken is with the notes.
+-- Queries of the validation helpers. The check of a note's code is adjustment_note_code_used.
 
 -- name: invoice_code_used :value
--- True when another invoice of the year has the code.
+-- Return true if another invoice of the year has the code.
 select true
   from invoices
  where company_id = :company_id and code_year = :code_year and code = :code and deleted_at is null
@@ -9,8 +9,8 @@ select true
  limit 1;
 
 -- name: tin_check_get :one
--- The company's own TIN, whether that is verified, and whether the portal confirmed the one asked about lately: with the
--- identifier, or for a TIN alone with any.
+-- Return the company's own TIN, whether it is verified, and whether the portal recently confirmed
+-- the TIN in question: with the identifier, or for a TIN alone with any.
 select c.tin as own_tin,
        c.tin_verified_at is not null as is_verified,
        exists (select from tin_checks t
@@ -21,7 +21,7 @@ select c.tin as own_tin,
  where c.id = :company_id;
 
 -- name: tin_check_keep :exec
--- Keeps an answer of the portal, and lets go some that are too old to be given again.
+-- Store a confirmation of the portal, and delete some that are too old to be used.
 with old as (
   select tin, id_type, id_value
     from tin_checks
@@ -33,8 +33,12 @@ with old as (
 ), gone as (
   delete from tin_checks t
    using old
-   where t.company_id = :company_id and t.tin = old.tin and t.id_type = old.id_type and t.id_value = old.id_value
+   where t.company_id = :company_id
+     and t.tin = old.tin
+     and t.id_type = old.id_type
+     and t.id_value = old.id_value
 )
 insert into tin_checks (company_id, tin, id_type, id_value, confirmed_at)
 values (:company_id, :tin, :id_type, :id_value, clock_timestamp())
-    on conflict (company_id, tin, id_type, id_value) do update set confirmed_at = excluded.confirmed_at;
+    on conflict (company_id, tin, id_type, id_value) do update
+   set confirmed_at = excluded.confirmed_at;

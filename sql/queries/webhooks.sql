@@ -1,13 +1,15 @@
--- Webhooks: endpoints, their secrets, and the log of deliveries. Every statement takes :company_id, but the two that
--- find work whatever company it is of.
+-- Webhook endpoints, their secrets, and the log of deliveries. Every statement takes :company_id,
+-- except the two that find work of any company.
 
 -- name: webhook_limit_lock :exec
--- Locks the company, so that its endpoints can be counted: no other request adds one before this transaction ends.
+-- Lock the company so that its endpoints can be counted: no other request adds one before this
+-- transaction ends.
 select 1 from companies where id = :company_id for no key update;
 
 -- name: webhook_insert :value
--- Stores an endpoint with its first secret, sealed, and returns its id; no row when the company has :most already.
--- Run webhook_limit_lock in a statement before it: a count sees what was committed before its own statement began.
+-- Insert an endpoint with its first secret, sealed, and return its id. No row if the company has
+-- :most endpoints. Run webhook_limit_lock in a statement before, because a count sees what was
+-- committed before its own statement began.
 with stored as (
   insert into webhook_endpoints (company_id, url, description, types, enabled)
   select :company_id::bigint, :url, :description, :types::text[], :enabled
@@ -29,7 +31,7 @@ select to_json(r) from webhook_records r where company_id = :company_id and id =
 select true from webhook_endpoints where company_id = :company_id and id = :id;
 
 -- name: webhook_page :one
--- total, and data: a JSON array of records, newest first.
+-- Return `total` and `data`, a JSON array of records, newest first.
 select (select count(*) from webhook_endpoints where company_id = :company_id) as total,
        (select coalesce(json_agg(r order by r.id desc), '[]')
           from (select *
@@ -39,21 +41,22 @@ select (select count(*) from webhook_endpoints where company_id = :company_id) a
                  limit :per_page::bigint offset :offset::bigint) r) as data;
 
 -- name: webhook_lock :one
--- Locks an endpoint for a change.
+-- Lock an endpoint for a change.
 select url, description, types, enabled
   from webhook_endpoints
  where company_id = :company_id and id = :id
    for update;
 
 -- name: webhook_update :exec
--- Writes a locked endpoint. One that is enabled again begins with what happens from now on.
+-- Write a locked endpoint. One that is enabled again starts with events from now on.
 with former as (
   select fingerprint(jsonb_build_array(url, description, types, enabled)) as was
     from webhook_endpoints
    where company_id = :company_id and id = :id
 ), changed as (
   update webhook_endpoints
-     set cursor_transaction = case when :enabled and not enabled then pg_snapshot_xmin(pg_current_snapshot())
+     set cursor_transaction = case when :enabled and not enabled
+                                   then pg_snapshot_xmin(pg_current_snapshot())
                                    else cursor_transaction end,
          cursor_event = case when :enabled and not enabled then 0 else cursor_event end,
          url = :url,
@@ -65,10 +68,11 @@ with former as (
   returning id, fingerprint(jsonb_build_array(url, description, types, enabled)) as becomes
 )
 insert into audit_log (company_id, action, subject, before_sha256, after_sha256)
-select :company_id::bigint, 'change', format('webhook %s', id), was, becomes from changed cross join former;
+select :company_id::bigint, 'change', format('webhook %s', id), was, becomes
+  from changed cross join former;
 
 -- name: webhook_delete :value
--- Deletes an endpoint with its secrets and its log; no row when it is not there.
+-- Delete an endpoint with its secrets and its log. No row if it does not exist.
 with deleted as (
   delete from webhook_endpoints
    where company_id = :company_id and id = :id
@@ -80,15 +84,19 @@ with deleted as (
 select id from deleted;
 
 -- name: webhook_secret_rotate :value
--- A new secret, sealed, for a locked endpoint. The former one signs too for :overlap, and one retired before it no longer;
--- returns until when.
+-- Add a new sealed secret to a locked endpoint. The former one still signs for :overlap, older ones
+-- no longer. Returns until when.
 with retired as (
   update webhook_secrets
-     set valid_until = case when valid_until is null then clock_timestamp() + :overlap::interval else clock_timestamp() end
-   where company_id = :company_id and endpoint_id = :id and (valid_until is null or valid_until > clock_timestamp())
+     set valid_until = case when valid_until is null then clock_timestamp() + :overlap::interval
+                            else clock_timestamp() end
+   where company_id = :company_id
+     and endpoint_id = :id
+     and (valid_until is null or valid_until > clock_timestamp())
   returning valid_until
 ), added as (
-  insert into webhook_secrets (company_id, endpoint_id, sealed_secret) values (:company_id, :id, :sealed_secret)
+  insert into webhook_secrets (company_id, endpoint_id, sealed_secret)
+  values (:company_id, :id, :sealed_secret)
 ), audited as (
   insert into audit_log (company_id, action, subject)
   values (:company_id, 'replace', format('secret of webhook %s', :id::bigint))
@@ -96,37 +104,46 @@ with retired as (
 select instant(max(valid_until)) from retired;
 
 -- name: webhook_delivery_page :one
--- As webhook_page, of one endpoint's deliveries, those of :status only where it is not null.
+-- Return the deliveries of one endpoint as webhook_page does, those with :status unless null.
 with found as (
   select id
     from webhook_deliveries
-   where company_id = :company_id and endpoint_id = :endpoint_id and (:status::text is null or status = :status)
+   where company_id = :company_id
+     and endpoint_id = :endpoint_id
+     and (:status::text is null or status = :status)
 )
 select (select count(*) from found) as total,
        (select coalesce(json_agg(r order by r.id desc), '[]')
-          from (select id from found order by id desc limit :per_page::bigint offset :offset::bigint) page
+          from (select id
+                  from found
+                 order by id desc
+                 limit :per_page::bigint offset :offset::bigint) page
           join webhook_delivery_records r on r.company_id = :company_id and r.id = page.id) as data;
 
 -- name: webhook_delivery_again :value
--- Makes a delivery due at once, its schedule begun anew; no row when the endpoint has none of this id.
+-- Make a delivery due at once and restart its schedule. No row if the endpoint has no delivery with
+-- this id.
 update webhook_deliveries
    set status = 'Pending', step = 0, next_attempt_at = clock_timestamp(), delivered_at = null
  where company_id = :company_id and endpoint_id = :endpoint_id and id = :id
 returning id;
 
 -- name: webhook_fan_out :value
--- Makes deliveries of the events that endpoints have not come to yet, of any company; how many events it looked at.
+-- Create deliveries of new events, for endpoints of any company. Returns how many events were read.
 select fan_out_webhooks(:endpoints::int, :most::int);
 
 -- name: webhook_delivery_claim :many
--- Claims due deliveries of any company, one of an endpoint, each with all that is needed to send it. :companies and
--- :slow_ones are the company and the class of each attempt under way; one company gets at most :share of the :places.
+-- Claim due deliveries of any company, one for each endpoint, with everything that is needed to
+-- send them. :companies and :slow_ones are the company and the class of each attempt in progress;
+-- one company gets at most :share of the :places.
 select company_id, id, endpoint_id, fence, step, event_id, url, slow, secrets, sealed_secrets, body
-  from claim_webhook_deliveries(:lease::interval, :companies::bigint[], :slow_ones::boolean[], :places::int, :share::int);
+  from claim_webhook_deliveries(
+         :lease::interval, :companies::bigint[], :slow_ones::boolean[], :places::int, :share::int);
 
 -- name: webhook_delivery_end :value
--- Writes the outcome of an attempt and whether it was :slow, and gives the claim back; :gone disables the endpoint.
--- No row: the endpoint was claimed again, or the event is to be delivered again, which stays due.
+-- Record the outcome of an attempt and whether it was :slow, and release the claim. :gone disables
+-- the endpoint. No row: the endpoint was claimed again, or the event is to be delivered again and
+-- stays due.
 with mine as (
   update webhook_endpoints
      set lease_until = null,

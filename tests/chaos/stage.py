@@ -8,7 +8,8 @@ from urllib.parse import urlsplit, urlunsplit
 from service.commands.companies import insert_company, insert_key
 from service.commands.serve import DEMO_COMPANY
 from service.config import read_config
-from service.db.transactions import Database, connected_pool, migrate
+from service.db.migrations import migrate
+from service.db.transactions import Database, connected_pool
 
 from . import judge, naive, schedule
 from .database import Postgres

@@ -38,7 +38,8 @@ EXCLUSION = (
     Mutant(
         "advisory-lock-always-granted",
         "sql/queries/foundation.sql",
-        "select pg_try_advisory_lock(hashtextextended(format('submission %s %s', :company_id::bigint, :id::bigint), 0));",
+        "select pg_try_advisory_lock(\n"
+        "         hashtextextended(format('submission %s %s', :company_id::bigint, :id::bigint), 0));",
         "select true or :company_id::bigint = :id::bigint;",
         (
             "tests/test_dedicated_session.py::test_a_submission_is_left_alone_while_its_lock_is_held",
@@ -56,15 +57,15 @@ EXCLUSION = (
     Mutant(
         "result-of-a-lost-claim-written",
         SUBMISSIONS,
-        "where company_id = :company_id and id = :id and fence = :fence and lease_until is not null and state = :expected",
-        "where company_id = :company_id and id = :id and :fence::bigint > 0 and lease_until is not null and state = :expected",
+        "   and fence = :fence\n   and lease_until is not null\n   and state = :expected",
+        "   and :fence::bigint > 0\n   and lease_until is not null\n   and state = :expected",
         (f"{LOST_CLAIM}[submission_move]",),
     ),
     Mutant(
         "result-of-a-returned-claim-written",
         SUBMISSIONS,
-        "where company_id = :company_id and id = :id and fence = :fence and lease_until is not null and state = :expected",
-        "where company_id = :company_id and id = :id and fence = :fence and state = :expected",
+        "   and fence = :fence\n   and lease_until is not null\n   and state = :expected",
+        "   and fence = :fence\n   and state = :expected",
         (f"{RETURNED_CLAIM}[submission_move]",),
     ),
     Mutant(
@@ -84,15 +85,17 @@ EXCLUSION = (
     Mutant(
         "sent-while-sending-is-held",
         SUBMISSIONS,
-        "   and not exists (select from sending_holds h where h.company_id = :company_id and h.released_at is null)\n",
+        "   and not exists (select\n"
+        "                     from sending_holds h\n"
+        "                    where h.company_id = :company_id and h.released_at is null)\n",
         "",
         ("tests/test_claims.py::test_nothing_is_marked_as_sending_while_sending_is_held",),
     ),
     Mutant(
         "lost-claim-kept",
         RECONCILIATIONS,
-        "s.id = held.id and s.fence = held.fence and s.lease_until",
-        "s.id = held.id and s.lease_until",
+        "     and s.fence = held.fence\n",
+        "",
         (f"{LOST_IN_BATCH}[reconciliation_keep-fence = fence + 1]",),
     ),
     Mutant(
@@ -105,7 +108,8 @@ EXCLUSION = (
     Mutant(
         "batch-lock-dropped",
         "sql/queries/foundation.sql",
-        " where pg_try_advisory_lock(hashtextextended(format('submission %s %s', :company_id::bigint, id), 0));",
+        " where pg_try_advisory_lock(\n"
+        "         hashtextextended(format('submission %s %s', :company_id::bigint, id), 0));",
         " where :company_id::bigint is not null;",
         (
             "tests/test_dedicated_session.py::test_a_batch_of_locks_leaves_out_those_of_other_sessions",
@@ -178,7 +182,7 @@ EXCLUSION = (
     ),
     Mutant(
         "polls-of-one-company-first",
-        "sql/migrations/0032_polls.sql",
+        "sql/functions/claim_submissions.sql",
         "order by next.place, random()",
         "order by s.not_before",
         ("tests/test_poll_order.py::test_each_company_is_polled_before_one_is_polled_twice",),
@@ -197,7 +201,7 @@ ONCE = (
     Mutant(
         "bytes-before-the-intent",
         "service/submission/send.py",
-        '        failpoints.passed("before_intent_commit")\n',
+        '        failpoints.reach("before_intent_commit")\n',
         '        await conn.execute("rollback")\n        await conn.execute("begin")\n',
         ("tests/test_faults.py::test_the_intent_is_on_disk_before_the_portal_receives_the_bytes",),
     ),
@@ -232,29 +236,29 @@ ONCE = (
     Mutant(
         "one-proof-of-absence",
         "service/submission/state_machine.py",
-        "    if not call.absence_confirmations:\n",
+        "    if not submission.absence_confirmations:\n",
         "    if False:\n",
         (ABSENCE,),
     ),
     Mutant(
         "settling-time-ignored",
         "service/submission/state_machine.py",
-        "settled = call.last_sent_at + times.portal_settle <= at",
+        "settled = submission.last_sent_at + times.portal_settle <= at",
         "settled = True",
         (ABSENCE,),
     ),
     Mutant(
         "proof-gap-ignored",
         "service/submission/state_machine.py",
-        "return settled and (call.absence_confirmed_at is None or call.absence_confirmed_at + times.portal_proof_gap <= at)",
-        "return settled",
+        "        or submission.absence_confirmed_at + times.portal_proof_gap <= at\n",
+        "        or True\n",
         (ABSENCE,),
     ),
     Mutant(
         "proofs-outlive-an-unclear-send",
         SUBMISSIONS,
-        "absence_confirmations = case when :still_sent::boolean then 0 else absence_confirmations + (:proof::boolean)::int end,",
-        "absence_confirmations = case when :still_sent::boolean then absence_confirmations else absence_confirmations + (:proof::boolean)::int end,",
+        "absence_confirmations = case when :still_sent::boolean then 0\n",
+        "absence_confirmations = case when :still_sent::boolean then absence_confirmations\n",
         ("tests/test_claims.py::test_an_unclear_send_voids_earlier_proofs_of_absence",),
     ),
     Mutant(
@@ -267,9 +271,9 @@ ONCE = (
     Mutant(
         "evidence-only-with-a-claim",
         "service/submission/store.py",
-        "    numbers = {doc.id: doc.number for doc in call.docs}\n    for via",
-        "    numbers = {doc.id: doc.number for doc in call.docs}\n"
-        "    if await load(desk, claim) is None:\n        return\n    for via",
+        "    numbers = {doc.id: doc.number for doc in submission.docs}\n    for via",
+        "    numbers = {doc.id: doc.number for doc in submission.docs}\n"
+        "    if await load(context, claim) is None:\n        return\n    for via",
         ("tests/test_claims.py::test_evidence_is_recorded_also_for_a_lost_claim",),
     ),
     Mutant(
@@ -330,7 +334,7 @@ ONCE = (
     Mutant(
         "unproven-document-counts-as-absent",
         "service/submission/state_machine.py",
-        "    if unproven := call.unproven():\n        return [_reviewed(call, unproven)]\n",
+        "    if unproven := submission.unproven():\n        return [_reviewed(submission, unproven)]\n",
         "",
         (
             "tests/test_document_identity.py::test_an_unknown_document_of_a_neighbour_needs_manual_review",
@@ -339,7 +343,7 @@ ONCE = (
     Mutant(
         "uuid-of-another-company-shown",
         "service/submission/poll.py",
-        "        errors = await hide_foreign(desk, claim.company_id, call.tin, errors)\n",
+        "        errors = await hide_foreign(context, claim.company_id, submission.tin, errors)\n",
         "",
         (
             "tests/test_document_identity.py::test_a_company_cannot_take_over_or_cancel_anothers_document",
@@ -408,8 +412,8 @@ KEPT = (
     Mutant(
         "effect-of-a-lost-claim-committed",
         "service/http/idempotency.py",
-        "        raise ClaimLost\n\n\nasync def keep_without(",
-        "        return\n\n\nasync def keep_without(",
+        "        raise ClaimLost\n\n\nasync def store_response_without(",
+        "        return\n\n\nasync def store_response_without(",
         ("tests/test_idempotency_claims.py::test_a_request_that_lost_its_claim_creates_nothing",),
     ),
     Mutant(
@@ -466,8 +470,8 @@ KEPT = (
     Mutant(
         "repeated-cancellation-forgets-the-first",
         "service/submission/cancel.py",
-        'Standing(row["now"], row["sent_by"])',
-        'Standing(row["now"])',
+        'CancellationState(row["now"], row["sent_by"])',
+        'CancellationState(row["now"])',
         ("tests/test_cancel.py::test_a_repetition_does_not_shorten_the_settling_time",),
     ),
     Mutant(
@@ -511,7 +515,7 @@ APART = (
     ),
     Mutant(
         "hanging-receivers-take-all-places",
-        "sql/migrations/0028_webhooks_and_cancellations.sql",
+        "sql/functions/claim_webhook_deliveries.sql",
         """    continue when held >= least(share, free)
                or candidate.slow and held_slow >= least(share / 2, free_slow);
 """,

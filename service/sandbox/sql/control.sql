@@ -1,17 +1,21 @@
--- What the administration surface sets and reads: settings, faults, quotas, counts.
+-- State of the administration API: settings, errors to inject, rate limits, counts.
 
 -- name: setting_all :many
 select name, value from settings;
 
 -- name: setting_put :exec
-insert into settings (name, value) values (:name, :value) on conflict (name) do update set value = excluded.value;
+insert into settings (name, value)
+values (:name, :value)
+    on conflict (name) do update set value = excluded.value;
 
 -- name: code_all :many
 select list, code, active_from, active_to from codes;
 
 -- name: code_put :exec
-insert into codes (list, code, active_from, active_to) values (:list, :code, :active_from, :active_to)
-on conflict (list, code) do update set active_from = excluded.active_from, active_to = excluded.active_to;
+insert into codes (list, code, active_from, active_to)
+values (:list, :code, :active_from, :active_to)
+on conflict (list, code) do update
+   set active_from = excluded.active_from, active_to = excluded.active_to;
 
 -- name: fault_insert :value
 insert into faults (operation, kind, remaining, number, members)
@@ -22,7 +26,7 @@ returning id;
 select id, operation, kind, remaining, number, members from faults order by id;
 
 -- name: fault_waiting :many
--- The faults that may meet a call of the operation, oldest first.
+-- Return the errors that requests of the operation may meet, oldest first.
 select id, kind, number, members from faults where operation in (:operation, '*') order by id;
 
 -- name: fault_use :exec
@@ -32,7 +36,9 @@ update faults set remaining = remaining - 1 where id = :id;
 delete from faults where remaining <= 0;
 
 -- name: fault_count :exec
-insert into served (label, count) values (:label, 1) on conflict (label) do update set count = count + 1;
+insert into served (label, count)
+values (:label, 1)
+    on conflict (label) do update set count = count + 1;
 
 -- name: fault_counts :many
 select label, count from served order by label;
@@ -41,7 +47,7 @@ select label, count from served order by label;
 delete from faults;
 
 -- name: quota_take :one
--- Counts one call in the window that is open, or opens a new one.
+-- Count one request in the current window, or begin a new one.
 insert into quotas (name, subject, started_at, used) values (:name, :subject, :now, 1)
 on conflict (name, subject) do update
    set used = case when started_at + :span <= :now then 1 else used + 1 end,

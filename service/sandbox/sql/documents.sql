@@ -1,4 +1,4 @@
--- Submissions and the documents in them. Nothing here is deleted before a reset.
+-- Submissions and their documents. No row is deleted before a reset.
 
 -- name: submission_insert :exec
 insert into submissions (uid, taxpayer, client_id, sha256, received_at)
@@ -8,18 +8,25 @@ values (:uid, :taxpayer, :client_id, :sha256, :received_at);
 select uid, taxpayer, client_id, received_at from submissions where uid = :uid;
 
 -- name: submission_same_payload :value
--- When the same body last came from the taxpayer, if that was after :since.
-select max(received_at) from submissions where taxpayer = :taxpayer and sha256 = :sha256 and received_at > :since;
+-- Return when the taxpayer last sent the same body, if that was after :since.
+select max(received_at)
+  from submissions
+ where taxpayer = :taxpayer and sha256 = :sha256 and received_at > :since;
 
 -- name: document_insert :exec
-insert into documents (uuid, submission_uid, taxpayer, client_id, created_by, intermediary_tin, intermediary_name,
-  number, type, version, issued_at, issuer_name, issuer_id, issuer_scheme,
-  receiver_tin, receiver_id, receiver_scheme, receiver_name, supplier_tin, supplier_name, buyer_tin, buyer_name,
-  total_excluding_tax, total_discount, total_net, total_payable, sha256, received_at, due_at, status)
-values (:uuid, :submission_uid, :taxpayer, :client_id, :created_by, :intermediary_tin, :intermediary_name,
-  :number, :type, :version, :issued_at, :issuer_name, :issuer_id, :issuer_scheme,
-  :receiver_tin, :receiver_id, :receiver_scheme, :receiver_name, :supplier_tin, :supplier_name, :buyer_tin, :buyer_name,
-  :total_excluding_tax, :total_discount, :total_net, :total_payable, :sha256, :received_at, :due_at, 'Submitted');
+insert into documents (
+  uuid, submission_uid, taxpayer, client_id, created_by, intermediary_tin, intermediary_name,
+  number, type, version, issued_at, issuer_name, issuer_id, issuer_scheme, receiver_tin,
+  receiver_id, receiver_scheme, receiver_name, supplier_tin, supplier_name, buyer_tin, buyer_name,
+  total_excluding_tax, total_discount, total_net, total_payable, sha256, received_at, due_at,
+  status
+) values (
+  :uuid, :submission_uid, :taxpayer, :client_id, :created_by, :intermediary_tin,
+  :intermediary_name, :number, :type, :version, :issued_at, :issuer_name, :issuer_id,
+  :issuer_scheme, :receiver_tin, :receiver_id, :receiver_scheme, :receiver_name, :supplier_tin,
+  :supplier_name, :buyer_tin, :buyer_name, :total_excluding_tax, :total_discount, :total_net,
+  :total_payable, :sha256, :received_at, :due_at, 'Submitted'
+);
 
 -- name: body_insert :exec
 insert into bodies (uuid, document) values (:uuid, :document);
@@ -34,10 +41,12 @@ insert into warnings (uuid, found) values (:uuid, :found);
 select found from warnings where uuid = :uuid;
 
 -- name: reference_insert :exec
-insert into note_references (original_uuid, note_uuid) values (:original_uuid, :note_uuid) on conflict do nothing;
+insert into note_references (original_uuid, note_uuid)
+values (:original_uuid, :note_uuid)
+    on conflict do nothing;
 
 -- name: reference_active :value
--- How many Valid notes refer to the document.
+-- Return the number of Valid notes that refer to the document.
 select count(*) from note_references r join documents d on d.uuid = r.note_uuid
  where r.original_uuid = :uuid and d.status = 'Valid';
 
@@ -51,20 +60,27 @@ select * from documents where submission_uid = :uid order by sequence limit :siz
 select status, count(*) as count from documents where submission_uid = :uid group by status;
 
 -- name: document_due :many
--- Documents whose validation is over but not yet recorded, in the order in which it ended.
-select * from documents where status = 'Submitted' and due_at <= :now order by due_at, sequence limit :size;
+-- Return documents whose validation has ended and is not recorded, in the order of its end.
+select *
+  from documents
+ where status = 'Submitted' and due_at <= :now
+ order by due_at, sequence
+ limit :size;
 
 -- name: document_plan :exec
--- Gives all unfinished documents a new end of validation, never before :now.
-update documents set due_at = max(:now, received_at + :processing_seconds) where status = 'Submitted';
+-- Set a new end of validation for all unfinished documents, not before :now.
+update documents
+   set due_at = max(:now, received_at + :processing_seconds)
+ where status = 'Submitted';
 
 -- name: document_validated :exec
 update documents
-   set status = :status, validated_at = due_at, long_id = :long_id, validation_results = :validation_results
+   set status = :status, validated_at = due_at, long_id = :long_id,
+       validation_results = :validation_results
  where uuid = :uuid and status = 'Submitted';
 
 -- name: document_twin :value
--- The oldest document of the same identity that was processed after :since, other than the one asked for.
+-- Return the oldest other document of the same identity that was processed after :since.
 select uuid from documents
  where taxpayer = :taxpayer and number = :number and issued_at = :issued_at
    and type = :type and version = :version and uuid <> :uuid
@@ -78,8 +94,9 @@ update documents set status = 'Cancelled', cancelled_at = :now, reason = :reason
 update documents set reject_requested_at = :now, reason = :reason where uuid = :uuid;
 
 -- name: document_page :many
--- Newest first: what the taxpayer sent (through :client_id alone, when given) and what it received.
--- A filter that is null does not apply; the ends of a span are Unix seconds, from included, to excluded.
+-- Return documents, newest first: those that the taxpayer sent (with :client_id only, if given) and
+-- those that it received. A null filter does not apply. The limits of a time span are Unix seconds,
+-- the start included and the end excluded.
 select *, count(*) over () as total from documents
  where ((:sent and taxpayer = :taxpayer and (:client_id is null or client_id = :client_id))
      or (:received and receiver_tin = :taxpayer and status in ('Valid', 'Cancelled')))
@@ -97,12 +114,14 @@ select *, count(*) over () as total from documents
    and issuer_id = coalesce(:issuer_id, issuer_id)
    and issuer_scheme = coalesce(:issuer_scheme, issuer_scheme)
    and taxpayer = coalesce(:issuer_tin, taxpayer)
-   and (:text is null or instr(lower(uuid || ' ' || buyer_tin || ' ' || supplier_tin || ' ' || buyer_name || ' ' ||
-        supplier_name || ' ' || number || ' ' || total_payable), lower(:text)) > 0)
+   and (:text is null or instr(
+          lower(uuid || ' ' || buyer_tin || ' ' || supplier_tin || ' ' || buyer_name || ' '
+                || supplier_name || ' ' || number || ' ' || total_payable),
+          lower(:text)) > 0)
  order by received_at desc, sequence desc limit :size offset :skip;
 
 -- name: document_ledger :many
--- With the warnings of each, null where there are none.
+-- Return documents with their warnings, null if there are none.
 select d.*, w.found as warnings from documents d left join warnings w using (uuid)
  where number = coalesce(:number, number) and taxpayer = coalesce(:taxpayer, taxpayer)
  order by sequence;

@@ -8,11 +8,11 @@ insert into taxpayers (tin, name, blocked) values (:tin, :name, :blocked)
 on conflict (tin) do update set name = excluded.name, blocked = excluded.blocked;
 
 -- name: taxpayer_meet :exec
--- Registers a taxpayer nobody described; one that is known keeps its name.
+-- Register an unknown taxpayer. A known one keeps its name.
 insert into taxpayers (tin, name) values (:tin, :name) on conflict do nothing;
 
 -- name: taxpayer_find :many
--- The TINs that meet every criterion which is not null.
+-- Return the TINs that match every criterion that is not null.
 select t.tin from taxpayers t
  where (:name is null or lower(t.name) = lower(:name))
    and (:individual is null or (t.tin like 'IG%') = :individual)
@@ -30,21 +30,24 @@ delete from identities where tin = :tin;
 select type, value from identities where tin = :tin order by type, value;
 
 -- name: client_get :one
-select client_id, client_secret, tin, intermediary, represents, blocked from clients where client_id = :client_id;
+select client_id, client_secret, tin, intermediary, represents, blocked
+  from clients
+ where client_id = :client_id;
 
 -- name: client_put :exec
 insert into clients (client_id, client_secret, tin, intermediary, represents, blocked)
 values (:client_id, :client_secret, :tin, :intermediary, :represents, :blocked)
 on conflict (client_id) do update
-   set client_secret = excluded.client_secret, tin = excluded.tin, intermediary = excluded.intermediary,
-       represents = excluded.represents, blocked = excluded.blocked;
+   set client_secret = excluded.client_secret, tin = excluded.tin,
+       intermediary = excluded.intermediary, represents = excluded.represents,
+       blocked = excluded.blocked;
 
 -- name: token_insert :exec
 insert into tokens (token, client_id, taxpayer, represented, expires_at)
 values (:token, :client_id, :taxpayer, :represented, :expires_at);
 
 -- name: token_get :one
--- No row when the token is unknown or over.
+-- Return a valid token. No row: it is unknown or expired.
 select t.client_id, t.taxpayer, t.represented, c.tin as client_tin
   from tokens t join clients c using (client_id)
  where t.token = :token and t.expires_at > :now;

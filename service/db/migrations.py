@@ -1,0 +1,85 @@
+"""Migrations: tables by numbered files, views and functions by their current text."""
+
+import asyncio
+import functools
+import logging
+import random
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+
+from service.config import SILENCE_SECONDS
+from service.db.connections import connect
+from service.db.schema_objects import SQL, apply_objects, load_objects
+from service.db.statements import sql
+
+MIGRATIONS = SQL / "migrations"
+#: A migration of the schema before its first release, which has no upgrade path.
+UNRELEASED_MIGRATION = "0001_roles.sql"
+#: How often a migration waits for its locks, a second each time.
+MIGRATION_TRIES = 120
+
+log = logging.getLogger(__name__)
+
+
+class SchemaError(Exception):
+    """The database has a schema that cannot be upgraded."""
+
+
+async def migrate(
+    url: str, folder: Path = MIGRATIONS, silence: int = SILENCE_SECONDS, objects: Path = SQL
+) -> list[str]:
+    """Bring a database up to date, and return the names of the files that were applied.
+
+    Applies the migrations of a folder that are not applied yet, each in a transaction, and then the
+    views and functions that have changed, all in one transaction. Holds an advisory lock, so that of
+    several concurrent starts one does the work. A transaction waits one second for its locks, during
+    which later requests queue behind it; then it lets them pass and tries again, for minutes.
+
+    Raises SchemaError for a database that has no upgrade path.
+    """
+    conn = await connect(url, {"client_min_messages": "warning"}, silence=silence)
+    try:
+        await sql.migrations_lock(conn)
+        await sql.migrations_prepare(conn)
+        done = {row["name"] for row in await sql.migrations_done(conn)}
+        if UNRELEASED_MIGRATION in done:
+            raise SchemaError(
+                "The database was created by an unreleased version of the service "
+                "and cannot be upgraded. Set DATABASE_URL to a new, empty database. "
+                "Without DATABASE_URL, stop the service and delete its data directory "
+                "(DATA_DIR, .data/ by default): its contents are lost."
+            )
+        paths = sorted(folder.glob("*.sql"))
+        pending = [path for path in paths if path.name not in done]
+        for path in pending:
+            await _patiently(conn, path.name, functools.partial(_apply_migration, conn, path))
+        names = [path.name for path in paths]
+        work = functools.partial(apply_objects, conn, load_objects(objects), names)
+        return [path.name for path in pending] + await _patiently(conn, "views and functions", work)
+    finally:
+        await conn.close()
+
+
+async def _apply_migration(conn: asyncpg.Connection, path: Path) -> None:
+    await conn.execute(path.read_text())
+    await sql.migration_note(conn, name=path.name)
+
+
+async def _patiently(
+    conn: asyncpg.Connection, name: str, work: Callable[[], Awaitable[Any]]
+) -> Any:
+    """Run work in a transaction of its own, repeat it while it gets no locks, and return its result."""
+    for left in reversed(range(MIGRATION_TRIES)):
+        try:
+            async with conn.transaction():
+                await sql.migration_patience(conn)
+                return await work()
+        except (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError):
+            if not left:
+                raise
+            log.warning("migration %s waits for a transaction that holds its tables", name)
+        await asyncio.sleep(random.uniform(1, 2))
+    raise AssertionError

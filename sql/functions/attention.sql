@@ -1,0 +1,96 @@
+-- Findings say what to do. Only duplicates and orphans are documents that a person may want to
+-- cancel. The result names other companies, so only the operator may read it.
+create or replace function attention()
+  returns table (kind text, company_id bigint, id bigint, since timestamptz, facts jsonb)
+  stable security definer set search_path = pg_catalog, public language sql
+  begin atomic
+    select 'submission', s.company_id, s.id, s.updated_at,
+           jsonb_build_object(
+             'tin', s.tin,
+             'on_absence', s.on_absence,
+             'sends', s.sends,
+             'last_sent_at', s.last_sent_at,
+             'body_sha256', encode(sha256(s.body), 'hex'),
+             'submission_uid', s.submission_uid,
+             'last_error', s.last_error,
+             'adopt_with', public.adoption_command(s.company_id, s.id),
+             'documents', (
+               select jsonb_agg(jsonb_build_object(
+                          'number', d.number,
+                          'document_type', d.document_type,
+                          'issued_at', d.issued_at,
+                          'status', d.status,
+                          'uuid', d.uuid,
+                          'sha256', d.document_hash,
+                          'invoice_id', d.invoice_id,
+                          'adjustment_note_id', d.adjustment_note_id,
+                          'consolidated_invoice_id', d.consolidated_invoice_id)
+                        order by d.id)
+                 from public.submitted_documents d
+                where d.company_id = s.company_id and d.submission_id = s.id),
+             'evidence', (
+               select jsonb_agg(jsonb_build_object(
+                          'number', e.number, 'uuid', e.uuid, 'via', e.via, 'seen_at', e.seen_at)
+                        order by e.seen_at)
+                 from public.portal_sightings e
+                where e.company_id = s.company_id and e.submission_id = s.id))
+      from public.submissions s
+     where s.state = 'NeedsPerson'
+    union all
+    select 'finding', f.company_id, f.id, f.found_at,
+           jsonb_build_object(
+             'kind', f.kind,
+             'tin', f.tin,
+             'number', f.number,
+             'document_type', f.document_type,
+             'uuid', f.uuid,
+             'other_uuid', f.other_uuid,
+             'submitted_document_id', f.submitted_document_id,
+             'received_at', f.received_at)
+           || case f.kind
+                when 'adoptable' then
+                  jsonb_build_object(
+                    'what', 'The portal has a document with the number, type and issue time of one '
+                            'that needs a person. '
+                            'The command adopts it if it is the document that was sent.',
+                    'adopt_with', (select public.adoption_command(d.company_id, d.submission_id)
+                                     from public.submitted_documents d
+                                    where d.company_id = f.company_id
+                                      and d.id = f.submitted_document_id))
+                when 'cancelled_elsewhere' then
+                  jsonb_build_object(
+                    'what', 'The portal shows the document as cancelled, and no request of this '
+                            'service cancelled it. The company may have done so on the portal''s '
+                            'own pages, for example after a buyer''s rejection. If it did not, '
+                            'somebody else can act in its name.',
+                    'cancelled_at', f.cancelled_at, 'reason', f.reason)
+                when 'shared_uuid' then
+                  jsonb_build_object(
+                    'what', 'Other companies have recorded the uuid of this document as theirs.',
+                    'companies', (
+                      select jsonb_agg(o.company_id order by o.company_id)
+                        from (select d.company_id
+                                from public.submitted_documents d
+                               where d.uuid = f.uuid
+                              union
+                              select e.company_id
+                                from public.portal_sightings e
+                               where e.uuid = f.uuid and e.via in ('submit', 'search')) o
+                       where o.company_id <> f.company_id))
+                when 'missing' then '{}'
+                else jsonb_build_object('cancellable_until', f.received_at + interval '72 hours')
+              end
+      from public.sweep_findings f
+     where f.resolved_at is null
+    union all
+    select 'hold', h.company_id, h.id, h.since, jsonb_build_object('reason', h.reason)
+      from public.sending_holds h
+     where h.released_at is null
+     order by 4;
+  end;
+alter function attention owner to einvoice_across;
+revoke all on function attention from public;
+grant execute on function attention to einvoice_service;
+comment on function attention is
+  'What needs a person, the oldest first: submissions, findings and holds of all companies, with '
+  'facts as JSON.';

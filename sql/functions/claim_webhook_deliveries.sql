@@ -1,0 +1,99 @@
+-- `companies` and `slow_ones` describe the attempts that the process has in progress, one element
+-- for each. The process has `places` places. One company gets at most `share` of them, and never
+-- more than it leaves free, so that another company always finds a place. Half of the places, and
+-- half of a share, are kept for endpoints that are not slow.
+--
+-- This is a loop because due deliveries must be read after the endpoint is locked. Read before, one
+-- could be a delivery that another process has just made.
+create or replace function claim_webhook_deliveries(
+    lease interval, companies bigint[], slow_ones boolean[], places int, share int)
+  returns table (
+    company_id bigint, id bigint, endpoint_id bigint, fence bigint, step int, event_id bigint,
+    url text, slow boolean, secrets bytea[], sealed_secrets bytea[], body text)
+  volatile security definer set search_path = pg_catalog, public
+  set plan_cache_mode = force_custom_plan
+  language plpgsql as $$
+#variable_conflict use_column
+declare
+  candidate record;
+  free int := places - cardinality(companies);
+  free_slow int := places / 2 - cardinality(array_positions(slow_ones, true));
+  held int;
+  held_slow int;
+begin
+  for candidate in
+    select e.company_id, e.id, e.slow
+      from public.webhook_endpoints e
+     where e.enabled
+       and (e.lease_until is null or e.lease_until < clock_timestamp())
+       and (not e.slow or free_slow > 0)
+       and cardinality(array_positions(companies, e.company_id)) < least(share, free)
+       and exists (select
+                     from public.webhook_deliveries d
+                    where d.company_id = e.company_id and d.endpoint_id = e.id
+                      and d.status = 'Pending' and d.next_attempt_at <= clock_timestamp())
+     order by e.served_at
+       for update skip locked
+  loop
+    exit when free <= 0;
+    select count(*), count(*) filter (where u.is_slow)
+      into held, held_slow
+      from unnest(companies, slow_ones) as u (company, is_slow)
+     where u.company = candidate.company_id;
+    continue when held >= least(share, free)
+               or candidate.slow and held_slow >= least(share / 2, free_slow);
+    return query
+      with tried as (
+        update public.webhook_deliveries d
+           set attempts = d.attempts + 1, step = d.step + 1, last_attempt_at = clock_timestamp()
+         where d.company_id = candidate.company_id
+           and d.id = (select o.id
+                         from public.webhook_deliveries o
+                        where o.company_id = candidate.company_id and o.endpoint_id = candidate.id
+                          and o.status = 'Pending' and o.next_attempt_at <= clock_timestamp()
+                        order by o.id
+                        limit 1)
+        returning d.company_id, d.id, d.endpoint_id, d.step, d.event_id
+      ), claimed as (
+        update public.webhook_endpoints e
+           set fence = e.fence + 1,
+               lease_until = clock_timestamp() + lease,
+               served_at = clock_timestamp()
+          from tried t
+         where e.company_id = t.company_id and e.id = t.endpoint_id
+        returning e.company_id, e.id, e.fence, e.url, e.slow
+      )
+      select t.company_id, t.id, t.endpoint_id, c.fence, t.step, t.event_id, c.url, c.slow,
+             array(select s.secret
+                     from public.webhook_secrets s
+                    where s.company_id = t.company_id
+                      and s.endpoint_id = t.endpoint_id
+                      and s.secret is not null
+                      and (s.valid_until is null or s.valid_until > clock_timestamp())
+                    order by s.id desc),
+             array(select s.sealed_secret
+                     from public.webhook_secrets s
+                    where s.company_id = t.company_id
+                      and s.endpoint_id = t.endpoint_id
+                      and s.sealed_secret is not null
+                      and (s.valid_until is null or s.valid_until > clock_timestamp())
+                    order by s.id desc),
+             json_build_object(
+               'type', v.type, 'timestamp', public.instant(v.created_at), 'data', v.data)::text
+        from tried t
+        join claimed c on c.company_id = t.company_id and c.id = t.endpoint_id
+        join public.events v on v.company_id = t.company_id and v.id = t.event_id;
+    if found then
+      companies := companies || candidate.company_id;
+      slow_ones := slow_ones || candidate.slow;
+      free := free - 1;
+      free_slow := free_slow - candidate.slow::int;
+    end if;
+  end loop;
+end $$;
+alter function claim_webhook_deliveries owner to einvoice_across;
+revoke all on function claim_webhook_deliveries from public;
+grant execute on function claim_webhook_deliveries to einvoice_service;
+comment on function claim_webhook_deliveries is
+  'Claim the earliest due delivery of each of several endpoints for `lease`, the endpoint that '
+  'waited longest first.';

@@ -1,0 +1,20 @@
+create or replace function companies_of_tin(wanted text) returns bigint[]
+  volatile security definer set search_path = pg_catalog, public language plpgsql as $$
+declare
+  former text := coalesce(current_setting('app.tin_lookup', true), '');
+  holders bigint[];
+begin
+  perform set_config('app.tin_lookup', wanted, true);
+  holders := array(
+    select c.id
+      from public.companies c
+     where c.tin = wanted and wanted <> ''
+     order by c.id);
+  perform set_config('app.tin_lookup', former, true);
+  return holders;
+end $$;
+alter function companies_of_tin owner to einvoice_across;
+revoke all on function companies_of_tin from public;
+grant execute on function companies_of_tin to einvoice_service;
+comment on function companies_of_tin is
+  'Ids of the companies that have this exact normalised TIN, in ascending order.';

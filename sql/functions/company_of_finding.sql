@@ -1,0 +1,11 @@
+-- For operators, who read the id in a list of all companies.
+create or replace function company_of_finding(finding bigint) returns bigint
+  stable security definer set search_path = pg_catalog, public language sql
+  begin atomic
+    select f.company_id from public.sweep_findings f where f.id = finding;
+  end;
+alter function company_of_finding owner to einvoice_across;
+revoke all on function company_of_finding from public;
+grant execute on function company_of_finding to einvoice_service;
+comment on function company_of_finding is
+  'Company of a finding. Null when there is no such finding.';

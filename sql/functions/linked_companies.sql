@@ -1,0 +1,14 @@
+create or replace function linked_companies(organization text)
+  returns table (id bigint, name text, tin_code text)
+  stable security definer set search_path = pg_catalog, public language sql
+  begin atomic
+    select c.id, c.name, c.tin_code
+      from public.organization_companies l
+      join public.companies c on c.id = l.company_id
+     where l.account_id = public.current_account() and l.organization_id = organization;
+  end;
+alter function linked_companies owner to einvoice_across;
+revoke all on function linked_companies from public;
+grant execute on function linked_companies to einvoice_service;
+comment on function linked_companies is
+  'Id, name and TIN of the companies that are linked to an organization of the current account.';

@@ -1,0 +1,19 @@
+-- With a null version: secrets that are not sealed. They cannot be read without the key that sealed
+-- them.
+create or replace function secrets_to_seal(version bytea)
+  returns table (company_id bigint, kind text, id bigint, secret bytea, sealed bytea)
+  stable security definer set search_path = pg_catalog, public language sql
+  begin atomic
+    select s.company_id, 'webhook secret', s.id, s.secret, s.sealed_secret
+      from public.webhook_secrets s
+     where s.sealed_secret is null or substring(s.sealed_secret for 4) <> version
+    union all
+    select c.company_id, 'signing key', c.id, null::bytea, c.sealed_key
+      from public.signing_certificates c
+     where substring(c.sealed_key for 4) <> version;
+  end;
+alter function secrets_to_seal owner to einvoice_across;
+revoke all on function secrets_to_seal from public;
+grant execute on function secrets_to_seal to einvoice_service;
+comment on function secrets_to_seal is
+  'Secrets of all companies that are not sealed with this version of the secret key.';

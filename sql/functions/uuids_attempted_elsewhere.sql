@@ -1,0 +1,44 @@
+-- Each listed document has a uuid, number, type and issue time. A type or an issue time may be
+-- null.
+create or replace function uuids_attempted_elsewhere(
+    company bigint, own_tin text, uuids text[], numbers text[], types text[],
+    issue_times timestamptz[])
+  returns table (uuid text)
+  stable security definer set search_path = pg_catalog, public language sql
+  begin atomic
+    -- The companies that have sent under the TIN: one index lookup for each.
+    with recursive senders as (
+      (select t.company_id
+         from public.submissions t
+        where t.tin = own_tin
+        order by t.company_id
+        limit 1)
+      union all
+      select n.company_id
+        from senders p
+       cross join lateral (select t.company_id
+                             from public.submissions t
+                            where t.tin = own_tin and t.company_id > p.company_id
+                            order by t.company_id
+                            limit 1) n
+    )
+    select l.uuid
+      from unnest(uuids, numbers, types, issue_times) l (uuid, number, document_type, issued_at)
+     where exists (select
+                     from senders o
+                     join public.submitted_documents d
+                       on d.company_id = o.company_id and d.number = l.number
+                     join public.submissions s
+                       on s.company_id = d.company_id and s.id = d.submission_id
+                    where o.company_id <> company
+                      and s.tin = own_tin
+                      and s.state in ('Sending', 'Uncertain', 'NeedsPerson')
+                      and (l.document_type is null or d.document_type = l.document_type)
+                      and (l.issued_at is null or d.issued_at = l.issued_at));
+  end;
+alter function uuids_attempted_elsewhere owner to einvoice_across;
+revoke all on function uuids_attempted_elsewhere from public;
+grant execute on function uuids_attempted_elsewhere to einvoice_service;
+comment on function uuids_attempted_elsewhere is
+  'Uuids of listed documents that may be documents which other companies sent under the TIN with '
+  'an outcome still unknown.';

@@ -1,0 +1,15 @@
+create or replace function uuids_recorded(company bigint, uuids text[])
+  returns table (uuid text, own_submission bigint)
+  stable security definer set search_path = pg_catalog, public language sql
+  begin atomic
+    select d.uuid,
+           case d.company_id when company then d.submission_id end
+      from public.submitted_documents d
+     where d.uuid = any (uuids);
+  end;
+alter function uuids_recorded owner to einvoice_across;
+revoke all on function uuids_recorded from public;
+grant execute on function uuids_recorded to einvoice_service;
+comment on function uuids_recorded is
+  'Those of some uuids that submitted documents have, with the submission if it is the company''s '
+  'own, else null.';

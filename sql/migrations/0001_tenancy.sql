@@ -1,0 +1,352 @@
+-- Roles, tenant isolation, companies, and what belongs to a company's identity: keys, TINs and
+-- signing certificates.
+--
+-- The functions in this file are here and not in sql/functions/ because tables need them: policies,
+-- a generated column and column defaults call them.
+
+-- einvoice_service: the role that the service runs as. It owns nothing and is bound by row-level
+-- security.
+-- einvoice_across: the owner of the few functions that must read or write across companies.
+-- einvoice_reader: for support staff, who may read the rows of all companies, without secrets.
+-- None of them can log in.
+do $$
+declare
+  wanted text;
+begin
+  foreach wanted in array array['einvoice_service', 'einvoice_across', 'einvoice_reader'] loop
+    begin
+      execute format(
+        'create role %I nologin nosuperuser nobypassrls nocreatedb nocreaterole', wanted);
+    exception when duplicate_object or unique_violation then
+      null;  -- Roles belong to the cluster. Another database of it has created this one.
+    end;
+    continue when wanted = 'einvoice_reader';  -- The migrating role needs no right of this one.
+    begin
+      execute format('grant %I to current_user', wanted);
+    exception when others then
+      if not pg_has_role(current_user, wanted, 'member') then
+        raise exception '% must be a member of %', current_user, wanted
+          using hint = format(
+            'As an administrator: grant einvoice_service, einvoice_across to %I', current_user);
+      end if;
+    end;
+  end loop;
+end $$;
+
+grant usage on schema public to einvoice_service, einvoice_across, einvoice_reader;
+grant create on schema public to einvoice_across;
+
+grant select on schema_migrations to einvoice_reader;
+comment on table schema_migrations is
+  'Applied migrations. Written by the migrate command.';
+comment on column schema_migrations.name is 'File name of the migration.';
+comment on column schema_migrations.applied_at is 'When it was applied.';
+
+create table schema_objects (
+  file       text primary key,
+  sha256     bytea not null,
+  applied_at timestamptz not null default clock_timestamp()
+);
+grant select on schema_objects to einvoice_reader;
+comment on table schema_objects is 'Applied views and functions. Written by the migrate command.';
+comment on column schema_objects.file is 'File of the view or function, below sql/.';
+comment on column schema_objects.sha256 is 'SHA-256 of the file as it was applied.';
+comment on column schema_objects.applied_at is 'When it was applied.';
+
+create table schema_versions (
+  sha256     bytea primary key,
+  applied_at timestamptz not null default clock_timestamp()
+);
+grant select on schema_versions to einvoice_reader;
+comment on table schema_versions is
+  'Versions of all views, functions and migrations together. An older version of the service does '
+  'not replace those of a newer one.';
+comment on column schema_versions.sha256 is 'SHA-256 of the file names and texts.';
+comment on column schema_versions.applied_at is 'When the version was first applied.';
+
+create function current_company() returns bigint
+  stable parallel safe language sql
+  return nullif(current_setting('app.company_id', true), '')::bigint;
+comment on function current_company is
+  'Company of this transaction. Null when none is set: then no tenant row is visible.';
+
+create function current_account() returns bigint
+  stable parallel safe language sql
+  return nullif(current_setting('app.account_id', true), '')::bigint;
+comment on function current_account is
+  'Account of this transaction. Null when none is set: then no row of an account is visible.';
+
+create procedure keep_companies_apart(
+    fenced regclass,
+    company_column name default 'company_id')
+  language plpgsql as $$
+begin
+  execute format('alter table %s enable row level security', fenced);
+  execute format('alter table %s force row level security', fenced);
+  execute format(
+    'create policy own_company on %s to einvoice_service'
+    ' using (%I = current_company())'
+    ' with check (%I = current_company())',
+    fenced, company_column, company_column);
+  execute format(
+    'create policy read_across on %s for select to einvoice_reader using (true)', fenced);
+end $$;
+comment on procedure keep_companies_apart is
+  'Isolate the rows of a table by company: the service reads and writes those of the current '
+  'company only. Support staff reads all.';
+
+create procedure keep_accounts_apart(
+    fenced regclass,
+    account_column name default 'account_id')
+  language plpgsql as $$
+begin
+  execute format('alter table %s enable row level security', fenced);
+  execute format('alter table %s force row level security', fenced);
+  execute format(
+    'create policy own_account on %s to einvoice_service'
+    ' using (%I = current_account())'
+    ' with check (%I = current_account())',
+    fenced, account_column, account_column);
+  execute format(
+    'create policy read_across on %s for select to einvoice_reader using (true)', fenced);
+end $$;
+comment on procedure keep_accounts_apart is
+  'Isolate the rows of a table by account: the service reads and writes those of the current '
+  'account only. Support staff reads all.';
+
+create function actor() returns text
+  stable parallel safe language sql
+  return coalesce(nullif(current_setting('app.actor', true), ''), 'background');
+comment on function actor is
+  'Actor of this transaction, for the audit log: the id of an API key, a command, or background.';
+
+-- The counterpart in Python is service.portal.parties.own_tin.
+create function normalised_tin(tin text) returns text
+  immutable parallel safe language sql
+  return regexp_replace(
+    upper(tin collate "C"),
+    '[\t-\r\u001c-\u0020\u0085\u00a0\u1680\u2000-\u200d\u2028'
+    '\u2029\u202f\u205f\u2060\u3000\ufeff-]+',
+    '',
+    'g');
+comment on function normalised_tin is
+  'A TIN as it is sent to the portal: upper case, without white space and hyphens.';
+
+create table companies (
+  id                              bigint generated by default as identity primary key,
+  name                            text not null,
+  tin_code                        text not null,
+  registration_number             text,
+  registration_type               text,
+  sst_registration_number         text,
+  tourism_tax_registration_number text,
+  business_activity_description   text,
+  msic_code                       text,
+  country                         text,
+  state                           text,
+  zip_code                        text,
+  city                            text,
+  address                         text,
+  phone                           text,
+  email                           text,
+  bank_account                    text,
+  exporter_certified_number       text,
+  setting                         jsonb not null default '{
+    "INVOICE_PREFIX": "INV-", "SELF_BILLED_INVOICE_PREFIX": "SB-",
+    "CONSOLIDATE_INVOICE_PREFIX": "CI-", "CONSOLIDATE_SELF_BILLED_INVOICE_PREFIX": "CSB-",
+    "CREDIT_NOTE_PREFIX": "CN-", "DEBIT_NOTE_PREFIX": "DN-", "REFUND_NOTE_PREFIX": "RN-",
+    "PREFIX_DIGIT_COUNT": 5, "AUTO_SUBMIT_INVOICE": false}',
+  default_tax_types_and_rates     jsonb not null default '[]',
+  created_at                      timestamptz not null default clock_timestamp(),
+  updated_at                      timestamptz not null default clock_timestamp(),
+  consolidation_relaxed_until     date,
+  tin                             text generated always as (normalised_tin(tin_code)) stored,
+  tin_verified_at                 timestamptz,
+  constraint companies_registration_type check
+    (registration_type in ('BRN', 'NRIC', 'PASSPORT', 'ARMY'))
+);
+create index companies_by_tin on companies (tin);
+call keep_companies_apart('companies', 'id');
+grant select, insert, update on companies to einvoice_service;
+grant usage on sequence companies_id_seq to einvoice_service;
+-- einvoice_across sees the companies of the one TIN that companies_of_tin() looks up.
+create policy companies_of_tin on companies to einvoice_across
+  using (tin = current_setting('app.tin_lookup', true));
+grant select (id, name, tin_code, tin) on companies to einvoice_across;
+grant select on companies to einvoice_reader;
+comment on table companies is
+  'Companies, the tenants of the service. Written by operator commands and PUT /api/companies.';
+comment on column companies.id is 'Identifies the company.';
+comment on column companies.name is 'Registered name.';
+comment on column companies.tin_code is
+  'TIN as it was entered. Column tin holds the normalised form.';
+comment on column companies.registration_number is
+  'Business registration or identity number. Null: not known.';
+comment on column companies.registration_type is
+  'Kind of registration_number: BRN, NRIC, PASSPORT or ARMY. Null: not known.';
+comment on column companies.sst_registration_number is 'Sales and service tax number. Null: none.';
+comment on column companies.tourism_tax_registration_number is 'Tourism tax number. Null: none.';
+comment on column companies.business_activity_description is
+  'Business activity in words. Null: not known.';
+comment on column companies.msic_code is
+  'Five-digit code of the business activity. Null: not known.';
+comment on column companies.country is
+  'Country code of three letters, such as MYS. Null: not known.';
+comment on column companies.state is 'State code of the portal''s list. Null: not known.';
+comment on column companies.zip_code is 'Postcode. Null: not known.';
+comment on column companies.city is 'City. Null: not known.';
+comment on column companies.address is 'Street address. Null: not known.';
+comment on column companies.phone is 'Phone number. Null: not known.';
+comment on column companies.email is 'Email address. Null: not known.';
+comment on column companies.bank_account is
+  'Bank account number. No request and no command sets it.';
+comment on column companies.exporter_certified_number is
+  'Number of a certified exporter. No request and no command sets it.';
+comment on column companies.setting is
+  'Settings as the API shows them: prefixes of numbers, count of digits, automatic submission.';
+comment on column companies.default_tax_types_and_rates is
+  'Default taxes of line items, as the API shows them.';
+comment on column companies.created_at is 'When the company was created.';
+comment on column companies.updated_at is 'When the row was last changed.';
+comment on column companies.consolidation_relaxed_until is
+  'Last day of sales to which the exclusions of consolidation do not apply. Null: they apply.';
+comment on column companies.tin is
+  'tin_code in the form in which it is sent to the portal and compared. Empty: none.';
+comment on column companies.tin_verified_at is
+  'When the operator confirmed that the TIN belongs to the company. Null: not verified, nothing '
+  'is submitted.';
+
+create table api_keys (
+  company_id    bigint not null references companies,
+  key_id        text not null,
+  name          text not null default '',
+  secret_sha256 bytea not null,
+  created_at    timestamptz not null default clock_timestamp(),
+  expires_at    timestamptz,
+  revoked_at    timestamptz,
+  last_used_at  timestamptz,
+  primary key (company_id, key_id)
+);
+create index api_keys_by_key_id on api_keys (key_id);
+call keep_companies_apart('api_keys');
+grant select (
+  company_id, key_id, name, created_at, expires_at, revoked_at, last_used_at
+) on api_keys to einvoice_service;
+grant insert on api_keys to einvoice_service;
+grant update (revoked_at, last_used_at) on api_keys to einvoice_service;
+create policy across_companies on api_keys to einvoice_across using (true);
+grant select on api_keys to einvoice_across;
+grant select (
+  company_id, key_id, name, created_at, expires_at, revoked_at, last_used_at
+) on api_keys to einvoice_reader;
+comment on table api_keys is
+  'API keys of companies. Written by the commands add-key and revoke-key.';
+comment on column api_keys.company_id is 'Company that the key belongs to.';
+comment on column api_keys.key_id is 'Public part of the key, which is looked up.';
+comment on column api_keys.name is 'Name for people. Empty: none.';
+comment on column api_keys.secret_sha256 is
+  'SHA-256 of the secret part. The secret itself is not stored.';
+comment on column api_keys.created_at is 'When the key was created.';
+comment on column api_keys.expires_at is 'When the key expires. Null: never.';
+comment on column api_keys.revoked_at is 'When the key was revoked. Null: it was not.';
+comment on column api_keys.last_used_at is
+  'When the key was last used, to the minute. Null: never.';
+
+create table shared_tins (
+  tin       text primary key,
+  note      text not null,
+  shared_at timestamptz not null default clock_timestamp(),
+  constraint shared_tins_normalised check (tin = normalised_tin(tin) and tin <> ''),
+  constraint shared_tins_note check (btrim(note) <> '')
+);
+grant select, insert, update, delete on shared_tins to einvoice_service;
+grant select on shared_tins to einvoice_across;
+grant select on shared_tins to einvoice_reader;
+comment on table shared_tins is
+  'TINs that several companies may have. Written by the commands share-tin and unshare-tin.';
+comment on column shared_tins.tin is 'Normalised TIN, as companies.tin.';
+comment on column shared_tins.note is 'Why the operator shares it.';
+comment on column shared_tins.shared_at is 'When the operator shared it.';
+
+create table tin_checks (
+  company_id   bigint not null references companies,
+  tin          text not null,
+  id_type      text not null,
+  id_value     text not null,
+  confirmed_at timestamptz not null,
+  primary key (company_id, tin, id_type, id_value)
+);
+create index tin_checks_by_age on tin_checks (company_id, confirmed_at);
+call keep_companies_apart('tin_checks');
+grant select, insert, update, delete on tin_checks to einvoice_service;
+grant select on tin_checks to einvoice_reader;
+comment on table tin_checks is
+  'TINs that the portal has confirmed for a company. Written after each check; old rows are '
+  'deleted.';
+comment on column tin_checks.company_id is 'Company that asked.';
+comment on column tin_checks.tin is 'TIN that was asked about.';
+comment on column tin_checks.id_type is
+  'Type of the identifier that was asked about. Empty: the TIN alone.';
+comment on column tin_checks.id_value is
+  'Value of the identifier that was asked about. Empty: the TIN alone.';
+comment on column tin_checks.confirmed_at is 'When the portal confirmed it last.';
+
+create table signing_certificates (
+  company_id  bigint not null references companies,
+  id          bigint generated always as identity,
+  certificate bytea not null,
+  subject     text not null,
+  issuer_form text not null,
+  not_before  timestamptz not null,
+  not_after   timestamptz not null,
+  sealed_key  bytea,
+  created_at  timestamptz not null default clock_timestamp(),
+  removed_at  timestamptz,
+  primary key (company_id, id),
+  constraint signing_certificates_issuer_form check
+    (issuer_form in ('rfc2253', 'encoded', 'rfc2253_blanks')),
+  constraint signing_certificates_key_until_removed check
+    ((sealed_key is null) = (removed_at is not null))
+);
+create unique index signing_certificates_one_live on signing_certificates (company_id)
+  where removed_at is null;
+call keep_companies_apart('signing_certificates');
+grant select, insert, update (sealed_key, removed_at) on signing_certificates to einvoice_service;
+create policy across_companies on signing_certificates to einvoice_across using (true);
+grant select (company_id, id, sealed_key) on signing_certificates to einvoice_across;
+grant select (
+  company_id, id, certificate, subject, issuer_form, not_before, not_after, created_at, removed_at
+) on signing_certificates to einvoice_reader;
+comment on table signing_certificates is
+  'Certificates with which companies sign documents. A replaced certificate stays as history, '
+  'without its key.';
+comment on column signing_certificates.company_id is 'Company that signs.';
+comment on column signing_certificates.id is 'Identifies the certificate.';
+comment on column signing_certificates.certificate is 'X.509 certificate in DER.';
+comment on column signing_certificates.subject is 'Subject of the certificate as text, for people.';
+comment on column signing_certificates.issuer_form is
+  'How signatures write the name of the issuer.';
+comment on column signing_certificates.not_before is 'When the certificate becomes valid.';
+comment on column signing_certificates.not_after is 'When the certificate expires.';
+comment on column signing_certificates.sealed_key is
+  'Private key: id of the secret key (4 bytes), nonce (12), PKCS #8 in AES-256-GCM. Null: removed.';
+comment on column signing_certificates.created_at is 'When the certificate was stored.';
+comment on column signing_certificates.removed_at is
+  'When the certificate was replaced or removed. Null: in use.';
+
+create table code_lists (
+  code_list   text not null,
+  code        text not null,
+  description text not null,
+  valid_from  date not null,
+  primary key (code_list, code)
+);
+grant select, insert, update, delete on code_lists to einvoice_service;
+grant select on code_lists to einvoice_reader;
+comment on table code_lists is
+  'Code lists that the authority publishes, the same for all companies. Written by the command '
+  'import-codes.';
+comment on column code_lists.code_list is 'Name of the list.';
+comment on column code_lists.code is 'Code.';
+comment on column code_lists.description is 'Meaning of the code.';
+comment on column code_lists.valid_from is 'First day on which the code is valid.';

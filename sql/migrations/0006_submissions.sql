@@ -1,0 +1,611 @@
+-- Submissions to the portal, their documents, and everything that decides what is sent and when.
+-- Rows of submissions, documents and sightings are never deleted.
+
+create table submissions (
+  company_id          bigint not null references companies,
+  id                  bigint generated always as identity,
+  attempt_key         uuid not null,
+  tin                 text not null,
+  body                bytea not null,
+  state               text not null default 'Queued',
+  on_absence             text not null,
+  fence               bigint not null default 0,
+  lease_until         timestamptz,
+  not_before          timestamptz not null default clock_timestamp(),
+  claims              int not null default 0,
+  sends               int not null default 0,
+  looks               int not null default 0,
+  absence_confirmations       int not null default 0,
+  absence_confirmed_at           timestamptz,
+  first_sent_at       timestamptz,
+  last_sent_at        timestamptz,
+  submission_uid      text,
+  last_error          jsonb,
+  created_at          timestamptz not null default clock_timestamp(),
+  updated_at          timestamptz not null default clock_timestamp(),
+  merged_into         bigint,
+  split_from          bigint,
+  possibly_received             boolean not null default false,
+  has_outcome         boolean not null default false,
+  has_repeated_claims boolean not null default false,
+  primary key (company_id, id),
+  unique (company_id, attempt_key),
+  constraint submissions_merged_into foreign key (company_id, merged_into)
+    references submissions (company_id, id),
+  constraint submissions_split_from foreign key (company_id, split_from)
+    references submissions (company_id, id),
+  constraint submissions_state check
+    (state in ('Queued', 'Merged', 'Sending', 'Uncertain', 'Accepted', 'Finished', 'Split',
+               'Refused', 'NotReceived', 'NeedsPerson')),
+  constraint submissions_on_absence check (on_absence in ('release', 'retry')),
+  constraint submissions_sent_before_known check
+    (state in ('Queued', 'Merged', 'NotReceived', 'NeedsPerson') or last_sent_at is not null),
+  constraint submissions_merged_unsent check
+    ((state = 'Merged') = (merged_into is not null)
+     and (state <> 'Merged' or first_sent_at is null))
+);
+-- Submissions that were promised and never sent, in the order of their creation. They may still be
+-- merged.
+create index submissions_unsent on submissions (company_id, id)
+  where state = 'Queued' and on_absence = 'retry' and first_sent_at is null;
+-- All other submissions that wait for something; for the watchdog.
+create index submissions_waiting on submissions (not_before)
+  where state in ('Sending', 'Uncertain', 'Accepted')
+     or (state = 'Queued' and (on_absence <> 'retry' or first_sent_at is not null));
+create index submissions_claimable on submissions (not_before)
+  where state = 'Sending'
+     or (state = 'Queued' and (on_absence <> 'retry' or first_sent_at is not null));
+create index submissions_uncertain on submissions (company_id, not_before)
+  where state = 'Uncertain';
+create index submissions_polls on submissions (not_before)
+  where state = 'Accepted' and not has_outcome;
+create index submissions_polls_of_company on submissions (company_id, not_before)
+  where state = 'Accepted' and not has_outcome;
+create index submissions_rechecks on submissions (not_before)
+  where state = 'Accepted' and has_outcome;
+create index submissions_turn on submissions (company_id, last_sent_at)
+  where last_sent_at is not null;
+create index submissions_needing_a_person on submissions (company_id, id)
+  where state = 'NeedsPerson';
+create index submissions_by_tin on submissions (tin, company_id);
+-- An index whose predicate names `claims` would prevent HOT updates for each claim, because
+-- PostgreSQL skips the indexes of a table only while no column changes that one of them names.
+-- `has_repeated_claims` changes in the exceptional case only. It is an ordinary column kept by a
+-- trigger, since adding a generated column to a live table rewrites the table.
+create index submissions_repeated_claims on submissions (company_id)
+  where has_repeated_claims and state in ('Queued', 'Sending', 'Uncertain', 'Accepted');
+comment on index submissions_repeated_claims is
+  'Submissions whose handling began several times without a result.';
+-- `last_error` changes together with `state` or `not_before`, which other indexes name, so this
+-- index prevents no HOT update.
+create index submissions_kept_waiting on submissions (created_at)
+  where state = 'Queued' and last_error ->> 'code' in ('PortalUnreachable', 'ClocksApart');
+comment on index submissions_kept_waiting is
+  'Submissions that wait because the portal could not be reached, or because its clock and the '
+  'database clock differ.';
+-- A TIN belongs to few companies, and the planner multiplies the selectivities of columns that it
+-- takes for independent. Without this index and these statistics it reads all submissions of the
+-- TIN.
+create index submissions_uncertain_of_tin on submissions (company_id, tin, id)
+  where state = 'Uncertain';
+create statistics submissions_company_and_tin (dependencies) on company_id, tin from submissions;
+call keep_companies_apart('submissions');
+grant select, insert on submissions to einvoice_service;
+-- The service cannot change the bytes of a submission or its promise.
+grant update (
+  state, fence, lease_until, not_before, claims, sends, looks, absence_confirmations,
+      absence_confirmed_at,
+  first_sent_at, last_sent_at, submission_uid, last_error, merged_into, updated_at,
+      possibly_received,
+  has_outcome
+) on submissions to einvoice_service;
+create policy across_companies on submissions to einvoice_across using (true);
+grant select, update on submissions to einvoice_across;
+grant select on submissions to einvoice_reader;
+comment on table submissions is
+  'Submissions: one request to the portal each, with its immutable bytes and its outcome. Never '
+  'deleted.';
+comment on column submissions.company_id is 'Company that submits.';
+comment on column submissions.id is 'Identifies the submission.';
+comment on column submissions.attempt_key is
+  'Chosen before the insert. Finds the row again after the response to a commit was lost.';
+comment on column submissions.tin is 'Taxpayer in whose name it is sent.';
+comment on column submissions.body is 'Exact bytes of the request, the same for each send.';
+comment on column submissions.state is 'State of the submission''s state machine.';
+comment on column submissions.on_absence is
+  'Response to the client, also after a crash: failed or pending. Decides whether an absent '
+  'submission is released or sent again.';
+comment on column submissions.fence is
+  'Fencing token. Grows with each claim; a write names the token of its claim.';
+comment on column submissions.lease_until is
+  'When the claim ends, unless it is renewed. Null: not claimed.';
+comment on column submissions.not_before is 'When it is due for its next step.';
+comment on column submissions.claims is
+  'How often work on this submission began since its last result. Grows when a process dies or '
+  'fails, not while it waits for a listing.';
+comment on column submissions.sends is 'How often it was sent.';
+comment on column submissions.looks is
+  'Polls, or looks for an unknown outcome, since the last change of state.';
+comment on column submissions.absence_confirmations is
+  'Confirmations that the portal does not have it.';
+comment on column submissions.absence_confirmed_at is
+  'When the latest absence confirmation was made. Null: none.';
+comment on column submissions.first_sent_at is 'When it was first sent. Null: never.';
+comment on column submissions.last_sent_at is 'When it was last sent. Null: never.';
+comment on column submissions.submission_uid is
+  'The portal''s id of the submission. Null: not known.';
+comment on column submissions.last_error is 'Latest error as {code, message, ...}. Null: none.';
+comment on column submissions.created_at is 'When it was created.';
+comment on column submissions.updated_at is 'When its state last changed.';
+comment on column submissions.merged_into is
+  'Submission that its documents moved to before anything was sent. Null: not merged.';
+comment on column submissions.split_from is
+  'Submission that the portal rejected as a whole or accepted in part, and whose documents it '
+  'sends again. Null: not split.';
+comment on column submissions.possibly_received is
+  'Whether it was sent before, seemed absent and is sent again. A rejection then does not prove '
+  'that the first one is absent.';
+comment on column submissions.has_outcome is
+  'Whether an Accepted submission has no document left with an unknown outcome. It is polled for '
+  'later changes only.';
+comment on column submissions.has_repeated_claims is
+  'Whether claims is greater than 1. Set by a trigger.';
+
+create table submitted_documents (
+  company_id                bigint not null references companies,
+  id                        bigint generated always as identity,
+  submission_id             bigint not null,
+  invoice_id                bigint,
+  adjustment_note_id        bigint,
+  consolidated_invoice_id   bigint,
+  number                    text not null,
+  document_type             text not null,
+  document_version          text not null,
+  issued_at                 timestamptz not null,
+  document_hash             text not null,
+  status                    text not null default 'Submitting',
+  uuid                      text,
+  long_id                   text,
+  validation_link           text,
+  errors                    jsonb not null default '[]',
+  submitted_at              timestamptz,
+  validated_at              timestamptz,
+  cancelled_at              timestamptz,
+  cancel_reason             text,
+  cancel_fence              bigint not null default 0,
+  cancelling_until          timestamptz,
+  rejection_requested_at    timestamptz,
+  rejection_reason          text,
+  created_at                timestamptz not null default clock_timestamp(),
+  updated_at                timestamptz not null default clock_timestamp(),
+  earlier_submissions       bigint[] not null default '{}',
+  cancellation_requested_at timestamptz,
+  cancel_sent_by            timestamptz,
+  cancel_looks              int not null default 0,
+  cancel_unclear            boolean not null default false,
+  primary key (company_id, id),
+  foreign key (company_id, submission_id) references submissions (company_id, id),
+  foreign key (company_id, invoice_id) references invoices (company_id, id),
+  foreign key (company_id, adjustment_note_id) references adjustment_notes (company_id, id),
+  constraint submitted_documents_consolidated_invoice
+    foreign key (company_id, consolidated_invoice_id)
+    references consolidated_invoices (company_id, id),
+  constraint submitted_documents_one_subject check
+    (num_nonnulls(invoice_id, adjustment_note_id, consolidated_invoice_id) = 1),
+  constraint submitted_documents_status check
+    (status in ('Submitting', 'Submitted', 'Valid', 'Invalid', 'Cancelled', 'Rejected')),
+  constraint submitted_documents_known_by_uuid check
+    (status in ('Submitting', 'Rejected') or uuid is not null)
+);
+create unique index submitted_documents_one_live_per_invoice
+  on submitted_documents (company_id, invoice_id)
+  where status in ('Submitting', 'Submitted', 'Valid');
+create unique index submitted_documents_one_live_per_note
+  on submitted_documents (company_id, adjustment_note_id)
+  where status in ('Submitting', 'Submitted', 'Valid');
+create unique index submitted_documents_one_live_per_consolidated_invoice
+  on submitted_documents (company_id, consolidated_invoice_id)
+  where status in ('Submitting', 'Submitted', 'Valid');
+-- The portal chooses uuids and clients do not, so uniqueness across companies discloses nothing.
+create unique index submitted_documents_uuid_once on submitted_documents (uuid);
+comment on index submitted_documents_uuid_once is
+  'A uuid of the portal belongs to one submitted document of all companies.';
+-- Responses of the portal name documents by number.
+create unique index submitted_documents_number_once_a_call
+  on submitted_documents (company_id, submission_id, number);
+create index submitted_documents_by_number on submitted_documents (company_id, number);
+create index submitted_documents_by_invoice on submitted_documents (company_id, invoice_id, id);
+create index submitted_documents_by_note
+  on submitted_documents (company_id, adjustment_note_id, id)
+  where adjustment_note_id is not null;
+create index submitted_documents_by_consolidated_invoice
+  on submitted_documents (company_id, consolidated_invoice_id, id)
+  where consolidated_invoice_id is not null;
+create index submitted_documents_cancelling on submitted_documents (cancelling_until)
+  where cancelling_until is not null;
+-- Documents that prevent a change of the company's TIN.
+create index submitted_documents_undecided on submitted_documents (company_id)
+  where status in ('Submitting', 'Submitted');
+call keep_companies_apart('submitted_documents');
+grant select, insert, update on submitted_documents to einvoice_service;
+create policy across_companies on submitted_documents to einvoice_across using (true);
+grant select, update on submitted_documents to einvoice_across;
+grant select on submitted_documents to einvoice_reader;
+comment on table submitted_documents is 'Documents of submissions. Never deleted.';
+comment on column submitted_documents.company_id is 'Company that submits.';
+comment on column submitted_documents.id is 'Identifies the submitted document.';
+comment on column submitted_documents.submission_id is 'Submission that contains the document now.';
+comment on column submitted_documents.invoice_id is
+  'Invoice that it is a version of. Null for other kinds.';
+comment on column submitted_documents.adjustment_note_id is
+  'Note that it is a version of. Null for other kinds.';
+comment on column submitted_documents.consolidated_invoice_id is
+  'Consolidated invoice that it is a version of. Null for other kinds.';
+comment on column submitted_documents.number is
+  'Full number. The portal lists it with document_type and issued_at.';
+comment on column submitted_documents.document_type is
+  'The portal''s code of the type, such as 01.';
+comment on column submitted_documents.document_version is
+  'The portal''s version of the document format.';
+comment on column submitted_documents.issued_at is 'Time of issue in the document, to the second.';
+comment on column submitted_documents.document_hash is
+  'SHA-256 of the document''s bytes, in hexadecimal.';
+comment on column submitted_documents.status is
+  'Submitting, Submitted, Valid, Invalid, Cancelled or Rejected.';
+comment on column submitted_documents.uuid is 'The portal''s id of the document. Null: not known.';
+comment on column submitted_documents.long_id is
+  'The portal''s long id, part of the validation link. Null: not valid yet.';
+comment on column submitted_documents.validation_link is
+  'Public page of the valid document. Null: not valid yet.';
+comment on column submitted_documents.errors is 'Errors of the portal, as an array for the API.';
+comment on column submitted_documents.submitted_at is
+  'When the portal received it. Null: not known.';
+comment on column submitted_documents.validated_at is
+  'When the portal validated it. Null: not yet.';
+comment on column submitted_documents.cancelled_at is 'When it was cancelled. Null: it was not.';
+comment on column submitted_documents.cancel_reason is
+  'Reason of the cancellation. Null: none was requested.';
+comment on column submitted_documents.cancel_fence is
+  'Fencing token of the cancellation. Grows with each claim on it.';
+comment on column submitted_documents.cancelling_until is
+  'End of the claim on a cancellation, or time of its next look. Null: no cancellation is in '
+  'progress.';
+comment on column submitted_documents.rejection_requested_at is
+  'When the buyer asked for a rejection. Null: never.';
+comment on column submitted_documents.rejection_reason is 'Reason that the buyer gave. Null: none.';
+comment on column submitted_documents.created_at is 'When it was created.';
+comment on column submitted_documents.updated_at is 'When the row was last changed.';
+comment on column submitted_documents.earlier_submissions is
+  'Submissions with which the document was sent and which it has left.';
+comment on column submitted_documents.cancellation_requested_at is
+  'When the cancellation in progress was first requested. Null: none is in progress.';
+comment on column submitted_documents.cancel_sent_by is
+  'Latest time at which a cancellation request was sent that may still be processed. May be in '
+  'the future. Null: none.';
+comment on column submitted_documents.cancel_looks is
+  'How often the document was looked at since the latest cancellation request.';
+comment on column submitted_documents.cancel_unclear is
+  'Whether a cancellation request without a trustworthy response ended without effect. If the '
+  'document is cancelled after all, that request may be the cause.';
+
+-- Sightings are written without a fencing token, so that no process can suppress one. Two uuids for
+-- one document of a submission mean a duplicate legal document.
+create table portal_sightings (
+  company_id     bigint not null references companies,
+  submission_id  bigint not null,
+  uuid           text not null,
+  number         text not null,
+  submission_uid text,
+  via            text not null,
+  seen_at        timestamptz not null default clock_timestamp(),
+  primary key (company_id, submission_id, uuid, via),
+  foreign key (company_id, submission_id) references submissions (company_id, id),
+  constraint portal_sightings_via check
+    (via in ('submit', 'damaged answer', 'search', 'details', 'unproven', 'listed'))
+);
+create index portal_sightings_by_uuid on portal_sightings (uuid);
+call keep_companies_apart('portal_sightings');
+grant select, insert on portal_sightings to einvoice_service;
+create policy across_companies on portal_sightings to einvoice_across using (true);
+grant select on portal_sightings to einvoice_across;
+grant select on portal_sightings to einvoice_reader;
+comment on table portal_sightings is
+  'Sightings: each uuid that the portal showed for a submission, once for each way of seeing it. '
+  'Never changed.';
+comment on column portal_sightings.company_id is 'Company of the submission.';
+comment on column portal_sightings.submission_id is 'Submission that the uuid was shown for.';
+comment on column portal_sightings.uuid is 'The portal''s id of the document.';
+comment on column portal_sightings.number is 'Number of the document that was shown.';
+comment on column portal_sightings.submission_uid is
+  'The portal''s id of the submission. Null: not shown.';
+comment on column portal_sightings.via is
+  'submit: named in the receipt. search: listed and proven. damaged answer: in a damaged receipt. '
+  'details: named by a person. unproven, listed: listed without proof. Only submit and search '
+  'prove identity.';
+comment on column portal_sightings.seen_at is 'When it was seen.';
+
+create table portal_odd_rows (
+  company_id    bigint not null references companies,
+  id            bigint generated always as identity,
+  row_key       text not null,
+  operation     text not null,
+  tin           text not null,
+  number        text,
+  problems      text not null,
+  shown         text not null,
+  first_seen_at timestamptz not null default clock_timestamp(),
+  last_seen_at  timestamptz not null default clock_timestamp(),
+  times         bigint not null default 1,
+  primary key (company_id, id),
+  constraint portal_odd_rows_once unique (company_id, row_key),
+  constraint portal_odd_rows_bounded check
+    (length(row_key) <= 300 and length(problems) <= 1000 and length(shown) <= 4000)
+);
+call keep_companies_apart('portal_odd_rows');
+grant select on portal_odd_rows to einvoice_service;
+grant insert (company_id, row_key, operation, tin, number, problems, shown)
+  on portal_odd_rows to einvoice_service;
+grant update (operation, problems, shown, last_seen_at, times)
+  on portal_odd_rows to einvoice_service;
+create policy across_companies on portal_odd_rows to einvoice_across using (true);
+grant select on portal_odd_rows to einvoice_across;
+grant select on portal_odd_rows to einvoice_reader;
+comment on table portal_odd_rows is
+  'Rows of the portal that could not be read or have an unknown value. They are skipped; all '
+  'others are processed.';
+comment on column portal_odd_rows.company_id is 'Company for which the portal was asked.';
+comment on column portal_odd_rows.id is 'Identifies the row.';
+comment on column portal_odd_rows.row_key is
+  'Uuid of the document, or a hash of the row where the uuid cannot be read.';
+comment on column portal_odd_rows.operation is
+  'Operation that showed it last: search, submission or details.';
+comment on column portal_odd_rows.tin is 'Taxpayer for which the portal was asked.';
+comment on column portal_odd_rows.number is 'Document number in the row. Null: cannot be read.';
+comment on column portal_odd_rows.problems is 'What is unknown or cannot be read, in words.';
+comment on column portal_odd_rows.shown is 'The row as the portal sent it, shortened.';
+comment on column portal_odd_rows.first_seen_at is 'When the portal showed it first.';
+comment on column portal_odd_rows.last_seen_at is
+  'When the portal showed it last, to about a minute.';
+comment on column portal_odd_rows.times is 'How often it was seen, counted at most once a minute.';
+
+create table portal_pauses (
+  client_id text not null,
+  operation text not null,
+  until     timestamptz not null,
+  primary key (client_id, operation)
+);
+grant select, insert, update on portal_pauses to einvoice_service;
+grant select on portal_pauses to einvoice_reader;
+comment on table portal_pauses is
+  'Pauses that the portal asked for. Shared by all companies and processes.';
+comment on column portal_pauses.client_id is 'Client id at the portal.';
+comment on column portal_pauses.operation is 'Operation of the portal that must not be called.';
+comment on column portal_pauses.until is 'When the pause ends.';
+
+-- While several taxpayers wait, one of them gets a share of a bucket; alone, it gets nearly all.
+create table portal_buckets (
+  client_id     text not null,
+  operation     text not null,
+  taxpayer      text not null,
+  taken         timestamptz[] not null,
+  takers        text[] not null default '{}',
+  waiting       text[] not null default '{}',
+  waiting_until timestamptz[] not null default '{}',
+  primary key (client_id, operation, taxpayer),
+  constraint portal_buckets_takers check (cardinality(takers) = cardinality(taken)),
+  constraint portal_buckets_waiting check (cardinality(waiting_until) = cardinality(waiting))
+) with (fillfactor = 50);
+grant select, insert, update on portal_buckets to einvoice_service;
+grant select on portal_buckets to einvoice_reader;
+comment on table portal_buckets is
+  'Token buckets of the portal''s rate limits. Shared by all companies and processes; written by '
+  'take_portal_token().';
+comment on column portal_buckets.client_id is 'Client id at the portal.';
+comment on column portal_buckets.operation is 'Operation of the portal that is limited.';
+comment on column portal_buckets.taxpayer is
+  'TIN that the bucket belongs to. Empty: all taxpayers share it.';
+comment on column portal_buckets.taken is
+  'When each token was taken, oldest first. A promised token lies in the future.';
+comment on column portal_buckets.takers is 'Taxpayer of each token of taken. Empty: not known.';
+comment on column portal_buckets.waiting is 'Taxpayers that were recently denied a token.';
+comment on column portal_buckets.waiting_until is
+  'Until when each taxpayer of waiting counts as waiting.';
+
+create table refused_logins (
+  client_id   text not null,
+  taxpayer    text not null,
+  fingerprint text not null,
+  reason      text not null,
+  message     text not null,
+  refusals    int not null,
+  since       timestamptz not null,
+  retry_at    timestamptz not null,
+  is_trying   boolean not null default false,
+  primary key (client_id, taxpayer),
+  constraint refused_logins_reason check (reason in ('login', 'token'))
+);
+grant select, insert, update, delete on refused_logins to einvoice_service;
+grant select (
+  client_id, taxpayer, reason, message, refusals, since, retry_at, is_trying
+) on refused_logins to einvoice_reader;
+comment on table refused_logins is
+  'Logins that the portal refused. No process logs in for the taxpayer before retry_at.';
+comment on column refused_logins.client_id is 'Client id at the portal.';
+comment on column refused_logins.taxpayer is
+  'TIN for which the client logs in. Empty: it logs in for itself.';
+comment on column refused_logins.fingerprint is
+  'Short hash of the client id and its secret. Other credentials may be tried at once.';
+comment on column refused_logins.reason is
+  'login: the login was refused. token: the portal refused the token that it had just issued.';
+comment on column refused_logins.message is 'Message of the portal.';
+comment on column refused_logins.refusals is
+  'Refusals since the last success. Each doubles the pause.';
+comment on column refused_logins.since is 'When the first of these refusals was.';
+comment on column refused_logins.retry_at is 'Until when no process logs in for the taxpayer.';
+comment on column refused_logins.is_trying is
+  'Whether a process makes the next try. It has until retry_at to record the result.';
+
+create table reconciliations (
+  company_id  bigint primary key references companies,
+  fence       bigint not null default 0,
+  lease_until timestamptz
+);
+call keep_companies_apart('reconciliations');
+grant select, insert, update on reconciliations to einvoice_service;
+create policy across_companies on reconciliations to einvoice_across using (true);
+grant select on reconciliations to einvoice_across;
+grant select on reconciliations to einvoice_reader;
+comment on table reconciliations is
+  'Claims on the search for a company''s unknown outcomes. One process at a time searches for a '
+  'company.';
+comment on column reconciliations.company_id is 'Company that is searched for.';
+comment on column reconciliations.fence is
+  'Fencing token. Grows with each claim; a process with a smaller token has lost its claim.';
+comment on column reconciliations.lease_until is
+  'When the claim ends, unless it is renewed. Null: not claimed.';
+
+create table sweeps (
+  company_id  bigint primary key references companies,
+  fence       bigint not null default 0,
+  lease_until timestamptz,
+  swept_at    timestamptz,
+  listed      int not null default 0,
+  found       int not null default 0
+);
+call keep_companies_apart('sweeps');
+grant select, insert, update on sweeps to einvoice_service;
+create policy across_companies on sweeps to einvoice_across using (true);
+grant select, insert, update on sweeps to einvoice_across;
+grant select on sweeps to einvoice_reader;
+comment on table sweeps is
+  'The latest comparison of each company with the portal, and the claim on the next one.';
+comment on column sweeps.company_id is 'Company that is compared.';
+comment on column sweeps.fence is 'Fencing token. Grows with each claim.';
+comment on column sweeps.lease_until is
+  'When the claim of the comparing process ends; after a failure, when the next try may begin. '
+  'Null: not claimed.';
+comment on column sweeps.swept_at is
+  'When the listing of the latest complete comparison was requested. Null: never.';
+comment on column sweeps.listed is 'Documents that the portal listed in the latest comparison.';
+comment on column sweeps.found is 'Findings of the latest comparison.';
+
+-- The facts of a finding never change; only its resolution is added.
+create table sweep_findings (
+  company_id            bigint not null references companies,
+  id                    bigint generated always as identity,
+  kind                  text not null,
+  tin                   text not null,
+  number                text not null,
+  document_type         text,
+  uuid                  text not null,
+  other_uuid            text,
+  submitted_document_id bigint,
+  received_at           timestamptz,
+  found_at              timestamptz not null default clock_timestamp(),
+  resolved_at           timestamptz,
+  resolved_by           text,
+  note                  text,
+  cancelled_at          timestamptz,
+  reason                text,
+  primary key (company_id, id),
+  foreign key (company_id, submitted_document_id) references submitted_documents (company_id, id),
+  constraint sweep_findings_kind check
+    (kind in ('duplicate', 'orphan', 'missing', 'adoptable', 'cancelled_elsewhere',
+              'shared_uuid')),
+  constraint sweep_findings_resolved check
+    ((resolved_at is null) = (resolved_by is null)
+     and (resolved_by = 'person') = (note is not null)),
+  constraint sweep_findings_resolved_by check (resolved_by in ('person', 'sweep'))
+);
+create unique index sweep_findings_open on sweep_findings (company_id, kind, uuid)
+  where resolved_at is null;
+call keep_companies_apart('sweep_findings');
+grant select on sweep_findings to einvoice_service;
+grant insert (
+  company_id, kind, tin, number, document_type, uuid, other_uuid, submitted_document_id,
+  received_at, cancelled_at, reason
+) on sweep_findings to einvoice_service;
+grant update (resolved_at, resolved_by, note) on sweep_findings to einvoice_service;
+create policy across_companies on sweep_findings to einvoice_across using (true);
+grant select on sweep_findings to einvoice_across;
+grant select on sweep_findings to einvoice_reader;
+comment on table sweep_findings is
+  'Differences between the portal and the service, and how each was resolved. Written by the '
+  'sweep, polls and people.';
+comment on column sweep_findings.company_id is 'Company that is affected.';
+comment on column sweep_findings.id is 'Identifies the finding.';
+comment on column sweep_findings.kind is
+  'duplicate, orphan: unexpected documents at the portal. missing: not listed by the portal. '
+  'adoptable: may be a document that needs a person. cancelled_elsewhere: cancelled by others. '
+  'shared_uuid: another company has the uuid.';
+comment on column sweep_findings.tin is 'Taxpayer that was compared.';
+comment on column sweep_findings.number is 'Number of the document.';
+comment on column sweep_findings.document_type is
+  'The portal''s code of the document type. Null: cannot be read.';
+comment on column sweep_findings.uuid is
+  'The portal''s id of the document; of a duplicate, the later one.';
+comment on column sweep_findings.other_uuid is
+  'Uuid of the earlier document. Null unless it is a duplicate.';
+comment on column sweep_findings.submitted_document_id is
+  'Submitted document that is affected. Null for an orphan.';
+comment on column sweep_findings.received_at is
+  'When the portal received the document. Null: not known.';
+comment on column sweep_findings.found_at is 'When the difference was found.';
+comment on column sweep_findings.resolved_at is 'When it was resolved. Null: open.';
+comment on column sweep_findings.resolved_by is 'person or sweep. Null: open.';
+comment on column sweep_findings.note is 'What the person wrote. Null unless a person resolved it.';
+comment on column sweep_findings.cancelled_at is
+  'When the portal says that the document was cancelled. Null unless cancelled_elsewhere.';
+comment on column sweep_findings.reason is
+  'Reason of the cancellation according to the portal. Null unless cancelled_elsewhere.';
+
+create table sending_holds (
+  company_id  bigint not null references companies,
+  id          bigint generated always as identity,
+  reason      text not null,
+  since       timestamptz not null default clock_timestamp(),
+  released_at timestamptz,
+  primary key (company_id, id)
+);
+create unique index sending_holds_one_a_company on sending_holds (company_id)
+  where released_at is null;
+call keep_companies_apart('sending_holds');
+grant select on sending_holds to einvoice_service;
+grant update (released_at) on sending_holds to einvoice_service;
+create policy across_companies on sending_holds to einvoice_across using (true);
+grant select, insert, update on sending_holds to einvoice_across;
+grant select on sending_holds to einvoice_reader;
+comment on table sending_holds is
+  'Holds on sending. While a company has one that is not released, nothing is sent for it.';
+comment on column sending_holds.company_id is 'Company whose sending is held.';
+comment on column sending_holds.id is 'Identifies the hold.';
+comment on column sending_holds.reason is 'Why sending is held, for people.';
+comment on column sending_holds.since is 'When the hold began.';
+comment on column sending_holds.released_at is 'When it was released. Null: it holds.';
+
+create table settlements (
+  company_id    bigint not null references companies,
+  id            bigint generated always as identity,
+  submission_id bigint not null,
+  outcome       text not null,
+  uuids         text[] not null,
+  note          text not null,
+  settled_at    timestamptz not null default clock_timestamp(),
+  primary key (company_id, id),
+  foreign key (company_id, submission_id) references submissions (company_id, id),
+  constraint settlements_outcome check (outcome in ('received', 'not_received'))
+);
+call keep_companies_apart('settlements');
+grant select, insert on settlements to einvoice_service;
+grant select on settlements to einvoice_reader;
+comment on table settlements is
+  'Manual resolutions of submissions. Written once by the command settle-submission, never '
+  'changed.';
+comment on column settlements.company_id is 'Company of the submission.';
+comment on column settlements.id is 'Identifies the resolution.';
+comment on column settlements.submission_id is 'Submission that was resolved.';
+comment on column settlements.outcome is 'received or not_received.';
+comment on column settlements.uuids is
+  'Uuids of the documents that the portal has. Empty when not received.';
+comment on column settlements.note is 'What the person wrote.';
+comment on column settlements.settled_at is 'When it was resolved.';

@@ -1,0 +1,29 @@
+create or replace view adjustment_note_exports with (security_invoker = true) as
+select n.id,
+       n.company_id,
+       json_build_object(
+         'invoiceCodeWithPrefixAndDigits',
+         full_code(
+           note_prefix(n.type, c.setting),
+           (c.setting ->> 'PREFIX_DIGIT_COUNT')::int,
+           n.code),
+         'code', n.code,
+         'type', n.type,
+         'lineItems', n.line_items,
+         'issueDate', instant(n.issue_date),
+         'targetInvoiceCode', i.code::text,
+         'targetConsolidatedInvoiceCode', k.code::text,
+         'createdAt', instant(n.created_at)) as export
+  from adjustment_notes n
+  join companies c on c.id = n.company_id
+  left join invoices i on i.company_id = n.company_id and i.id = n.invoice_id
+  left join consolidated_invoices k
+         on k.company_id = n.company_id
+        and k.id = n.consolidated_invoice_id
+ where n.deleted_at is null;
+grant select on adjustment_note_exports to einvoice_service, einvoice_reader;
+comment on view adjustment_note_exports is
+  'Adjustment notes as the export endpoint returns them. Deleted ones are left out.';
+comment on column adjustment_note_exports.id is 'Note.';
+comment on column adjustment_note_exports.company_id is 'Company of the note.';
+comment on column adjustment_note_exports.export is 'The note as a JSON object.';

@@ -1,0 +1,52 @@
+create or replace view adjustment_note_records with (security_invoker = true) as
+select id,
+       company_id,
+       invoice_id,
+       consolidated_invoice_id,
+       code,
+       type,
+       line_items,
+       instant(issue_date) as issue_date,
+       status,
+       status in ('Submitting', 'Submitted', 'Valid') as is_submitted_to_portal,
+       json_build_object(
+         'excludingTax', excluding_tax,
+         'includingTax', including_tax,
+         'payableAmount', payable_amount,
+         'netAmount', net_amount) as legal_monetary_total,
+       instant(created_at) as created_at,
+       instant(updated_at) as updated_at,
+       payment,
+       delivery,
+       billing_period,
+       document_references as "references"
+  from adjustment_notes
+ where deleted_at is null;
+grant select on adjustment_note_records to einvoice_service, einvoice_reader;
+comment on view adjustment_note_records is
+  'Adjustment notes as the API returns them. Deleted ones are left out.';
+comment on column adjustment_note_records.id is 'Identifies the note.';
+comment on column adjustment_note_records.company_id is 'Company that issues it.';
+comment on column adjustment_note_records.invoice_id is
+  'Invoice that is adjusted. Null when a consolidated invoice is.';
+comment on column adjustment_note_records.consolidated_invoice_id is
+  'Consolidated invoice that is adjusted. Null when an invoice is.';
+comment on column adjustment_note_records.code is
+  'Number without prefix, unique for each type among those that are not deleted.';
+comment on column adjustment_note_records.type is 'CREDIT_NOTE, DEBIT_NOTE or REFUND_NOTE.';
+comment on column adjustment_note_records.line_items is 'Line items as the API shows them.';
+comment on column adjustment_note_records.issue_date is 'When it is issued, as text.';
+comment on column adjustment_note_records.status is
+  'Draft, Submitting, Submitted, Valid, Invalid or Cancelled.';
+comment on column adjustment_note_records.is_submitted_to_portal is
+  'Whether the portal has it or is being sent it.';
+comment on column adjustment_note_records.legal_monetary_total is 'Totals as a JSON object.';
+comment on column adjustment_note_records.created_at is 'When it was created, as text.';
+comment on column adjustment_note_records.updated_at is 'When the row was last changed, as text.';
+comment on column adjustment_note_records.payment is
+  'Terms and means of payment as the API shows them. Null: none.';
+comment on column adjustment_note_records.delivery is 'Delivery as the API shows it. Null: none.';
+comment on column adjustment_note_records.billing_period is
+  'Period that is billed, as the API shows it. Null: none.';
+comment on column adjustment_note_records."references" is
+  'References to other documents, as the API shows them. Null: none.';

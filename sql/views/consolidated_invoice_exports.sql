@@ -1,0 +1,35 @@
+-- The export object of an invoice with the members that only a consolidated invoice has. Its other
+-- party has no name.
+create or replace view consolidated_invoice_exports with (security_invoker = true) as
+select k.id,
+       k.company_id,
+       json_build_object(
+         'invoiceCodeWithPrefixAndDigits',
+         full_code(
+           consolidated_prefix(k.type, c.setting),
+           (c.setting ->> 'PREFIX_DIGIT_COUNT')::int,
+           k.code),
+         'invoiceCode', k.code::text,
+         'type', k.type,
+         'month', to_char(k.month, 'YYYY-MM'),
+         'buyer', case when k.type = 'CONSOLIDATED_SELF_BILLED_INVOICE' then as_buyer(c)
+                       else json_build_object('type', 'GENERAL_PUBLIC') end,
+         'supplier', case when k.type = 'CONSOLIDATED_SELF_BILLED_INVOICE'
+                          then json_build_object('type', 'GENERAL_PUBLIC')
+                          else as_supplier(c) end,
+         'lineItems', k.line_items,
+         'invoiceDateTime', instant(k.issue_date),
+         'invoiceLevelAllowanceCharge', k.invoice_level_allowance_charge,
+         'consolidatedInvoiceCode', null,
+         'invoiceIds', k.invoice_ids,
+         'createdAt', instant(k.created_at)) as export
+  from consolidated_invoices k
+  join companies c on c.id = k.company_id
+ where k.deleted_at is null;
+grant select on consolidated_invoice_exports to einvoice_service, einvoice_reader;
+comment on view consolidated_invoice_exports is
+  'Consolidated invoices as the export endpoint returns them. Deleted ones are left out.';
+comment on column consolidated_invoice_exports.id is 'Consolidated invoice.';
+comment on column consolidated_invoice_exports.company_id is 'Company of the consolidated invoice.';
+comment on column consolidated_invoice_exports.export is
+  'The consolidated invoice as a JSON object.';

@@ -1,0 +1,20 @@
+create or replace view webhook_records with (security_invoker = true) as
+select id,
+       company_id,
+       url,
+       description,
+       types,
+       enabled,
+       instant(created_at) as created_at,
+       instant(updated_at) as updated_at
+  from webhook_endpoints;
+grant select on webhook_records to einvoice_service, einvoice_reader;
+comment on view webhook_records is 'Webhook endpoints as the API returns them, without secrets.';
+comment on column webhook_records.id is 'Identifies the endpoint.';
+comment on column webhook_records.company_id is 'Company of the endpoint.';
+comment on column webhook_records.url is 'URL that events are sent to.';
+comment on column webhook_records.description is 'Description for people. Empty: none.';
+comment on column webhook_records.types is 'Types of events to deliver. Empty: all.';
+comment on column webhook_records.enabled is 'Whether events are delivered.';
+comment on column webhook_records.created_at is 'When it was created, as text.';
+comment on column webhook_records.updated_at is 'When the client last changed it, as text.';

@@ -1,0 +1,159 @@
+"""The role of support staff: reads the rows of all companies, no secret, and changes nothing."""
+
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+from conftest import make_company
+from kit import created
+
+INSPECT = Path(__file__).resolve().parent.parent / "sql" / "inspect"
+#: Shows the first bytes of sealed keys.
+NOT_FOR_READERS = {"signing_certificates"}
+
+SECRETS = {
+    ("api_keys", "secret_sha256"),
+    ("integration_keys", "secret_sha256"),
+    ("webhook_secrets", "secret"),
+    ("webhook_secrets", "sealed_secret"),
+    ("signing_certificates", "sealed_key"),
+    ("idempotency_keys", "body_sha256"),
+    ("idempotency_keys", "answer"),
+    ("idempotency_keys", "claim_token"),
+    ("integration_idempotency_keys", "body_sha256"),
+    ("integration_idempotency_keys", "answer"),
+    ("integration_idempotency_keys", "claim_token"),
+    ("refused_logins", "fingerprint"),
+}
+#: Has the companies of the session's account, which a reader has not.
+UNREADABLE_VIEWS = {"organization_records"}
+
+
+@pytest.fixture
+async def reader(database: str) -> AsyncIterator[asyncpg.Connection]:
+    """A session of a role that was created for a person. The role is gone at the end."""
+    conn = await asyncpg.connect(database)
+    transaction = conn.transaction()
+    await transaction.start()
+    await conn.execute(
+        "create role support_test login in role einvoice_reader; set local role support_test"
+    )
+    yield conn
+    await transaction.rollback()
+    await conn.close()
+
+
+async def test_reader_sees_invoices_of_all_companies(
+    start: Any, company: Any, environment: dict[str, str], reader: asyncpg.Connection
+) -> None:
+    other = await make_company(environment)
+    for one in (company, other):
+        await created(await start(one, background=False))
+    for relation in ("invoices", "invoice_records", "invoice_exports"):
+        rows = await reader.fetch(f"select company_id from {relation} order by company_id")
+        assert [row["company_id"] for row in rows] == [company.id, other.id]
+    assert len(await reader.fetch("select id, name, is_company_ready from company_records")) == 2
+    assert len(await reader.fetch("select key_id, last_used_at from api_keys")) == 2
+
+
+async def test_reader_reads_all_columns_except_secrets(reader: asyncpg.Connection) -> None:
+    rows = await reader.fetch(
+        """
+        select c.relname, a.attname
+          from pg_class c
+          join pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
+         where c.relnamespace = 'public'::regnamespace
+           and c.relkind in ('r', 'v')
+           and not has_column_privilege(c.oid, a.attnum, 'select')
+        """
+    )
+    hidden = {
+        (row["relname"], row["attname"]) for row in rows if row["relname"] not in UNREADABLE_VIEWS
+    }
+    assert hidden == SECRETS
+
+
+@pytest.mark.parametrize("table, column", sorted(SECRETS))
+async def test_reader_cannot_select_a_secret(
+    reader: asyncpg.Connection, table: str, column: str
+) -> None:
+    with pytest.raises(asyncpg.InsufficientPrivilegeError):
+        await reader.fetch(f"select {column} from {table}")
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "update invoices set status = 'Valid'",
+        "delete from invoices",
+        "insert into events (company_id, type, data) values (1, 'x', '{}')",
+        "truncate invoices",
+        "create table notes (id int)",
+        "update invoice_records set status = 'Valid'",
+        "select hold_sending('x')",
+        "select claim_submissions('1s', 1)",
+        "select companies_of_tin('C1')",
+        "select attention()",
+    ],
+)
+async def test_reader_cannot_change_anything(reader: asyncpg.Connection, statement: str) -> None:
+    with pytest.raises(
+        (asyncpg.InsufficientPrivilegeError, asyncpg.ObjectNotInPrerequisiteStateError)
+    ):
+        await reader.execute(statement)
+
+
+async def test_reader_has_no_privilege_but_select(reader: asyncpg.Connection) -> None:
+    rows = await reader.fetch(
+        """
+        select c.relname, p.privilege
+          from pg_class c
+         cross join unnest(
+                 array['insert', 'update', 'delete', 'truncate', 'trigger']) as p (privilege)
+         where c.relnamespace = 'public'::regnamespace
+           and c.relkind in ('r', 'v')
+           and has_table_privilege(c.oid, p.privilege)
+        """
+    )
+    assert rows == []
+    assert await reader.fetchval("select has_schema_privilege('public', 'create')") is False
+
+
+async def test_reader_executes_no_function_with_the_rights_of_another(
+    reader: asyncpg.Connection,
+) -> None:
+    rows = await reader.fetch(
+        """
+        select proname from pg_proc
+         where pronamespace = 'public'::regnamespace
+           and prosecdef
+           and has_function_privilege(oid, 'execute')
+        """
+    )
+    assert rows == []
+
+
+async def test_every_tenant_table_lets_the_reader_see_its_rows(owner: asyncpg.Connection) -> None:
+    rows = await owner.fetch(
+        """
+        select relname from pg_class c
+         where relnamespace = 'public'::regnamespace
+           and relrowsecurity
+           and not exists (select
+                             from pg_policy
+                            where polrelid = c.oid and polname = 'read_across' and polcmd = 'r')
+        """
+    )
+    assert rows == []
+
+
+@pytest.mark.parametrize(
+    "path",
+    [path for path in sorted(INSPECT.glob("*.sql")) if path.stem not in NOT_FOR_READERS],
+    ids=lambda path: path.stem,
+)
+async def test_reader_runs_the_inspections(reader: asyncpg.Connection, path: Path) -> None:
+    await reader.fetch(re.sub(r"(?<!:):(company_id|id)\b", "1", path.read_text()))
