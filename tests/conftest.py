@@ -31,9 +31,9 @@ TINS = [DEMO_COMPANY["tin_code"], *(f"C2088005{number}0" for number in range(101
 
 #: The times of a submission, scaled down: what takes minutes takes a fraction of a second.
 SCALED = {
-    "PORTAL_CONNECT_TIMEOUT_SECONDS": "1",
-    "PORTAL_TIMEOUT_SECONDS": "2",
-    "PORTAL_LEASE_SECONDS": "3",
+    "PORTAL_CONNECT_TIMEOUT_SECONDS": "3",
+    "PORTAL_TIMEOUT_SECONDS": "5",
+    "PORTAL_LEASE_SECONDS": "8",
     "PORTAL_SETTLE_SECONDS": "0.4",
     "PORTAL_PROOF_GAP_SECONDS": "0.1",
     "PORTAL_POLL_SECONDS": "0.05",

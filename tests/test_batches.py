@@ -552,7 +552,10 @@ async def test_one_companys_many_do_not_keep_anothers_one_waiting(
     neighbour = await start(other, background=False)
     many = await ready(asleep, 310)
     await sandbox.settings(rate_scale=0.5)
-    await start(company, PORTAL_RATE_SCALE="0.5")
+    # The answer to the first request is delayed until the neighbour's invoice is ready.
+    await sandbox.fault("submit", "slow", seconds=4)
+    times = {"PORTAL_TIMEOUT_SECONDS": "30", "PORTAL_LEASE_SECONDS": "60"}
+    await start(company, PORTAL_RATE_SCALE="0.5", **times)
     await until(sandbox.ledger)
     one = await ready(neighbour, 1)
     await reach(owner, many + one, "Valid")

@@ -12,7 +12,11 @@ from kit import created, documents, invoice, note, now, record, submitted
 from processes import Service, free_port
 
 #: A service that still waits for the portal when it is killed, however busy the machine is.
-PATIENT = {"PORTAL_TIMEOUT_SECONDS": "60", "SUBMIT_WAIT_SECONDS": "60"}
+PATIENT = {
+    "PORTAL_TIMEOUT_SECONDS": "60",
+    "PORTAL_LEASE_SECONDS": "3",
+    "SUBMIT_WAIT_SECONDS": "60",
+}
 
 
 @pytest.fixture

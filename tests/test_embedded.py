@@ -169,7 +169,7 @@ async def test_an_owner_waits_for_those_who_joined(data):
     read_url(owner)
     async with postgres(data) as url:
         told_to_end(owner)
-        assert await until(lambda: not (data / "url").exists(), 10)  # it is stopping
+        assert await until(lambda: not (data / "url").exists(), 60)  # it is stopping
         assert await query(url, "select 1") == 1
     assert ended(owner) == 0
 
@@ -187,7 +187,7 @@ async def test_one_that_comes_while_the_owner_stops_starts_its_own(data):
     old = read_url(owner)
     async with postgres(data):
         told_to_end(owner)
-        assert await until(lambda: not (data / "url").exists(), 10)
+        assert await until(lambda: not (data / "url").exists(), 60)
         third = started_owner(data)
     assert read_url(third) not in ("", old)
     assert ended(owner) == ended(third) == 0

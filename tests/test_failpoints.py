@@ -15,7 +15,7 @@ AUTOMATIC = """update companies set setting = setting || '{"AUTO_SUBMIT_INVOICE"
 
 @pytest.fixture
 async def service(environment, tmp_path):
-    process = Service(environment, tmp_path / "service.log")
+    process = Service({**environment, "PORTAL_LEASE_SECONDS": "3"}, tmp_path / "service.log")
     yield process
     await process.stop()
 

@@ -15,7 +15,7 @@ from test_batches import AUTOMATIC, once_each, reach, ready, sent
 from test_validations import TIN
 
 from service.config import read_config
-from service.db.transactions import Database, connected_pool
+from service.db.transactions import Database, bounds_of, connected_pool
 from service.http import app_keys
 from service.portal.rate_limits import QUOTAS, PortalRateLimiter, limits
 from service.portal.responses import Held
@@ -42,7 +42,7 @@ async def gates(environment):
     config = read_config({**environment, "PORTAL_RATE_SCALE": "1"})
     async with connected_pool(config.database_url, 8) as pool:
         yield lambda urgent, **more: PortalRateLimiter(
-            Database(pool), config, urgent=urgent, **more
+            Database(pool, bounds_of(config)), config, urgent=urgent, **more
         )
 
 

@@ -177,7 +177,7 @@ async def _statuses(api: Any, path: str) -> set[int]:
 
 async def test_connections_that_died_unseen_fail_no_request(network, start, company):
     # A new connection has to answer within these seconds
-    bounds = {"POOL_SIZE": "4", "DATABASE_ANSWER_SECONDS": "8"}
+    bounds = {"POOL_SIZE": "4", "DATABASE_ANSWER_SECONDS": "10"}
     api = await start(company, DATABASE_URL=network.url, **bounds)
     id = await created(api)
     await asyncio.gather(*[record(api, id) for _ in range(8)])
@@ -382,6 +382,8 @@ async def test_a_large_document_keeps_no_other_request_waiting(api):
     answers = 0
     while not judged.done():
         answers += (await api.get("/healthz")).status == 200
-    body = await (await judged).json()
+    response = await judged
+    body = await response.json()
+    assert response.status == 200, body
     assert "MaximumSizeExceeded" in [error["code"] for error in body["errors"]]
     assert answers > 3  # without a thread, the first two are answered once it is judged
