@@ -802,7 +802,7 @@ async def test_a_submission_is_sent_as_it_is_and_its_lists_come_back():
         server.calls[0].body == body and server.calls[0].target == "/api/v1.0/documentsubmissions/"
     )
     assert server.calls[0].headers["content-type"] == "application/json"
-    assert submission == client.Submission(
+    assert submission == client.Receipt(
         UID,
         {"INV-1": UUID},
         {"INV-2": [{"code": "CF321", "path": "Invoice.IssueDate", "message": "Too old."}]},
@@ -1121,7 +1121,7 @@ def state(rows, count=None, **changes):
 
 def paged(*answers):
     """Answers page after page; an answer that was not given is not there."""
-    return lambda request: http(200, responses[int(request.query["pageNo"]) - 1], close=False)
+    return lambda request: http(200, answers[int(request.query["pageNo"]) - 1], close=False)
 
 
 HUNDREDS = [[numbered(100 * page + row) for row in range(100)] for page in range(3)]

@@ -97,7 +97,7 @@ def test_every_answer_is_declared(description, service, operation):
         if isinstance(case.body, dict):
             case.body = {name: harmless(name, value) for name, value in case.body.items()}
         response = case.call_and_validate(
-            base_url=service.base, headers=service.http.api_keys, checks=CHECKS
+            base_url=service.base, headers=service.keys, checks=CHECKS
         )
         assert response.status_code != 401
 
