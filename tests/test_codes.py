@@ -12,7 +12,7 @@ def imported():
     yield codes.load
     codes.TABLES.clear()
     codes.TABLES.update(before)
-    codes._nearest.cache_clear()
+    codes._find_nearest.cache_clear()
 
 
 def line(**changes):

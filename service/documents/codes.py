@@ -1,41 +1,40 @@
-"""The portal's code tables: which codes exist, and which one was probably meant.
+"""The portal's code tables: check codes, and suggest the nearest known code for an unknown one.
 
-The small tables ship as `tables/<name>.json` with the day from which they hold (`since`). The two long ones,
-units and MSIC, belong to others and change often: until `load` brings them they are checked by form only.
-Portal: 12
+The small tables ship as `tables/<name>.json` with their start date (`since`). The two long ones,
+units and MSIC, are published by third parties and change often: until `load` imports them, only
+the format of their codes is checked. Portal: 12
 """
 
 import json
 import re
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
 from difflib import get_close_matches
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from textwrap import shorten
+from typing import Any
 
 from service.errors import violation
 
-#: table -> {code: description}; `load` replaces or adds one.
+#: table -> {code: description}; `load` replaces or adds a table.
 TABLES: dict[str, dict[str, str]] = {
     path.stem: json.loads(path.read_text("utf-8"))["codes"]
     for path in sorted(Path(__file__).with_name("tables").glob("*.json"))
 }
 
-#: table -> the form of its codes, as a pattern and in words: all we know of a table that was not
-#: loaded.
-FORMS = {
+#: table -> (pattern, description) of its codes, used until the table is loaded.
+FORMS: dict[str, tuple[re.Pattern[str], str]] = {
     "units": (re.compile("[A-Z0-9]{1,3}"), "1 to 3 of A-Z and 0-9"),
     "msic": (re.compile("[0-9]{5}"), "5 digits"),
 }
 
-#: table -> {code: the day from which it holds}, of codes that a newer list has brought. Portal:
-#: 14.5
+#: table -> {code: first day of validity}, for codes that were added by a newer list. Portal: 14.5
 SINCE: dict[str, dict[str, date]] = {}
 
-#: table -> {what people write: the code they mean}, where likeness of letters would name another
-#: one.
-SPOKEN = {
+#: table -> {common spelling: code}, for spellings whose most similar code would be the wrong one.
+ALIASES = {
     "countries": {"uk": "GBR", "cn": "CHN", "united states": "USA"},
     "currencies": {"rm": "MYR", "ringgit": "MYR", "rmb": "CNY"},
     "states": {"penang": "07", "malacca": "04", "kl": "14"},
@@ -50,7 +49,7 @@ SPOKEN = {
     },
 }
 
-#: places of codes in a body -> their table; `*` stands for every entry of an array.
+#: JSON Pointer of a code in a body -> its table, as pairs; `*` matches every entry of an array.
 PARTY = (
     ("/type", "party_types"),
     ("/registration/type", "registration_types"),
@@ -80,53 +79,55 @@ COMPANY = (
 
 HOME = "MYS"
 
-#: An answer lists at most so many faults, and looking for a nearest code is the costly part of one.
-MOST_FAULTS = 50
+#: Limit of the violations in one response. Most of their cost is the search for the nearest code.
+MAX_VIOLATIONS = 50
 
-#: Codes and what people write for them are short; longer text is quoted cut and likened to nothing.
-LONGEST = 60
+#: Limit, in characters, above which a value is quoted shortened and gets no suggestion.
+MAX_QUOTED = 60
 
 
-def load(table, codes, since=None):
-    """Make `codes`, {code: description}, the whole of `table`, in place of a shipped table or of a form.
+def load(table: str, codes: Mapping[str, str], since: Mapping[str, date] | None = None) -> None:
+    """Replace a table by `codes`, {code: description}. Raises KeyError for an unknown table.
 
-    `since` is {code: the day from which it holds}. The codes of the earliest day were there before we knew the list.
+    `since` is {code: first day of validity}. Codes with the earliest day have always been valid,
+    as far as is known: that is the day of the first published list.
     """
     if table not in TABLES and table not in FORMS:
         raise KeyError(table)
     TABLES[table] = dict(codes)
-    first = min(since.values()) if since else None
-    SINCE[table] = {code: day for code, day in (since or {}).items() if day > first}
-    _nearest.cache_clear()
+    days = since or {}
+    first = min(days.values(), default=date.min)
+    SINCE[table] = {code: day for code, day in days.items() if day > first}
+    _find_nearest.cache_clear()
 
 
-def is_known(table, code):
-    """Whether the table has exactly this code, as the portal compares them: case and leading zeros count."""
+def is_known(table: str, code: str) -> bool:
+    """Return whether the table has exactly this code; case and leading zeros are significant."""
     if table in TABLES:
         return code in TABLES[table]
     pattern, _ = FORMS[table]
     return pattern.fullmatch(code) is not None
 
 
-def begins(table, code):
-    """The day from which a known code holds, None where it always did, for all that we know."""
+def begins(table: str, code: str) -> date | None:
+    """Return the first day of validity of a known code, or None if it has always been valid."""
     return SINCE.get(table, {}).get(code)
 
 
-def nearest(table, code):
-    """The known code that `code` most likely stands for, by likeness to codes and to descriptions, or None."""
+def nearest(table: str, code: str) -> str | None:
+    """Return the known code whose code or description is most similar to `code`, or None."""
     wanted = code.strip().casefold()
-    if not wanted or len(wanted) > LONGEST:
+    if not wanted or len(wanted) > MAX_QUOTED:
         return None
-    meant = SPOKEN.get(table, {}).get(wanted)
-    return meant if meant and is_known(table, meant) else _nearest(table, wanted)
+    meant = ALIASES.get(table, {}).get(wanted)
+    return meant if meant and is_known(table, meant) else _find_nearest(table, wanted)
 
 
 @lru_cache(maxsize=1024)
-def _nearest(table, wanted):
+def _find_nearest(table: str, wanted: str) -> str | None:
     codes = TABLES.get(table, {})
     by_code = {code.casefold(): code for code in codes}
-    by_text = {}
+    by_text: dict[str, str] = {}
     for code, text in codes.items():
         by_text.setdefault(text.casefold(), code)
     padded = wanted.zfill(max(map(len, codes), default=0))
@@ -136,62 +137,67 @@ def _nearest(table, wanted):
         or by_text.get(wanted)
         or next((code for name, code in by_code.items() if name.startswith(wanted)), None)
         or next((code for text, code in by_text.items() if f" {wanted} " in f" {text} "), None)
-        or _alike(wanted, by_code, 0.6)
-        or _alike(wanted, by_text, 0.6)
-        or _alike(wanted, by_code, 0.3)
+        or _find_similar(wanted, by_code, 0.6)
+        or _find_similar(wanted, by_text, 0.6)
+        or _find_similar(wanted, by_code, 0.3)
     )
 
 
-def _alike(wanted, names, least):
-    """The code under the name most like `wanted`; `least` is the likeness, 0 to 1, under which none counts."""
-    found = get_close_matches(wanted, names, 1, least)
+def _find_similar(wanted: str, names: dict[str, str], cutoff: float) -> str | None:
+    """Return the code of the name most similar to `wanted`; None if below the cutoff, 0 to 1."""
+    found = get_close_matches(wanted, names, 1, cutoff)
     return names[found[0]] if found else None
 
 
-def violations(body, places=DOCUMENT):
-    """The unknown codes of a body, as [{path, rule, message}], at most 50; absent members are no fault.
+def violations(
+    body: dict[str, Any], places: Sequence[tuple[str, str]] = DOCUMENT
+) -> list[dict[str, str]]:
+    """Return the unknown codes of a body as [{path, rule, message}], at most MAX_VIOLATIONS.
 
-    `path` is a JSON Pointer into the body. `places` says which members are codes: `DOCUMENT` for invoices and
-    notes, `PARTY` for a body that is one party, `COMPANY` for the company. Spec: Line item, Buyer
+    `path` is a JSON Pointer into the body. `places` lists the members that hold codes: `DOCUMENT`
+    for invoices and notes, `PARTY` for a body that is one party, `COMPANY` for the company.
+    Absent members are not checked. Spec: Line item, Buyer
     """
     found = (
         violation(path, "code", wording(table, code))
         for place, table in places
-        for path, code, beside in _at(body, place.split("/")[1:])
-        if not is_known(table, code) and not _is_abroad(table, beside)
+        for path, code, parent in _find_texts(body, place.split("/")[1:])
+        if not is_known(table, code) and not _is_state_abroad(table, parent)
     )
-    return list(islice(found, MOST_FAULTS))
+    return list(islice(found, MAX_VIOLATIONS))
 
 
-def _at(value, steps, path="", beside=None):
-    """Each text at the end of `steps`, with its pointer and the object or array that holds it."""
+def _find_texts(
+    value: dict[str, Any] | list[Any] | str | None,
+    steps: Sequence[str],
+    path: str = "",
+    parent: Any = None,
+) -> Iterator[tuple[str, str, Any]]:
+    """Yield (pointer, text, object or array that holds it) of each string at the end of `steps`."""
     if not steps:
         if isinstance(value, str):
-            yield path, value, beside
+            yield path, value, parent
     elif steps[0] == "*" and isinstance(value, list):
         for index, entry in enumerate(value):
-            yield from _at(entry, steps[1:], f"{path}/{index}", value)
+            yield from _find_texts(entry, steps[1:], f"{path}/{index}", value)
     elif isinstance(value, dict):
-        yield from _at(value.get(steps[0]), steps[1:], f"{path}/{steps[0]}", value)
+        yield from _find_texts(value.get(steps[0]), steps[1:], f"{path}/{steps[0]}", value)
 
 
-def _is_abroad(table, address):
-    """Whether this is the state of an address outside Malaysia, where it is free text. Portal: 10.4"""
+def _is_state_abroad(table: str, address: Any) -> bool:
+    """Return whether a code is a state outside Malaysia, which is free text. Portal: 10.4"""
     return table == "states" and address.get("country", HOME) != HOME
 
 
-def wording(table, code):
-    """What is wrong with `code`, for a person, with the nearest code where one is like it."""
-    quoted = code if len(code) <= LONGEST else code[:LONGEST] + "…"
+def wording(table: str, code: str) -> str:
+    """Return the message for an unknown code, with the nearest code if there is a similar one."""
+    quoted = code if len(code) <= MAX_QUOTED else code[:MAX_QUOTED] + "…"
     title = "MSIC codes" if table == "msic" else table.replace("_", " ")
-    return f'"{quoted}" is not in the table of {title}{_form(table)}{_hint(table, code)}.'
+    form = "" if table in TABLES else f", whose codes are {FORMS[table][1]}"
+    return f'"{quoted}" is not in the table of {title}{form}{_suggest(table, code)}.'
 
 
-def _form(table):
-    return "" if table in TABLES else f", whose codes are {FORMS[table][1]}"
-
-
-def _hint(table, code):
+def _suggest(table: str, code: str) -> str:
     meant = nearest(table, code)
     if meant is None:
         return ""

@@ -1,40 +1,44 @@
-"""Amounts of a document, computed from its lines in exact decimals and rounded half up to 0.01.
+"""Compute the amounts of a document from its lines in exact decimals, rounded half up to 0.01.
 
-What a client sends as a sum is never believed; this module is the only place where amounts are made. Lines have
-the request shape, numbers are int or Decimal, amounts are in the document's currency. Spec: Line item
+Only this module computes amounts; sums that a client sends are ignored. Lines have the request
+shape, numbers are int or Decimal, amounts are in the document's currency. Spec: Line item
 """
 
+from collections.abc import Mapping, Sequence
 from decimal import ROUND_HALF_UP, Context, Decimal, localcontext
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from service.errors import violation
 
-#: A number of a body has at most so many digits before and after the point, so two of them multiply
-#: exactly.
+#: Limits of the digits before and after the decimal point of a number in a body. The product of
+#: two such numbers is exact in the context below.
 WHOLE_DIGITS = 15
 DECIMALS = 20
 EXACT = Context(prec=2 * (WHOLE_DIGITS + DECIMALS) + 10, rounding=ROUND_HALF_UP)
 
-#: Every sum of a document stays under this: the columns that hold them are numeric(20,2).
+#: Upper limit (exclusive) of the amounts of a document, which are stored as numeric(20,2).
 LIMIT = Decimal(10) ** WHOLE_DIGITS
 
 CENT = Decimal("0.01")
 ZERO = Decimal("0.00")
 
-#: The tax type whose tax is 0 whatever rate is given. Portal: 12.5
+#: The tax type for exempt supplies: its tax is 0 at any rate. Portal: 12.5
 EXEMPT = "E"
 
 
 class AmountError(ValueError):
-    """A number that makes no amount: `path` is its JSON Pointer into the body, the message is for a person."""
+    """An invalid number in a body; `path` is its JSON Pointer, the message is shown to clients."""
 
-    def __init__(self, path, message):
+    def __init__(self, path: str, message: str) -> None:
         super().__init__(message)
         self.path = path
 
 
 class Adjustment(NamedTuple):
-    """A discount or a charge; `factor` is its share of the line's subtotal, None where an amount was given."""
+    """A discount or a charge.
+
+    `factor` is its share of the line's subtotal, or None if the body gives an amount.
+    """
 
     amount: Decimal
     factor: Decimal | None
@@ -42,7 +46,7 @@ class Adjustment(NamedTuple):
 
 
 class Tax(NamedTuple):
-    """One tax of a line: `percentage` of `taxable`, or where that is None `per_unit` for each of `units`."""
+    """One tax of a line: `percentage` of `taxable`, or, if that is None, `per_unit` x `units`."""
 
     type: str
     taxable: Decimal
@@ -53,6 +57,8 @@ class Tax(NamedTuple):
 
 
 class LineAmounts(NamedTuple):
+    """The amounts of one line; `tax` is the sum of its taxes."""
+
     subtotal: Decimal
     discount: Adjustment | None
     charge: Adjustment | None
@@ -62,12 +68,14 @@ class LineAmounts(NamedTuple):
 
 
 class TypeTotal(NamedTuple):
+    """The sums of one tax type over all lines."""
+
     taxable: Decimal
     tax: Decimal
 
 
 class Totals(NamedTuple):
-    """`by_tax_type` is {tax type: TypeTotal} in the order in which the lines name the types."""
+    """The amounts of a document; `by_tax_type` has the order in which the lines name the types."""
 
     lines: tuple[LineAmounts, ...]
     net_amount: Decimal
@@ -80,103 +88,116 @@ class Totals(NamedTuple):
     by_tax_type: dict[str, TypeTotal]
 
 
-def round2(number):
-    """`number` rounded half up to 0.01, as a Decimal with exactly two places."""
+def round2(number: Decimal | int | str) -> Decimal:
+    """Round a number half up to 0.01; the result has exactly two decimals."""
     return Decimal(number).quantize(CENT, context=EXACT)
 
 
-def exact_number(holder, name, path=""):
-    """The member `name` of the object at `path` as a Decimal; two of them multiply without rounding.
+def count_decimals(number: Decimal) -> int:
+    """Return the number of decimals of a finite number; it is negative for 1E+3."""
+    exponent = number.as_tuple().exponent
+    return -exponent if isinstance(exponent, int) else 0
 
-    Raises AmountError when it is absent, no number, negative or has too many digits, TypeError for a binary float.
+
+def exact_number(holder: Mapping[str, Any], name: str, path: str = "") -> Decimal:
+    """Return the member `name` of the object at `path` as a Decimal.
+
+    Raises AmountError if it is absent, no number, negative or has too many digits, and TypeError
+    for a binary float.
     """
     value = holder.get(name)
     if isinstance(value, float):
         raise TypeError(f"{path}/{name} is a binary float, not an exact number")
     if isinstance(value, bool) or not isinstance(value, (Decimal, int)):
-        raise AmountError(f"{path}/{name}", "A number is required here.")
+        raise AmountError(f"{path}/{name}", "A number is required.")
     number = Decimal(value)
     if (
         not number.is_finite()
         or number.adjusted() >= WHOLE_DIGITS
-        or number.as_tuple().exponent < -DECIMALS
+        or count_decimals(number) > DECIMALS
     ):
-        limits = f"{WHOLE_DIGITS} digits before the point and {DECIMALS} after it"
-        raise AmountError(f"{path}/{name}", f"The number has more than {limits}.")
+        limits = f"{WHOLE_DIGITS} digits before the decimal point and {DECIMALS} after it"
+        raise AmountError(f"{path}/{name}", f"The number must have at most {limits}.")
     if number < 0:
         raise AmountError(f"{path}/{name}", "The number must not be negative.")
     return number
 
 
-def line_amounts(item, path=""):
-    """The amounts of one line item. Raises AmountError, its path under `path`.
+def line_amounts(item: Mapping[str, Any], path: str = "") -> LineAmounts:
+    """Compute the amounts of the line item at `path`.
 
-    net = round2(price x count) - discount + charge, tax = round2(net x percentage / 100) for each of the taxes.
-    A `rate` of a discount or a charge is a percentage of the subtotal. A tax with `perUnitAmount` in place of
-    a percentage is due for `unitCount` units, or else for the line's count. Portal: 10.8
+    net = round2(price x count) - discount + charge, tax = round2(net x percentage / 100) for each
+    tax. The `rate` of a discount or charge is a percentage of the subtotal. A tax with a
+    `perUnitAmount` applies to `unitCount` units, by default to the line's count. Raises
+    AmountError. Portal: 10.8
     """
     with localcontext(EXACT):
-        return _line(item, path)
+        return _compute_line(item, path)
 
 
-def totals(line_items, allowance_charge=None):
-    """The amounts of a document and of each of its lines. Raises AmountError with a path into the request body.
+def totals(
+    line_items: Sequence[Mapping[str, Any]], allowance_charge: Mapping[str, Any] | None = None
+) -> Totals:
+    """Compute the amounts of a document and of each of its lines.
 
-    `allowance_charge` is {allowances: [{amount, reason}], charges: [{amount, reason}]}; it changes the sum that is
-    taxed in no line. Portal: 10.7
+    `allowance_charge` is {allowances: [{amount, reason}], charges: [{amount, reason}]}; it does not
+    change the taxable amount of any line. Raises AmountError. Portal: 10.7
     """
     with localcontext(EXACT):
-        lines = tuple(_line(item, f"/lineItems/{index}") for index, item in enumerate(line_items))
-        allowances, charges = (
-            _document_sum(allowance_charge, "allowances"),
-            _document_sum(allowance_charge, "charges"),
+        lines = tuple(
+            _compute_line(item, f"/lineItems/{index}") for index, item in enumerate(line_items)
         )
+        allowances = _sum_entries(allowance_charge, "allowances")
+        charges = _sum_entries(allowance_charge, "charges")
         net = sum((line.net for line in lines), ZERO)
         tax = sum((line.tax for line in lines), ZERO)
         excluding = net - allowances + charges
         including = excluding + tax
-        _check_document(excluding, max(net, allowances, charges, including))
-        by_type = _by_tax_type(lines)
+        _check_limits(excluding, max(net, allowances, charges, including))
+        by_type = _sum_by_tax_type(lines)
         return Totals(
             lines, net, allowances, charges, excluding, tax, including, including, by_type
         )
 
 
-def violations(body):
-    """What in a whole create body makes no amounts, as [{path, rule, message}]: one fault for each bad line."""
-    items = body.get("lineItems", ())
+def violations(body: Mapping[str, Any]) -> list[dict[str, str]]:
+    """Return the amount violations of a create body as [{path, rule, message}].
+
+    There is one violation for each invalid line; the document's own are checked if all are valid.
+    """
+    items: Sequence[Mapping[str, Any]] = body.get("lineItems", ())
     try:
         totals(items, body.get("invoiceLevelAllowanceCharge"))
     except AmountError as error:
-        return _line_faults(items) or [_fault(error)]
+        return _find_line_violations(items) or [_describe(error)]
     return []
 
 
-def _line_faults(items):
-    found = []
+def _find_line_violations(items: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
+    found: list[dict[str, str]] = []
     for index, item in enumerate(items):
         try:
             line_amounts(item, f"/lineItems/{index}")
         except AmountError as error:
-            found.append(_fault(error))
+            found.append(_describe(error))
     return found
 
 
-def _fault(error):
+def _describe(error: AmountError) -> dict[str, str]:
     return violation(error.path, "amount", str(error))
 
 
-def _line(item, path):
+def _compute_line(item: Mapping[str, Any], path: str) -> LineAmounts:
     unit = item.get("unit", {})
     count = exact_number(unit, "count", f"{path}/unit")
     subtotal = round2(exact_number(unit, "price", f"{path}/unit") * count)
-    discount = _adjustment(item, "discount", subtotal, path)
-    charge = _adjustment(item, "charge", subtotal, path)
+    discount = _compute_adjustment(item, "discount", subtotal, path)
+    charge = _compute_adjustment(item, "charge", subtotal, path)
     net = subtotal - (discount.amount if discount else ZERO) + (charge.amount if charge else ZERO)
     if net < 0:
-        raise AmountError(f"{path}/discount", "The discount is larger than the line.")
+        raise AmountError(f"{path}/discount", "The discount exceeds the amount of the line.")
     taxes = tuple(
-        _tax(detail, net, count, f"{path}/taxDetails/{index}/taxRate")
+        _compute_tax(detail, net, count, f"{path}/taxDetails/{index}/taxRate")
         for index, detail in enumerate(item.get("taxDetails", ()))
     )
     return LineAmounts(
@@ -184,7 +205,9 @@ def _line(item, path):
     )
 
 
-def _adjustment(item, name, subtotal, path):
+def _compute_adjustment(
+    item: Mapping[str, Any], name: str, subtotal: Decimal, path: str
+) -> Adjustment | None:
     given = item.get(name)
     if not given:
         return None
@@ -196,44 +219,43 @@ def _adjustment(item, name, subtotal, path):
     return Adjustment(round2(subtotal * factor), factor, given.get("reason"))
 
 
-def _tax(detail, net, count, path):
-    kind, rate = detail.get("taxType"), detail.get("taxRate", {})
-    if kind == EXEMPT:
-        return Tax(kind, net, Decimal(0), None, None, ZERO)
+def _compute_tax(detail: Mapping[str, Any], net: Decimal, count: Decimal, path: str) -> Tax:
+    tax_type, rate = detail.get("taxType", ""), detail.get("taxRate", {})
+    if tax_type == EXEMPT:
+        return Tax(tax_type, net, Decimal(0), None, None, ZERO)
     if "perUnitAmount" in rate:
-        each = exact_number(rate, "perUnitAmount", path)
+        per_unit = exact_number(rate, "perUnitAmount", path)
         units = exact_number(rate, "unitCount", path) if "unitCount" in rate else count
-        return Tax(kind, net, None, each, units, round2(each * units))
+        return Tax(tax_type, net, None, per_unit, units, round2(per_unit * units))
     percentage = exact_number(rate, "percentage", path) if "percentage" in rate else Decimal(0)
-    return Tax(kind, net, percentage, None, None, round2(net * percentage * CENT))
+    return Tax(tax_type, net, percentage, None, None, round2(net * percentage * CENT))
 
 
-def _document_sum(allowance_charge, name):
+def _sum_entries(allowance_charge: Mapping[str, Any] | None, name: str) -> Decimal:
     path = f"/invoiceLevelAllowanceCharge/{name}"
-    entries = (allowance_charge or {}).get(name) or ()
-    return sum(
-        (
-            round2(exact_number(entry, "amount", f"{path}/{index}"))
-            for index, entry in enumerate(entries)
-        ),
-        ZERO,
+    entries: Sequence[Mapping[str, Any]] = (allowance_charge or {}).get(name) or ()
+    amounts = (
+        round2(exact_number(entry, "amount", f"{path}/{index}"))
+        for index, entry in enumerate(entries)
     )
+    return sum(amounts, ZERO)
 
 
-def _check_document(excluding, largest):
+def _check_limits(excluding: Decimal, largest: Decimal) -> None:
     if excluding < 0:
         raise AmountError(
             "/invoiceLevelAllowanceCharge/allowances",
-            "The allowances are larger than the document.",
+            "The allowances exceed the amount of the document.",
         )
     if largest >= LIMIT:
-        raise AmountError(
-            "/lineItems", f"The sums of the document need more than {WHOLE_DIGITS} digits."
+        wording = (
+            f"The document's amounts must have at most {WHOLE_DIGITS} digits before the point."
         )
+        raise AmountError("/lineItems", wording)
 
 
-def _by_tax_type(lines):
-    sums = {}
+def _sum_by_tax_type(lines: Sequence[LineAmounts]) -> dict[str, TypeTotal]:
+    sums: dict[str, TypeTotal] = {}
     for line in lines:
         for tax in line.taxes:
             before = sums.get(tax.type, TypeTotal(ZERO, ZERO))
