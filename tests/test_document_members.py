@@ -100,7 +100,7 @@ async def test_each_is_replaced_kept_and_taken_away_by_itself(api, place):
         (
             {"references": [{"type": "K2", "id": "1" * 500}] * 2},
             "/references",
-            "more than 1000 characters",
+            "at most 1000 characters",
         ),
         (
             {"references": [{"type": "INCOTERMS", "id": "CIF-1"}]},

@@ -1,46 +1,50 @@
-"""What makes a body a draft that can be stored: known codes, computed amounts, days that the calendar has."""
+"""Check the body of a draft before it is stored: size, codes, days, references and amounts."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import date, datetime, tzinfo
+from decimal import Decimal
+from typing import Any
 
 from service import json_codec, schema
 from service.documents import codes, money
 from service.errors import ValidationError, violation
 
-#: A number with an exponent is written out when it is stored: JSON text grows by less than this
-#: factor.
-MOST_GROWTH = 10
-#: The numbers of several customs forms go to the portal as one text of at most so many characters.
-#: Portal: 10.2
-MOST_FORM_NUMBERS = 1000
+#: Upper limit of the growth of a JSON text when numbers are stored without exponent.
+MAX_GROWTH = 10
+#: Limit, in characters, of the customs form numbers of one type, which the portal receives as one
+#: text. Portal: 10.2
+MAX_FORM_NUMBERS = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A checked body with what is computed from it. `amounts` are the columns of the same names."""
+    """A checked body with its computed amounts, which are the columns of the same names."""
 
-    body: dict
+    body: dict[str, Any]
     issue_date: datetime
-    amounts: dict
+    amounts: dict[str, Decimal]
 
 
-def check_draft(body: dict, issue_date: datetime, length: int | None = None) -> Draft:
-    """Return the Draft of a body that its schema has let through.
+def check_draft(body: dict[str, Any], issue_date: datetime, length: int | None = None) -> Draft:
+    """Return the Draft of a body that is valid by its schema.
 
-    `length` is that of the body's JSON text, where it is known. Raises Invalid with every violation of size, codes, days
-    and amounts.
+    `length` is the length of the body's JSON text, if known. Raises ValidationError with all
+    violations of size, codes, days, references and amounts.
     """
-    sums = _sums(body)
-    faults = [
+    try:
+        sums = money.totals(body["lineItems"], body.get("invoiceLevelAllowanceCharge"))
+    except money.AmountError:
+        sums = None
+    violations = [
         *size_violations(body, length),
         *codes.violations(body),
         *period_violations(body.get("billingPeriod") or {}),
         *reference_violations(body.get("references") or ()),
         *([] if sums else money.violations(body)),
     ]
-    if faults:
-        raise ValidationError(faults[: schema.MAX_FAULTS])
+    if violations or not sums:
+        raise ValidationError(violations[: schema.MAX_FAULTS])
     amounts = {
         "net_amount": sums.net_amount,
         "excluding_tax": sums.excluding_tax,
@@ -50,54 +54,48 @@ def check_draft(body: dict, issue_date: datetime, length: int | None = None) -> 
     return Draft(body, issue_date, amounts)
 
 
-def size_violations(record: dict, length: int | None = None) -> Iterator[dict]:
-    """Yield the violation of a record that is too large to be stored, with the path of its largest member.
+def size_violations(record: dict[str, Any], length: int | None = None) -> Iterator[dict[str, str]]:
+    """Yield a violation with the path of the largest member if a record is too large to be stored.
 
-    A short JSON text, of which `length` is the length in characters, is not measured.
+    `length` is the length of the JSON text in characters; the size of a short text is not computed.
     """
-    if length is not None and length * MOST_GROWTH <= json_codec.MOST_STORED_BYTES:
+    limit = json_codec.MOST_STORED_BYTES
+    if length is not None and length * MAX_GROWTH <= limit:
         return
     size = json_codec.stored_bytes(record)
-    if size > json_codec.MOST_STORED_BYTES:
+    if size > limit:
         largest = max(record, key=lambda name: json_codec.stored_bytes(record[name]))
-        wording = f"The document has {size} bytes as compact JSON (at most {json_codec.MOST_STORED_BYTES} allowed)."
+        wording = f"The document has {size} bytes as compact JSON (at most {limit} allowed)."
         yield violation(f"/{json_codec.escape_pointer(largest)}", "maxBytes", wording)
 
 
-def _sums(body):
-    """The totals, or None where a line makes no amounts; then money.faults says why."""
-    try:
-        return money.totals(body["lineItems"], body.get("invoiceLevelAllowanceCharge"))
-    except money.AmountError:
-        return None
-
-
-def period_violations(period):
-    """The days of a billing period that the calendar does not have, or its end before its start."""
-    days = {}
+def period_violations(period: Mapping[str, str]) -> Iterator[dict[str, str]]:
+    """Yield the violations of a billing period: invalid days, or an end before the start."""
+    days: dict[str, date] = {}
     for name in ("start", "end"):
         try:
-            days[name] = date.fromisoformat(period[name]) if name in period else None
+            if name in period:
+                days[name] = date.fromisoformat(period[name])
         except ValueError:
-            yield violation(
-                f"/billingPeriod/{name}", "format", f"{name} must be a day of the calendar."
-            )
-    if days.get("start") and days.get("end") and days["end"] < days["start"]:
-        yield violation(
-            "/billingPeriod/end",
-            "order",
-            "The end of the billing period must not be before its start.",
-        )
+            wording = f"{name} must be a day of the calendar."
+            yield violation(f"/billingPeriod/{name}", "format", wording)
+    if len(days) == 2 and days["end"] < days["start"]:
+        wording = "The end of the billing period must not be before its start."
+        yield violation("/billingPeriod/end", "order", wording)
 
 
-def reference_violations(references):
+def reference_violations(references: Iterable[Mapping[str, str]]) -> Iterator[dict[str, str]]:
+    """Yield a violation for each type of customs form whose numbers are too long together."""
     for kind in ("CUSTOMS_FORM", "K2"):
         numbers = [each["id"] for each in references if each["type"] == kind]
-        if len(",".join(numbers)) > MOST_FORM_NUMBERS:
-            wording = f"The numbers of all references of the type {kind} have more than {MOST_FORM_NUMBERS} characters."
+        if len(",".join(numbers)) > MAX_FORM_NUMBERS:
+            wording = (
+                f"The numbers of all references of the type {kind} "
+                f"must have at most {MAX_FORM_NUMBERS} characters in total."
+            )
             yield violation("/references", "maxLength", wording)
 
 
-def code_year(issue_date, time_zone):
-    """The year in which a document's code is unique: that of its issue in the business time zone."""
+def code_year(issue_date: datetime, time_zone: tzinfo) -> int:
+    """Return the year in which a document's code is unique, by the business time zone."""
     return issue_date.astimezone(time_zone).year

@@ -1,12 +1,14 @@
-"""The states of documents and submissions, their moves, and what each state refuses. Tables, no I/O, no clock."""
+"""States and transitions of documents and submissions, and the requests that each state refuses."""
 
-from datetime import timedelta
+from collections.abc import Callable, Iterable
+from datetime import datetime, timedelta
+from typing import Any
 
 CANCEL_WINDOW = timedelta(hours=72)  # Spec: Limits; exactly 72 hours is still allowed
 ISSUE_WINDOW = timedelta(hours=72)  # age of a document when it is sent. Portal: 7.2
 
-#: invoice or note: status -> statuses it may move to.
-SUBJECT_MOVES = {
+#: Invoices, notes and consolidated invoices: status -> next statuses.
+SUBJECT_MOVES: dict[str, set[str]] = {
     "Draft": {"Submitting"},
     "Submitting": {"Submitted", "Draft"},
     "Submitted": {"Valid", "Invalid", "Cancelled"},
@@ -14,11 +16,11 @@ SUBJECT_MOVES = {
     "Invalid": {"Submitting"},
     "Cancelled": {"Submitting"},
 }
-#: is_submitted_to_portal is true, and nothing may be changed.
+#: Statuses in which is_submitted_to_portal is true and nothing can be changed.
 LOCKED = {"Submitting", "Submitted", "Valid"}
 
-#: submitted document: status -> statuses it may move to. An empty set is final.
-DOCUMENT_MOVES = {
+#: Submitted documents: status -> next statuses. A status without any is final.
+DOCUMENT_MOVES: dict[str, set[str]] = {
     "Submitting": {"Submitted", "Rejected"},
     "Submitted": {"Valid", "Invalid", "Cancelled"},
     "Valid": {"Cancelled"},
@@ -28,8 +30,8 @@ DOCUMENT_MOVES = {
 }
 FINAL = {status for status, moves in DOCUMENT_MOVES.items() if not moves}
 
-#: submission, one call to the portal: state -> states it may move to.
-SUBMISSION_MOVES = {
+#: Submissions (one portal request each): state -> next states.
+SUBMISSION_MOVES: dict[str, set[str]] = {
     "Queued": {"Sending", "Merged", "Uncertain", "NotReceived", "NeedsPerson"},
     "Merged": set(),
     "Sending": {
@@ -47,10 +49,10 @@ SUBMISSION_MOVES = {
     "Split": set(),
     "Refused": set(),
     "NotReceived": set(),
-    "NeedsPerson": {"Accepted", "NotReceived"},  # by a person
+    "NeedsPerson": {"Accepted", "NotReceived"},  # manual resolution
 }
 
-#: What an invoice becomes when its latest submitted document has become this.
+#: Status of the latest submitted document -> status of its invoice or note.
 SUBJECT_OF_DOCUMENT = {
     "Submitting": "Submitting",
     "Submitted": "Submitted",
@@ -60,8 +62,7 @@ SUBJECT_OF_DOCUMENT = {
     "Rejected": "Draft",
 }
 
-#: type of an invoice that waits for its other party -> (its type once it is final, the member that
-#: the party becomes)
+#: Type of an invoice that waits for its other party -> (its final type, the member of that party).
 PENDING_FINALIZE = {
     "PENDING_FINALIZE_INVOICE": ("INVOICE", "buyer"),
     "PENDING_FINALIZE_SELF_BILLED_INVOICE": ("SELF_BILLED_INVOICE", "supplier"),
@@ -80,15 +81,18 @@ _CANCEL_FIRST = (
 )
 
 
-def locked_refusal(noun, done):
-    """Why a submitted document of this noun cannot be `done`: updated or deleted. Spec: Errors"""
+def locked_refusal(noun: str, done: str) -> str:
+    """Return the message for a submitted document that cannot be "updated" or "deleted".
+
+    Spec: Errors
+    """
     return _CANCEL_FIRST.format(noun=noun, done=done)
 
 
-#: cancelling the latest submitted document: the first row that holds refuses, with the message of
-#: its name.
-#: `doc` has status and submitted_at; now - submitted_at is by the database's clock.
-CANCEL_REFUSALS = (
+#: Refusals to cancel the latest submitted document, as (condition, name of the message); the first
+#: condition that is true applies. `doc` is its row with status and submitted_at, or None; `now` is
+#: the time of the database.
+CANCEL_REFUSALS: tuple[tuple[Callable[[Any, datetime], bool], str], ...] = (
     (lambda doc, now: doc is None, "none"),
     (lambda doc, now: doc["status"] in FINAL, "closed"),
     (lambda doc, now: now - doc["submitted_at"] > CANCEL_WINDOW, "late"),
@@ -97,8 +101,8 @@ _LATE = (
     "The latest submitted document of the {noun} has been submitted more than 72 hours ago. "
     "Submitted documents can only be cancelled within 72 hours."
 )
-#: noun -> the messages of CANCEL_REFUSALS. Spec: Errors, to the letter; consolidated invoices after
-#: their pattern.
+#: Noun -> the messages of CANCEL_REFUSALS. They are fixed by the specification, including
+#: "invali."; those of consolidated invoices follow the same pattern. Spec: Errors
 CANCEL_MESSAGES = {
     "invoice": {
         "none": "The invoice does not have any submitted document.",
@@ -107,47 +111,50 @@ CANCEL_MESSAGES = {
     },
     "adjustment note": {
         "none": "The latest submitted document of the adjustment note not found.",
-        "closed": "The latest submitted document of the adjustment note has already been cancelled/invalid.",
+        "closed": "The latest submitted document of the adjustment note has already been "
+        "cancelled/invalid.",
         "late": _LATE.format(noun="adjustment note"),
     },
     "consolidated invoice": {
         "none": "The consolidated invoice does not have any submitted document.",
-        "closed": "The latest submitted document of the consolidated invoice has already been cancelled/invalid.",
+        "closed": "The latest submitted document of the consolidated invoice has already been "
+        "cancelled/invalid.",
         "late": _LATE.format(noun="consolidated invoice"),
     },
 }
 
-#: creating an adjustment note against an invoice: the first row that holds refuses. Spec: Errors.
-#: A document whose cancellation is under way counts as no longer valid: no note comes between.
-NOTE_REFUSALS = (
+#: Refusals to create a note for an invoice, as (condition, message); the first condition that is
+#: true applies. `doc` is the row of the invoice's latest submitted document, or None. A document
+#: that is being cancelled counts as not valid, so that no note is created meanwhile. Spec: Errors
+NOTE_REFUSALS: tuple[tuple[Callable[[Any], bool], str], ...] = (
     (
         lambda doc: doc is None,
         "The invoice has not been submitted.",
     ),
     (
-        lambda doc: doc["status"] != "Valid" or doc["cancelling_until"],
+        lambda doc: doc["status"] != "Valid" or bool(doc["cancelling_until"]),
         "The invoice has been submitted but not yet being validated by the tax authority "
         "or latest submission result status is not valid.",
     ),
 )
 
 CANCEL_FAILED = "Cancellation failed, please try again."
-#: the authority's code for a refused cancellation -> its message. Spec: Errors.
+#: The portal's code for a refused cancellation -> message. Spec: Errors
 CANCEL_CODES = {
     "OperationPeriodOver": "Document status can't be changed after limit time exceeded",
     "IncorrectState": "Document status has already been rejected or invalid",
     "ActiveReferencingDocuments": "Document is currently being referenced by another document",
 }
 
-#: A TIN that was changed over the API is not used before the operator has confirmed it. `path` is
-#: that of preflight.
+#: The error for a TIN that was changed over the API and that the operator has not confirmed yet.
 TIN_NOT_VERIFIED = {
     "code": "tin_not_verified",
     "path": "/company/tin_code",
-    "message": "The TIN of the company is not verified yet. The operator of the service has to confirm it.",
+    "message": "The TIN of the company is not verified yet; "
+    "the operator of the service must confirm it.",
 }
 
 
-def refusal(table, *facts):
-    """The message of the first row of a refusal table that holds for the facts, or None."""
-    return next((message for holds, message in table if holds(*facts)), None)
+def refusal(table: Iterable[tuple[Callable[..., object], str]], *facts: Any) -> str | None:
+    """Return the message of the first row whose condition is true for the facts, or None."""
+    return next((message for applies, message in table if applies(*facts)), None)
