@@ -529,7 +529,7 @@ def test_seven_calendar_days_of_the_business_time_zone():
     (refusal,) = consolidation.period_refusals(
         period, period.until, last + timedelta(microseconds=1)
     )
-    assert refusal == ("deadline", "The sales of 2026-02 could be consolidated until 2026-03-07.")
+    assert refusal == ("deadline", "The last day to consolidate 2026-02 was 2026-03-07.")
 
 
 @pytest.mark.parametrize(

@@ -1,23 +1,31 @@
-"""Which invoices a consolidated invoice may take, until when, and the lines that it makes of them. Portal: 13
+"""Select the invoices of a consolidated invoice and compute its lines. Portal: 13
 
-A consolidated invoice tells the portal of a month's sales whose buyers asked for no invoice of their own. Its
-lines are drawn so that its sums are those of its invoices to the cent, whatever was rounded in each of them.
+A consolidated invoice reports the sales of one month whose buyers did not request an invoice. Its
+lines are computed so that its sums equal the sums of its invoices to the cent, including their
+rounding.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import date, datetime, time, timedelta
+from datetime import date, datetime, time, timedelta, tzinfo
 from decimal import Decimal, localcontext
-from typing import NamedTuple
-from zoneinfo import ZoneInfo
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from service import json_codec
 from service.documents.checks.line import lacks_tax
-from service.documents.money import EXACT, EXEMPT, ZERO, AmountError, line_amounts, totals
+from service.documents.money import (
+    EXACT,
+    EXEMPT,
+    ZERO,
+    AmountError,
+    LineAmounts,
+    line_amounts,
+    totals,
+)
 from service.documents.ubl.document import HOME_CURRENCY
 from service.errors import violation
 
-#: consolidated invoice -> the types of the invoices that it takes.
+#: Type of a consolidated invoice -> the types of the invoices that it can contain.
 FAMILIES = {
     "CONSOLIDATED_INVOICE": {"INVOICE", "PENDING_FINALIZE_INVOICE"},
     "CONSOLIDATED_SELF_BILLED_INVOICE": {
@@ -28,24 +36,23 @@ FAMILIES = {
 
 CLASSIFICATION = "004"
 UNIT = "C62"
-# In MYR, what is payable; above it a sale needs an invoice of its own
-LARGEST_SALE = Decimal(10_000)
+LARGEST_SALE = Decimal(10_000)  # payable amount in MYR; a larger sale needs an invoice of its own
 LONGEST_NUMBER = 50  # Portal: 10.2
 
-MOST_INVOICES = 10_000
-#: Of the portal's 300,000 bytes the lines may fill so many; the rest is for the head and the
-#: signature. Portal: 1.5
-#: That is reached long before the 1,000 lines that a document may have.
+MAX_INVOICES = 10_000
+#: Limit of the lines' size. Of the portal's 300,000 bytes the rest is for the header and the
+#: signature. It is reached long before the limit of 1,000 lines. Portal: 1.5
 MOST_BYTES = 280_000
-#: At most so many bytes of a document are one line, its receipts and reasons apart, and one tax of
-#: it.
+#: Upper limits of the size of a line without its receipt numbers, and of a tax without its reason.
 LINE_BYTES, TAX_BYTES = 500, 400
 
 
 @dataclass(frozen=True, slots=True)
 class Period:
-    """One calendar month in the business time zone: its sales are issued from `since` to before `until`, and
-    consolidated before `deadline`."""
+    """A calendar month in the business time zone.
+
+    Its sales are issued in [since, until) and consolidated before `deadline`.
+    """
 
     month: date
     since: datetime
@@ -53,140 +60,171 @@ class Period:
     deadline: datetime
 
     @property
-    def last_day(self):
-        """The last day on which its sales may be consolidated."""
+    def last_day(self) -> date:
+        """The last day on which its sales can be consolidated."""
         return (self.deadline - timedelta(days=1)).date()
 
 
-def period(month, time_zone, days):
-    """The Period of the month whose first day is `month`; `days` is how long it may be consolidated after its end."""
+def period(month: date, time_zone: tzinfo, days: int) -> Period:
+    """Return the Period of a month, given as its first day.
+
+    `days` is the number of days after the end of the month until the deadline.
+    """
     following = (month.replace(day=28) + timedelta(days=4)).replace(day=1)
     midnights = (month, following, following + timedelta(days=days))
     return Period(month, *(datetime.combine(day, time(), time_zone) for day in midnights))
 
 
-def month_of(instant, time_zone):
-    """The first day of the month in which the instant lies."""
+def month_of(instant: datetime, time_zone: tzinfo) -> date:
+    """Return the first day of the month that contains the instant."""
     return instant.astimezone(time_zone).date().replace(day=1)
+
+
+class InvoiceRow(Protocol):
+    """A row of the view consolidation_candidates, or a mapping with its columns."""
+
+    def keys(self) -> Iterable[str]: ...
+    def __getitem__(self, name: str, /) -> Any: ...
+
+
+AnyInvoice = TypeVar("AnyInvoice", bound=InvoiceRow)
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What an invoice is held against. Exclusions do not hold for sales up to `relaxed_until`, if it is set."""
+    """The consolidated invoice for which invoices are checked.
+
+    The authority has suspended the relaxable rules for sales up to `relaxed_until`, if set.
+    """
 
     type: str
     period: Period
-    time_zone: ZoneInfo
+    time_zone: tzinfo
     relaxed_until: date | None = None
 
 
-class Rule(NamedTuple):
-    """A reason to refuse, for what is dated `since` or later; `relaxable` ones the authority may suspend."""
+@dataclass(frozen=True, slots=True)
+class InvoiceRule:
+    """A reason to leave out invoices that were issued on the day `since` or later."""
 
     code: str
     since: date
-    refuses: Callable
+    refuses: Callable[[InvoiceRow, Terms], bool]
     message: str
     relaxable: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class PeriodRule:
+    """A reason to refuse a consolidated invoice of a period, by its issue date and the time."""
+
+    code: str
+    refuses: Callable[[Period, datetime, datetime], bool]
+    message: str
+
+
 ALWAYS = date.min
 
-#: An invoice may not be consolidated: the first row that holds says why.
-INVOICE_RULES = (
-    Rule(
+#: Invoices that cannot be consolidated. The first rule that refuses an invoice gives the reason.
+INVOICE_RULES: tuple[InvoiceRule, ...] = (
+    InvoiceRule(
         "type",
         ALWAYS,
         lambda invoice, terms: invoice["type"] not in FAMILIES[terms.type],
-        "An invoice of the type {type} is not taken by a {into}.",
+        "A {into} cannot contain invoices of the type {type}.",
     ),
-    Rule(
+    InvoiceRule(
         "month",
         ALWAYS,
         lambda invoice, terms: not terms.period.since <= invoice["issue_date"] < terms.period.until,
-        "The invoice was issued in another month than {month:%Y-%m}; months are not merged.",
+        "The invoice was not issued in {month:%Y-%m}, the month of the consolidated invoice.",
     ),
-    Rule(
+    InvoiceRule(
         "consolidated",
         ALWAYS,
         lambda invoice, terms: invoice["consolidated_invoice_id"] is not None,
         "The invoice is already part of the consolidated invoice {consolidated_invoice_id}.",
     ),
-    Rule(
+    InvoiceRule(
         "submitted",
         ALWAYS,
         lambda invoice, terms: invoice["status"] != "Draft" or invoice["was_accepted"],
-        "The invoice has been submitted by itself; its status is {status}.",
+        "The invoice has already been submitted individually; its status is {status}.",
     ),
-    Rule(
+    InvoiceRule(
         "named",
         ALWAYS,
         lambda invoice, terms: invoice["is_named"],
-        "The invoice names its other party, which is due a document of its own.",
+        "The invoice names its buyer or supplier and must be submitted individually.",
     ),
-    Rule(
+    InvoiceRule(
         "currency",
         ALWAYS,
         lambda invoice, terms: invoice["currency_code"] != HOME_CURRENCY,
-        f"The invoice is in {{currency_code}}; a consolidated invoice is in {HOME_CURRENCY}.",
+        f"The invoice is in {{currency_code}}; consolidated invoices must be in {HOME_CURRENCY}.",
     ),
-    Rule(
+    InvoiceRule(
         "amount",
         date(2026, 1, 1),
         lambda invoice, terms: invoice["payable_amount"] > LARGEST_SALE,
-        f"The invoice is of more than RM {LARGEST_SALE:,} and has to be submitted by itself.",
+        f"The invoice exceeds RM {LARGEST_SALE:,} and must be submitted individually.",
         relaxable=True,
     ),
-    Rule(
+    InvoiceRule(
         "number",
         ALWAYS,
         lambda invoice, terms: len(invoice["number"]) > LONGEST_NUMBER,
-        f"The full code of the invoice has more than {LONGEST_NUMBER} characters.",
+        f"The full code of the invoice must have at most {LONGEST_NUMBER} characters.",
     ),
 )
 
-#: A month cannot be consolidated, or not any more, by a document that is issued at some time.
-PERIOD_RULES = (
-    Rule(
+#: Periods that cannot be consolidated yet, or no longer.
+PERIOD_RULES: tuple[PeriodRule, ...] = (
+    PeriodRule(
         "period",
-        ALWAYS,
         lambda period, issue_date, now: issue_date < period.until,
-        "The sales of {month:%Y-%m} are consolidated by a document that is issued after the month.",
+        "The consolidated invoice of {month:%Y-%m} must be issued after the end of the month.",
     ),
-    Rule(
+    PeriodRule(
         "deadline",
-        ALWAYS,
         lambda period, issue_date, now: now >= period.deadline,
-        "The sales of {month:%Y-%m} could be consolidated until {last_day}.",
+        "The last day to consolidate {month:%Y-%m} was {last_day}.",
     ),
 )
 
 LACKS_TAX = (
     "tax",
-    "A line of the invoice lacks its tax, the rate of it, or the reason of an exemption.",
+    "A line of the invoice has no tax, a tax without a rate, or an exemption without a reason.",
 )
-FULL = ("full", "The consolidated invoice is full; the rest of the month goes into another one.")
-UNKNOWN = ("unknown", "There is no such invoice.")
+FULL = (
+    "full",
+    "The consolidated invoice is full; create another one for the remaining invoices of the month.",
+)
+UNKNOWN = ("unknown", "The invoice does not exist.")
 
 
-def left_out(invoice_id, reason, message):
+def left_out(invoice_id: int, reason: str, message: str) -> dict[str, Any]:
+    """Return the API's entry for an invoice that is left out."""
     return {"invoice_id": invoice_id, "reason": reason, "message": message}
 
 
-def sift(invoices, terms):
-    """(those that may be consolidated, those that may not, as left_out) of rows of consolidation_candidates."""
-    taken, rest = [], []
+def sift(
+    invoices: Iterable[AnyInvoice], terms: Terms
+) -> tuple[list[AnyInvoice], list[dict[str, Any]]]:
+    """Return (eligible invoices, entries of those left out) of rows of consolidation_candidates."""
+    taken: list[AnyInvoice] = []
+    rest: list[dict[str, Any]] = []
     for invoice in invoices:
-        refusal = _invoice_refusal(invoice, terms)
+        refusal = _find_refusal(invoice, terms)
         if refusal:
             rest.append(left_out(invoice["id"], *refusal))
         else:
             taken.append(invoice)
-    rest += (left_out(invoice["id"], *FULL) for invoice in taken[MOST_INVOICES:])
-    return taken[:MOST_INVOICES], rest
+    rest += (left_out(invoice["id"], *FULL) for invoice in taken[MAX_INVOICES:])
+    return taken[:MAX_INVOICES], rest
 
 
-def _invoice_refusal(invoice, terms):
+def _find_refusal(invoice: InvoiceRow, terms: Terms) -> tuple[str, str] | None:
     day = invoice["issue_date"].astimezone(terms.time_zone).date()
     relaxed = terms.relaxed_until is not None and day <= terms.relaxed_until
     for rule in INVOICE_RULES:
@@ -197,42 +235,43 @@ def _invoice_refusal(invoice, terms):
     return None
 
 
-def period_refusals(period, issue_date, now):
-    """[(code, message)] of the PERIOD_RULES that hold."""
+def period_refusals(period: Period, issue_date: datetime, now: datetime) -> list[tuple[str, str]]:
+    """Return the PERIOD_RULES that refuse the period as [(code, message)]."""
     return [
         (rule.code, rule.message.format(month=period.month, last_day=period.last_day))
         for rule in PERIOD_RULES
-        if period.month >= rule.since and rule.refuses(period, issue_date, now)
+        if rule.refuses(period, issue_date, now)
     ]
 
 
-# Lines: one for each unbroken range of codes among the receipts that have lines of the same taxes.
+# Lines: one for each unbroken range of codes of invoices whose lines have the same taxes.
 
 
-class Rate(NamedTuple):
-    """A kind of tax as a line names it: by a percentage, or by an amount for each unit."""
+class TaxRate(NamedTuple):
+    """A tax of a line, by percentage or by an amount per unit."""
 
     type: str
     percentage: Decimal | None
     per_unit: Decimal | None
 
 
-class Taxes(NamedTuple):
-    """What the lines that share a line have in common."""
+class TaxGroup(NamedTuple):
+    """The taxes, and the reason of an exemption, that the invoice lines of one line share."""
 
-    rates: tuple[Rate, ...]
-    reason: str | None  # of an exemption
+    rates: tuple[TaxRate, ...]
+    exemption_reason: str | None
 
 
 @dataclass(slots=True)
-class Sums:
-    """Net, and for each of the Taxes' rates the tax and the units that it was due for."""
+class GroupSums:
+    """The sums of a TaxGroup: the net amount, and the tax and the units for each of its rates."""
 
     net: Decimal
     taxes: list[Decimal]
     units: list[Decimal]
 
-    def add(self, other):
+    def add(self, other: "GroupSums") -> None:
+        """Add the sums of other lines of the same group."""
         self.net += other.net
         self.taxes = [mine + its for mine, its in zip(self.taxes, other.taxes, strict=False)]
         self.units = [mine + its for mine, its in zip(self.units, other.units, strict=False)]
@@ -240,122 +279,135 @@ class Sums:
 
 @dataclass(slots=True)
 class Run:
-    """Receipts with unbroken codes; `first` and `last` are full codes."""
+    """Invoices with consecutive codes up to `code`; `first` and `last` are full codes."""
 
-    taxes: Taxes
+    taxes: TaxGroup
     first: str
     last: str
     code: int
-    sums: Sums
+    sums: GroupSums
 
 
 @dataclass(slots=True)
 class ConsolidationPlan:
-    """A consolidated invoice while invoices are added to it, in the order of their codes."""
+    """A consolidated invoice to which invoices are added in the order of their codes."""
 
-    ids: list = field(default_factory=list)
-    left_out: list = field(default_factory=list)
-    runs: list = field(default_factory=list)
+    ids: list[int] = field(default_factory=list[int])
+    left_out: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    runs: list[Run] = field(default_factory=list[Run])
     allowances: Decimal = ZERO
     charges: Decimal = ZERO
-    weight: int = 0
+    size: int = 0
     is_full: bool = False
-    _open: dict = field(default_factory=dict)  # Taxes -> their latest Run
+    _latest_runs: dict[TaxGroup, Run] = field(default_factory=dict[TaxGroup, Run])
 
-    def take(self, invoices, sources):
-        """Adds what sift has taken; `sources` are their rows of consolidation_lines, not looked at once it is full."""
+    def take(self, invoices: Iterable[InvoiceRow], sources: Iterable[InvoiceRow]) -> None:
+        """Add eligible invoices; `sources` are their rows of consolidation_lines.
+
+        Once the plan is full, it leaves out the remaining invoices and does not use their rows.
+        """
         rows = {row["id"]: row for row in sources}
         with localcontext(EXACT):
             for invoice in invoices:
                 if self.is_full:
                     self.left_out.append(left_out(invoice["id"], *FULL))
                 else:
-                    self.add(invoice, *_read(rows[invoice["id"]]))
+                    self.add(invoice, *_parse_lines(rows[invoice["id"]]))
 
-    def add(self, invoice, line_items, adjustments):
-        """Takes an invoice in, or leaves it out. One that does not fit in ends the drawing."""
+    def add(
+        self,
+        invoice: InvoiceRow,
+        line_items: Sequence[dict[str, Any]],
+        adjustments: dict[str, Any] | None,
+    ) -> None:
+        """Add an invoice or leave it out. The first one that is too large makes the plan full."""
         if any(lacks_tax(item) for item in line_items):
             self.left_out.append(left_out(invoice["id"], *LACKS_TAX))
             return
         amounts = totals(line_items, adjustments)
-        parts = _parts(line_items, amounts.lines)
-        if not self._fits(invoice, parts):
+        parts = _group_lines(line_items, amounts.lines)
+        if not self._reserve(invoice, parts):
             self.left_out.append(left_out(invoice["id"], *FULL))
             return
         self.ids.append(invoice["id"])
         self.allowances += amounts.allowances
         self.charges += amounts.charges
         for taxes, sums in parts.items():
-            self._draw(invoice, taxes, sums)
+            self._extend_run(invoice, taxes, sums)
 
-    def _fits(self, invoice, parts):
-        fresh = [taxes for taxes in parts if not self._continued(taxes, invoice["code"])]
-        weight = self.weight + sum(_weight(taxes, invoice["number"]) for taxes in fresh)
-        self.is_full = weight > MOST_BYTES
-        self.weight = self.weight if self.is_full else weight
+    def _reserve(self, invoice: InvoiceRow, groups: Iterable[TaxGroup]) -> bool:
+        """Reserve the size of an invoice's new lines. Return whether the plan has room for them."""
+        new = [taxes for taxes in groups if not self._continues(taxes, invoice["code"])]
+        size = self.size + sum(_measure_line(taxes, invoice["number"]) for taxes in new)
+        self.is_full = size > MOST_BYTES
+        self.size = self.size if self.is_full else size
         return not self.is_full
 
-    def _continued(self, taxes, code):
-        run = self._open.get(taxes)
+    def _continues(self, taxes: TaxGroup, code: int) -> bool:
+        """Return whether a code directly follows the latest run of these taxes."""
+        run = self._latest_runs.get(taxes)
         return run is not None and run.code + 1 == code
 
-    def _draw(self, invoice, taxes, sums):
+    def _extend_run(self, invoice: InvoiceRow, taxes: TaxGroup, sums: GroupSums) -> None:
         code, number = invoice["code"], invoice["number"]
-        if self._continued(taxes, code):
-            run = self._open[taxes]
+        if self._continues(taxes, code):
+            run = self._latest_runs[taxes]
             run.code, run.last = code, number
             run.sums.add(sums)
         else:
-            self._open[taxes] = run = Run(taxes, number, number, code, sums)
+            self._latest_runs[taxes] = run = Run(taxes, number, number, code, sums)
             self.runs.append(run)
 
-    def body(self):
-        """The lines and the document's discounts and charges, in the shape of a request."""
+    def body(self) -> dict[str, Any]:
+        """Return the lines and the document's discounts and charges in the request shape."""
         return {
-            "lineItems": [_line(str(index), run) for index, run in enumerate(self.runs, 1)],
-            "invoiceLevelAllowanceCharge": self._adjustments(),
+            "lineItems": [_build_line(str(index), run) for index, run in enumerate(self.runs, 1)],
+            "invoiceLevelAllowanceCharge": self._build_adjustments(),
         }
 
-    def _adjustments(self):
+    def _build_adjustments(self) -> dict[str, Any] | None:
+        sums = (
+            ("allowances", self.allowances, "Discounts of the receipts"),
+            ("charges", self.charges, "Charges of the receipts"),
+        )
         given = {
-            "allowances": [{"amount": self.allowances, "reason": "Discounts of the receipts"}]
-            * bool(self.allowances),
-            "charges": [{"amount": self.charges, "reason": "Charges of the receipts"}]
-            * bool(self.charges),
+            name: [{"amount": amount, "reason": reason}] for name, amount, reason in sums if amount
         }
-        return {name: entries for name, entries in given.items() if entries} or None
+        return given or None
 
 
-def _read(row):
-    """(line items, adjustments) of a row of consolidation_lines."""
+def _parse_lines(row: InvoiceRow) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
+    """Return (line items, adjustments) of a row of consolidation_lines."""
     adjustments = json_codec.loads(row["adjustments"].encode()) if row["adjustments"] else None
     return json_codec.loads(row["line_items"].encode()), adjustments
 
 
-def _parts(line_items, lines):
-    """{Taxes: Sums} of one invoice."""
-    parts = {}
+def _group_lines(
+    line_items: Sequence[dict[str, Any]], lines: Sequence[LineAmounts]
+) -> dict[TaxGroup, GroupSums]:
+    """Sum the lines of one invoice by their taxes."""
+    groups: dict[TaxGroup, GroupSums] = {}
     for item, amounts in zip(line_items, lines, strict=False):
         taxes = sorted(
             amounts.taxes, key=lambda tax: (tax.type, tax.percentage or ZERO, tax.per_unit or ZERO)
         )
-        reason = (
-            item.get("taxExemptionReason") if any(tax.type == EXEMPT for tax in taxes) else None
-        )
-        kind = Taxes(tuple(Rate(tax.type, tax.percentage, tax.per_unit) for tax in taxes), reason)
-        sums = Sums(
+        is_exempt = any(tax.type == EXEMPT for tax in taxes)
+        reason = item.get("taxExemptionReason") if is_exempt else None
+        rates = tuple(TaxRate(tax.type, tax.percentage, tax.per_unit) for tax in taxes)
+        group = TaxGroup(rates, reason)
+        sums = GroupSums(
             amounts.net, [tax.amount for tax in taxes], [tax.units or ZERO for tax in taxes]
         )
-        if kind in parts:
-            parts[kind].add(sums)
+        if group in groups:
+            groups[group].add(sums)
         else:
-            parts[kind] = sums
-    return parts
+            groups[group] = sums
+    return groups
 
 
-def _weight(taxes, number):
-    """The most bytes that a line of these taxes has in a document."""
-    reason = len(json_codec.dumps(taxes.reason or "").encode())
+def _measure_line(taxes: TaxGroup, number: str) -> int:
+    """Return the largest size in bytes of a line with these taxes in a document."""
+    reason = len(json_codec.dumps(taxes.exemption_reason or "").encode())
     return (
         LINE_BYTES
         + 2 * len(json_codec.dumps(number).encode())
@@ -363,45 +415,57 @@ def _weight(taxes, number):
     )
 
 
-def _line(id, run):
+def _build_line(line_id: str, run: Run) -> dict[str, Any]:
     receipts = (
         f"Receipt {run.first}" if run.first == run.last else f"Receipts {run.first} - {run.last}"
     )
-    item = {
-        "id": id,
+    reason = run.taxes.exemption_reason
+    item: dict[str, Any] = {
+        "id": line_id,
         "description": receipts,
         "classifications": [CLASSIFICATION],
         "unit": {"code": UNIT, "price": run.sums.net, "count": 1},
-        **({"taxExemptionReason": run.taxes.reason} if run.taxes.reason else {}),
+        **({"taxExemptionReason": reason} if reason else {}),
     }
     taxes = zip(run.taxes.rates, run.sums.taxes, run.sums.units, strict=False)
-    return {**item, "taxDetails": [_tax_detail(item, *tax) for tax in taxes]}
+    return {**item, "taxDetails": [_build_tax_detail(item, *tax) for tax in taxes]}
 
 
-def _tax_detail(item, rate, amount, units):
-    """The tax by its rate where that makes the sum of the receipts' taxes; else, for what was rounded in each of
-    them, by the sum itself as a fixed amount of one unit."""
+def _build_tax_detail(
+    item: dict[str, Any], rate: TaxRate, amount: Decimal, units: Decimal
+) -> dict[str, Any]:
+    """Return a tax whose amount is the sum of the receipts' taxes.
+
+    It has the rate of the receipts if that gives the sum, or else the sum as a fixed amount of one
+    unit, because the tax of each receipt was rounded.
+    """
     if rate.percentage is not None:
         by_rate = {"percentage": rate.percentage}
     else:
         by_rate = {"perUnitAmount": rate.per_unit, "unitCount": units}
-    detail = {"taxType": rate.type, "taxRate": by_rate}
-    if _tax(item, detail) == amount:
+    detail: dict[str, Any] = {"taxType": rate.type, "taxRate": by_rate}
+    if _compute_tax(item, detail) == amount:
         return detail
     return {"taxType": rate.type, "taxRate": {"perUnitAmount": amount, "unitCount": 1}}
 
 
-def _tax(item, detail):
-    """What the line's tax would come to, None where it makes no amount."""
+def _compute_tax(item: dict[str, Any], detail: dict[str, Any]) -> Decimal | None:
+    """Return the tax of a line with this detail, or None if it has no valid amount."""
     try:
         return line_amounts({**item, "taxDetails": [detail]}).tax
     except AmountError:
         return None
 
 
-def misclassified(line_items):
-    """The faults of a note's lines against a consolidated invoice: its unnamed party allows 004 only. Portal: 12.9"""
-    wording = f"A note against a consolidated invoice has the classification {CLASSIFICATION}, and no other, on every line."
+def misclassified(line_items: Iterable[dict[str, Any]]) -> list[dict[str, str]]:
+    """Return the violations of the lines of a note for a consolidated invoice.
+
+    Its other party is unnamed, which requires the classification 004. Portal: 12.9
+    """
+    wording = (
+        "Every line of a note for a consolidated invoice must have "
+        f"the classification {CLASSIFICATION} and no other."
+    )
     return [
         violation(f"/lineItems/{index}/classifications", "classification", wording)
         for index, item in enumerate(line_items)
