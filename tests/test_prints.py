@@ -153,7 +153,7 @@ async def test_what_the_portal_has_not_validated_says_so(api, sandbox):
     assert (await submitted(api, id))[0] == 200
     page = await printed_invoice(api, id)
     assert page.text.startswith(
-        "NOT VALIDATED NOT VALIDATED The tax authority's portal has it and has not"
+        "NOT VALIDATED NOT VALIDATED The tax authority's portal has received it, but"
     )
     assert page.text.endswith("This document is not a validated e-Invoice.")
 

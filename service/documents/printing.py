@@ -1,103 +1,125 @@
-"""A document as it is handed out: what its page shows, and in which words. Pure functions.
+"""Prepare the printed page of a document: its facts, labels and formatted numbers.
 
-The page of a submitted document is read from the bytes that were sent, see portal/frozen.py, the page of any other
-from what is stored. Amounts are those that were sent, or money.py's, and Decimals until they are written.
+The page of a submitted document is read from the bytes that were sent (ubl/reader.py), the page of
+any other document from the stored record. Amounts stay Decimals until they are formatted.
 """
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, tzinfo
 from decimal import Decimal
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from service.documents.codes import TABLES
-from service.documents.money import Adjustment, Totals, round2, totals
+from service.documents.money import Adjustment, Tax, Totals, count_decimals, round2, totals
 from service.documents.ubl import document
-from service.documents.ubl.references import ids
+from service.documents.ubl.elements import get_object
+from service.documents.ubl.references import get_reference_numbers
 
 
 class Printout(NamedTuple):
-    """What a page shows. `kind` is the portal's document type; parties and items have the request shape.
+    """The content of a page.
 
-    `originals` of a note are [{number, uuid}]; `allowances` and `charges` are those of the whole document; `terms` are
-    labels and texts of its payment, period, delivery and bills.
+    `kind` is the portal's document type; parties and items have the request shape. `originals` of a
+    note are [{number, uuid}]; `allowances` and `charges` apply to the whole document; `terms` are
+    (label, text) of its payment, period, delivery and bills.
     """
 
     kind: str
     currency: str
     exchange_rate: Decimal | None
-    originals: list
-    supplier: dict
-    buyer: dict
-    items: list
+    originals: Sequence[Mapping[str, str]]
+    supplier: Mapping[str, Any]
+    buyer: Mapping[str, Any]
+    items: Sequence[Mapping[str, Any]]
     allowances: list[Adjustment]
     charges: list[Adjustment]
     sums: Totals
     terms: list[tuple[str, str]]
 
     @property
-    def adjusts_lines(self):
-        """Whether a line has a discount or a charge, for which the table then has a column."""
+    def adjusts_lines(self) -> bool:
+        """True if a line has a discount or a charge, which the table shows in a column."""
         return any(line.discount or line.charge for line in self.sums.lines)
 
 
-def drafted(source, issuer):
-    """The Printout of what is stored. `source` and `issuer` are as in document.build; facts may be missing."""
-    supplier, buyer = document.parties(source, issuer)
-    adjustments = source.get("invoiceLevelAllowanceCharge") or {}
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """Facts of a document outside its lines; absent ones are None or empty."""
+
+    mode: str | None
+    account: str | None
+    note: str | None
+    start: str | None
+    end: str | None
+    frequency: str | None
+    recipient: str | None
+    bills: Sequence[str]
+
+
+def drafted(source: Mapping[str, Any], issuer: Mapping[str, Any]) -> Printout:
+    """Return the Printout of a stored record, which may lack facts.
+
+    `source` and `issuer` are those of document.build.
+    """
+    supplier, buyer = document.get_parties(source, issuer)
+    adjustments = get_object(source, "invoiceLevelAllowanceCharge")
     return Printout(
-        document.document_type(source),
-        source.get("currencyCode") or "MYR",
-        source.get("exchangeRate"),
-        source.get("originals") or [],
-        supplier,
-        buyer,
-        source["lineItems"],
-        _of_document(adjustments, "allowances"),
-        _of_document(adjustments, "charges"),
-        totals(source["lineItems"], adjustments),
-        _agreed(source, issuer),
+        kind=document.document_type(source),
+        currency=source.get("currencyCode") or document.HOME_CURRENCY,
+        exchange_rate=source.get("exchangeRate"),
+        originals=source.get("originals") or [],
+        supplier=supplier,
+        buyer=buyer,
+        items=source["lineItems"],
+        allowances=_get_adjustments(adjustments, "allowances"),
+        charges=_get_adjustments(adjustments, "charges"),
+        sums=totals(source["lineItems"], adjustments),
+        terms=_get_terms(source, issuer),
     )
 
 
-def _agreed(source, issuer):
-    payment, period = source.get("payment") or {}, source.get("billingPeriod") or {}
-    own = (
-        None
-        if document.is_self_billed(source) or not payment.get("mode")
-        else issuer.get("bank_account")
-    )
-    return terms(
-        mode=payment.get("mode"),
-        account=payment.get("bankAccount") or own,
-        note=payment.get("terms"),
-        start=period.get("start"),
-        end=period.get("end"),
-        frequency=period.get("frequency"),
-        recipient=(source.get("delivery") or {}).get("name"),
-        bills=ids(source.get("references") or (), "BILL"),
+def _get_terms(source: Mapping[str, Any], issuer: Mapping[str, Any]) -> list[tuple[str, str]]:
+    payment, period = get_object(source, "payment"), get_object(source, "billingPeriod")
+    is_paid_to_issuer = payment.get("mode") and not document.is_self_billed(source)
+    own_account = issuer.get("bank_account") if is_paid_to_issuer else None
+    return format_terms(
+        Terms(
+            mode=payment.get("mode"),
+            account=payment.get("bankAccount") or own_account,
+            note=payment.get("terms"),
+            start=period.get("start"),
+            end=period.get("end"),
+            frequency=period.get("frequency"),
+            recipient=get_object(source, "delivery").get("name"),
+            bills=get_reference_numbers(source.get("references") or (), "BILL"),
+        )
     )
 
 
-def terms(*, mode, account, note, start, end, frequency, recipient, bills):
-    """[(label, text)] of what was agreed beside the lines; what is absent is left out."""
-    span = " – ".join(filter(None, (start, end)))
+def format_terms(terms: Terms) -> list[tuple[str, str]]:
+    """Return (label, text) of each fact that is present."""
+    mode = terms.mode
+    span = " – ".join(filter(None, (terms.start, terms.end)))
     rows = (
-        ("Payment by", TABLES["payment_modes"].get(mode, mode)),
-        ("Bank account", account),
-        ("Terms of payment", note),
-        ("Billing period", ", ".join(filter(None, (span, frequency)))),
-        ("Delivery to", recipient),
-        ("Bill reference", ", ".join(bills)),
+        ("Payment by", TABLES["payment_modes"].get(mode, mode) if mode else None),
+        ("Bank account", terms.account),
+        ("Terms of payment", terms.note),
+        ("Billing period", ", ".join(filter(None, (span, terms.frequency)))),
+        ("Delivery to", terms.recipient),
+        ("Bill reference", ", ".join(terms.bills)),
     )
-    return [(label, kept) for label, text in rows if (kept := _given(text))]
+    return [(label, kept) for label, text in rows if (kept := _or_empty(text))]
 
 
-def _of_document(adjustments, name):
+def _get_adjustments(adjustments: Mapping[str, Any], name: str) -> list[Adjustment]:
     return [
         Adjustment(round2(each["amount"]), None, each.get("reason"))
         for each in adjustments.get(name) or ()
     ]
 
 
-# What a document is called, and how it stands
+# Titles and statuses
 
 TITLES = {
     "01": "Invois",
@@ -110,40 +132,40 @@ TITLES = {
     "14": "Nota Bayaran Balik Bil Sendiri",
 }
 
-#: status -> (the mark across the page, what it means); a Valid document has none.
+#: Status -> (mark across the page, explanation); a Valid document has none.
 MARKS = {
     "Draft": (
         "DRAFT",
-        "It has not been submitted to the tax authority's portal and is no e-Invoice.",
+        "It has not been submitted to the tax authority's portal and is not an e-Invoice.",
     ),
     "Submitting": (
         "NOT VALIDATED",
-        "It is on its way to the tax authority's portal, which has not validated it.",
+        "It is being submitted to the tax authority's portal, which has not validated it yet.",
     ),
     "Submitted": (
         "NOT VALIDATED",
-        "The tax authority's portal has it and has not validated it yet.",
+        "The tax authority's portal has received it, but has not validated it yet.",
     ),
     "Invalid": (
         "NOT VALIDATED",
-        "The tax authority's portal found it invalid; it is no e-Invoice.",
+        "The tax authority's portal found it invalid; it is not an e-Invoice.",
     ),
     "Rejected": (
         "NOT VALIDATED",
-        "The tax authority's portal did not take it; it is no e-Invoice.",
+        "The tax authority's portal rejected it; it is not an e-Invoice.",
     ),
     "Cancelled": ("CANCELLED", "The e-Invoice has been cancelled and is void."),
 }
 
 
-def titles(kind):
-    """(English, Malay) of a document type. Portal: 12.1"""
+def titles(kind: str) -> tuple[str, str]:
+    """Return the (English, Malay) title of a document type. Portal: 12.1"""
     return TABLES["document_types"][kind], TITLES[kind]
 
 
 # Parties
 
-#: What a document says where a party has no such fact; a page says nothing. Portal: 10.3, 10.13
+#: Placeholders of a document for missing facts; a page omits them. Portal: 10.3, 10.13
 PLACEHOLDERS = {"", "NA", "000000000000", "00000", "NOT APPLICABLE"}
 ABROAD = "17"
 HOME = "MYS"
@@ -155,117 +177,115 @@ SCHEMES = {
 }
 
 
-def facts(party):
-    """[(label, text)] of all that identifies a party beside its name; what it lacks is left out."""
-    registration = party.get("registration") or {}
+def facts(party: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return (label, text) of each fact, besides the name, that identifies a party."""
+    registration = get_object(party, "registration")
+    industry = (_or_empty(party.get("msic")), _or_empty(party.get("businessActivityDescription")))
     rows = (
         ("TIN", party.get("tin")),
-        (SCHEMES.get(registration.get("type"), "Registration no."), registration.get("number")),
+        (SCHEMES.get(registration.get("type", ""), "Registration no."), registration.get("number")),
         ("SST no.", party.get("sstRegistrationNumber")),
         ("Tourism tax no.", party.get("tourismTaxRegistrationNumber")),
-        (
-            "MSIC",
-            " ".join(
-                filter(
-                    None, map(_given, (party.get("msic"), party.get("businessActivityDescription")))
-                )
-            ),
-        ),
+        ("MSIC", " ".join(filter(None, industry))),
         ("Telephone", party.get("contactNumber")),
         ("E-mail", party.get("email")),
     )
-    return [(label, kept) for label, text in rows if (kept := _given(text))]
+    return [(label, kept) for label, text in rows if (kept := _or_empty(text))]
 
 
-def address(party):
-    """The lines of a party's address: street, town, then state and country by name."""
-    given = party.get("address") or {}
+def address(party: Mapping[str, Any]) -> list[str]:
+    """Return the lines of a party's address, with the names of state and country."""
+    given = get_object(party, "address")
     streets = [
         line
         for name in ("line1", "line2", "line3")
         for line in (given.get(name) or "").splitlines()
     ]
-    town = " ".join(filter(None, map(_given, (given.get("zipCode"), given.get("city")))))
-    region = ", ".join(filter(None, (_state(given), _country(given))))
-    return [kept for line in (*streets, town, region) if (kept := _given(line))]
+    town = " ".join(filter(None, map(_or_empty, (given.get("zipCode"), given.get("city")))))
+    region = ", ".join(filter(None, (_get_state(given), _get_country(given))))
+    return [kept for line in (*streets, town, region) if (kept := _or_empty(line))]
 
 
-def _given(text):
+def _or_empty(text: str | None) -> str:
+    """Return the trimmed text, or "" for a placeholder."""
     kept = (text or "").strip()
     return "" if kept in PLACEHOLDERS else kept
 
 
-def _state(address):
+def _get_state(address: Mapping[str, Any]) -> str:
     code = address.get("state") or ""
     if code == ABROAD:
         return ""
     return TABLES["states"].get(code, code) if (address.get("country") or HOME) == HOME else code
 
 
-def _country(address):
+def _get_country(address: Mapping[str, Any]) -> str:
     code = address.get("country") or ""
-    has_more = any(_given(address.get(name)) for name in ("line1", "city"))
+    has_more = any(_or_empty(address.get(name)) for name in ("line1", "city"))
     return TABLES["countries"].get(code, code) if has_more else ""
 
 
-# Numbers, as people write them and digit for digit
+# Numbers
 
 
-def amount(number):
-    """Of money: 1,234.50."""
+def amount(number: Decimal) -> str:
+    """Format an amount of money as 1,234.50."""
     return f"{number:,.2f}"
 
 
-def price(number):
-    """A unit price with all its places, and with two at least."""
+def price(number: Decimal | int) -> str:
+    """Format a unit price with all its decimals, at least two."""
     number = Decimal(number)
-    return amount(number) if number.as_tuple().exponent > -2 else plain(number)
+    return amount(number) if count_decimals(number) < 2 else plain(number)
 
 
-def plain(number):
-    """A quantity or a rate as it was given, its thousands parted."""
+def plain(number: Decimal | int) -> str:
+    """Format a quantity or a rate with all its decimals, as 1,234.5."""
     return f"{Decimal(number):,f}"
 
 
-def share(factor):
-    """0.05 is 5%; empty where an amount was agreed."""
-    return "" if factor is None else _percent(f"{factor:%}"[:-1])
+def share(factor: Decimal | None) -> str:
+    """Format 0.05 as 5%, and None as an empty text."""
+    return "" if factor is None else _strip_zeros(f"{factor:%}"[:-1]) + "%"
 
 
-def _percent(text):
-    return (text.rstrip("0").rstrip(".") if "." in text else text) + "%"
+def _strip_zeros(text: str) -> str:
+    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
-#: Tax types that have no rate, by what they mean. Portal: 12.5
+#: Tax types without a rate -> name. Portal: 12.5
 UNTAXED = {"06": "No tax", "E": "Tax exempt"}
 
 
-def tax_name(kind):
+def tax_name(kind: str) -> str:
+    """Return the name of a tax type."""
     return UNTAXED.get(kind) or TABLES["tax_types"].get(kind, kind)
 
 
-def tax_rate(tax):
-    """8%, or what is due for each of so many units; nothing where there is no rate."""
+def tax_rate(tax: Tax) -> str:
+    """Format a rate as 8%, or as amount x units; it is empty for tax types without a rate."""
     if tax.type in UNTAXED:
         return ""
-    if tax.percentage is None:
+    if tax.per_unit is not None and tax.units is not None:
         return f"{price(tax.per_unit)}\u00a0×\u00a0{plain(tax.units)}"
-    return _percent(f"{tax.percentage:f}")
+    return _strip_zeros(f"{tax.percentage or 0:f}") + "%"
 
 
-def unit_name(code):
+def unit_name(code: str) -> str:
+    """Return the name of a unit, or its code if the table is not loaded."""
     return TABLES.get("units", {}).get(code, code)
 
 
 # Times
 
 
-def day(at, zone):
+def day(at: datetime, zone: tzinfo) -> str:
+    """Format the day of an instant as 9 January 2026."""
     local = at.astimezone(zone)
     return f"{local.day} {local:%B %Y}"
 
 
-def clock(at, zone):
-    """14:03:22 (UTC+08:00)."""
+def clock(at: datetime, zone: tzinfo) -> str:
+    """Format the time of an instant as 14:03:22 (UTC+08:00)."""
     local = at.astimezone(zone)
     return f"{local:%H:%M:%S} (UTC{local.isoformat()[-6:]})"

@@ -1,4 +1,4 @@
-"""The portal's rules of addresses, whoever's they are. Portal: 10.4, 12.2, 14.4"""
+"""The portal's rules for addresses of all parties. Portal: 10.4, 12.2, 14.4"""
 
 import re
 
@@ -7,18 +7,20 @@ from service.documents.checks.rule import (
     FORMAT,
     FORMATS_STRICT,
     STATES_STRICT,
+    Place,
     Rule,
     is_public,
-    only,
+    keep_only,
 )
 from service.documents.ubl import parties
+from service.documents.ubl.elements import get_object
 
 POSTCODE = re.compile(r"[0-9]{1,5}")
 LONGEST_POSTCODE = 50
 
 
-def _is_home(place):
-    return not parties.is_abroad(place.value("/address") or {})
+def _is_home(place: Place) -> bool:
+    return not parties.is_abroad(get_object(place.given, "address"))
 
 
 ADDRESS_RULES = (
@@ -49,7 +51,8 @@ ADDRESS_RULES = (
             and not is_public(place)
             and not place.case.is_consolidated
         ),
-        "State 17 is for addresses outside Malaysia and for consolidated documents; that of the {who} is neither.",
+        "The state of the {who} must not be 17, which is reserved for addresses outside Malaysia "
+        "and for consolidated documents.",
         STATES_STRICT,
     ),
     Rule(
@@ -60,15 +63,15 @@ ADDRESS_RULES = (
             and place.sent["postcode"] not in ("", parties.NOT_GIVEN)
             and not POSTCODE.fullmatch(place.sent["postcode"])
         ),
-        "The postcode of the {who} has to be at most 5 digits.",
+        "The postcode of the {who} must have at most 5 digits.",
         FORMATS_STRICT,
-        cure=only("0-9", "postcode", POSTCODE, 5),
+        fix=keep_only("0-9", "postcode", POSTCODE, 5),
     ),
     Rule(
         FORMAT,
         "/address/zipCode",
         lambda place: not _is_home(place) and len(place.sent["postcode"]) > LONGEST_POSTCODE,
-        "The postcode of the {who} has more than 50 characters.",
+        "The postcode of the {who} must have at most 50 characters.",
         FORMATS_STRICT,
     ),
 )

@@ -1,8 +1,13 @@
-"""The portal's rules of a document as a whole: its head, references and payment, and when it is sent. Portal: 10.2, 10.6"""
+"""The portal's rules for a document as a whole: header, references, payment and issue time.
+
+Portal: 10.2, 10.6
+"""
 
 import re
-from datetime import date, timedelta
+from collections.abc import Callable, Iterator
+from datetime import date, datetime, timedelta
 from decimal import Decimal
+from typing import Any
 
 from service.documents import codes
 from service.documents.checks.line import coded
@@ -13,19 +18,21 @@ from service.documents.checks.rule import (
     RATE_MANDATORY,
     REQUIRED,
     WARNING,
+    Case,
     Place,
     Rule,
-    at,
+    resolve,
 )
 from service.documents.money import AmountError
 from service.documents.states import ISSUE_WINDOW
 from service.documents.ubl import document, elements, parties
+from service.documents.ubl.elements import get_object
 
 LONGEST_NUMBER, LONGEST_RATE, LONGEST_ACCOUNT, LONGEST_FREQUENCY = 50, 15, 150, 50
-#: Under so much time of the issue window left, we say so.
+#: A document is reported if it has less than this until the end of its issue window.
 WINDOW_CLOSING = timedelta(hours=12)
 
-#: kind of a reference -> the most characters of its id. Portal: 10.2
+#: Type of a reference -> limit of the characters of its id. Portal: 10.2
 REFERENCES = {"BILL": 150, "CUSTOMS_FORM": 1000, "FTA": 50, "K2": 1000, "INCOTERMS": 3}
 LONGEST_AGREEMENT = 300
 AGREEMENT = re.compile(r"[A-Za-z0-9 ()-]*")
@@ -33,7 +40,8 @@ EXPORTER = re.compile(r"[\w -]{0,300}")
 IMPORT = "034"
 
 
-def document_places(case):
+def find_document_places(case: Case) -> Iterator[Place]:
+    """Yield the document."""
     yield Place(
         case,
         "",
@@ -42,84 +50,94 @@ def document_places(case):
     )
 
 
-def issue_places(case):
-    """The issue time, whose member has another name in a note."""
+def find_issue_places(case: Case) -> Iterator[Place]:
+    """Yield the issue time, whose member has another name in a note."""
     yield Place(case, case.issue_member, case.source)
 
 
-def company_places(case):
-    """What the company says of itself as a supplier only. Portal: 10.2, 10.6"""
+def find_company_places(case: Case) -> Iterator[Place]:
+    """Yield the facts of the company that a document has only of a supplier. Portal: 10.2, 10.6"""
     if not case.self_billed:
-        yield Place(
-            case, "/company", case.issuer, words={"payment": case.source.get("payment") or {}}
-        )
+        words = {"payment": get_object(case.source, "payment")}
+        yield Place(case, "/company", case.issuer, words=words)
 
 
-def amount_places(case):
-    """The number that makes no amount, if there is one; the absence of one is told by the line."""
-    absent = isinstance(case.sums, AmountError) and at(case.source, case.sums.path) is None
-    if isinstance(case.sums, AmountError) and not (absent and "/unit/" in case.sums.path):
+def find_amount_places(case: Case) -> Iterator[Place]:
+    """Yield the invalid number, if any; absent numbers are reported by the rules of lines."""
+    if not isinstance(case.sums, AmountError):
+        return
+    is_absent = resolve(case.source, case.sums.path) is None
+    if not (is_absent and "/unit/" in case.sums.path):
         yield Place(case, case.sums.path, case.source)
 
 
-def reference_places(case):
-    for index, reference in enumerate(case.source.get("references") or ()):
-        kind = reference.get("type")
-        words = {"kind": kind, "most": REFERENCES.get(kind, max(REFERENCES.values()))}
+def find_reference_places(case: Case) -> Iterator[Place]:
+    """Yield the references."""
+    references: list[dict[str, Any]] = case.source.get("references") or []
+    for index, reference in enumerate(references):
+        kind = reference.get("type", "")
+        words = {"kind": kind, "limit": REFERENCES.get(kind, max(REFERENCES.values()))}
         yield Place(case, f"/references/{index}", reference, words=words)
 
 
-def _instant(at):
+def _format_instant(at: datetime) -> str:
     return at.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _now(place):
-    return _instant(place.case.circumstances.at)
+def _get_now(place: Place) -> str:
+    return _format_instant(place.case.circumstances.at)
 
 
-def _beside(place):
-    """The issue time moved by a second, back where it would lie in the future."""
+def _shift_issue_time(place: Place) -> str:
+    """Return the issue time moved by a second, backwards if it would be in the future."""
     facts = place.case.circumstances
     later = facts.issued_at + timedelta(seconds=1)
-    return _instant(later if later <= facts.at else facts.issued_at - timedelta(seconds=1))
+    return _format_instant(later if later <= facts.at else facts.issued_at - timedelta(seconds=1))
 
 
-def _left(place):
-    """What is left of the issue window."""
+def _get_time_left(place: Place) -> timedelta:
+    """Return the time until the end of the issue window."""
     facts = place.case.circumstances
     return facts.issued_at + ISSUE_WINDOW - facts.at
 
 
-def _is_abroad(place):
+def _is_foreign(place: Place) -> bool:
     return place.case.currency != document.HOME_CURRENCY
 
 
-def _written(place):
+def _format_rate(place: Place) -> str:
     return format(Decimal(place.value("/exchangeRate") or 0), "f")
 
 
-def _shorter_rate(place):
-    """The rate rounded to as many decimals as fit."""
-    whole = _written(place).partition(".")[0]
+def _shorten_rate(place: Place) -> Decimal | None:
+    """Return the rate rounded to the number of decimals that fit."""
+    whole = _format_rate(place).partition(".")[0]
     decimals = LONGEST_RATE - len(whole) - 1
-    shorter = round(Decimal(place.value("/exchangeRate")), decimals) if decimals > 0 else 0
+    if decimals <= 0:
+        return None
+    shorter = round(Decimal(place.value("/exchangeRate")), decimals)
     return shorter if shorter > 0 else None
 
 
-def _is_of_another(place):
-    """Whether another taxpayer, as the portal sees it, issued what the note adjusts. Portal: 10.11"""
-    issuer = place.case.circumstances.original_tin
-    return issuer is not None and issuer != parties.own_tin(
-        {"tin": place.case.issuer.get("tin_code")}
+def _has_other_issuer(place: Place) -> bool:
+    """Return whether a note adjusts a document with the TIN of another issuer. Portal: 10.11"""
+    original_tin = place.case.circumstances.original_tin
+    own_tin = parties.own_tin({"tin": place.case.issuer.get("tin_code")})
+    return original_tin is not None and original_tin != own_tin
+
+
+def _is_import_without_form(place: Place) -> bool:
+    """Return whether a document has a line with imported goods and no customs form."""
+    references: list[dict[str, Any]] = place.value("/references") or []
+    return (
+        place.case.self_billed
+        and "CUSTOMS_FORM" not in {reference.get("type") for reference in references}
+        and any(IMPORT in (item.get("classifications") or ()) for item in place.case.items)
     )
 
 
-def _kinds(place):
-    return {reference.get("type") for reference in place.value("/references") or ()}
-
-
-def _is_reversed(place):
-    """Whether the billing period ends before it starts."""
+def _is_reversed(place: Place) -> bool:
+    """Return whether the billing period ends before it starts."""
     try:
         start, end = (
             date.fromisoformat(place.value(f"/billingPeriod/{name}") or "")
@@ -130,12 +148,27 @@ def _is_reversed(place):
     return end < start
 
 
-def _is_too_long(member, most):
-    return lambda place: len(elements.text(place.value(member))) > most
+def _is_too_long(member: str, limit: int) -> Callable[[Place], bool]:
+    return lambda place: len(elements.clean_text(place.value(member))) > limit
 
 
-def _is_form_only(table):
-    """Whether all that is known of a table is the form of its codes."""
+def _has_long_account(place: Place) -> bool:
+    """Return whether the payment has the company's bank account, and that is too long."""
+    payment, account = place.words["payment"], elements.clean_text(place.value("/bank_account"))
+    is_used = bool(payment) and not elements.clean_text(payment.get("bankAccount"))
+    return is_used and len(account) > LONGEST_ACCOUNT
+
+
+def _get_agreement(place: Place) -> str:
+    return elements.clean_text(place.value("/description"), LONGEST_AGREEMENT)
+
+
+def _fix_agreement(place: Place) -> str:
+    return " ".join(re.sub("[^A-Za-z0-9 ()-]+", " ", _get_agreement(place)).split())
+
+
+def _is_not_loaded(table: str) -> bool:
+    """Return whether a table is not loaded, so that only the form of its codes is known."""
     return table not in codes.TABLES
 
 
@@ -144,44 +177,44 @@ DOCUMENT_RULES = (
         REQUIRED,
         "/lineItems",
         lambda place: place.lacks("/lineItems"),
-        "The document has no line.",
+        "The document has no lines.",
         stops=True,
     ),
     Rule(
         "DR303",
         "/targetInvoiceType",
         lambda place: place.case.is_note and place.lacks("/originals"),
-        "The document that the note adjusts is not Valid at the portal.",
+        "The document that the note adjusts is not Valid in the portal.",
         stops=True,
     ),
     Rule(
         "OriginalIssuer",
         "/targetInvoiceType",
-        _is_of_another,
-        "The document that the note adjusts was issued under another TIN than the company has now.",
+        _has_other_issuer,
+        "The company's TIN differs from that of the issuer of the document that the note adjusts.",
     ),
     Rule(
         REQUIRED,
         "/exchangeRate",
-        lambda place: _is_abroad(place) and not place.value("/exchangeRate"),
-        "A document in {currency} needs its exchange rate to MYR.",
+        lambda place: _is_foreign(place) and not place.value("/exchangeRate"),
+        "A document in {currency} requires the exchange rate to MYR.",
         RATE_MANDATORY,
         stops=True,
     ),
     Rule(
         FORMAT,
         "/exchangeRate",
-        lambda place: _is_abroad(place) and len(_written(place)) > LONGEST_RATE,
-        "The exchange rate has more than 15 characters.",
+        lambda place: _is_foreign(place) and len(_format_rate(place)) > LONGEST_RATE,
+        "The exchange rate must have at most 15 characters.",
         FORMATS_STRICT,
-        cure=_shorter_rate,
+        fix=_shorten_rate,
     ),
     *coded("currencies", "/currencyCode"),
     Rule(
         FORMAT,
         "/code",
         lambda place: len(place.case.circumstances.number) > LONGEST_NUMBER,
-        'The number "{number}" has more than 50 characters.',
+        'The number "{number}" must have at most 50 characters.',
     ),
     Rule(
         "Version",
@@ -190,21 +223,21 @@ DOCUMENT_RULES = (
             place.case.circumstances.version in ("1.2", "1.3")
             and not DISCLOSURE[0] <= place.case.day <= DISCLOSURE[1]
         ),
-        f"Documents of the versions 1.2 and 1.3 are taken from {DISCLOSURE[0]} to {DISCLOSURE[1]} only.",
+        f"The versions 1.2 and 1.3 are allowed from {DISCLOSURE[0]} to {DISCLOSURE[1]} only.",
     ),
     *coded("payment_modes", "/payment/mode"),
     Rule(
         FORMAT,
         "/payment/bankAccount",
         _is_too_long("/payment/bankAccount", LONGEST_ACCOUNT),
-        "The bank account has more than 150 characters.",
+        "The bank account must have at most 150 characters.",
         FORMATS_STRICT,
     ),
     Rule(
         FORMAT,
         "/billingPeriod/frequency",
         _is_too_long("/billingPeriod/frequency", LONGEST_FREQUENCY),
-        "The billing frequency has more than 50 characters.",
+        "The billing frequency must have at most 50 characters.",
         FORMATS_STRICT,
     ),
     Rule(
@@ -217,26 +250,22 @@ DOCUMENT_RULES = (
     Rule(
         "CustomsForm",
         "/references",
-        lambda place: (
-            place.case.self_billed
-            and "CUSTOMS_FORM" not in _kinds(place)
-            and any(IMPORT in (item.get("classifications") or ()) for item in place.case.items)
-        ),
-        "An import of goods refers to its customs form.",
+        _is_import_without_form,
+        "An import of goods should have a reference to its customs form.",
         severity=WARNING,
     ),
     Rule(
         "ListNotLoaded",
         "/lineItems",
-        lambda place: _is_form_only("units"),
-        "The portal's list of units is not loaded: unit codes are held against their form only.",
+        lambda place: _is_not_loaded("units"),
+        "The portal's list of units is not loaded: only the form of unit codes is checked.",
         severity=WARNING,
     ),
     Rule(
         "ListNotLoaded",
         "",
-        lambda place: _is_form_only("msic"),
-        "The portal's list of MSIC codes is not loaded: they are held against their form only.",
+        lambda place: _is_not_loaded("msic"),
+        "The portal's list of MSIC codes is not loaded: only their form is checked.",
         severity=WARNING,
     ),
 )
@@ -246,31 +275,32 @@ ISSUE_RULES = (
         "CF321",
         "",
         lambda place: place.case.circumstances.issued_at > place.case.circumstances.at,
-        "The issue time lies in the future.",
-        cure=_now,
+        "The issue time must not be in the future.",
+        fix=_get_now,
     ),
     Rule(
         "CF321",
         "",
-        lambda place: _left(place) < timedelta(),
-        "The issue time is more than 72 hours ago.",
-        cure=_now,
+        lambda place: _get_time_left(place) < timedelta(),
+        "The issue time must be at most 72 hours ago.",
+        fix=_get_now,
     ),
     Rule(
         "DV302",
         "",
         lambda place: place.case.circumstances.twin is not None,
         lambda place: (
-            "The portal was sent a document of the same type, number and issue time within the last two hours: "
+            "A document of the same type, number and issue time was submitted to the portal within "
+            "the last two hours: "
             f"{place.case.circumstances.twin}."
         ),
-        cure=_beside,
+        fix=_shift_issue_time,
     ),
     Rule(
         "IssueWindow",
         "",
-        lambda place: timedelta() <= _left(place) < WINDOW_CLOSING,
-        "The document is not taken any more when it is 72 hours old, in less than 12 hours.",
+        lambda place: timedelta() <= _get_time_left(place) < WINDOW_CLOSING,
+        "The document must be submitted within 72 hours of its issue; less than 12 hours are left.",
         severity=WARNING,
     ),
 )
@@ -280,20 +310,16 @@ COMPANY_RULES = (
         FORMAT,
         "/exporter_certified_number",
         lambda place: (
-            not EXPORTER.fullmatch(elements.text(place.value("/exporter_certified_number")))
+            not EXPORTER.fullmatch(elements.clean_text(place.value("/exporter_certified_number")))
         ),
-        "The number of the certified exporter has to be at most 300 letters, digits, blanks and hyphens.",
+        "The certified exporter number must have at most 300 letters, digits, spaces and hyphens.",
         FORMATS_STRICT,
     ),
     Rule(
         FORMAT,
         "/bank_account",
-        lambda place: (
-            bool(place.words["payment"])
-            and not elements.text(place.words["payment"].get("bankAccount"))
-            and len(elements.text(place.value("/bank_account"))) > LONGEST_ACCOUNT
-        ),
-        "The bank account of the company has more than 150 characters.",
+        _has_long_account,
+        "The bank account of the company must have at most 150 characters.",
         FORMATS_STRICT,
     ),
 )
@@ -306,27 +332,18 @@ REFERENCE_RULES = (
     Rule(
         FORMAT,
         "/id",
-        lambda place: len(elements.text(place.value("/id"))) > place.words["most"],
-        "The reference {kind} has more than {most} characters.",
+        lambda place: len(elements.clean_text(place.value("/id"))) > place.words["limit"],
+        "The reference {kind} must have at most {limit} characters.",
         FORMATS_STRICT,
     ),
     Rule(
         FORMAT,
         "/description",
         lambda place: (
-            place.value("/type") == "FTA"
-            and not AGREEMENT.fullmatch(
-                elements.text(place.value("/description"), LONGEST_AGREEMENT)
-            )
+            place.value("/type") == "FTA" and not AGREEMENT.fullmatch(_get_agreement(place))
         ),
-        "The name of a free trade agreement has letters, digits, blanks, hyphens and ( ) only.",
+        "The name of a free trade agreement may contain only letters, digits, spaces, - and ( ).",
         FORMATS_STRICT,
-        cure=lambda place: " ".join(
-            re.sub(
-                "[^A-Za-z0-9 ()-]+",
-                " ",
-                elements.text(place.value("/description"), LONGEST_AGREEMENT),
-            ).split()
-        ),
+        fix=_fix_agreement,
     ),
 )

@@ -1,48 +1,58 @@
-"""The portal's rules of lines, of their classifications and of their taxes. Portal: 10.8, 12.4, 12.5, 14.3, 14.4"""
+"""The portal's rules for lines, their classifications and their taxes.
+
+Portal: 10.8, 12.4, 12.5, 14.3, 14.4
+"""
 
 import re
+from collections.abc import Callable, Iterator, Mapping
+from datetime import date
 from decimal import Decimal
+from typing import Any
 
 from service.documents import codes
 from service.documents.checks.rule import (
+    ALWAYS,
     CONSOLIDATED,
     FORMAT,
     FORMATS_STRICT,
     LARGE_SALES_APART,
     REQUIRED,
     WARNING,
+    Case,
     Place,
     Rule,
 )
-from service.documents.money import EXEMPT, AmountError
+from service.documents.money import EXEMPT, AmountError, count_decimals
 from service.documents.ubl import document, elements, lines
+from service.documents.ubl.elements import get_object
 
-#: Tax types that have no rate to give.
+#: Tax types without a rate.
 WITHOUT_RATE = {"06", EXEMPT}
 RATES = {"percentage", "perUnitAmount"}
 
 TARIFF = re.compile(r"[0-9A-Za-z.]{1,12}")
 REASON = re.compile(r"[\w .,()-]*")
 LONGEST_TEXT = 300
-LARGEST_SALE = Decimal(10_000)  # of the general public, in MYR. Portal: 13
+LARGEST_SALE = Decimal(10_000)  # to the general public, in MYR. Portal: 13
 DECIMALS_OF_COUNT = 5
 
-#: Classifications of self-billed documents only. Portal: 10.14
+#: Classifications that are reserved for self-billed documents. Portal: 10.14
 SELF_BILLED = {"033", "034", "035", "036", "037", "045"}
 
 
-def line_places(case):
-    """Each line, with its amounts as money.LineAmounts where the document has amounts."""
+def find_line_places(case: Case) -> Iterator[Place]:
+    """Yield the lines, with their amounts (money.LineAmounts, or None if there is an error)."""
     amounts = () if isinstance(case.sums, AmountError) else case.sums.lines
     for index, item in enumerate(case.items):
         sent = {
-            "reason": elements.text(item.get("taxExemptionReason"), LONGEST_TEXT),
+            "reason": elements.clean_text(item.get("taxExemptionReason"), LONGEST_TEXT),
             "amounts": amounts[index] if amounts else None,
         }
         yield Place(case, f"/lineItems/{index}", item, sent, {"line": index + 1})
 
 
-def classification_places(case):
+def find_classification_places(case: Case) -> Iterator[Place]:
+    """Yield the classifications of all lines."""
     for index, item in enumerate(case.items):
         for position, code in enumerate(item.get("classifications") or ()):
             yield Place(
@@ -53,7 +63,8 @@ def classification_places(case):
             )
 
 
-def tax_places(case):
+def find_tax_places(case: Case) -> Iterator[Place]:
+    """Yield the taxes of all lines."""
     for index, item in enumerate(case.items):
         for position, detail in enumerate(item.get("taxDetails") or ()):
             yield Place(
@@ -61,105 +72,102 @@ def tax_places(case):
             )
 
 
-def lacks_tax(item):
-    """Whether the line lacks a tax, the rate of one, or the reason of an exemption: then its tax is not known."""
-    details = item.get("taxDetails") or ()
-    without = any(not detail.get("taxType") or _lacks_rate(detail) for detail in details)
-    return not details or without or _lacks_reason(item)
+def lacks_tax(item: Mapping[str, Any]) -> bool:
+    """Return whether a line has no tax, a tax without rate, or no reason for its exemption."""
+    details: list[dict[str, Any]] = item.get("taxDetails") or []
+    incomplete = any(not detail.get("taxType") or _lacks_rate(detail) for detail in details)
+    return not details or incomplete or _lacks_reason(item)
 
 
-def _lacks_rate(detail):
+def _lacks_rate(detail: Mapping[str, Any]) -> bool:
     kind = detail.get("taxType")
     return (
-        bool(kind) and kind not in WITHOUT_RATE and not (detail.get("taxRate") or {}).keys() & RATES
+        bool(kind) and kind not in WITHOUT_RATE and not get_object(detail, "taxRate").keys() & RATES
     )
 
 
-def _lacks_reason(item):
-    return lines.is_exempt(item) and not elements.text(item.get("taxExemptionReason"))
+def _lacks_reason(item: Mapping[str, Any]) -> bool:
+    return lines.is_exempt(item) and not elements.clean_text(item.get("taxExemptionReason"))
 
 
-def _unlisted(table, member=""):
-    """(whether a code is in none of the table, the words for it)."""
+def coded(table: str, member: str = "", since: date = ALWAYS) -> tuple[Rule, Rule]:
+    """Return the rules of a member that holds a code: it is known, and already valid when used.
 
-    def refuses(place):
+    Portal: 14.5
+    """
+
+    def is_unknown(place: Place) -> bool:
         code = place.value(member)
         return isinstance(code, str) and code != "" and not codes.is_known(table, code)
 
-    return refuses, lambda place: codes.wording(table, place.value(member))
-
-
-def too_young(table, member=""):
-    """(whether a code came into force only after the issue day, the words for it). Portal: 14.5"""
-
-    def refuses(place):
+    def is_too_new(place: Place) -> bool:
         code = place.value(member)
         begins = codes.begins(table, code) if isinstance(code, str) else None
         return begins is not None and begins > place.case.issue_day
 
+    def describe_too_new(place: Place) -> str:
+        code = place.value(member)
+        return (
+            f'"{code}" of the table of {table} is valid from {codes.begins(table, code)}, '
+            "after the issue date of the document."
+        )
+
     return (
-        refuses,
-        lambda place: (
-            f'"{place.value(member)}" of the table of {table} is in force since {codes.begins(table, place.value(member))}, '
-            "after the document was issued."
+        Rule(
+            "CV302",
+            member,
+            is_unknown,
+            lambda place: codes.wording(table, place.value(member)),
+            since,
         ),
+        Rule("CF320", member, is_too_new, describe_too_new, since),
     )
 
 
-def coded(table, member="", since=None):
-    """The two rules of a member that holds a code."""
-    refuses, words = _unlisted(table, member)
-    young, young_words = too_young(table, member)
-    dated = {"since": since} if since else {}
-    return Rule("CV302", member, refuses, words, **dated), Rule(
-        "CF320", member, young, young_words, **dated
-    )
-
-
-def _is_for_public(place):
-    """Whether the document's other party stays unnamed."""
-    other = place.case.source.get("supplier" if place.case.self_billed else "buyer") or {}
+def _is_for_public(place: Place) -> bool:
+    """Return whether the other party of the document is unnamed."""
+    other = get_object(place.case.source, "supplier" if place.case.self_billed else "buyer")
     return other.get("type") == "GENERAL_PUBLIC"
 
 
-def _tariff(place):
+def _fix_tariff(place: Place) -> str | None:
     kept = re.sub(r"[^0-9A-Za-z.]", "", place.value("/tariffCode"))
     return kept if TARIFF.fullmatch(kept) else None
 
 
-def _is_bad_tariff(place):
-    code = elements.text(place.value("/tariffCode"))
+def _is_bad_tariff(place: Place) -> bool:
+    code = elements.clean_text(place.value("/tariffCode"))
     return code != "" and not TARIFF.fullmatch(code)
 
 
-def _plain_reason(place):
-    """The reason with a hyphen for every other character, a blank for what stands between words."""
+def _fix_reason(place: Place) -> str:
+    """Replace invalid characters by hyphens, and collapse blanks."""
     return " ".join(re.sub(r"[^\w .,()-]+", "-", place.sent["reason"]).split())
 
 
-def _is_large_sale(place):
-    amounts = place.sent["amounts"]
-    ours = place.case.source["type"].startswith("CONSOLIDATED_") or place.case.is_note
+def _is_large_sale(place: Place) -> bool:
+    case, amounts = place.case, place.sent["amounts"]
     if (
-        ours
+        case.source["type"].startswith("CONSOLIDATED_")
+        or case.is_note
         or amounts is None
-        or place.case.currency != document.HOME_CURRENCY
+        or case.currency != document.HOME_CURRENCY
         or not _is_for_public(place)
     ):
         return False
     return amounts.net + amounts.tax > LARGEST_SALE
 
 
-def _has_fine_count(place):
+def _has_fine_count(place: Place) -> bool:
     count = place.value("/unit/count")
     return (
         isinstance(count, Decimal)
         and count.is_finite()
-        and count.normalize().as_tuple().exponent < -DECIMALS_OF_COUNT
+        and count_decimals(count.normalize()) > DECIMALS_OF_COUNT
     )
 
 
-#: member of a line, what it is, the code when it is absent
+#: Mandatory members of a line: (pointer, name, code if it is absent).
 FACTS = (
     ("/description", "description", REQUIRED),
     ("/classifications", "classification", "CF364"),
@@ -169,7 +177,7 @@ FACTS = (
 )
 
 
-def _lacking(member):
+def _lacking(member: str) -> Callable[[Place], bool]:
     return lambda place: place.lacks(member)
 
 
@@ -184,16 +192,16 @@ LINE_RULES = (
         REQUIRED,
         "/taxExemptionReason",
         lambda place: _lacks_reason(place.given),
-        "Line {line} is exempt and needs the reason.",
+        "Line {line} is tax exempt and requires the reason of the exemption.",
         stops=True,
     ),
     Rule(
         FORMAT,
         "/taxExemptionReason",
         lambda place: lines.is_exempt(place.given) and not REASON.fullmatch(place.sent["reason"]),
-        "The reason of the exemption of line {line} may have letters, digits, blanks and . - , ( ) only.",
+        "The exemption reason of line {line} may contain only letters, digits, spaces and .-,().",
         FORMATS_STRICT,
-        cure=_plain_reason,
+        fix=_fix_reason,
     ),
     Rule(
         "ERR236",
@@ -203,8 +211,8 @@ LINE_RULES = (
             and not place.lacks("/classifications")
             and place.value("/classifications") != [CONSOLIDATED]
         ),
-        f"A document for the general public has the classification {CONSOLIDATED}, and no other, on every line; "
-        "line {line} has not.",
+        "Every line of a document for the general public must have the classification "
+        f"{CONSOLIDATED} and no other; line {{line}} has not.",
     ),
     *coded("units", "/unit/code", FORMATS_STRICT),
     *coded("countries", "/originCountry"),
@@ -212,15 +220,15 @@ LINE_RULES = (
         FORMAT,
         "/tariffCode",
         _is_bad_tariff,
-        "The tariff code of line {line} has to be at most 12 letters, digits and dots.",
+        "The tariff code of line {line} must have at most 12 letters, digits and dots.",
         FORMATS_STRICT,
-        cure=_tariff,
+        fix=_fix_tariff,
     ),
     Rule(
         "LargeSale",
         "",
         _is_large_sale,
-        "Line {line} is of more than RM 10,000: a single sale of that size needs an invoice of its own.",
+        "Line {line} exceeds RM 10,000: a single sale of that size requires its own invoice.",
         LARGE_SALES_APART,
         severity=WARNING,
     ),
@@ -228,7 +236,7 @@ LINE_RULES = (
         "Count",
         "/unit/count",
         _has_fine_count,
-        "The portal asks for counts of at most 5 decimals; line {line} has more.",
+        "The count of line {line} should have at most 5 decimals.",
         severity=WARNING,
     ),
 )
@@ -243,14 +251,15 @@ CLASSIFICATION_RULES = (
             and not place.case.is_consolidated
             and not _is_for_public(place)
         ),
-        f"The classification {CONSOLIDATED} of line {{line}} is for consolidated documents, and there for every line.",
+        f"Line {{line}} has the classification {CONSOLIDATED}, which is reserved for consolidated "
+        "documents and required on all of their lines.",
         severity=WARNING,
     ),
     Rule(
         "Classification",
         "",
         lambda place: place.given in SELF_BILLED and not place.case.self_billed,
-        "The classification of line {line} is for self-billed documents.",
+        "The classification of line {line} is reserved for self-billed documents.",
         severity=WARNING,
     ),
 )
@@ -260,14 +269,14 @@ TAX_RULES = (
         REQUIRED,
         "/taxType",
         lambda place: place.lacks("/taxType"),
-        "Line {line} has a tax without its type.",
+        "A tax of line {line} has no type.",
         stops=True,
     ),
     Rule(
         REQUIRED,
         "/taxRate",
         lambda place: _lacks_rate(place.given),
-        "Line {line} has a tax without its rate.",
+        "A tax of line {line} has no rate.",
         stops=True,
     ),
     *coded("tax_types", "/taxType"),

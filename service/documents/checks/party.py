@@ -1,6 +1,11 @@
-"""The portal's rules of parties, the recipient of a delivery among them. Portal: 10.3, 12.9, 14.3, 14.6"""
+"""The portal's rules for parties, including the recipient of a delivery.
+
+Portal: 10.3, 12.9, 14.3, 14.6
+"""
 
 import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from service.documents import codes
 from service.documents.checks.rule import (
@@ -10,15 +15,18 @@ from service.documents.checks.rule import (
     REMOVED,
     REQUIRED,
     WARNING,
+    Case,
     Place,
     Rule,
     is_public,
-    only,
+    keep_only,
 )
 from service.documents.ubl import document, parties
+from service.documents.ubl.elements import get_object
+from service.documents.ubl.parties import Party
 
 LONGEST_TIN = 14
-#: How many digits a TIN has is not published. Portal: 3.2
+#: The number of digits of a TIN is not published. Portal: 3.2
 TIN = re.compile(r"IG[0-9]{1,12}|(C|CS|D|F|FA|PT|TA|TC|TN|TR|TP|J|LE)[1-9][0-9]*0|EI0{9}[1-4]0")
 _TIN_PARTS = re.compile(r"(OG|SG|IG|C|CS|D|F|FA|PT|TA|TC|TN|TR|TP|J|LE)(0*)([0-9]+)")
 PHONE = re.compile(r"\+?[0-9]+")
@@ -29,11 +37,11 @@ NRIC = re.compile(r"[0-9]{12}|NA")
 BUSINESS = re.compile(r"[0-9]{12}")
 SST = re.compile(r"[A-Za-z0-9-]+(;[A-Za-z0-9-]+)?")
 TOURISM = re.compile(r"[A-Za-z0-9-]+")
-#: scheme of an identity -> the most characters of its number. Portal: 10.3
+#: Scheme of an identity -> limit of the characters of its number. Portal: 10.3
 LONGEST_IDENTITY = {"BRN": 20, "NRIC": 12, "PASSPORT": 12, "ARMY": 12}
 LONGEST_SST, LONGEST_TOURISM, LONGEST_MAIL = 35, 17, 320
 
-#: member of a party -> the company's column
+#: Member of a party -> column of the company.
 COLUMNS = {
     "/name": "name",
     "/tin": "tin_code",
@@ -53,42 +61,42 @@ COLUMNS = {
 }
 
 
-def party_places(case):
-    """The supplier and the buyer."""
-    for side, (who, party) in enumerate(
-        zip(("supplier", "buyer"), document.parties(case.source, case.issuer), strict=False)
-    ):
-        is_us = case.self_billed == (side == 1)
+def find_party_places(case: Case) -> Iterator[Place]:
+    """Yield the supplier and the buyer."""
+    both = document.get_parties(case.source, case.issuer)
+    for side, (role, party) in enumerate(zip(("supplier", "buyer"), both, strict=False)):
+        is_issuer = case.self_billed == (side == 1)
         yield Place(
             case=case,
-            path=f"/{who}",
+            path=f"/{role}",
             given=party,
-            sent=_sent(party, side),
-            words={"who": "company" if is_us else who},
-            columns=COLUMNS if is_us else None,
+            sent=_get_sent_facts(party, side),
+            words={"who": "company" if is_issuer else role},
+            columns=COLUMNS if is_issuer else None,
             side=side,
-            waived=_waived(party, side, is_us),
+            waived=_get_waived(party, side, is_issuer),
         )
 
 
-def recipient_places(case):
-    """The recipient of the delivery, where one is named. Portal: 10.5"""
-    recipient = case.source.get("delivery")
+def find_recipient_places(case: Case) -> Iterator[Place]:
+    """Yield the recipient of the delivery, if any. Portal: 10.5"""
+    recipient = get_object(case.source, "delivery")
     if recipient:
-        identity = (recipient.get("registration") or {}).get("number")
+        number = get_object(recipient, "registration").get("number")
+        address = parties.build_postal_address(get_object(recipient, "address"))
         sent = {
             "tin": parties.own_tin(recipient),
-            "scheme": parties.scheme_of(recipient),
-            "identity": parties.identifier(identity),
-            **_sent_address(parties.postal_address(recipient.get("address") or {})),
+            "scheme": parties.get_scheme(recipient),
+            "identity": parties.identifier(number),
+            **_get_sent_address(address[0]),
         }
         yield Place(case, "/delivery", recipient, sent, {"who": "recipient of the delivery"})
 
 
-def _sent(party, side):
-    """What the document would say of the party, by fact."""
-    (built,) = parties.buyer_party(party) if side else parties.supplier_party(party)
-    numbers = {
+def _get_sent_facts(party: Party, side: int) -> dict[str, Any]:
+    """Return the facts that the document would have of a party."""
+    (built,) = parties.build_buyer(party) if side else parties.build_supplier(party)
+    numbers: dict[str, str] = {
         each["ID"][0]["schemeID"]: each["ID"][0]["_"] for each in built["PartyIdentification"]
     }
     scheme = next(scheme for scheme in numbers if scheme not in ("TIN", "SST", "TTX"))
@@ -98,44 +106,45 @@ def _sent(party, side):
         "identity": numbers[scheme],
         "sst": numbers["SST"],
         "tourism": numbers["TTX"],
-        "phone": _said(built, "Contact", "Telephone"),
-        "mail": _said(built, "Contact", "ElectronicMail"),
-        "msic": _said(built, "IndustryClassificationCode"),
-        **_sent_address(built["PostalAddress"]),
+        "phone": _get_text(built, "Contact", "Telephone"),
+        "mail": _get_text(built, "Contact", "ElectronicMail"),
+        "msic": _get_text(built, "IndustryClassificationCode"),
+        **_get_sent_address(built["PostalAddress"][0]),
     }
 
 
-def _sent_address(built):
-    (address,) = built
+def _get_sent_address(built: Mapping[str, Any]) -> dict[str, str]:
     return {
-        "country": _said(address, "Country", "IdentificationCode"),
-        "state": _said(address, "CountrySubentityCode"),
-        "postcode": _said(address, "PostalZone"),
+        "country": _get_text(built, "Country", "IdentificationCode"),
+        "state": _get_text(built, "CountrySubentityCode"),
+        "postcode": _get_text(built, "PostalZone"),
     }
 
 
-def _said(node, *names):
-    """The text of the first element at a path below the node, empty where there is none or it is blank."""
+def _get_text(node: Mapping[str, Any], *names: str) -> str:
+    """Return the text of the first element at a path of names, or "" if it is absent or blank."""
     for name in names:
-        (node, *_) = node.get(name) or [{}]
+        elements: list[dict[str, Any]] = node.get(name) or [{}]
+        node = elements[0]
     return (node.get("_") or "").strip()
 
 
-def _waived(party, side, is_us):
-    """The facts that this party may go without. Portal: 10.4, 10.14, 12.9"""
+def _get_waived(party: Party, side: int, is_issuer: bool) -> frozenset[str]:
+    """Return the members that this party may lack. Portal: 10.4, 10.14, 12.9"""
     kind, tins = party.get("type"), parties.BUYER_TINS if side else parties.SUPPLIER_TINS
     waivers = {
-        "/tin": parties.general_tin(party, tins),
-        "/registration/number": not is_us
+        "/tin": parties.get_general_tin(party, tins),
+        "/registration/number": not is_issuer
         and (parties.own_tin(party) or kind != "LOCAL_INDIVIDUAL"),
-        "/address/state": parties.is_abroad(party.get("address") or {}),
+        "/address/state": parties.is_abroad(get_object(party, "address")),
         "/msic": side or kind in parties.NO_TRADE,
-        "/businessActivityDescription": side or parties.industry(party)[0]["name"],
+        "/businessActivityDescription": side or parties.get_industry(party)[1],
     }
-    return {member for member, holds in waivers.items() if holds}
+    return frozenset(member for member, is_waived in waivers.items() if is_waived)
 
 
-#: member of a party, what it is, the codes when the supplier or the buyer lacks it. Portal: 14.3
+#: Mandatory members: (pointer, name, code or codes of supplier and buyer if it is absent).
+#: Portal: 14.3
 FACTS = (
     ("/name", "name", ("CF334", "CF333")),
     ("/tin", "TIN", (REQUIRED, "CF358")),
@@ -150,70 +159,72 @@ FACTS = (
 )
 
 
-def _lacking(member):
+def _lacking(member: str) -> Callable[[Place], bool]:
     return lambda place: member not in place.waived and place.lacks(member)
 
 
-def _is_nameless(place):
-    """The TIN of the general public without the number of a person. Portal: 12.9"""
-    person = (
-        place.sent["scheme"] in parties.PERSONAL and place.sent["identity"] != parties.NOT_GIVEN
-    )
-    return place.sent["tin"] == parties.PUBLIC and not person
+def _is_nameless(place: Place) -> bool:
+    """Return whether a party has the TIN of the general public but no personal number.
+
+    Portal: 12.9
+    """
+    sent = place.sent
+    is_person = sent["scheme"] in parties.PERSONAL and sent["identity"] != parties.NOT_GIVEN
+    return sent["tin"] == parties.PUBLIC and not is_person
 
 
-def _differs(fact, form, most, *allowed):
-    """Whether what is sent has neither the form nor is allowed as it is; what is not sent is no breach."""
+def _is_malformed(fact: str, form: re.Pattern[str], limit: int) -> Callable[[Place], bool]:
+    """Return a condition: the fact would be sent, and breaks its form or length."""
 
-    def differs(place):
+    def is_malformed(place: Place) -> bool:
         found = place.sent[fact]
-        return found not in ("", *allowed) and not (form.fullmatch(found) and len(found) <= most)
+        return found != "" and not (form.fullmatch(found) and len(found) <= limit)
 
-    return differs
-
-
-def _is_no_phone(place):
-    return place.sent["phone"] not in ("", parties.NOT_GIVEN) and not PHONE.fullmatch(
-        place.sent["phone"]
-    )
+    return is_malformed
 
 
-def _is_odd_phone(place):
+def _has_bad_phone(place: Place) -> bool:
     phone = place.sent["phone"]
-    return PHONE.fullmatch(phone) and not SHORTEST_PHONE <= len(phone) <= LONGEST_PHONE
+    return phone not in ("", parties.NOT_GIVEN) and not PHONE.fullmatch(phone)
 
 
-def _is_no_mail(place):
+def _has_bad_phone_length(place: Place) -> bool:
+    phone = place.sent["phone"]
+    return bool(PHONE.fullmatch(phone)) and not SHORTEST_PHONE <= len(phone) <= LONGEST_PHONE
+
+
+def _has_bad_mail(place: Place) -> bool:
     mail = place.sent["mail"]
-    return ONE_MAIL.fullmatch(mail) and mail != parties.NOT_GIVEN and not MAIL.fullmatch(mail)
+    return bool(ONE_MAIL.fullmatch(mail)) and mail != parties.NOT_GIVEN and not MAIL.fullmatch(mail)
 
 
-def _dialled(place):
-    """The plus and the digits alone, of a number without letters: those might be an extension."""
+def _fix_phone(place: Place) -> str | None:
+    """Keep the plus and the digits of a number without letters, which may be an extension."""
     given = place.value("/contactNumber")
     kept = ("+" if given.strip().startswith("+") else "") + re.sub("[^0-9]", "", given)
-    return (
-        kept
-        if re.search("[A-Za-z]", given) is None and SHORTEST_PHONE <= len(kept) <= LONGEST_PHONE
-        else None
-    )
+    has_letters = re.search("[A-Za-z]", given) is not None
+    return kept if not has_letters and SHORTEST_PHONE <= len(kept) <= LONGEST_PHONE else None
 
 
-def _one_mail(place):
-    """The first of several addresses; what is none goes, as an unknown one does."""
+def _fix_mail(place: Place) -> object:
+    """Return the first valid one of several addresses, or REMOVED if there is none."""
     parts = re.split(r"[\s;,<>]+", place.value("/email"))
     return next(
         (part for part in parts if MAIL.fullmatch(part) and len(part) <= LONGEST_MAIL), REMOVED
     )
 
 
-def _own_tin_is_odd(place):
+def _has_bad_tin(place: Place) -> bool:
     tin = place.sent["tin"]
-    return tin != "" and not (TIN.fullmatch(tin) and len(tin) <= LONGEST_TIN)
+    return tin != "" and not _is_tin(tin)
 
 
-def _newer_tin(place):
-    """Older prefixes of individuals replaced, zeros after the prefix dropped, a zero at the end. Portal: 3.2"""
+def _is_tin(tin: str) -> bool:
+    return bool(TIN.fullmatch(tin)) and len(tin) <= LONGEST_TIN
+
+
+def _fix_tin(place: Place) -> str | None:
+    """Replace old prefixes of individuals, drop leading zeros, add the final zero. Portal: 3.2"""
     parts = _TIN_PARTS.fullmatch(place.sent["tin"])
     if not parts:
         return None
@@ -222,7 +233,7 @@ def _newer_tin(place):
         tin = "IG" + zeros + digits
     else:
         tin = prefix + digits + ("" if digits.endswith("0") else "0")
-    return tin if TIN.fullmatch(tin) and len(tin) <= LONGEST_TIN else None
+    return tin if _is_tin(tin) else None
 
 
 PARTY_RULES = (
@@ -233,9 +244,9 @@ PARTY_RULES = (
     Rule(
         (FORMAT, "ERR406"),
         "/tin",
-        _own_tin_is_odd,
-        "The TIN of the {who} has not the form of a TIN: a prefix and digits, which end in 0 unless it is IG.",
-        cure=_newer_tin,
+        _has_bad_tin,
+        "The TIN of the {who} must be a prefix and digits that end in 0, or IG and digits.",
+        fix=_fix_tin,
     ),
     Rule(
         "ERR206",
@@ -245,8 +256,8 @@ PARTY_RULES = (
             and not place.sent["tin"].startswith("EI")
             and place.sent["tin"] != ""
         ),
-        "The {who} has a TIN of its own, and NA is not the registration number that belongs to it.",
-        cure=lambda place: None if place.columns else REMOVED,
+        "The {who} has its own TIN and requires its own registration number instead of NA.",
+        fix=lambda place: None if place.columns else REMOVED,
     ),
     Rule(
         "ERR236",
@@ -254,8 +265,8 @@ PARTY_RULES = (
         lambda place: (
             _is_nameless(place) and not is_public(place) and not place.case.is_consolidated
         ),
-        "The TIN of the general public needs the NRIC or army number of a person, "
-        "or the classification 004, and no other, on every line.",
+        "The TIN of the general public requires the NRIC or army number of a person, "
+        "or the classification 004 and no other on every line.",
     ),
     Rule(
         "ERR208",
@@ -263,56 +274,57 @@ PARTY_RULES = (
         lambda place: (
             not place.side and place.case.self_billed and place.sent["tin"] == parties.FOREIGNER
         ),
-        f"{parties.FOREIGNER} is the TIN of buyers abroad; a supplier abroad has {parties.SELLER_ABROAD}.",
-        cure=lambda place: parties.SELLER_ABROAD,
+        f"{parties.FOREIGNER} is the TIN of buyers abroad; "
+        f"a supplier abroad must have {parties.SELLER_ABROAD}.",
+        fix=lambda place: parties.SELLER_ABROAD,
     ),
     Rule(
         "CF410",
         "/contactNumber",
-        _is_no_phone,
-        "The phone number of the {who} has to be digits, with an optional + in front.",
+        _has_bad_phone,
+        "The phone number of the {who} must be digits, optionally after a +.",
         FORMATS_STRICT,
-        cure=_dialled,
+        fix=_fix_phone,
     ),
     Rule(
         "CF366",
         "/contactNumber",
-        _is_odd_phone,
-        "The phone number of the {who} has to be 8 to 20 characters.",
+        _has_bad_phone_length,
+        "The phone number of the {who} must have 8 to 20 characters.",
         FORMATS_STRICT,
     ),
     Rule(
         "CF403",
         "/email",
-        _differs("mail", ONE_MAIL, LONGEST_MAIL),
-        "The e-mail of the {who} has to be one address, without blanks.",
+        _is_malformed("mail", ONE_MAIL, LONGEST_MAIL),
+        "The e-mail of the {who} must be a single address without spaces.",
         FORMATS_STRICT,
-        cure=_one_mail,
+        fix=_fix_mail,
     ),
     Rule(
         "CF404",
         "/email",
-        _is_no_mail,
-        "The e-mail of the {who} is not an address.",
+        _has_bad_mail,
+        "The e-mail of the {who} is not a valid address.",
         FORMATS_STRICT,
-        cure=_one_mail,
+        fix=_fix_mail,
     ),
     Rule(
         FORMAT,
         "/sstRegistrationNumber",
-        _differs("sst", SST, LONGEST_SST),
-        "The SST number of the {who} has to be letters, digits and hyphens, or two of them joined by a semicolon, "
-        "at most 35 characters.",
+        _is_malformed("sst", SST, LONGEST_SST),
+        "The SST number of the {who} must be letters, digits and hyphens, or two such numbers "
+        "separated by a semicolon, with at most 35 characters.",
         FORMATS_STRICT,
-        cure=only("A-Za-z0-9;-", "sst", SST, LONGEST_SST),
+        fix=keep_only("A-Za-z0-9;-", "sst", SST, LONGEST_SST),
     ),
     Rule(
         "CF407",
         "/tourismTaxRegistrationNumber",
-        _differs("tourism", TOURISM, LONGEST_TOURISM),
-        "The tourism tax number of the {who} has to be letters, digits and hyphens, at most 17 characters.",
+        _is_malformed("tourism", TOURISM, LONGEST_TOURISM),
+        "The tourism tax number of the {who} must have at most 17 letters, digits and hyphens.",
         FORMATS_STRICT,
-        cure=only("A-Za-z0-9-", "tourism", TOURISM, LONGEST_TOURISM),
+        fix=keep_only("A-Za-z0-9-", "tourism", TOURISM, LONGEST_TOURISM),
     ),
     Rule(
         "CV302",
@@ -328,7 +340,7 @@ PARTY_RULES = (
             and place.sent["tin"].startswith("IG")
             and place.sent["identity"] != parties.IDENTITY_UNKNOWN
         ),
-        "The portal takes an IG TIN with a BRN for a business; a private person has an NRIC.",
+        "The portal treats an IG TIN with a BRN as a business; a private person has an NRIC.",
         severity=WARNING,
     ),
     Rule(
@@ -341,13 +353,14 @@ PARTY_RULES = (
             and place.sent["identity"] != parties.NOT_GIVEN
             and not BUSINESS.fullmatch(place.sent["identity"])
         ),
-        "The portal compares TIN and BRN with its register, where a BRN has 12 digits; that of the {who} has not.",
+        "The BRN of the {who} should have 12 digits, as in the register with which the portal "
+        "compares TIN and BRN.",
         REGISTER_STRICT,
         severity=WARNING,
     ),
 )
 
-#: Of everybody who has an identity: supplier, buyer, recipient.
+#: Rules of all parties with an identity: supplier, buyer, recipient.
 IDENTITY_RULES = (
     Rule(
         "CF324",
@@ -357,9 +370,9 @@ IDENTITY_RULES = (
             and place.sent["identity"] != ""
             and not NRIC.fullmatch(place.sent["identity"])
         ),
-        "The NRIC of the {who} has to be 12 digits.",
+        "The NRIC of the {who} must have 12 digits.",
         FORMATS_STRICT,
-        cure=only("0-9", "identity", NRIC, 12),
+        fix=keep_only("0-9", "identity", NRIC, 12),
     ),
     Rule(
         FORMAT,
@@ -369,14 +382,15 @@ IDENTITY_RULES = (
             and len(place.sent["identity"])
             > LONGEST_IDENTITY.get(place.sent["scheme"], LONGEST_IDENTITY["BRN"])
         ),
-        "The registration number of the {who} is too long: a BRN has at most 20 characters, a passport and an army number 12.",
+        "The registration number of the {who} is too long: a BRN must have at most 20 characters, "
+        "a passport or army number at most 12.",
         FORMATS_STRICT,
     ),
     Rule(
         FORMAT,
         "/registration/type",
         lambda place: place.sent["scheme"] not in LONGEST_IDENTITY,
-        "The registration type of the {who} has to be BRN, NRIC, PASSPORT or ARMY.",
+        "The registration type of the {who} must be BRN, NRIC, PASSPORT or ARMY.",
     ),
 )
 
@@ -385,7 +399,7 @@ RECIPIENT_RULES = (
         FORMAT,
         "/tin",
         lambda place: len(place.sent["tin"]) > LONGEST_TIN,
-        "The TIN of the {who} has more than 14 characters.",
+        "The TIN of the {who} must have at most 14 characters.",
         FORMATS_STRICT,
     ),
 )

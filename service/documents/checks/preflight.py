@@ -1,87 +1,103 @@
-"""What the portal would say of a document, before it is sent: the rule pack held against a record. Portal: 14
+"""Check a document by the portal's rules before it is sent. Portal: 14
 
-No I/O and no clock: the date on which rules are judged is among the circumstances. What only the portal's
-register knows is not judged here, see README.
+The day that selects the rules is part of the circumstances. Rules that require the portal's
+register are not checked, see docs/portal-checks.md.
 """
 
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import date
 from functools import lru_cache
 from itertools import islice
+from typing import Any
 
 from service.documents import states
 from service.documents.checks import address, document, line, party
-from service.documents.checks.rule import ERROR, Case, Finding, judged
+from service.documents.checks.rule import (
+    ERROR,
+    Case,
+    Circumstances,
+    Finding,
+    Place,
+    Rule,
+    apply_rule,
+)
 
-#: where to look, and the rules that hold there, in the order of the answer
-PACK = (
-    (document.document_places, document.DOCUMENT_RULES),
-    (document.company_places, document.COMPANY_RULES),
+Places = Callable[[Case], Iterator[Place]]
+
+#: Places of a document and their rules, in the order of the response.
+PACK: tuple[tuple[Places, tuple[Rule, ...]], ...] = (
+    (document.find_document_places, document.DOCUMENT_RULES),
+    (document.find_company_places, document.COMPANY_RULES),
     (
-        party.party_places,
+        party.find_party_places,
         (*party.PARTY_RULES, *party.IDENTITY_RULES, *address.ADDRESS_RULES),
     ),
     (
-        party.recipient_places,
+        party.find_recipient_places,
         (*party.RECIPIENT_RULES, *party.IDENTITY_RULES, *address.ADDRESS_RULES),
     ),
-    (line.line_places, line.LINE_RULES),
-    (line.classification_places, line.CLASSIFICATION_RULES),
-    (line.tax_places, line.TAX_RULES),
-    (document.amount_places, document.AMOUNT_RULES),
-    (document.reference_places, document.REFERENCE_RULES),
-    (document.issue_places, document.ISSUE_RULES),
+    (line.find_line_places, line.LINE_RULES),
+    (line.find_classification_places, line.CLASSIFICATION_RULES),
+    (line.find_tax_places, line.TAX_RULES),
+    (document.find_amount_places, document.AMOUNT_RULES),
+    (document.find_reference_places, document.REFERENCE_RULES),
+    (document.find_issue_places, document.ISSUE_RULES),
 )
 
-#: An answer lists at most so many errors and warnings; nobody reads on.
-MOST = 100
+#: Limit of the errors, and of the warnings, in a response.
+MAX_ENTRIES = 100
 
 PENDING = Finding(
     ERROR,
     "PendingFinalize",
     "/type",
-    "The invoice waits for its buyer and is not final yet.",
+    "The invoice has no buyer or supplier yet and cannot be submitted before it is finalized.",
     stops=True,
 )
 
 
-def findings(source, issuer, circumstances):
-    """The Findings of what `document.build` takes: errors, for which the portal would refuse it, and warnings.
+def findings(
+    source: dict[str, Any], issuer: Mapping[str, Any], circumstances: Circumstances
+) -> list[Finding]:
+    """Check the arguments of `document.build`: errors are reasons for the portal to reject them.
 
-    A document that waits for its other party has only that to be said of it.
+    An invoice that waits for its other party has only that finding.
     """
     if source["type"] in states.PENDING_FINALIZE:
         return [PENDING]
     case = Case(source, issuer, circumstances)
     return [
         finding
-        for places, rules in _pack(case.day)
-        for place in places(case)
+        for find_places, rules in _select_rules(case.day)
+        for place in find_places(case)
         for rule in rules
-        if (finding := judged(rule, place))
+        if (finding := apply_rule(rule, place))
     ]
 
 
 @lru_cache(maxsize=64)
-def _pack(day):
-    """The rules that hold on a day, where they look."""
+def _select_rules(day: date) -> tuple[tuple[Places, tuple[Rule, ...]], ...]:
+    """Return the part of the PACK that applies on a day."""
     return tuple(
-        (places, tuple(rule for rule in rules if rule.since <= day <= rule.until))
-        for places, rules in PACK
+        (find_places, tuple(rule for rule in rules if rule.since <= day <= rule.until))
+        for find_places, rules in PACK
     )
 
 
-def errors(found):
-    """For what it would be refused, as an answer tells it."""
-    return _told(finding for finding in found if finding.severity == ERROR)
+def errors(found: Iterable[Finding]) -> list[dict[str, Any]]:
+    """Return the errors in the shape of the API, up to the limit."""
+    return _to_entries(finding for finding in found if finding.severity == ERROR)
 
 
-def warnings(found):
-    return _told(finding for finding in found if finding.severity != ERROR)
+def warnings(found: Iterable[Finding]) -> list[dict[str, Any]]:
+    """Return the warnings in the shape of the API, up to the limit."""
+    return _to_entries(finding for finding in found if finding.severity != ERROR)
 
 
-def _told(found):
-    return [finding.entry() for finding in islice(found, MOST)]
+def _to_entries(found: Iterable[Finding]) -> list[dict[str, Any]]:
+    return [finding.entry() for finding in islice(found, MAX_ENTRIES)]
 
 
-def can_be_built(found):
-    """Whether `document.build` can make a document of what was judged."""
+def can_be_built(found: Iterable[Finding]) -> bool:
+    """Return whether `document.build` can build the checked document."""
     return not any(finding.stops for finding in found)

@@ -1,27 +1,28 @@
-"""What a rule of the portal is: from when it holds, where it looks, what it says, and how its breach is cured.
+"""Rules of the portal: validity dates, condition, message and fix, and how they are applied.
 
-The rows stand in rules_party.py, rules_line.py and rules_document.py; preflight.py holds a document against them.
-A rule looks at what would be sent: what `document.build` trims, cuts or normalises is no breach. Portal: 14
+The rules are in party.py, address.py, line.py and document.py; preflight.py applies them to a
+document. A rule checks what would be sent: texts that `document.build` trims, cuts or normalises
+are valid. Portal: 14
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta, timezone
 from functools import cached_property, lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from service.documents.money import AmountError, totals
+from service.documents.money import AmountError, Totals, totals
 from service.documents.ubl import document, elements
 
 ERROR, WARNING = "error", "warning"
 
-#: Our words where the portal published no code: something is absent; its length, form or characters
-#: are wrong.
+#: Codes of this service for violations without a published code: an absent member, and a wrong
+#: length, form or character.
 REQUIRED, FORMAT = "Required", "Format"
 
-ALWAYS, EVER = date.min, date.max
-#: The day on which the portal began to judge by a rule, in its own time zone.
+ALWAYS, FOREVER = date.min, date.max
+#: The day on which the portal started to apply a rule, in its own time zone.
 RATE_MANDATORY = date(2025, 9, 1)  # Portal: 10.2
 LARGE_SALES_APART = date(2026, 1, 1)  # Portal: 13
 STATES_STRICT = date(2026, 4, 30)  # Portal: 12.2
@@ -30,149 +31,167 @@ FORMATS_STRICT = date(2026, 8, 15)  # lengths, characters, units. Portal: 12.8, 
 DISCLOSURE = (date(2026, 7, 7), date(2027, 12, 31))  # versions 1.2 and 1.3. Portal: 9
 PORTAL_ZONE = timezone(timedelta(hours=8))
 
-#: A cure that takes the member away.
+#: The result of a fix that removes the member.
 REMOVED = object()
 
 CONSOLIDATED = "004"
 
 
-class Rule(NamedTuple):
-    """`member` is a pointer below the place that is looked at, `message` its words or what makes them of the place.
-
-    `code` may be a pair: the supplier's and the buyer's. `cure` gives the value that the member should have, or
-    REMOVED, or None where nobody but a person knows. While a rule that `stops` is broken no document can be built.
-    """
-
-    code: str | tuple
-    member: str
-    refuses: Callable
-    message: str | Callable
-    since: date = ALWAYS
-    until: date = EVER
-    severity: str = ERROR
-    cure: Callable | None = None
-    stops: bool = False
-
-
 class Finding(NamedTuple):
-    """A broken rule. `path` points into the request body, or names a column of the company: /company/msic_code."""
+    """A broken rule.
+
+    `path` points into the request body, or names a column of the company: /company/msic_code.
+    `patch` is a JSON Patch (RFC 6902).
+    """
 
     severity: str
     code: str
     path: str
     message: str
-    patch: list | None = None
+    patch: list[dict[str, Any]] | None = None
     stops: bool = False
 
-    def entry(self):
-        """As an answer tells it."""
-        told = {"code": self.code, "path": self.path, "message": self.message}
-        return {**told, "patch": self.patch} if self.patch else told
+    def entry(self) -> dict[str, Any]:
+        """Return the finding in the shape of the API."""
+        shown: dict[str, Any] = {"code": self.code, "path": self.path, "message": self.message}
+        return {**shown, "patch": self.patch} if self.patch else shown
 
 
 @dataclass(frozen=True, slots=True)
 class Circumstances:
-    """What is known of a document beside its record; instants are in UTC.
+    """Facts about a document that its record does not have; instants are in UTC.
 
-    `at` is when it would be sent, `issued_at` the issue time that would be. `twin` is the uuid of a document of the
-    same identity that the portal has judged within the two hours before, `original_tin` the issuer of what a note
-    adjusts.
+    `at` is the time of sending, `issued_at` the issue time that would be sent, `original_tin` the
+    TIN of the issuer of the document that a note adjusts.
     """
 
     at: datetime
     issued_at: datetime
     number: str = ""
     version: str = "1.0"
-    twin: str | None = None
+    twin: str | None = None  # uuid of a duplicate that was validated within the last two hours
     original_tin: str | None = None
 
 
 @dataclass(frozen=True)
 class Case:
-    """A document to be judged: its source in the shape of a request, its issuer, and the circumstances."""
+    """A document to check: its source in the request shape, its issuer, and the circumstances."""
 
-    source: dict
-    issuer: dict
+    source: dict[str, Any]
+    issuer: Mapping[str, Any]
     circumstances: Circumstances
 
     @cached_property
-    def day(self):
-        """The day at the portal on which it would be sent."""
+    def day(self) -> date:
+        """The day of sending in the portal's time zone."""
         return self.circumstances.at.astimezone(PORTAL_ZONE).date()
 
     @cached_property
-    def issue_day(self):
+    def issue_day(self) -> date:
+        """The day of issue in the portal's time zone."""
         return self.circumstances.issued_at.astimezone(PORTAL_ZONE).date()
 
     @cached_property
-    def items(self):
-        return self.source.get("lineItems") or ()
+    def items(self) -> list[dict[str, Any]]:
+        """The line items."""
+        return self.source.get("lineItems") or []
 
     @cached_property
-    def self_billed(self):
+    def self_billed(self) -> bool:
+        """True if the buyer issues the document."""
         return document.is_self_billed(self.source)
 
     @property
-    def is_note(self):
+    def is_note(self) -> bool:
+        """True for a credit, debit or refund note."""
         return self.source["type"] in document.NOTE_TYPES
 
     @cached_property
-    def currency(self):
+    def currency(self) -> str:
+        """The currency of the document."""
         return self.source.get("currencyCode") or document.HOME_CURRENCY
 
     @cached_property
-    def is_consolidated(self):
-        """The classification of consolidated documents, and no other, on every line. Portal: 13"""
+    def is_consolidated(self) -> bool:
+        """True if every line has the classification of consolidated documents only. Portal: 13"""
         return bool(self.items) and all(
             item.get("classifications") == [CONSOLIDATED] for item in self.items
         )
 
     @cached_property
-    def sums(self):
-        """money.Totals, or the AmountError why there are none."""
+    def sums(self) -> Totals | AmountError:
+        """The amounts of the document, or the error in them."""
         try:
             return totals(self.items, self.source.get("invoiceLevelAllowanceCharge"))
         except AmountError as error:
             return error
 
     @property
-    def issue_member(self):
+    def issue_member(self) -> str:
+        """The pointer of the issue time."""
         return "/adjustmentNoteIssueDate" if self.is_note else "/issueDateTime"
 
 
 @dataclass(frozen=True)
 class Place:
-    """What a rule looks at. `given` is as the request has it, `sent` the same as {fact: value} of the document.
+    """A part of a document that rules check.
 
-    `words` are what a message may name. The facts of the issuer have `columns`, {member: column of the company}.
+    `given` is the part in the request shape, `sent` has facts of it as the document would have
+    them, `words` are the arguments of messages. A place in the issuer has `columns`, {member:
+    column of the company}. `side` selects a rule's code: 1 for the buyer, 0 for all others.
+    Members in `waived` may be absent.
     """
 
     case: Case
     path: str
-    given: object
-    sent: dict = field(default_factory=dict)
-    words: dict = field(default_factory=dict)
-    columns: dict | None = None
-    side: int = 0  # 0 what is the supplier's or nobody's, 1 what is the buyer's
-    waived: set = field(default_factory=set)
+    given: Any
+    sent: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    words: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    columns: Mapping[str, str] | None = None
+    side: int = 0
+    waived: frozenset[str] = frozenset()
 
-    def value(self, member):
-        """What the request has at the pointer below this place, None where it has nothing."""
-        return at(self.given, member)
+    def value(self, member: str) -> Any:
+        """Return the value at a pointer below this place, or None."""
+        return resolve(self.given, member)
 
-    def lacks(self, member):
-        """Whether the member is absent, blank or empty; 0 is there."""
+    def lacks(self, member: str) -> bool:
+        """Return whether the member is absent, blank or empty; the number 0 is present."""
         found = self.value(member)
-        return not (elements.text(found) if isinstance(found, str) else found not in (None, [], {}))
+        if isinstance(found, str):
+            return not elements.clean_text(found)
+        return found in (None, [], {})
 
-    def pointer(self, member):
+    def pointer(self, member: str) -> str:
+        """Return the path of a finding about the member."""
         return f"/company/{self.columns[member]}" if self.columns else self.path + member
 
 
-def at(holder, pointer):
-    """What the pointer leads to, None where that is nothing."""
-    for name in _steps(pointer):
-        if isinstance(holder, (list, tuple)):
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A rule of the portal that applies from `since` to `until`.
+
+    `code` may be a pair for supplier and buyer. `member` is a pointer below the place, `message` a
+    text with the place's words or a function. `fix` returns the valid value of the member, REMOVED,
+    or None if only a person can decide. While a rule with `stops` is broken, no document can be
+    built.
+    """
+
+    code: str | tuple[str, str]
+    member: str
+    refuses: Callable[[Place], object]
+    message: str | Callable[[Place], str]
+    since: date = ALWAYS
+    until: date = FOREVER
+    severity: str = ERROR
+    fix: Callable[[Place], object] | None = None
+    stops: bool = False
+
+
+def resolve(holder: dict[str, Any] | list[Any] | str | None, pointer: str) -> Any:
+    """Return the value at a JSON Pointer, or None."""
+    for name in _split_pointer(pointer):
+        if isinstance(holder, list):
             holder = holder[int(name)]
         else:
             holder = holder.get(name) if isinstance(holder, dict) else None
@@ -180,12 +199,12 @@ def at(holder, pointer):
 
 
 @lru_cache(maxsize=512)
-def _steps(pointer):
+def _split_pointer(pointer: str) -> list[str]:
     return pointer.split("/")[1:]
 
 
-def judged(rule, place):
-    """The Finding that the place breaks the rule, or None."""
+def apply_rule(rule: Rule, place: Place) -> Finding | None:
+    """Return the Finding if the place breaks the rule, or None."""
     if not rule.refuses(place):
         return None
     code = rule.code if isinstance(rule.code, str) else rule.code[place.side]
@@ -195,20 +214,22 @@ def judged(rule, place):
     )
 
 
-def _patch(rule, place):
-    """The cure as a JSON Patch (RFC 6902), None where there is none. A column of the company is emptied, not removed."""
+def _patch(rule: Rule, place: Place) -> list[dict[str, Any]] | None:
+    """Return the fix as a JSON Patch, or None. It empties a column of the company to remove it."""
     path = place.pointer(rule.member)
-    cured = rule.cure(place) if rule.cure and _is_within(place.case, path) else None
-    if cured is None:
+    fixed = rule.fix(place) if rule.fix and _can_change(place.case, path) else None
+    if fixed is None:
         return None
-    if cured is REMOVED and not place.columns:
+    if fixed is REMOVED and not place.columns:
         return [{"op": "remove", "path": path}]
-    return [{"op": "replace", "path": path, "value": "" if cured is REMOVED else cured}]
+    return [{"op": "replace", "path": path, "value": "" if fixed is REMOVED else fixed}]
 
 
-def _is_within(case, path):
-    """Whether a request can change what the path names: a note has its invoice's parties, a consolidated invoice
-    the lines of its sales."""
+def _can_change(case: Case, path: str) -> bool:
+    """Return whether a request can change the value at a path.
+
+    A note has the parties of its invoice, a consolidated invoice the lines of its invoices.
+    """
     if path.startswith("/company/"):
         return True
     if case.is_note:
@@ -216,19 +237,21 @@ def _is_within(case, path):
     return not case.source["type"].startswith("CONSOLIDATED_")
 
 
-# What several rules ask, and how they cure
+# Conditions and fixes of several rules
 
 
-def is_public(place):
-    """Whether the place is a party that stays unnamed: what it has is ours. Portal: 10.13"""
-    return isinstance(place.given, dict) and place.given.get("type") == "GENERAL_PUBLIC"
+def is_public(place: Place) -> bool:
+    """Return whether the place is an unnamed party, which has fixed particulars. Portal: 10.13"""
+    return isinstance(place.given, dict) and place.value("/type") == "GENERAL_PUBLIC"
 
 
-def only(characters, fact, form, most):
-    """A cure that keeps these characters, if that gives the form."""
+def keep_only(
+    characters: str, fact: str, form: re.Pattern[str], limit: int
+) -> Callable[[Place], str | None]:
+    """Return a fix that removes other characters, if the result has the form and length."""
 
-    def cure(place):
+    def fix(place: Place) -> str | None:
         kept = re.sub(f"[^{characters}]", "", place.sent[fact])
-        return kept if form.fullmatch(kept) and len(kept) <= most else None
+        return kept if form.fullmatch(kept) and len(kept) <= limit else None
 
-    return cure
+    return fix

@@ -1,23 +1,36 @@
-"""A stored invoice or note as the portal's UBL 2.1 JSON document, and the bytes that are sent.
+"""Build the portal's UBL 2.1 JSON document of an invoice or note, and the bytes that are sent.
 
-Pure functions. Each group of elements is one function that reads like its table in the portal's document
-description: header and totals here, the rest in parties, lines, references and delivery. Portal: 10
+Each function builds the elements of one table of the portal's document description: header and
+totals here, the rest in parties, lines, references and shipping. Portal: 10
 """
 
 import base64
 import hashlib
-from datetime import UTC
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from decimal import Decimal
+from typing import Any
 
 import simplejson
 
 from service import json_codec
-from service.documents.money import round2, totals
-from service.documents.ubl.elements import amount, group, optional, value
-from service.documents.ubl.lines import adjustment, document_tax, exemption_reasons, invoice_line
-from service.documents.ubl.parties import buyer_party, issuer_party, named, supplier_party
-from service.documents.ubl.references import billing_reference, document_references
-from service.documents.ubl.shipping import delivery, payment_means, payment_terms
+from service.documents.money import Adjustment, Totals, round2, totals
+from service.documents.ubl.elements import Element, amount, get_object, group, optional, value
+from service.documents.ubl.lines import (
+    build_adjustment,
+    build_document_tax,
+    invoice_line,
+    join_exemption_reasons,
+)
+from service.documents.ubl.parties import (
+    Party,
+    build_buyer,
+    build_supplier,
+    issuer_party,
+    or_general_public,
+)
+from service.documents.ubl.references import build_billing_references, build_document_references
+from service.documents.ubl.shipping import build_delivery, build_payment_means, build_payment_terms
 
 HOME_CURRENCY = "MYR"
 
@@ -28,7 +41,7 @@ NAMESPACES = {
     "_B": NAMESPACE + "CommonBasicComponents-2",
 }
 
-#: our type -> the portal's document type. Portal: 9
+#: Type of an invoice -> the portal's document type. Portal: 9
 DOCUMENT_TYPES = {
     "INVOICE": "01",
     "PENDING_FINALIZE_INVOICE": "01",
@@ -41,40 +54,45 @@ NOTE_TYPES = {"CREDIT_NOTE": "02", "DEBIT_NOTE": "03", "REFUND_NOTE": "04"}
 SELF_BILLED_NOTE_TYPES = {"CREDIT_NOTE": "12", "DEBIT_NOTE": "13", "REFUND_NOTE": "14"}
 
 
-def build(source, issuer, *, number, issued_at, version="1.0"):
-    """The document of `source`, to be given to `encode`; `preflight.can_be_built` says whether there is one.
+def build(
+    source: dict[str, Any],
+    issuer: Mapping[str, Any],
+    *,
+    number: str,
+    issued_at: datetime,
+    version: str = "1.0",
+) -> dict[str, Any]:
+    """Return the document of `source`, if `preflight.can_be_built` of its findings.
 
-    `source` has the request shape, and for a note `selfBilled` and `originals`, [{uuid, number}]. `issuer` is the
-    company's record. `issued_at` is in UTC. Raises money.AmountError when the lines make no amounts.
+    `source` has the request shape, and for a note also `selfBilled` and `originals`,
+    [{uuid, number}]. `issuer` is the company's record, `issued_at` is in UTC. Raises
+    money.AmountError if the amounts of the lines are invalid.
     """
-    supplier, buyer = parties(source, issuer)
-    # What the company says of itself as a supplier only
-    ours = {} if is_self_billed(source) else issuer
+    supplier, buyer = get_parties(source, issuer)
+    # The company's own facts below are those of a supplier.
+    own: Mapping[str, Any] = {} if is_self_billed(source) else issuer
     currency = source.get("currencyCode") or HOME_CURRENCY
-    items, references, payment = (
-        source["lineItems"],
-        source.get("references") or (),
-        source.get("payment") or {},
-    )
-    adjustments = source.get("invoiceLevelAllowanceCharge") or {}
+    items, references = source["lineItems"], source.get("references") or ()
+    payment = get_object(source, "payment")
+    adjustments = get_object(source, "invoiceLevelAllowanceCharge")
     sums = totals(items, adjustments)
     invoice = group(
-        **header(source, number, issued_at, version, currency),
-        BillingReference=billing_reference(originals(source), references),
-        AdditionalDocumentReference=document_references(references),
+        **_build_header(source, number, issued_at, version),
+        BillingReference=build_billing_references(_get_originals(source), references),
+        AdditionalDocumentReference=build_document_references(references),
         AccountingSupplierParty=group(
             AdditionalAccountID=optional(
-                ours.get("exporter_certified_number"), schemeAgencyName="CertEx"
+                own.get("exporter_certified_number"), schemeAgencyName="CertEx"
             ),
-            Party=supplier_party(supplier),
+            Party=build_supplier(supplier),
         ),
-        AccountingCustomerParty=group(Party=buyer_party(buyer)),
-        Delivery=delivery(source.get("delivery") or {}, number, currency),
-        PaymentMeans=payment_means(payment, payment and ours.get("bank_account")),
-        PaymentTerms=payment_terms(payment),
-        AllowanceCharge=document_adjustments(adjustments, currency),
-        TaxTotal=document_tax(sums, exemption_reasons(items), currency),
-        LegalMonetaryTotal=document_totals(sums, currency),
+        AccountingCustomerParty=group(Party=build_buyer(buyer)),
+        Delivery=build_delivery(get_object(source, "delivery"), number, currency),
+        PaymentMeans=build_payment_means(payment, own.get("bank_account")),
+        PaymentTerms=build_payment_terms(payment),
+        AllowanceCharge=_build_adjustments(adjustments, currency),
+        TaxTotal=build_document_tax(sums, join_exemption_reasons(items), currency),
+        LegalMonetaryTotal=_build_totals(sums, currency),
         InvoiceLine=[
             invoice_line(index, item, amounts, currency)
             for index, (item, amounts) in enumerate(zip(items, sums.lines, strict=False), 1)
@@ -83,17 +101,20 @@ def build(source, issuer, *, number, issued_at, version="1.0"):
     return {**NAMESPACES, "Invoice": invoice}
 
 
-def encode(document):
-    """The minified UTF-8 bytes that are hashed, signed and sent; numbers are plain decimals. Portal: 10.1"""
-    text = _quick.encode(document)
-    # Perhaps a number with an exponent, as str() writes a tiny or huge Decimal
+def encode(document: object) -> bytes:
+    """Return the minified UTF-8 bytes that are hashed, signed and sent.
+
+    Numbers are written without exponent. Portal: 10.1
+    """
+    text = _fast_encoder.encode(document)
+    # Possibly an exponent, which str() gives very small and very large decimals.
     if "E+" in text or "E-" in text:
-        text = _careful.encode(document)
+        text = _plain_encoder.encode(document)
     return text.encode("utf-8")
 
 
-def envelope(documents):
-    """The body of a submission of [(number, bytes of the document)]. Portal: 4.1"""
+def envelope(documents: Iterable[tuple[str, bytes]]) -> bytes:
+    """Return the body of a submission of documents, given as (number, bytes). Portal: 4.1"""
     entries = [
         {
             "format": "JSON",
@@ -106,78 +127,85 @@ def envelope(documents):
     return enclosed(entries)
 
 
-def enclosed(entries):
-    """The body of a submission of entries of other submissions, as they are there."""
+def enclosed(entries: Sequence[dict[str, Any]]) -> bytes:
+    """Return the body of a submission with unchanged entries of other submissions."""
     return encode({"documents": entries})
 
 
-def entries(body):
-    """{number: entry} of the body of a submission. Raises ValueError for what is none."""
+def entries(body: bytes) -> dict[str, dict[str, Any]]:
+    """Return {number: entry} of the body of a submission. Raises ValueError for other bytes."""
     try:
         return {entry["codeNumber"]: entry for entry in json_codec.loads(body)["documents"]}
-    except (json_codec.NotJson, LookupError, TypeError) as fault:
-        raise ValueError("The bytes are no submission.") from fault
+    except (json_codec.NotJson, LookupError, TypeError) as error:
+        raise ValueError("The bytes are not the body of a submission.") from error
 
 
 def contents(body: bytes) -> dict[str, bytes]:
-    """Return {number: the bytes of the document} of the body of a submission. Raises ValueError for other bytes."""
+    """Return {number: bytes of the document} of the body of a submission.
+
+    Raises ValueError for other bytes.
+    """
     return {number: base64.b64decode(entry["document"]) for number, entry in entries(body).items()}
 
 
-def _plain(number):
-    """A Decimal without an exponent; anything else is refused."""
+def _encode_plain(number: object) -> simplejson.RawJSON:
+    """Write a Decimal without exponent. Raises TypeError for any other type."""
     if not isinstance(number, Decimal):
-        raise TypeError(f"{type(number).__name__} has no place in a document")
+        raise TypeError(f"A document cannot contain a value of the type {type(number).__name__}.")
     return simplejson.RawJSON(format(number, "f"))
 
 
-def _encoder(**decimals):
-    """Without tuples, which documents do not have: looking for them more than doubles the time."""
-    shape = {
-        "ensure_ascii": False,
-        "separators": (",", ":"),
-        "namedtuple_as_object": False,
-        "tuple_as_array": False,
-    }
-    return simplejson.JSONEncoder(**shape, **decimals)
+def _make_encoder(
+    use_decimal: bool, default: Callable[[object], Any] | None = None
+) -> simplejson.JSONEncoder:
+    """Return an encoder without support for tuples, which more than halves its time."""
+    return simplejson.JSONEncoder(
+        ensure_ascii=False,
+        separators=(",", ":"),
+        namedtuple_as_object=False,
+        tuple_as_array=False,
+        use_decimal=use_decimal,
+        default=default,
+    )
 
 
-#: Both made once. The careful one takes twice as long.
-_quick = _encoder(use_decimal=True)
-_careful = _encoder(use_decimal=False, default=_plain)
+_fast_encoder = _make_encoder(use_decimal=True)
+_plain_encoder = _make_encoder(use_decimal=False, default=_encode_plain)  # takes twice as long
 
 
-# What the document is
-
-
-def document_type(source):
+def document_type(source: Mapping[str, Any]) -> str:
+    """Return the portal's document type of a source."""
     if source["type"] in DOCUMENT_TYPES:
         return DOCUMENT_TYPES[source["type"]]
     return (SELF_BILLED_NOTE_TYPES if source.get("selfBilled") else NOTE_TYPES)[source["type"]]
 
 
-def is_self_billed(source):
+def is_self_billed(source: Mapping[str, Any]) -> bool:
+    """Return whether the buyer issues the document."""
     return document_type(source).startswith("1")
 
 
-def originals(source):
-    """What a note adjusts; only a note refers to another document. Portal: 10.14"""
-    return source["originals"] if source["type"] in NOTE_TYPES else ()
-
-
-def parties(source, issuer):
-    """(supplier, buyer) in the shape of a request's parties; the issuer is the buyer when it bills itself."""
-    us = issuer_party(issuer)
+def get_parties(source: Mapping[str, Any], issuer: Mapping[str, Any]) -> tuple[Party, Party]:
+    """Return (supplier, buyer) in the request shape; the buyer issues self-billed documents."""
+    own = issuer_party(issuer)
     if is_self_billed(source):
-        return named(source.get("supplier")), us
-    return us, named(source.get("buyer"))
+        return or_general_public(source.get("supplier")), own
+    return own, or_general_public(source.get("buyer"))
+
+
+def _get_originals(source: Mapping[str, Any]) -> Sequence[Mapping[str, str]]:
+    """Return the documents that a note adjusts; invoices have none. Portal: 10.14"""
+    return source["originals"] if source["type"] in NOTE_TYPES else ()
 
 
 # Header. Portal: 10.2
 
 
-def header(source, number, issued_at, version, currency):
+def _build_header(
+    source: Mapping[str, Any], number: str, issued_at: datetime, version: str
+) -> dict[str, Element | None]:
     moment = issued_at.astimezone(UTC)
+    currency = source.get("currencyCode") or HOME_CURRENCY
     return {
         "ID": value(number),
         "IssueDate": value(moment.strftime("%Y-%m-%d")),
@@ -185,12 +213,12 @@ def header(source, number, issued_at, version, currency):
         "InvoiceTypeCode": value(document_type(source), listVersionID=version),
         "DocumentCurrencyCode": value(currency),
         "TaxCurrencyCode": value(currency),
-        "TaxExchangeRate": exchange_rate(source, currency),
-        "InvoicePeriod": billing_period(source.get("billingPeriod") or {}),
+        "TaxExchangeRate": _build_exchange_rate(source, currency),
+        "InvoicePeriod": _build_billing_period(get_object(source, "billingPeriod")),
     }
 
 
-def exchange_rate(source, currency):
+def _build_exchange_rate(source: Mapping[str, Any], currency: str) -> Element | None:
     if currency == HOME_CURRENCY:
         return None
     return group(
@@ -200,7 +228,7 @@ def exchange_rate(source, currency):
     )
 
 
-def billing_period(period):
+def _build_billing_period(period: Mapping[str, str]) -> Element | None:
     return group(
         StartDate=optional(period.get("start")),
         EndDate=optional(period.get("end")),
@@ -211,15 +239,17 @@ def billing_period(period):
 # Document totals. Portal: 10.7
 
 
-def document_adjustments(given, currency):
+def _build_adjustments(given: Mapping[str, Any], currency: str) -> list[dict[str, Any]]:
     return [
-        adjustment(is_charge, round2(entry["amount"]), None, entry.get("reason"), currency)
+        build_adjustment(
+            is_charge, Adjustment(round2(entry["amount"]), None, entry.get("reason")), currency
+        )
         for name, is_charge in (("allowances", False), ("charges", True))
         for entry in given.get(name) or ()
     ]
 
 
-def document_totals(sums, currency):
+def _build_totals(sums: Totals, currency: str) -> Element | None:
     return group(
         LineExtensionAmount=amount(sums.net_amount, currency),
         TaxExclusiveAmount=amount(sums.excluding_tax, currency),

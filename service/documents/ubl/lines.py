@@ -1,26 +1,40 @@
-"""The lines of a document, and the discounts, charges and taxes that lines and documents share. Portal: 10.7, 10.8
+"""Build the lines of a document, and the adjustments and taxes of lines and documents.
 
-Amounts come from money.py.
+Amounts are computed by money.py. Portal: 10.7, 10.8
 """
 
+from collections.abc import Iterable, Mapping
+from decimal import Decimal
 from functools import lru_cache
+from typing import Any
 
-from service.documents.money import EXEMPT
-from service.documents.ubl.elements import amount, entry, group, optional, text, value
+from service.documents.money import EXEMPT, Adjustment, LineAmounts, Tax, Totals
+from service.documents.ubl.elements import (
+    Element,
+    amount,
+    clean_text,
+    entry,
+    group,
+    optional,
+    value,
+)
 
 TAX_SCHEME = [{"ID": [{"_": "OTH", "schemeID": "UN/ECE 5153", "schemeAgencyID": "6"}]}]
 
 
-def invoice_line(index, item, amounts, currency):
-    unit, origin = item["unit"], text(item.get("originCountry"))
+def invoice_line(
+    index: int, item: Mapping[str, Any], amounts: LineAmounts, currency: str
+) -> dict[str, Any]:
+    """Build a line; `index` is its id if the item has none."""
+    unit, origin = item["unit"], clean_text(item.get("originCountry"))
     return entry(
-        ID=value(text(item.get("id"), 50) or str(index)),
-        InvoicedQuantity=quantity(unit["count"], unit.get("code")),
+        ID=value(clean_text(item.get("id"), 50) or str(index)),
+        InvoicedQuantity=_build_quantity(unit["count"], unit.get("code")),
         LineExtensionAmount=amount(amounts.net, currency),
-        AllowanceCharge=line_adjustments(amounts, currency),
-        TaxTotal=line_tax(item, amounts, currency),
+        AllowanceCharge=_build_line_adjustments(amounts, currency),
+        TaxTotal=_build_line_tax(item, amounts, currency),
         Item=group(
-            CommodityClassification=[*tariff(item), *classifications(item)],
+            CommodityClassification=[*_build_tariff(item), *_build_classifications(item)],
             Description=optional(item["description"], 300),
             OriginCountry=origin and [{"IdentificationCode": value(origin)}],
         ),
@@ -29,79 +43,69 @@ def invoice_line(index, item, amounts, currency):
     )
 
 
-def quantity(count, unit_code):
+def _build_quantity(count: Decimal | int | None, unit_code: str | None) -> Element:
     return value(count, unitCode=unit_code) if unit_code else value(count)
 
 
-def tariff(item):
-    code = text(item.get("tariffCode"))
+def _build_tariff(item: Mapping[str, Any]) -> Element:
+    code = clean_text(item.get("tariffCode"))
     return [{"ItemClassificationCode": value(code, listID="PTC")}] if code else []
 
 
-def classifications(item):
+def _build_classifications(item: Mapping[str, Any]) -> Element:
     return [
         {"ItemClassificationCode": value(code, listID="CLASS")}
         for code in item.get("classifications") or ()
     ]
 
 
-# Discounts and charges
-
-
-def line_adjustments(amounts, currency):
+def _build_line_adjustments(amounts: LineAmounts, currency: str) -> Element:
     given = ((False, amounts.discount), (True, amounts.charge))
-    return [
-        adjustment(is_charge, each.amount, each.factor, each.reason, currency)
-        for is_charge, each in given
-        if each
-    ]
+    return [build_adjustment(is_charge, each, currency) for is_charge, each in given if each]
 
 
-def adjustment(is_charge, sum_, factor, reason, currency):
-    """A discount or a charge; `factor` 0.05 is 5 %, None where an amount was agreed."""
+def build_adjustment(is_charge: bool, given: Adjustment, currency: str) -> dict[str, Any]:
+    """Build a discount or a charge."""
     return entry(
         ChargeIndicator=value(is_charge),
-        AllowanceChargeReason=optional(reason, 300),
-        MultiplierFactorNumeric=factor is not None and value(factor),
-        Amount=amount(sum_, currency),
+        AllowanceChargeReason=optional(given.reason, 300),
+        MultiplierFactorNumeric=given.factor is not None and value(given.factor),
+        Amount=amount(given.amount, currency),
     )
 
 
-# Taxes
-
-
-def line_tax(item, amounts, currency):
+def _build_line_tax(item: Mapping[str, Any], amounts: LineAmounts, currency: str) -> Element | None:
     unit_code, reason = item["unit"].get("code"), item.get("taxExemptionReason")
     subtotals = [
         {
             "TaxableAmount": amount(tax.taxable, currency),
             "TaxAmount": amount(tax.amount, currency),
-            **tax_rate(tax, unit_code, currency),
-            "TaxCategory": tax_category(tax.type, reason if tax.type == EXEMPT else None),
+            **_build_tax_rate(tax, unit_code, currency),
+            "TaxCategory": _build_tax_category(tax.type, reason if tax.type == EXEMPT else None),
         }
         for tax in amounts.taxes
     ]
     return group(TaxAmount=amount(amounts.tax, currency), TaxSubtotal=subtotals)
 
 
-def tax_rate(tax, unit_code, currency):
-    if tax.percentage is not None:
+def _build_tax_rate(tax: Tax, unit_code: str | None, currency: str) -> dict[str, Element]:
+    if tax.per_unit is None:
         return {"Percent": value(tax.percentage)}
     return {
-        "BaseUnitMeasure": quantity(tax.units, unit_code),
+        "BaseUnitMeasure": _build_quantity(tax.units, unit_code),
         "PerUnitAmount": amount(tax.per_unit, currency),
     }
 
 
-def document_tax(sums, reason, currency):
-    """One subtotal for each type of tax; `reason` is that of the exempt lines together."""
+def build_document_tax(sums: Totals, reason: str, currency: str) -> Element | None:
+    """Build one subtotal per tax type; `reason` is the joined reason of all exempt lines."""
     return group(
         TaxAmount=amount(sums.tax, currency),
         TaxSubtotal=[
             {
                 "TaxableAmount": amount(of_type.taxable, currency),
                 "TaxAmount": amount(of_type.tax, currency),
-                "TaxCategory": tax_category(kind, reason if kind == EXEMPT else None),
+                "TaxCategory": _build_tax_category(kind, reason if kind == EXEMPT else None),
             }
             for kind, of_type in sums.by_tax_type.items()
         ],
@@ -109,18 +113,19 @@ def document_tax(sums, reason, currency):
 
 
 @lru_cache(maxsize=64)
-def tax_category(kind, exemption_reason):
-    """Shared by the lines of a document, of which most have the same."""
+def _build_tax_category(kind: str, exemption_reason: str | None) -> Element | None:
+    """Build a tax category; most lines of a document share the same one."""
     return group(
         ID=value(kind), TaxExemptionReason=optional(exemption_reason, 300), TaxScheme=TAX_SCHEME
     )
 
 
-def exemption_reasons(items):
-    """The lines' reasons, each once, for the one subtotal that the exempt lines share."""
-    given = (text(item.get("taxExemptionReason"), 300) for item in items if is_exempt(item))
+def join_exemption_reasons(items: Iterable[Mapping[str, Any]]) -> str:
+    """Join the distinct exemption reasons of the lines for their common subtotal."""
+    given = (clean_text(item.get("taxExemptionReason"), 300) for item in items if is_exempt(item))
     return ", ".join(dict.fromkeys(filter(None, given)))
 
 
-def is_exempt(item):
+def is_exempt(item: Mapping[str, Any]) -> bool:
+    """Return whether a line has a tax of the type for exempt supplies."""
     return any(detail.get("taxType") == EXEMPT for detail in item.get("taxDetails") or ())

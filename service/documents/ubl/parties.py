@@ -1,26 +1,43 @@
-"""The parties of a document and their addresses, from the shape of a request. Portal: 10.3, 10.4, 10.12, 12.9"""
+"""Build the parties of a document and their addresses from the request shape.
+
+Portal: 10.3, 10.4, 10.12, 12.9
+"""
 
 import re
+from collections.abc import Callable, Mapping
 from textwrap import wrap
+from typing import Any
 
-from service.documents.ubl.elements import group, mandatory, optional, text, value
+from service.documents.ubl.elements import (
+    Element,
+    clean_text,
+    entry,
+    get_object,
+    group,
+    mandatory,
+    optional,
+    value,
+)
+
+#: A party or a recipient in the request shape.
+Party = Mapping[str, Any]
 
 HOME = "MYS"
 
-#: What stands for a text that a party does not have, a state abroad, and an identity when only a
-#: TIN is known.
+#: Placeholders for a missing text, for a state abroad, and for the identity of a party of which
+#: only the TIN is known.
 NOT_GIVEN = "NA"
 STATE_ABROAD = "17"
 IDENTITY_UNKNOWN = "000000000000"
 
-#: The most address lines, and the most characters of one. Portal: 10.4
+#: Limits of the address lines and of the characters of each. Portal: 10.4
 ADDRESS_LINES = 3
 ADDRESS_LINE = 150
 
 PUBLIC, FOREIGNER, SELLER_ABROAD, AUTHORITY = (f"EI000000000{n}0" for n in (1, 2, 3, 4))
 
-#: party type -> the TIN of one that has none, as buyer and as supplier; other parties need their
-#: own. Portal: 12.9
+#: Party type -> general TIN of a buyer or supplier without its own. Other types need their own.
+#: Portal: 12.9
 BUYER_TINS = {
     "LOCAL_INDIVIDUAL": PUBLIC,
     "FOREIGN_INDIVIDUAL": FOREIGNER,
@@ -35,17 +52,16 @@ SUPPLIER_TINS = {
     "GENERAL_PUBLIC": PUBLIC,
 }
 
-#: party type -> the scheme of its identity when the party names none.
+#: Party type -> default scheme of its identity.
 SCHEMES = {"LOCAL_INDIVIDUAL": "NRIC", "FOREIGN_INDIVIDUAL": "PASSPORT"}
-#: Identities of persons in Malaysia, which the general TIN of the public goes with. Portal: 12.9
+#: Identities of persons in Malaysia, valid with the TIN of the general public. Portal: 12.9
 PERSONAL = {"NRIC", "ARMY"}
 
-#: Parties without a trade of their own need no MSIC code. Portal: 10.14; individuals are our
-#: decision.
+#: Party types that need no MSIC code. Portal: 10.14; for individuals a decision of this service.
 NO_TRADE = {"LOCAL_INDIVIDUAL", "FOREIGN_INDIVIDUAL", "FOREIGN_COMPANY", "GENERAL_PUBLIC"}
 NO_MSIC = ("00000", "NOT APPLICABLE")
 
-#: Buyers, or sellers, who stay unnamed. Portal: 10.13
+#: The party of a document whose buyer or seller is unnamed. Portal: 10.13
 GENERAL_PUBLIC = {
     "type": "GENERAL_PUBLIC",
     "name": "General Public",
@@ -56,25 +72,21 @@ GENERAL_PUBLIC = {
 _PHONE_MARKS = re.compile(r"[\s()\[\].\u2010-\u2015\u2212-]+")
 _NUMBER_MARKS = re.compile(r"[\s\u200b-\u200d\u2060\ufeff-]+")
 _BLANKS = re.compile(r"\s+")
-_PARTED = re.compile(r"[,;]+")
+_SEPARATORS = re.compile(r"[,;]+")
 
-#: A number within Malaysia behind its 0: Klang Valley, other areas, mobile. With 60 or 0 in front
-#: it can be no other.
+#: A Malaysian number after 0 or 60: Klang Valley, other areas, or mobile.
 _HOME_PHONE = re.compile(r"(?:(?:\+|00)?600?|0)(3[0-9]{8}|[4-9][0-9]{7}|1[0-9]{8,9})")
 _PHONE_ABROAD = re.compile(r"00([1-9][0-9]{7,14})")
 
 
-# Who the parties are
-
-
-def named(party):
-    """A party of a request; the general public has no other particulars than its own. Portal: 10.13"""
+def or_general_public(party: Party | None) -> Party:
+    """Return a party of a request, or the fixed particulars of the general public. Portal: 10.13"""
     party = party or {}
     return GENERAL_PUBLIC if party.get("type") == "GENERAL_PUBLIC" else party
 
 
-def issuer_party(issuer):
-    """The company's record in the shape of a request's party."""
+def issuer_party(issuer: Mapping[str, Any]) -> Party:
+    """Return the company's record as a party in the request shape."""
     return {
         "name": issuer.get("name"),
         "tin": issuer.get("tin_code"),
@@ -98,157 +110,186 @@ def issuer_party(issuer):
     }
 
 
-def supplier_party(party):
+def build_supplier(party: Party) -> Element:
+    """Build the supplier."""
+    industry = get_industry(party)
+    return [
+        entry(
+            IndustryClassificationCode=value(industry[0], name=industry[1]),
+            PartyIdentification=_build_identification(
+                party, SUPPLIER_TINS, party.get("tourismTaxRegistrationNumber")
+            ),
+            **_build_common(party),
+        )
+    ]
+
+
+def build_buyer(party: Party) -> Element:
+    """Build the buyer, who has no tourism tax number."""
+    return [
+        entry(
+            PartyIdentification=_build_identification(party, BUYER_TINS, None),
+            **_build_common(party),
+        )
+    ]
+
+
+def build_recipient(recipient: Party) -> Element | None:
+    """Build the recipient of a delivery without missing facts and tax numbers. Portal: 10.5"""
+    address = get_object(recipient, "address")
     return group(
-        IndustryClassificationCode=industry(party),
-        PartyIdentification=identification(
-            party, SUPPLIER_TINS, party.get("tourismTaxRegistrationNumber")
-        ),
-        **common_party(party),
-    )
-
-
-def buyer_party(party):
-    """Tourism tax is the supplier's, so a buyer has no number of it."""
-    return group(PartyIdentification=identification(party, BUYER_TINS, None), **common_party(party))
-
-
-def recipient_party(recipient):
-    """Who a delivery goes to; it has no tax registrations, and what is not known of it is left out. Portal: 10.5"""
-    address = recipient.get("address")
-    return group(
-        PartyIdentification=recipient_identification(recipient),
-        PostalAddress=address and postal_address(address, optional),
+        PartyIdentification=_build_recipient_identification(recipient),
+        PostalAddress=address and group(**_build_address(address, optional)),
         PartyLegalEntity=group(RegistrationName=optional(recipient.get("name"), 300)),
     )
 
 
-def common_party(party):
+def _build_common(party: Party) -> dict[str, Element | None]:
     return {
-        "PostalAddress": postal_address(party.get("address") or {}),
+        "PostalAddress": build_postal_address(get_object(party, "address")),
         "PartyLegalEntity": group(RegistrationName=mandatory(party.get("name"), 300)),
         "Contact": group(
-            Telephone=value(phone(party)), ElectronicMail=optional(party.get("email"))
+            Telephone=value(_format_phone(party)), ElectronicMail=optional(party.get("email"))
         ),
     }
 
 
-def industry(party):
-    code, activity = party.get("msic"), text(party.get("businessActivityDescription"), 300)
+def get_industry(party: Party) -> tuple[str | None, str]:
+    """Return (MSIC code, business activity) with the defaults of parties that need none."""
+    code, activity = party.get("msic"), clean_text(party.get("businessActivityDescription"), 300)
     if not code and party.get("type") in NO_TRADE:
         code = NO_MSIC[0]
     if not activity and code == NO_MSIC[0]:
         activity = NO_MSIC[1]
-    return value(code, name=activity)
+    return code, activity
 
 
-def phone(party):
-    """As +60312345678 (E.164) where only one number can be meant, else its digits, or what is none. Portal: 10.3"""
+def _format_phone(party: Party) -> str:
+    """Return the phone number in the form +60312345678 (E.164) if it is unambiguous.
+
+    Otherwise return it without punctuation, even if it is no valid number. Portal: 10.3
+    """
     given = _PHONE_MARKS.sub("", party.get("contactNumber") or "")
-    if not is_abroad(party.get("address") or {}) and (at_home := _HOME_PHONE.fullmatch(given)):
+    if not is_abroad(get_object(party, "address")) and (at_home := _HOME_PHONE.fullmatch(given)):
         return f"+60{at_home[1]}"
     return _PHONE_ABROAD.sub(r"+\1", given) if _PHONE_ABROAD.fullmatch(given) else given
 
 
-# Their numbers
+# Identification
 
 
-def identification(party, general_tins, tourism_tax_number):
+def _build_identification(
+    party: Party, general_tins: Mapping[str, str], tourism_tax_number: str | None
+) -> Element:
     numbers = (
-        ("TIN", own_tin(party) or general_tin(party, general_tins) or ""),
-        registration(party),
-        ("SST", tax_numbers(party.get("sstRegistrationNumber")) or NOT_GIVEN),
-        ("TTX", tax_numbers(tourism_tax_number) or NOT_GIVEN),
+        ("TIN", own_tin(party) or get_general_tin(party, general_tins) or ""),
+        _get_registration(party),
+        ("SST", _clean_tax_numbers(party.get("sstRegistrationNumber")) or NOT_GIVEN),
+        ("TTX", _clean_tax_numbers(tourism_tax_number) or NOT_GIVEN),
     )
-    return [identity(*each) for each in numbers]
+    return [_build_identity(*each) for each in numbers]
 
 
-def recipient_identification(recipient):
-    """The numbers that are known; abroad, and for a person in Malaysia, the general TIN where there is none of its own."""
-    scheme, number = registration(recipient)
+def _build_recipient_identification(recipient: Party) -> Element:
+    """Build the known numbers of a recipient.
+
+    A recipient abroad, or a person in Malaysia, without its own TIN has the general one.
+    """
+    scheme, number = _get_registration(recipient)
     tin = own_tin(recipient)
-    if not tin and is_abroad(recipient.get("address") or {}):
+    if not tin and is_abroad(get_object(recipient, "address")):
         tin = FOREIGNER
     if not tin and scheme in PERSONAL:
         tin = PUBLIC
-    known = [identity("TIN", tin)] if tin else []
-    return [*known, identity(scheme, number)] if tin or number != NOT_GIVEN else []
+    known = [_build_identity("TIN", tin)] if tin else []
+    return [*known, _build_identity(scheme, number)] if tin or number != NOT_GIVEN else []
 
 
-def identity(scheme, number):
+def _build_identity(scheme: str, number: str) -> dict[str, Any]:
     return {"ID": value(number, schemeID=scheme)}
 
 
-def own_tin(party):
-    """As the portal compares them: upper case, without blanks and hyphens. Portal: 3.2"""
+def own_tin(party: Party) -> str:
+    """Return a party's TIN in upper case without blanks and hyphens, or "". Portal: 3.2"""
     return identifier(party.get("tin")).upper()
 
 
-def identifier(number):
-    """A number that identifies somebody, without blanks and hyphens. Portal: 3.2"""
+def identifier(number: str | None) -> str:
+    """Return an identifying number without blanks and hyphens. Portal: 3.2"""
     return _NUMBER_MARKS.sub("", number or "")
 
 
-def tax_numbers(given):
-    """Registrations for a tax, several of them parted by a semicolon. Portal: 10.3"""
-    return _PARTED.sub(";", _BLANKS.sub("", text(given)))
+def _clean_tax_numbers(given: str | None) -> str:
+    """Return the registrations for a tax, separated by semicolons. Portal: 10.3"""
+    return _SEPARATORS.sub(";", _BLANKS.sub("", clean_text(given)))
 
 
-def general_tin(party, general_tins):
-    """The TIN of a party without one, or None when it has to have its own. Portal: 12.9"""
-    kind = party.get("type")
-    if kind == "LOCAL_INDIVIDUAL" and scheme_of(party) not in PERSONAL:
+def get_general_tin(party: Party, general_tins: Mapping[str, str]) -> str | None:
+    """Return the TIN of a party without its own, or None if its own is required. Portal: 12.9"""
+    kind = party.get("type", "")
+    if kind == "LOCAL_INDIVIDUAL" and get_scheme(party) not in PERSONAL:
         return None
     return general_tins.get(kind)
 
 
-def registration(party):
-    """(scheme, number) of the one identity a party has to show. Portal: 10.3, 12.9"""
-    number = (party.get("registration") or {}).get("number")
-    if kept := identifier(number):
-        return scheme_of(party), kept
+def _get_registration(party: Party) -> tuple[str, str]:
+    """Return (scheme, number) of the one identity that a party must have. Portal: 10.3, 12.9"""
+    if kept := identifier(get_object(party, "registration").get("number")):
+        return get_scheme(party), kept
     if own_tin(party) and not own_tin(party).startswith("EI"):
-        return scheme_of(party), IDENTITY_UNKNOWN
+        return get_scheme(party), IDENTITY_UNKNOWN
     return "BRN", NOT_GIVEN
 
 
-def scheme_of(party):
-    given = (party.get("registration") or {}).get("type")
-    return given or SCHEMES.get(party.get("type"), "BRN")
+def get_scheme(party: Party) -> str:
+    """Return the scheme of a party's identity, by default that of its type."""
+    given = get_object(party, "registration").get("type")
+    return given or SCHEMES.get(party.get("type", ""), "BRN")
 
 
-# Where they are. Portal: 10.4
+# Addresses. Portal: 10.4
 
 
-def postal_address(address, element=mandatory):
-    """`element` makes one of a text that a party must have, `optional` for who may go without."""
-    return group(
-        CityName=element(address.get("city"), 50),
-        PostalZone=optional(address.get("zipCode")),
-        CountrySubentityCode=element(subentity(address)),
-        AddressLine=[{"Line": value(line)} for line in address_lines(address)],
-        Country=group(
+def build_postal_address(address: Mapping[str, Any]) -> Element:
+    """Build the address of a supplier or buyer, whose members are mandatory."""
+    return [entry(**_build_address(address, mandatory))]
+
+
+def _build_address(
+    address: Mapping[str, Any], element: Callable[..., Element | None]
+) -> dict[str, Element | None]:
+    return {
+        "CityName": element(address.get("city"), 50),
+        "PostalZone": optional(address.get("zipCode")),
+        "CountrySubentityCode": element(_get_state(address)),
+        "AddressLine": [{"Line": value(line)} for line in _get_address_lines(address)],
+        "Country": group(
             IdentificationCode=element(address.get("country"), listID="ISO3166-1", listAgencyID="6")
         ),
-    )
+    }
 
 
-def subentity(address):
-    """A state's code in Malaysia; abroad free text, where one of our codes would name a Malaysian state."""
-    state = text(address.get("state"), 50)
+def _get_state(address: Mapping[str, Any]) -> str:
+    """Return the code of a Malaysian state, or the name of a state abroad.
+
+    A number abroad is replaced by the code for states abroad, because it would be the code of a
+    Malaysian state.
+    """
+    state = clean_text(address.get("state"), 50)
     if is_abroad(address) and (not state or state.isdigit()):
         return STATE_ABROAD
     return state
 
 
-def is_abroad(address):
+def is_abroad(address: Mapping[str, Any]) -> bool:
+    """Return whether an address is outside Malaysia, the default country."""
     return (address.get("country") or HOME) != HOME
 
 
-def address_lines(address):
-    """The lines as given when they fit, else all of them wrapped into as many as there may be."""
+def _get_address_lines(address: Mapping[str, Any]) -> list[str]:
+    """Return the address lines; wrap them into as many lines as allowed if they do not fit."""
     given = [address.get(name) or "" for name in ("line1", "line2", "line3")]
-    lines = [kept for each in given for part in each.splitlines() if (kept := text(part))]
+    lines = [kept for each in given for part in each.splitlines() if (kept := clean_text(part))]
     if len(lines) <= ADDRESS_LINES and all(len(line) <= ADDRESS_LINE for line in lines):
         return lines
     return wrap(", ".join(line.rstrip(",") for line in lines), ADDRESS_LINE)[:ADDRESS_LINES]

@@ -1,196 +1,205 @@
-"""A submitted document read back from its UBL 2.1 JSON: the other way round of portal/document.py.
+"""Read a submitted document back from the UBL 2.1 JSON that `document.encode` wrote. Portal: 10
 
-What was sent never changes, also when the company moves or its prefix does; a page of it shows what the portal has.
-Reads only bytes that `document.encode` made. Portal: 10
+The bytes that were sent are immutable, also when the company or its prefix changes later, so a page
+of the document shows the data that the portal has.
 """
 
 import json
+from collections.abc import Mapping
 from decimal import Decimal
+from typing import Any
 
 from service.documents.money import Adjustment, LineAmounts, Tax, Totals, TypeTotal
-from service.documents.printing import Printout, terms
+from service.documents.printing import Printout, Terms, format_terms
+
+Node = Mapping[str, Any]
 
 
-def read(content):
-    """The Printout of the bytes of a document; amounts are those that were sent."""
+def read(content: bytes) -> Printout:
+    """Return the Printout of the bytes of a document, with the amounts that were sent."""
     (invoice,) = json.loads(content, parse_float=Decimal, parse_int=Decimal)["Invoice"]
     lines = invoice["InvoiceLine"]
     adjustments = invoice.get("AllowanceCharge", [])
     return Printout(
-        kind=value(invoice, "InvoiceTypeCode"),
-        currency=value(invoice, "DocumentCurrencyCode"),
-        exchange_rate=value(invoice, "TaxExchangeRate", "CalculationRate"),
+        kind=_get_value(invoice, "InvoiceTypeCode"),
+        currency=_get_value(invoice, "DocumentCurrencyCode"),
+        exchange_rate=_get_value(invoice, "TaxExchangeRate", "CalculationRate"),
         originals=[
-            _original(each)
-            for each in inside(invoice, "BillingReference").get("InvoiceDocumentReference", [])
+            _read_original(each)
+            for each in _find(invoice, "BillingReference").get("InvoiceDocumentReference", [])
         ],
-        supplier=_party(inside(invoice, "AccountingSupplierParty", "Party")),
-        buyer=_party(inside(invoice, "AccountingCustomerParty", "Party")),
-        items=[_item(line) for line in lines],
-        allowances=[_adjustment(each) for each in adjustments if not is_charge(each)],
-        charges=[_adjustment(each) for each in adjustments if is_charge(each)],
-        sums=_totals(invoice, tuple(_amounts(line) for line in lines)),
-        terms=_terms(invoice),
+        supplier=_read_party(_find(invoice, "AccountingSupplierParty", "Party")),
+        buyer=_read_party(_find(invoice, "AccountingCustomerParty", "Party")),
+        items=[_read_item(line) for line in lines],
+        allowances=[_read_adjustment(each) for each in adjustments if not _is_charge(each)],
+        charges=[_read_adjustment(each) for each in adjustments if _is_charge(each)],
+        sums=_read_totals(invoice, tuple(_read_amounts(line) for line in lines)),
+        terms=_read_terms(invoice),
     )
 
 
-def _terms(invoice):
-    means, period = inside(invoice, "PaymentMeans"), inside(invoice, "InvoicePeriod")
+def _read_terms(invoice: Node) -> list[tuple[str, str]]:
+    means, period = _find(invoice, "PaymentMeans"), _find(invoice, "InvoicePeriod")
     bills = [
-        value(each, "AdditionalDocumentReference", "ID")
+        _get_value(each, "AdditionalDocumentReference", "ID")
         for each in invoice.get("BillingReference", [])
     ]
-    return terms(
-        mode=value(means, "PaymentMeansCode"),
-        account=value(means, "PayeeFinancialAccount", "ID"),
-        note=value(invoice, "PaymentTerms", "Note"),
-        start=value(period, "StartDate"),
-        end=value(period, "EndDate"),
-        frequency=value(period, "Description"),
-        recipient=value(
-            invoice, "Delivery", "DeliveryParty", "PartyLegalEntity", "RegistrationName"
-        ),
-        bills=[bill for bill in bills if bill],
+    return format_terms(
+        Terms(
+            mode=_get_value(means, "PaymentMeansCode"),
+            account=_get_value(means, "PayeeFinancialAccount", "ID"),
+            note=_get_value(invoice, "PaymentTerms", "Note"),
+            start=_get_value(period, "StartDate"),
+            end=_get_value(period, "EndDate"),
+            frequency=_get_value(period, "Description"),
+            recipient=_get_value(
+                invoice, "Delivery", "DeliveryParty", "PartyLegalEntity", "RegistrationName"
+            ),
+            bills=[bill for bill in bills if bill],
+        )
     )
 
 
-def inside(element, *names):
-    """The first element at the end of a path of names; empty when there is none."""
+def _find(node: Node, *names: str) -> Node:
+    """Return the first element at a path of names, or {} if there is none."""
     for name in names:
-        (element, *_) = element.get(name) or [{}]
-    return element
+        elements: list[Node] = node.get(name) or [{}]
+        node = elements[0]
+    return node
 
 
-def value(element, *names):
-    return inside(element, *names).get("_")
+def _get_value(node: Node, *names: str) -> Any:
+    """Return the value of the first element at a path of names, or None."""
+    return _find(node, *names).get("_")
 
 
-def is_charge(adjustment):
-    return value(adjustment, "ChargeIndicator")
+def _is_charge(adjustment: Node) -> bool:
+    return _get_value(adjustment, "ChargeIndicator")
 
 
-def _original(reference):
-    return {"number": value(reference, "ID"), "uuid": value(reference, "UUID")}
+def _read_original(reference: Node) -> dict[str, Any]:
+    return {"number": _get_value(reference, "ID"), "uuid": _get_value(reference, "UUID")}
 
 
 # Parties. Portal: 10.3, 10.4
 
 
-def _party(party):
-    ids = {one["ID"][0]["schemeID"]: value(one, "ID") for one in party["PartyIdentification"]}
+def _read_party(party: Node) -> dict[str, Any]:
+    ids = {one["ID"][0]["schemeID"]: _get_value(one, "ID") for one in party["PartyIdentification"]}
     scheme = next((name for name in ids if name not in ("TIN", "SST", "TTX")), None)
     return {
-        "name": value(party, "PartyLegalEntity", "RegistrationName"),
+        "name": _get_value(party, "PartyLegalEntity", "RegistrationName"),
         "tin": ids.get("TIN"),
         "registration": {"type": scheme, "number": ids.get(scheme)},
         "sstRegistrationNumber": ids.get("SST"),
         "tourismTaxRegistrationNumber": ids.get("TTX"),
-        "msic": value(party, "IndustryClassificationCode"),
-        "businessActivityDescription": inside(party, "IndustryClassificationCode").get("name"),
-        "contactNumber": value(party, "Contact", "Telephone"),
-        "email": value(party, "Contact", "ElectronicMail"),
-        "address": _address(inside(party, "PostalAddress")),
+        "msic": _get_value(party, "IndustryClassificationCode"),
+        "businessActivityDescription": _find(party, "IndustryClassificationCode").get("name"),
+        "contactNumber": _get_value(party, "Contact", "Telephone"),
+        "email": _get_value(party, "Contact", "ElectronicMail"),
+        "address": _read_address(_find(party, "PostalAddress")),
     }
 
 
-def _address(address):
+def _read_address(address: Node) -> dict[str, Any]:
     lines = {
-        f"line{place}": value(line, "Line")
+        f"line{place}": _get_value(line, "Line")
         for place, line in enumerate(address.get("AddressLine", []), 1)
     }
     return {
         **lines,
-        "city": value(address, "CityName"),
-        "zipCode": value(address, "PostalZone"),
-        "state": value(address, "CountrySubentityCode"),
-        "country": value(address, "Country", "IdentificationCode"),
+        "city": _get_value(address, "CityName"),
+        "zipCode": _get_value(address, "PostalZone"),
+        "state": _get_value(address, "CountrySubentityCode"),
+        "country": _get_value(address, "Country", "IdentificationCode"),
     }
 
 
 # Lines. Portal: 10.8
 
 
-def _item(line):
-    item, quantity = inside(line, "Item"), inside(line, "InvoicedQuantity")
+def _read_item(line: Node) -> dict[str, Any]:
+    item, quantity = _find(line, "Item"), _find(line, "InvoicedQuantity")
     unit = {
         "code": quantity.get("unitCode"),
         "count": quantity["_"],
-        "price": value(line, "Price", "PriceAmount"),
+        "price": _get_value(line, "Price", "PriceAmount"),
     }
     members = {
-        "id": value(line, "ID"),
-        "description": value(item, "Description"),
-        "classifications": _codes(item, "CLASS"),
-        "tariffCode": next(iter(_codes(item, "PTC")), None),
+        "id": _get_value(line, "ID"),
+        "description": _get_value(item, "Description"),
+        "classifications": _read_codes(item, "CLASS"),
+        "tariffCode": next(iter(_read_codes(item, "PTC")), None),
         "unit": unit,
-        "originCountry": value(item, "OriginCountry", "IdentificationCode"),
-        "taxExemptionReason": _exemption(inside(line, "TaxTotal")),
+        "originCountry": _get_value(item, "OriginCountry", "IdentificationCode"),
+        "taxExemptionReason": _read_exemption(_find(line, "TaxTotal")),
     }
     return {name: member for name, member in members.items() if member is not None}
 
 
-def _codes(item, list_id):
-    codes = (inside(each, "ItemClassificationCode") for each in item["CommodityClassification"])
+def _read_codes(item: Node, list_id: str) -> list[str]:
+    codes = (_find(each, "ItemClassificationCode") for each in item["CommodityClassification"])
     return [code["_"] for code in codes if code["listID"] == list_id]
 
 
-def _exemption(total):
-    reasons = (
-        value(tax, "TaxCategory", "TaxExemptionReason") for tax in total.get("TaxSubtotal", [])
-    )
-    return next(filter(None, reasons), None)
+def _read_exemption(total: Node) -> str | None:
+    taxes: list[Node] = total.get("TaxSubtotal", [])
+    reasons = (_get_value(tax, "TaxCategory", "TaxExemptionReason") for tax in taxes)
+    return next((reason for reason in reasons if reason), None)
 
 
-def _amounts(line):
-    adjustments = {is_charge(each): _adjustment(each) for each in line.get("AllowanceCharge", [])}
+def _read_amounts(line: Node) -> LineAmounts:
+    adjustments = {
+        _is_charge(each): _read_adjustment(each) for each in line.get("AllowanceCharge", [])
+    }
     return LineAmounts(
-        subtotal=value(line, "ItemPriceExtension", "Amount"),
+        subtotal=_get_value(line, "ItemPriceExtension", "Amount"),
         discount=adjustments.get(False),
         charge=adjustments.get(True),
-        net=value(line, "LineExtensionAmount"),
-        taxes=tuple(map(_tax, inside(line, "TaxTotal").get("TaxSubtotal", []))),
-        tax=value(line, "TaxTotal", "TaxAmount"),
+        net=_get_value(line, "LineExtensionAmount"),
+        taxes=tuple(map(_read_tax, _find(line, "TaxTotal").get("TaxSubtotal", []))),
+        tax=_get_value(line, "TaxTotal", "TaxAmount"),
     )
 
 
-def _adjustment(each):
+def _read_adjustment(adjustment: Node) -> Adjustment:
     return Adjustment(
-        value(each, "Amount"),
-        value(each, "MultiplierFactorNumeric"),
-        value(each, "AllowanceChargeReason"),
+        _get_value(adjustment, "Amount"),
+        _get_value(adjustment, "MultiplierFactorNumeric"),
+        _get_value(adjustment, "AllowanceChargeReason"),
     )
 
 
-def _tax(subtotal):
+def _read_tax(subtotal: Node) -> Tax:
     return Tax(
-        type=value(subtotal, "TaxCategory", "ID"),
-        taxable=value(subtotal, "TaxableAmount"),
-        percentage=value(subtotal, "Percent"),
-        per_unit=value(subtotal, "PerUnitAmount"),
-        units=value(subtotal, "BaseUnitMeasure"),
-        amount=value(subtotal, "TaxAmount"),
+        type=_get_value(subtotal, "TaxCategory", "ID"),
+        taxable=_get_value(subtotal, "TaxableAmount"),
+        percentage=_get_value(subtotal, "Percent"),
+        per_unit=_get_value(subtotal, "PerUnitAmount"),
+        units=_get_value(subtotal, "BaseUnitMeasure"),
+        amount=_get_value(subtotal, "TaxAmount"),
     )
 
 
 # Totals. Portal: 10.7
 
 
-def _totals(invoice, lines):
-    sums, taxes = inside(invoice, "LegalMonetaryTotal"), inside(invoice, "TaxTotal")
+def _read_totals(invoice: Node, lines: tuple[LineAmounts, ...]) -> Totals:
+    sums, taxes = _find(invoice, "LegalMonetaryTotal"), _find(invoice, "TaxTotal")
     by_type = {
-        value(tax, "TaxCategory", "ID"): TypeTotal(
-            value(tax, "TaxableAmount"), value(tax, "TaxAmount")
+        _get_value(tax, "TaxCategory", "ID"): TypeTotal(
+            _get_value(tax, "TaxableAmount"), _get_value(tax, "TaxAmount")
         )
         for tax in taxes.get("TaxSubtotal", [])
     }
     return Totals(
         lines=lines,
-        net_amount=value(sums, "LineExtensionAmount"),
-        allowances=value(sums, "AllowanceTotalAmount") or Decimal("0.00"),
-        charges=value(sums, "ChargeTotalAmount") or Decimal("0.00"),
-        excluding_tax=value(sums, "TaxExclusiveAmount"),
-        tax=value(taxes, "TaxAmount"),
-        including_tax=value(sums, "TaxInclusiveAmount"),
-        payable=value(sums, "PayableAmount"),
+        net_amount=_get_value(sums, "LineExtensionAmount"),
+        allowances=_get_value(sums, "AllowanceTotalAmount") or Decimal("0.00"),
+        charges=_get_value(sums, "ChargeTotalAmount") or Decimal("0.00"),
+        excluding_tax=_get_value(sums, "TaxExclusiveAmount"),
+        tax=_get_value(taxes, "TaxAmount"),
+        including_tax=_get_value(sums, "TaxInclusiveAmount"),
+        payable=_get_value(sums, "PayableAmount"),
         by_tax_type=by_type,
     )

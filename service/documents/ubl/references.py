@@ -1,59 +1,65 @@
-"""What a document refers to: the originals of a note, bills, customs forms, a trade agreement, incoterms. Portal: 10.2"""
+"""Build the references of a document: originals of a note, bills, customs forms and others.
+
+Portal: 10.2
+"""
 
 import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
-from service.documents.ubl.elements import group, optional, text, value
+from service.documents.ubl.elements import Element, clean_text, group, optional, value
 
-#: The UUID of an original that was issued before there was a portal. Portal: 10.11
+#: The UUID of an original that was issued outside the portal. Portal: 10.11
 NO_UUID = "NA"
 AGREEMENT = "FTA"
 
-_BETWEEN = re.compile(r"\s*,\s*")
+_COMMA = re.compile(r"\s*,\s*")
 
 
-def billing_reference(originals, references):
-    """The originals in one entry, each bill in one of its own. Portal: 10.2, 10.11"""
-    entries = (
-        [{"InvoiceDocumentReference": [original_reference(each) for each in originals]}]
-        if originals
-        else []
-    )
-    return entries + [
-        {"AdditionalDocumentReference": group(ID=optional(id))} for id in ids(references, "BILL")
-    ]
+def build_billing_references(
+    originals: Sequence[Mapping[str, str]], references: Iterable[Mapping[str, str]]
+) -> Element:
+    """Build one entry for all originals, and one for each bill. Portal: 10.2, 10.11"""
+    entries: Element = []
+    if originals:
+        entries.append({"InvoiceDocumentReference": [_build_original(each) for each in originals]})
+    bills = get_reference_numbers(references, "BILL")
+    return entries + [{"AdditionalDocumentReference": group(ID=optional(bill))} for bill in bills]
 
 
-def original_reference(original):
+def _build_original(original: Mapping[str, str]) -> dict[str, Any]:
     return {"ID": value(original["number"]), "UUID": value(original.get("uuid") or NO_UUID)}
 
 
-def document_references(references):
-    """Incoterms have no type, the numbers of customs forms share one entry."""
+def build_document_references(references: Sequence[Mapping[str, str]]) -> Element:
+    """Build the other references. Customs forms share an entry per type."""
     return [
-        *form_reference(ids(references, "CUSTOMS_FORM"), "CustomsImportForm"),
-        *(agreement_reference(each) for each in references if each.get("type") == AGREEMENT),
-        *form_reference(ids(references, "K2"), "K2"),
-        *({"ID": value(id)} for id in ids(references, "INCOTERMS")),
+        *_build_form(get_reference_numbers(references, "CUSTOMS_FORM"), "CustomsImportForm"),
+        *(_build_agreement(each) for each in references if each.get("type") == AGREEMENT),
+        *_build_form(get_reference_numbers(references, "K2"), "K2"),
+        *({"ID": value(number)} for number in get_reference_numbers(references, "INCOTERMS")),
     ]
 
 
-def form_reference(numbers, document_type):
-    return (
-        [{"ID": value(",".join(numbers)), "DocumentType": value(document_type)}] if numbers else []
-    )
+def _build_form(numbers: list[str], document_type: str) -> Element:
+    if not numbers:
+        return []
+    return [{"ID": value(",".join(numbers)), "DocumentType": value(document_type)}]
 
 
-def agreement_reference(reference):
+def _build_agreement(reference: Mapping[str, str]) -> dict[str, Any]:
     return {
         "ID": value(AGREEMENT),
         "DocumentType": value("FreeTradeAgreement"),
-        "DocumentDescription": value(text(reference.get("description"), 300)),
+        "DocumentDescription": value(clean_text(reference.get("description"), 300)),
     }
 
 
-def ids(references, kind):
-    """The numbers of one type of reference; a list of them within one has no blanks."""
+def get_reference_numbers(references: Iterable[Mapping[str, str]], kind: str) -> list[str]:
+    """Return the numbers of one type of reference, without blanks around commas."""
     given = (
-        _BETWEEN.sub(",", text(each.get("id"))) for each in references if each.get("type") == kind
+        _COMMA.sub(",", clean_text(each.get("id")))
+        for each in references
+        if each.get("type") == kind
     )
-    return [id for id in given if id]
+    return [number for number in given if number]

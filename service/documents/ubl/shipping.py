@@ -1,20 +1,28 @@
-"""How a document's goods get to somebody, and how they are paid for. Portal: 10.5, 10.6"""
+"""Build the delivery and the payment of a document. Portal: 10.5, 10.6"""
+
+from collections.abc import Mapping
+from typing import Any
 
 from service.documents.money import round2
-from service.documents.ubl.elements import amount, group, optional, text, value
-from service.documents.ubl.parties import recipient_party
+from service.documents.ubl.elements import Element, amount, clean_text, group, optional, value
+from service.documents.ubl.parties import build_recipient
 
 
-def delivery(given, number, currency):
-    """`number` is the document's own. The charge is told apart from the document's charges and in none of its totals."""
+def build_delivery(given: Mapping[str, Any], number: str, currency: str) -> Element | None:
+    """Build the delivery of the document with this number.
+
+    The charge for the delivery is not part of the document's charges and totals.
+    """
     return group(
-        DeliveryParty=recipient_party(given),
-        Shipment=shipment(given.get("charge"), number, currency),
+        DeliveryParty=build_recipient(given),
+        Shipment=_build_shipment(given.get("charge"), number, currency),
     )
 
 
-def shipment(charge, number, currency):
-    return charge and group(
+def _build_shipment(charge: Mapping[str, Any] | None, number: str, currency: str) -> Element | None:
+    if not charge:
+        return None
+    return group(
         ID=value(number),
         FreightAllowanceCharge=group(
             ChargeIndicator=value(True),
@@ -24,14 +32,20 @@ def shipment(charge, number, currency):
     )
 
 
-def payment_means(payment, own_account):
-    """Nothing without a mode, which the element has to have; `own_account` where the payment names none."""
-    account = text(payment.get("bankAccount")) or text(own_account)
-    mode = text(payment.get("mode"))
-    return mode and group(
+def build_payment_means(payment: Mapping[str, str], own_account: str | None) -> Element | None:
+    """Build the payment means, or return None without a mode, which is mandatory.
+
+    `own_account` is the default of the bank account.
+    """
+    account = clean_text(payment.get("bankAccount")) or clean_text(own_account)
+    mode = clean_text(payment.get("mode"))
+    if not mode:
+        return None
+    return group(
         PaymentMeansCode=value(mode), PayeeFinancialAccount=account and group(ID=value(account))
     )
 
 
-def payment_terms(payment):
+def build_payment_terms(payment: Mapping[str, str]) -> Element | None:
+    """Build the payment terms."""
     return group(Note=optional(payment.get("terms"), 300))
