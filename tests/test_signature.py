@@ -386,16 +386,16 @@ SOON, DAY = "The signing certificate expires on ", timedelta(days=1)
         ({"not_after": SIGNED_AT - DAY}, ["The signing certificate expired on 2026-09-13."]),
         ({"not_before": SIGNED_AT + DAY}, ["The signing certificate is not valid before 2026-09-15."]),
         ({"tin": None, "registration": None}, [
-            "The signing certificate has no organisation identifier (2.5.4.97); the portal refuses it with DS307.",
-            "The signing certificate has no serial number of the subject (2.5.4.5); the portal refuses it with DS306.",
+            "The signing certificate has no organisation identifier (2.5.4.97); the portal rejects it with DS307.",
+            "The signing certificate has no serial number of the subject (2.5.4.5); the portal rejects it with DS306.",
         ]),
         ({"tin": "C25845632020"}, [
             "The organisation identifier (2.5.4.97) of the signing certificate is C25845632020, not the company's TIN: "
-            "the portal takes that from its intermediary only, and else refuses it with DS311.",
+            "the portal accepts that from an intermediary only, and otherwise rejects it with DS311.",
         ]),
         ({"registration": "201901012345"}, [
             "The serial number of the subject (2.5.4.5) of the signing certificate is 201901012345, not the company's "
-            "registration number: the portal takes that from its intermediary only, and else refuses it with DS312.",
+            "registration number: the portal accepts that from an intermediary only, and otherwise rejects it with DS312.",
         ]),
     ],
 )  # fmt: skip

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, time, timedelta, tzinfo
 from decimal import Decimal, localcontext
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from service import json_codec
 from service.documents.checks.line import lacks_tax
@@ -22,6 +22,7 @@ from service.documents.money import (
     line_amounts,
     totals,
 )
+from service.documents.rows import Row
 from service.documents.ubl.document import HOME_CURRENCY
 from service.errors import violation
 
@@ -80,14 +81,8 @@ def month_of(instant: datetime, time_zone: tzinfo) -> date:
     return instant.astimezone(time_zone).date().replace(day=1)
 
 
-class InvoiceRow(Protocol):
-    """A row of the view consolidation_candidates, or a mapping with its columns."""
-
-    def keys(self) -> Iterable[str]: ...
-    def __getitem__(self, name: str, /) -> Any: ...
-
-
-AnyInvoice = TypeVar("AnyInvoice", bound=InvoiceRow)
+#: A row of the view consolidation_candidates.
+InvoiceRow = TypeVar("InvoiceRow", bound=Row)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +104,7 @@ class InvoiceRule:
 
     code: str
     since: date
-    refuses: Callable[[InvoiceRow, Terms], bool]
+    refuses: Callable[[Row, Terms], bool]
     message: str
     relaxable: bool = False
 
@@ -209,10 +204,10 @@ def left_out(invoice_id: int, reason: str, message: str) -> dict[str, Any]:
 
 
 def sift(
-    invoices: Iterable[AnyInvoice], terms: Terms
-) -> tuple[list[AnyInvoice], list[dict[str, Any]]]:
+    invoices: Iterable[InvoiceRow], terms: Terms
+) -> tuple[list[InvoiceRow], list[dict[str, Any]]]:
     """Return (eligible invoices, entries of those left out) of rows of consolidation_candidates."""
-    taken: list[AnyInvoice] = []
+    taken: list[InvoiceRow] = []
     rest: list[dict[str, Any]] = []
     for invoice in invoices:
         refusal = _find_refusal(invoice, terms)
@@ -224,7 +219,7 @@ def sift(
     return taken[:MAX_INVOICES], rest
 
 
-def _find_refusal(invoice: InvoiceRow, terms: Terms) -> tuple[str, str] | None:
+def _find_refusal(invoice: Row, terms: Terms) -> tuple[str, str] | None:
     day = invoice["issue_date"].astimezone(terms.time_zone).date()
     relaxed = terms.relaxed_until is not None and day <= terms.relaxed_until
     for rule in INVOICE_RULES:
@@ -301,7 +296,7 @@ class ConsolidationPlan:
     is_full: bool = False
     _latest_runs: dict[TaxGroup, Run] = field(default_factory=dict[TaxGroup, Run])
 
-    def take(self, invoices: Iterable[InvoiceRow], sources: Iterable[InvoiceRow]) -> None:
+    def take(self, invoices: Iterable[Row], sources: Iterable[Row]) -> None:
         """Add eligible invoices; `sources` are their rows of consolidation_lines.
 
         Once the plan is full, it leaves out the remaining invoices and does not use their rows.
@@ -316,7 +311,7 @@ class ConsolidationPlan:
 
     def add(
         self,
-        invoice: InvoiceRow,
+        invoice: Row,
         line_items: Sequence[dict[str, Any]],
         adjustments: dict[str, Any] | None,
     ) -> None:
@@ -335,7 +330,7 @@ class ConsolidationPlan:
         for taxes, sums in parts.items():
             self._extend_run(invoice, taxes, sums)
 
-    def _reserve(self, invoice: InvoiceRow, groups: Iterable[TaxGroup]) -> bool:
+    def _reserve(self, invoice: Row, groups: Iterable[TaxGroup]) -> bool:
         """Reserve the size of an invoice's new lines. Return whether the plan has room for them."""
         new = [taxes for taxes in groups if not self._continues(taxes, invoice["code"])]
         size = self.size + sum(_measure_line(taxes, invoice["number"]) for taxes in new)
@@ -348,7 +343,7 @@ class ConsolidationPlan:
         run = self._latest_runs.get(taxes)
         return run is not None and run.code + 1 == code
 
-    def _extend_run(self, invoice: InvoiceRow, taxes: TaxGroup, sums: GroupSums) -> None:
+    def _extend_run(self, invoice: Row, taxes: TaxGroup, sums: GroupSums) -> None:
         code, number = invoice["code"], invoice["number"]
         if self._continues(taxes, code):
             run = self._latest_runs[taxes]
@@ -376,7 +371,7 @@ class ConsolidationPlan:
         return given or None
 
 
-def _parse_lines(row: InvoiceRow) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
+def _parse_lines(row: Row) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
     """Return (line items, adjustments) of a row of consolidation_lines."""
     adjustments = json_codec.loads(row["adjustments"].encode()) if row["adjustments"] else None
     return json_codec.loads(row["line_items"].encode()), adjustments

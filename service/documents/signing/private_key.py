@@ -1,27 +1,31 @@
-"""A private key to sign with, read from PEM. Pure functions.
+"""Read and check the RSA private keys of signing certificates, from PEM.
 
-Whoever makes a key chooses how much work it is to open and to try, so that is looked at before it is done: the library
-works on a key without letting anything else of the process run.
+The owner of a key chooses how much work it takes to decrypt and to check it. The cryptography
+library does that work without releasing the interpreter, so the parameters are checked first.
 """
 
 import base64
 import re
+from collections.abc import Iterator
 
 from cryptography.exceptions import InternalError, InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
+from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from service.errors import violation
 
 KEY_BITS = (2048, 4096)
-# Of the derivation of a key from a password, some 40 ms; usual are 2,048 to 20,000
-MOST_ROUNDS = 100_000
-MOST_LEVELS = 8  # of the description of how a key is encrypted; five are used
+#: Limit of the rounds of PBKDF2, some 40 ms; 2,048 to 20,000 are common.
+MAX_ROUNDS = 100_000
+#: Limit of the nesting of an encrypted key's parameters, which have five levels.
+MAX_LEVELS = 8
 
 _PEM = re.compile(
-    r"-----BEGIN (?P<kind>|RSA |ENCRYPTED )PRIVATE KEY-----(?P<body>.*?)-----END (?P=kind)PRIVATE KEY-----",
+    r"-----BEGIN (?P<kind>|RSA |ENCRYPTED )PRIVATE KEY-----(?P<body>.*?)"
+    r"-----END (?P=kind)PRIVATE KEY-----",
     re.DOTALL,
 )
 _PBKDF2 = bytes.fromhex("2a864886f70d01050c")  # 1.2.840.113549.1.5.12
@@ -29,72 +33,72 @@ _INTEGER, _OBJECT, _SEQUENCE = 0x02, 0x06, 0x30
 
 
 class Unusable(Exception):
-    """What is wrong with a certificate, a key or a password: `faults` are {path, rule, message}."""
+    """An unusable certificate, key or password: `faults` are its violations."""
 
-    def __init__(self, faults):
+    def __init__(self, faults: list[dict[str, str]]) -> None:
         super().__init__(" ".join(each["message"] for each in faults))
         self.faults = faults
 
 
-def read_key(pem, password=None):
-    """The RSA private key of a PEM text; the password, a text, is used where the key needs one. Raises Unusable."""
+def read_key(pem: str, password: str | None = None) -> rsa.RSAPrivateKey:
+    """Return the RSA private key of a PEM text. Raises Unusable.
+
+    The password is ignored if the key is not encrypted.
+    """
     found = _PEM.search(pem)
     if not found:
-        raise _unusable("/key", "format", "key must be an RSA private key in PEM.")
+        raise _make_error("/key", "format", "key must be an RSA private key in PEM.")
     encrypted = found["kind"] == "ENCRYPTED " or "ENCRYPTED" in found["body"]
     if encrypted and not password:
-        raise _unusable("/password", "required", "password is required: the key is encrypted.")
-    if found["kind"] == "ENCRYPTED " and not _opens_in_time(found["body"]):
-        raise _unusable(
-            "/key",
-            "encryption",
-            f"key must be encrypted with PBKDF2 of at most {MOST_ROUNDS} rounds.",
-        )
+        raise _make_error("/password", "required", "password is required: the key is encrypted.")
+    if found["kind"] == "ENCRYPTED " and not _is_derivation_bounded(found["body"]):
+        wording = f"key must be encrypted with PBKDF2 and at most {MAX_ROUNDS} rounds."
+        raise _make_error("/key", "encryption", wording)
+    secret = password.encode() if encrypted and password else None
     try:
-        given = password.encode() if encrypted else None
-        # See _signs
-        key = load_pem_private_key(found[0].encode(), given, unsafe_skip_rsa_key_validation=True)
+        # _is_consistent replaces the validation of the library, which can take minutes.
+        key = load_pem_private_key(found[0].encode(), secret, unsafe_skip_rsa_key_validation=True)
     except (ValueError, TypeError, UnsupportedAlgorithm):
         if encrypted:
-            raise _unusable(
-                "/password", "password", "The key cannot be read with this password."
-            ) from None
-        raise _unusable("/key", "format", "key must be an RSA private key in PEM.") from None
-    return _fit(key)
+            wording = "The key cannot be read with this password."
+            raise _make_error("/password", "password", wording) from None
+        raise _make_error("/key", "format", "key must be an RSA private key in PEM.") from None
+    return _check_key(key)
 
 
-def misfit(key):
-    """What keeps a key, private or public, from being signed with, or None: (rule, the rest of a sentence)."""
+def misfit(key: object) -> tuple[str, str] | None:
+    """Return (rule, rest of a message) if a private or public key cannot be used, or None."""
     low, high = KEY_BITS
     if not isinstance(key, (rsa.RSAPrivateKey, rsa.RSAPublicKey)):
-        return "rsa", "must be of RSA."
+        return "rsa", "must be an RSA key."
     if not low <= key.key_size <= high:
-        return "size", f"must have from {low} to {high} bits, not {key.key_size}."
+        return "size", f"must have {low} to {high} bits, not {key.key_size}."
     return None
 
 
-def _fit(key):
-    if why := misfit(key):
-        raise _unusable("/key", why[0], f"key {why[1]}")
-    if not (_is_in_proportion(key) and _signs(key)):
-        raise _unusable("/key", "format", "key is damaged: its numbers do not belong together.")
+def _check_key(key: PrivateKeyTypes) -> rsa.RSAPrivateKey:
+    if problem := misfit(key):
+        raise _make_error("/key", problem[0], f"key {problem[1]}")
+    if not isinstance(key, rsa.RSAPrivateKey) or not (_is_consistent(key) and _can_sign(key)):
+        raise _make_error("/key", "format", "key is damaged: its numbers are inconsistent.")
     return key
 
 
-def _is_in_proportion(key):
-    """Whether its numbers are of the sizes that its modulus gives them; others could take minutes to work with."""
+def _is_consistent(key: rsa.RSAPrivateKey) -> bool:
+    """Return whether the numbers of a key have the sizes that belong to its modulus.
+
+    Computing with others can take minutes.
+    """
     numbers, bits = key.private_numbers(), key.key_size
-    modulus, exponents = (
-        numbers.public_numbers.n,
-        (numbers.d, numbers.dmp1, numbers.dmq1, numbers.iqmp),
-    )
+    modulus = numbers.public_numbers.n
+    exponents = (numbers.d, numbers.dmp1, numbers.dmq1, numbers.iqmp, numbers.public_numbers.e)
     factors_fit = max(numbers.p.bit_length(), numbers.q.bit_length()) <= bits // 2 + 8
-    exponents_fit = all(0 < each < modulus for each in (*exponents, numbers.public_numbers.e))
+    exponents_fit = all(0 < each < modulus for each in exponents)
     return factors_fit and exponents_fit and numbers.p * numbers.q == modulus
 
 
-def _signs(key):
-    """Whether what it signs can be verified with its public half."""
+def _can_sign(key: rsa.RSAPrivateKey) -> bool:
+    """Return whether the public key verifies a signature of the private key."""
     try:
         signature = key.sign(b"", PKCS1v15(), SHA256())
         key.public_key().verify(signature, b"", PKCS1v15(), SHA256())
@@ -103,22 +107,25 @@ def _signs(key):
     return True
 
 
-def _unusable(path, rule, message):
+def _make_error(path: str, rule: str, message: str) -> Unusable:
     return Unusable([violation(path, rule, message)])
 
 
-def _opens_in_time(body):
-    """Whether an encrypted key, in base64, says that its password is derived by PBKDF2 in a bounded number of rounds."""
+def _is_derivation_bounded(body: str) -> bool:
+    """Return whether an encrypted key, in base64, uses PBKDF2 with at most MAX_ROUNDS rounds."""
     try:
-        parts = list(_parts(base64.b64decode("".join(body.split()), validate=True)))
+        parts = list(_parse_der(base64.b64decode("".join(body.split()), validate=True)))
     except (ValueError, IndexError):
         return False
     rounds = [int.from_bytes(content) for tag, content in parts if tag == _INTEGER]
-    return (_OBJECT, _PBKDF2) in parts and max(rounds, default=0) <= MOST_ROUNDS
+    return (_OBJECT, _PBKDF2) in parts and max(rounds, default=0) <= MAX_ROUNDS
 
 
-def _parts(der, levels=MOST_LEVELS):
-    """(tag, content) of every DER value, those within sequences too. Raises IndexError where it is cut short."""
+def _parse_der(der: bytes, levels: int = MAX_LEVELS) -> Iterator[tuple[int, bytes]]:
+    """Yield (tag, content) of every DER value, also within sequences.
+
+    Raises IndexError if the bytes are truncated.
+    """
     while der:
         tag, size, begin = der[0], der[1], 2
         if size & 0x80:
@@ -126,6 +133,6 @@ def _parts(der, levels=MOST_LEVELS):
             size = int.from_bytes(der[2:begin])
         content, der = der[begin : begin + size], der[begin + size :]
         if tag == _SEQUENCE and levels:
-            yield from _parts(content, levels - 1)
+            yield from _parse_der(content, levels - 1)
         else:
             yield tag, content

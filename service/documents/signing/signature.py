@@ -1,14 +1,18 @@
-"""The enveloped signature of a document of version 1.1, as JSON. Pure functions. Portal: 11
+"""The enveloped signature of a document of version 1.1, as JSON. Portal: 11
 
-What is signed is the document without the two members that carry the signature, minified by `document.encode`. The
-verifier takes the members out and minifies again: whatever is hashed here has to come from that one serialiser.
+The signed content is the document without the two members that carry the signature, minified by
+`document.encode`. The verifier removes these members and minifies the rest again, so everything
+that is hashed here must come from that serialiser.
 """
 
 import base64
 import hashlib
-from datetime import UTC
+from datetime import UTC, datetime
+from typing import Any, Protocol
 
-from service.documents.ubl.document import encode, value
+from service.documents.signing.certificate import Certificate
+from service.documents.ubl.document import encode
+from service.documents.ubl.elements import value
 
 SHA256 = "http://www.w3.org/2001/04/xmlenc#sha256"
 RSA_SHA256 = "http://www.w3.org/2001/04/xmldsig-more#rsa-sha256"
@@ -18,42 +22,56 @@ INFORMATION_ID = "urn:oasis:names:specification:ubl:signature:1"
 PROPERTIES_TYPE = "http://uri.etsi.org/01903/v1.3.2#SignedProperties"
 TARGET, PROPERTIES_ID = "signature", "id-xades-signed-props"
 
-#: The members that carry the signature, after all others. Portal: 11.5
+#: The members that carry the signature; they follow all others. Portal: 11.5
 CARRIERS = ("UBLExtensions", "Signature")
-END = b"}]}"  # of the invoice, of the array that it is in, and of the document
+END = b"}]}"  # closes the invoice, its array and the document
 
 
-def sign(document, signer, signed_at):
-    """The bytes of the signed document. An earlier signature is replaced. Portal: 11.3
+class DocumentSigner(Protocol):
+    """A certificate and its private key, which may be in another device."""
 
-    `document` is what `document.build` gives for version 1.1. `signer` has a `certificate` and `sign(content)`, see
-    certificate.py. `signed_at` is an instant within the certificate's validity.
+    @property
+    def certificate(self) -> Certificate: ...
+    def sign(self, content: bytes, /) -> bytes: ...
+
+
+def sign(document: dict[str, Any], signer: DocumentSigner, signed_at: datetime) -> bytes:
+    """Return the bytes of the signed document; an existing signature is replaced. Portal: 11.3
+
+    `document` is the result of `document.build` for version 1.1. `signed_at` is within the validity
+    of the signer's certificate.
     """
     content = encode(unsigned(document))
     return assemble(content, signer.certificate, signer.sign(content), signed_at)
 
 
-def unsigned(document):
-    """The document without the members that carry a signature. Raises ValueError unless one invoice is its end."""
+def unsigned(document: dict[str, Any]) -> dict[str, Any]:
+    """Return the document without the members that carry a signature.
+
+    Raises ValueError unless it ends with exactly one invoice.
+    """
     *_, (last, (invoice,)) = document.items()
     if last != "Invoice":
-        raise ValueError(f"A document ends with its invoice, not with {last}.")
+        raise ValueError(f"A document must end with its invoice, not with {last}.")
     return {
         **document,
         "Invoice": [{name: member for name, member in invoice.items() if name not in CARRIERS}],
     }
 
 
-def assemble(content, certificate, signature_value, signed_at):
-    """The bytes of a document with its signature: `content` are those of the unsigned one, `signature_value` bytes.
+def assemble(
+    content: bytes, certificate: Certificate, signature_value: bytes, signed_at: datetime
+) -> bytes:
+    """Insert a signature into the bytes of an unsigned document, and return the result.
 
-    They are put into its end, where encoding the whole would give them again: a long document takes long to encode.
+    The bytes are the same as those of encoding the whole document again, which takes long for a
+    large document.
     """
     properties = qualifying_properties(certificate, signed_at)
     information = {
         "ID": value(INFORMATION_ID),
         "ReferencedSignatureID": value(SIGNATURE_ID),
-        "Signature": [_signature(certificate, properties, digest(content), signature_value)],
+        "Signature": [_build_signature(certificate, properties, digest(content), signature_value)],
     }
     signatures = [{"UBLDocumentSignatures": [{"SignatureInformation": [information]}]}]
     extension = {"ExtensionURI": value(ENVELOPED), "ExtensionContent": signatures}
@@ -64,8 +82,8 @@ def assemble(content, certificate, signature_value, signed_at):
     return content.removesuffix(END) + b"," + encode(carriers)[1:-1] + END
 
 
-def qualifying_properties(certificate, signed_at):
-    """When and with which certificate it was signed. The order of the members is hashed with them. Portal: 11.4"""
+def qualifying_properties(certificate: Certificate, signed_at: datetime) -> dict[str, Any]:
+    """Build the signing time and certificate. The members are hashed in this order. Portal: 11.4"""
     at = signed_at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     named = {
         "CertDigest": [
@@ -74,7 +92,7 @@ def qualifying_properties(certificate, signed_at):
                 "DigestValue": value(digest(certificate.der)),
             }
         ],
-        "IssuerSerial": [_issuer_serial(certificate)],
+        "IssuerSerial": [_build_issuer_serial(certificate)],
     }
     signed = {"SigningTime": value(at), "SigningCertificate": [{"Cert": [named]}]}
     return {
@@ -83,30 +101,37 @@ def qualifying_properties(certificate, signed_at):
     }
 
 
-def digest(content):
-    """SHA-256 in base64. Portal: 11.2"""
+def digest(content: bytes) -> str:
+    """Return the SHA-256 of the content in base64. Portal: 11.2"""
     return base64.b64encode(hashlib.sha256(content).digest()).decode("ascii")
 
 
-def _signature(certificate, properties, document_digest, signature_value):
+def _build_signature(
+    certificate: Certificate,
+    properties: dict[str, Any],
+    document_digest: str,
+    signature_value: bytes,
+) -> dict[str, Any]:
     return {
         "Id": TARGET,
         "Object": [{"QualifyingProperties": [properties]}],
-        "KeyInfo": [{"X509Data": [_key_info(certificate)]}],
+        "KeyInfo": [{"X509Data": [_build_key_info(certificate)]}],
         "SignatureValue": value(base64.b64encode(signature_value).decode("ascii")),
         "SignedInfo": [
             {
                 "SignatureMethod": value("", Algorithm=RSA_SHA256),
                 "Reference": [
-                    _reference(PROPERTIES_TYPE, f"#{PROPERTIES_ID}", digest(encode(properties))),
-                    _reference("", "", document_digest),
+                    _build_reference(
+                        PROPERTIES_TYPE, f"#{PROPERTIES_ID}", digest(encode(properties))
+                    ),
+                    _build_reference("", "", document_digest),
                 ],
             }
         ],
     }
 
 
-def _reference(kind, uri, digest_value):
+def _build_reference(kind: str, uri: str, digest_value: str) -> dict[str, Any]:
     return {
         "Type": kind,
         "URI": uri,
@@ -115,15 +140,15 @@ def _reference(kind, uri, digest_value):
     }
 
 
-def _key_info(certificate):
+def _build_key_info(certificate: Certificate) -> dict[str, Any]:
     return {
         "X509Certificate": value(base64.b64encode(certificate.der).decode("ascii")),
         "X509SubjectName": value(certificate.subject),
-        "X509IssuerSerial": [_issuer_serial(certificate)],
+        "X509IssuerSerial": [_build_issuer_serial(certificate)],
     }
 
 
-def _issuer_serial(certificate):
+def _build_issuer_serial(certificate: Certificate) -> dict[str, Any]:
     return {
         "X509IssuerName": value(certificate.issuer),
         "X509SerialNumber": value(str(certificate.serial)),
