@@ -282,7 +282,7 @@ ISSUE_RULES = (
         "CF321",
         "",
         lambda place: _get_time_left(place) < timedelta(),
-        "The issue time must be at most 72 hours ago.",
+        "The issue time is more than 72 hours ago.",
         fix=_get_now,
     ),
     Rule(
