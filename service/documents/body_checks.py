@@ -39,8 +39,8 @@ def check_draft(body: dict[str, Any], issue_date: datetime, length: int | None =
     violations = [
         *size_violations(body, length),
         *codes.violations(body),
-        *period_violations(body.get("billingPeriod") or {}),
-        *reference_violations(body.get("references") or ()),
+        *_find_period_violations(body.get("billingPeriod") or {}),
+        *_find_reference_violations(body.get("references") or ()),
         *([] if sums else money.violations(body)),
     ]
     if violations or not sums:
@@ -69,7 +69,7 @@ def size_violations(record: dict[str, Any], length: int | None = None) -> Iterat
         yield violation(f"/{json_codec.escape_pointer(largest)}", "maxBytes", wording)
 
 
-def period_violations(period: Mapping[str, str]) -> Iterator[dict[str, str]]:
+def _find_period_violations(period: Mapping[str, str]) -> Iterator[dict[str, str]]:
     """Yield the violations of a billing period: invalid days, or an end before the start."""
     days: dict[str, date] = {}
     for name in ("start", "end"):
@@ -84,7 +84,7 @@ def period_violations(period: Mapping[str, str]) -> Iterator[dict[str, str]]:
         yield violation("/billingPeriod/end", "order", wording)
 
 
-def reference_violations(references: Iterable[Mapping[str, str]]) -> Iterator[dict[str, str]]:
+def _find_reference_violations(references: Iterable[Mapping[str, str]]) -> Iterator[dict[str, str]]:
     """Yield a violation for each type of customs form whose numbers are too long together."""
     for kind in ("CUSTOMS_FORM", "K2"):
         numbers = [each["id"] for each in references if each["type"] == kind]

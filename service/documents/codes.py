@@ -109,7 +109,7 @@ def is_known(table: str, code: str) -> bool:
     return pattern.fullmatch(code) is not None
 
 
-def begins(table: str, code: str) -> date | None:
+def get_start_day(table: str, code: str) -> date | None:
     """Return the first day of validity of a known code, or None if it has always been valid."""
     return SINCE.get(table, {}).get(code)
 
@@ -159,7 +159,7 @@ def violations(
     Absent members are not checked. Spec: Line item, Buyer
     """
     found = (
-        violation(path, "code", wording(table, code))
+        violation(path, "code", describe_unknown_code(table, code))
         for place, table in places
         for path, code, parent in _find_texts(body, place.split("/")[1:])
         if not is_known(table, code) and not _is_state_abroad(table, parent)
@@ -189,7 +189,7 @@ def _is_state_abroad(table: str, address: Any) -> bool:
     return table == "states" and address.get("country", HOME) != HOME
 
 
-def wording(table: str, code: str) -> str:
+def describe_unknown_code(table: str, code: str) -> str:
     """Return the message for an unknown code, with the nearest code if there is a similar one."""
     quoted = code if len(code) <= MAX_QUOTED else code[:MAX_QUOTED] + "…"
     title = "MSIC codes" if table == "msic" else table.replace("_", " ")

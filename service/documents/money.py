@@ -99,7 +99,7 @@ def count_decimals(number: Decimal) -> int:
     return -exponent if isinstance(exponent, int) else 0
 
 
-def exact_number(holder: Mapping[str, Any], name: str, path: str = "") -> Decimal:
+def read_number(holder: Mapping[str, Any], name: str, path: str = "") -> Decimal:
     """Return the member `name` of the object at `path` as a Decimal.
 
     Raises AmountError if it is absent, no number, negative or has too many digits, and TypeError
@@ -189,8 +189,8 @@ def _describe(error: AmountError) -> dict[str, str]:
 
 def _compute_line(item: Mapping[str, Any], path: str) -> LineAmounts:
     unit = item.get("unit", {})
-    count = exact_number(unit, "count", f"{path}/unit")
-    subtotal = round2(exact_number(unit, "price", f"{path}/unit") * count)
+    count = read_number(unit, "count", f"{path}/unit")
+    subtotal = round2(read_number(unit, "price", f"{path}/unit") * count)
     discount = _compute_adjustment(item, "discount", subtotal, path)
     charge = _compute_adjustment(item, "charge", subtotal, path)
     net = subtotal - (discount.amount if discount else ZERO) + (charge.amount if charge else ZERO)
@@ -213,9 +213,9 @@ def _compute_adjustment(
         return None
     if "amount" in given or "rate" not in given:
         return Adjustment(
-            round2(exact_number(given, "amount", f"{path}/{name}")), None, given.get("reason")
+            round2(read_number(given, "amount", f"{path}/{name}")), None, given.get("reason")
         )
-    factor = exact_number(given, "rate", f"{path}/{name}") * CENT
+    factor = read_number(given, "rate", f"{path}/{name}") * CENT
     return Adjustment(round2(subtotal * factor), factor, given.get("reason"))
 
 
@@ -224,10 +224,10 @@ def _compute_tax(detail: Mapping[str, Any], net: Decimal, count: Decimal, path: 
     if tax_type == EXEMPT:
         return Tax(tax_type, net, Decimal(0), None, None, ZERO)
     if "perUnitAmount" in rate:
-        per_unit = exact_number(rate, "perUnitAmount", path)
-        units = exact_number(rate, "unitCount", path) if "unitCount" in rate else count
+        per_unit = read_number(rate, "perUnitAmount", path)
+        units = read_number(rate, "unitCount", path) if "unitCount" in rate else count
         return Tax(tax_type, net, None, per_unit, units, round2(per_unit * units))
-    percentage = exact_number(rate, "percentage", path) if "percentage" in rate else Decimal(0)
+    percentage = read_number(rate, "percentage", path) if "percentage" in rate else Decimal(0)
     return Tax(tax_type, net, percentage, None, None, round2(net * percentage * CENT))
 
 
@@ -235,7 +235,7 @@ def _sum_entries(allowance_charge: Mapping[str, Any] | None, name: str) -> Decim
     path = f"/invoiceLevelAllowanceCharge/{name}"
     entries: Sequence[Mapping[str, Any]] = (allowance_charge or {}).get(name) or ()
     amounts = (
-        round2(exact_number(entry, "amount", f"{path}/{index}"))
+        round2(read_number(entry, "amount", f"{path}/{index}"))
         for index, entry in enumerate(entries)
     )
     return sum(amounts, ZERO)

@@ -30,7 +30,7 @@ ADDRESS_RULES = (
         lambda place: (
             place.sent["country"] != "" and not codes.is_known("countries", place.sent["country"])
         ),
-        lambda place: codes.wording("countries", place.sent["country"]),
+        lambda place: codes.describe_unknown_code("countries", place.sent["country"]),
     ),
     Rule(
         "CV302",
@@ -40,7 +40,7 @@ ADDRESS_RULES = (
             and place.sent["state"] != ""
             and not codes.is_known("states", place.sent["state"])
         ),
-        lambda place: codes.wording("states", place.sent["state"]),
+        lambda place: codes.describe_unknown_code("states", place.sent["state"]),
     ),
     Rule(
         "CV317",

@@ -102,13 +102,13 @@ def coded(table: str, member: str = "", since: date = ALWAYS) -> tuple[Rule, Rul
 
     def is_too_new(place: Place) -> bool:
         code = place.value(member)
-        begins = codes.begins(table, code) if isinstance(code, str) else None
+        begins = codes.get_start_day(table, code) if isinstance(code, str) else None
         return begins is not None and begins > place.case.issue_day
 
     def describe_too_new(place: Place) -> str:
         code = place.value(member)
         return (
-            f'"{code}" of the table of {table} is valid from {codes.begins(table, code)}, '
+            f'"{code}" of the table of {table} is valid from {codes.get_start_day(table, code)}, '
             "after the issue date of the document."
         )
 
@@ -117,7 +117,7 @@ def coded(table: str, member: str = "", since: date = ALWAYS) -> tuple[Rule, Rul
             "CV302",
             member,
             is_unknown,
-            lambda place: codes.wording(table, place.value(member)),
+            lambda place: codes.describe_unknown_code(table, place.value(member)),
             since,
         ),
         Rule("CF320", member, is_too_new, describe_too_new, since),

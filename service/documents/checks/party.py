@@ -330,7 +330,7 @@ PARTY_RULES = (
         "CV302",
         "/msic",
         lambda place: place.sent["msic"] != "" and not codes.is_known("msic", place.sent["msic"]),
-        lambda place: codes.wording("msic", place.sent["msic"]),
+        lambda place: codes.describe_unknown_code("msic", place.sent["msic"]),
     ),
     Rule(
         "Identity",

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
 from service.documents.rows import Row
-from service.documents.signing.private_key import Unusable, misfit, read_key
+from service.documents.signing.private_key import Unusable, find_key_problem, read_key
 from service.documents.ubl.parties import identifier, own_tin
 from service.errors import violation
 
@@ -118,7 +118,7 @@ def read_certificate(pem: str, issuer_form: str = DEFAULT_FORM) -> Certificate:
             f"of at most {LONGEST_SERIAL} bits."
         )
         raise Unusable([violation("/certificate", "serial", wording)])
-    if problem := misfit(certificate.public_key):
+    if problem := find_key_problem(certificate.public_key):
         wording = f"The key of certificate {problem[1]}"
         raise Unusable([violation("/certificate", problem[0], wording)])
     return certificate

@@ -66,7 +66,7 @@ def read_key(pem: str, password: str | None = None) -> rsa.RSAPrivateKey:
     return _check_key(key)
 
 
-def misfit(key: object) -> tuple[str, str] | None:
+def find_key_problem(key: object) -> tuple[str, str] | None:
     """Return (rule, rest of a message) if a private or public key cannot be used, or None."""
     low, high = KEY_BITS
     if not isinstance(key, (rsa.RSAPrivateKey, rsa.RSAPublicKey)):
@@ -77,7 +77,7 @@ def misfit(key: object) -> tuple[str, str] | None:
 
 
 def _check_key(key: PrivateKeyTypes) -> rsa.RSAPrivateKey:
-    if problem := misfit(key):
+    if problem := find_key_problem(key):
         raise _make_error("/key", problem[0], f"key {problem[1]}")
     if not isinstance(key, rsa.RSAPrivateKey) or not (_is_consistent(key) and _can_sign(key)):
         raise _make_error("/key", "format", "key is damaged: its numbers are inconsistent.")
