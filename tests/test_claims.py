@@ -43,7 +43,7 @@ MOVE = {
     "expected": "Queued",
     "next": "NotReceived",
     "looks": 3,
-    "proof": False,
+    "confirms_absence": False,
     "still_sent": False,
     "possibly_received": False,
     "has_outcome": False,

@@ -1,30 +1,43 @@
-"""A world in which the machine of submissions lives without sockets: rows, processes that die and pause, a hostile portal.
+"""A simulated world for the submission state machine: rows, processes and a hostile portal.
 
-Every action is one small step, so that a crash fits between any two. Nothing here knows what the machine decides; it
-carries out commands as PostgreSQL and the portal would, and judges what came of it.
+It has no sockets. Processes can crash or pause between any two small steps. The world carries out
+commands as PostgreSQL and the portal would, without knowledge of the machine's rules, and checks
+the results.
 """
 
 import random
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from types import SimpleNamespace
+from typing import Any
 
 from service.documents import states
 from service.submission import cancellation, state_machine
+from service.submission.context import Claim
 from service.submission.types import (
-    NOW,
+    NO_DELAY,
+    Admit,
     Admitted,
-    Busy,
     Change,
     Claimed,
+    Command,
+    CommitIntent,
     Connect,
     Connected,
-    Intended,
-    Listed,
-    NotListed,
+    Event,
+    Find,
+    IntentCommitted,
+    Keep,
+    ListingEnded,
+    ListingUnavailable,
+    LockUnavailable,
     NotReceived,
+    OutcomeUnknown,
+    ReadListing,
+    ReadStates,
     ReceiptReceived,
     Refusal,
+    ReleaseClaim,
     Replaced,
     Send,
     Shown,
@@ -33,23 +46,40 @@ from service.submission.types import (
     StatesUnavailable,
     Submission,
     SubmittedDocument,
-    Unknown,
     Write,
 )
 
+#: Chooses one of some options.
+Choose = Callable[[Sequence[Any]], Any]
 
-def seconds(number):
+
+def seconds(number: float) -> timedelta:
+    """Return a number of seconds as a timedelta."""
     return timedelta(seconds=number)
 
 
 LEASE, STALE, LOST = seconds(60), seconds(2), {"code": "X", "path": "", "message": "x"}
-# The longest that this portal takes to process, and then to list
+# The longest time until a document is processed, and then until it is listed
 PROCESSING, LAG = seconds(120), seconds(60)
-# How long it knows the same bytes, and the same document
-PAYLOADS, TWINS = seconds(600), seconds(7200)
+# For how long the portal recognises the same bytes, and the same document
+PAYLOADS, DUPLICATES = seconds(600), seconds(7200)
 
-#: A settling time that is long enough for this portal, and one that is not.
-TIMES = SimpleNamespace(
+
+@dataclass(slots=True)
+class Settings:
+    """The settings that the state machines use."""
+
+    portal_settle: timedelta
+    portal_proof_gap: timedelta
+    portal_poll: timedelta
+    portal_poll_max: timedelta
+    portal_recheck: timedelta
+    portal_retry: timedelta
+    portal_unknown: timedelta
+
+
+#: A settling time that is long enough for this portal, and one that is too short.
+TIMES = Settings(
     portal_settle=seconds(360),
     portal_proof_gap=seconds(30),
     portal_poll=seconds(3),
@@ -58,11 +88,9 @@ TIMES = SimpleNamespace(
     portal_retry=seconds(5),
     portal_unknown=seconds(3600),
 )
-HASTY = SimpleNamespace(
-    **{**vars(TIMES), "portal_settle": seconds(20), "portal_proof_gap": seconds(5)}
-)
+HASTY = replace(TIMES, portal_settle=seconds(20), portal_proof_gap=seconds(5))
 
-#: What the portal may make of a submit that reaches it.
+#: Possible outcomes of a submit request.
 ANSWERS = (
     "accept",
     "accept",
@@ -77,9 +105,9 @@ ANSWERS = (
     "fail",
     "unreachable",
 )
-#: What it may make of a request to cancel that reaches it, or does not.
+#: Possible outcomes of a cancel request.
 CANCEL_ANSWERS = ("done", "lose", "late", "late", "fail", "refuse", "unsent")
-PROMISES = ("retry", "release")
+ON_ABSENCE = ("retry", "release")
 WAITS = (0.1, 1, 3, 10, 35, 70, 400)
 OPEN = {"Queued", "Sending", "Uncertain"}
 MAY_BE_THERE = {"Submitting", "Submitted", "Valid", "Invalid"}
@@ -87,42 +115,45 @@ MAY_BE_THERE = {"Submitting", "Submitted", "Valid", "Invalid"}
 
 @dataclass(slots=True)
 class Row:
-    """A submission in PostgreSQL; `call.now` means nothing there."""
+    """A submission in PostgreSQL. `submission.now` has no meaning in it."""
 
     submission: Submission
-    body: tuple  # the numbers that its bytes hold: frozen
+    body: tuple[str, ...]  # the numbers of its documents, immutable
+    not_before: datetime
     fence: int = 0
     lease_until: datetime | None = None
-    not_before: datetime | None = None
+
+    @property
+    def is_sent(self) -> bool:
+        """Return whether it was sent before, or its documents possibly were."""
+        return bool(self.submission.first_sent_at or self.submission.possibly_received)
 
 
 @dataclass(slots=True)
 class Job:
-    """What one process does with one claim: volatile, and gone with it."""
+    """The work of one process on one claim. A crash loses it."""
 
-    id: int
+    submission_id: int
     fence: int
     submission: Submission
-    commands: list = field(default_factory=list)
-    then: Submission | None = None
-    event: object = None
+    commands: list[Command] = field(default_factory=list)
     is_past_check: bool = False
 
 
 @dataclass(slots=True)
 class Cancelling:
-    """The work of one process on the cancellation of one document: volatile, and lost with it."""
+    """The work of one process on the cancellation of one document. A crash loses it."""
 
     document_id: int
     fence: int
     standing: cancellation.CancellationState
-    command: object
+    command: cancellation.Command
     send_until: datetime
 
 
 @dataclass(slots=True)
 class Cancellation:
-    """A cancellation under way, in PostgreSQL."""
+    """A pending cancellation in PostgreSQL."""
 
     until: datetime
     sent_by: datetime | None
@@ -131,8 +162,10 @@ class Cancellation:
 
 @dataclass(slots=True)
 class Process:
+    """A worker process."""
+
     job: Job | Cancelling | None = None
-    # The rest of a batch: claimed and locked, and not handled yet
+    # The rest of a batch: claimed and locked, but not processed yet
     waiting: list[Job] = field(default_factory=list)
     is_paused: bool = False
 
@@ -147,332 +180,389 @@ class Entry:
     due: datetime
     listed: datetime
     status: str = "Submitted"
-    first: object = None  # the Entry that it repeats
-    cancel_at: datetime | None = None  # when the portal processes a request to cancel it
+    first: "Entry | None" = None  # the entry that this one duplicates
+    cancel_at: datetime | None = None  # when the portal processes a cancel request
 
 
 class World:
-    """`choose(options)` decides whatever is left to chance."""
+    """The rows, the processes and the portal. `choose(options)` makes every random decision."""
 
-    def __init__(self, choose, times=TIMES, detects=False, processes=2):
-        self.choose, self.times, self.detects = choose, times, detects
+    def __init__(
+        self,
+        choose: Choose | None,
+        times: Settings = TIMES,
+        detects: bool = False,
+        processes: int = 2,
+    ) -> None:
+        self.choose: Choose = choose or (lambda options: options[0])
+        self.times, self.detects = times, detects
         self.now = datetime(2026, 1, 1, tzinfo=UTC)
-        self.rows, self.evidence, self.locks = {}, {}, {}
+        self.rows: dict[int, Row] = {}
+        self.sightings: dict[int, list[Sighting]] = {}  # by document
+        self.locks: dict[int, Process] = {}  # by submission
         self.processes = [Process() for _ in range(processes)]
-        self.ledger, self.arrived, self.promises = [], {}, {}
-        # Document id -> its Cancellation under way, and the latest fence
-        self.cancelling, self.fences = {}, {}
+        self.ledger: list[Entry] = []
+        self.arrived: dict[tuple[str, ...], datetime] = {}  # body -> latest time of receipt
+        self.on_absence: dict[int, str] = {}  # by document
+        # By document: the pending cancellation, and the latest fencing token
+        self.cancelling: dict[int, Cancellation] = {}
+        self.fences: dict[int, int] = {}
         self.is_hostile = True
-        # Submission -> how often its process died while it was in hand alone
+        # Submission -> number of crashes while it was processed alone
         self.crashes: dict[int, int] = {}
 
-    # What clients and time do
+    # Clients and time
 
-    def submit(self, on_absence, count=1):
-        """Writes the intent of a call with so many documents. What a client waits for is claimed by who serves it."""
-        first = len(self.promises)
-        docs = tuple(
-            SubmittedDocument(id, f"INV-{id}", "01", self.now) for id in range(first, first + count)
+    def submit(self, on_absence: str, count: int = 1) -> None:
+        """Queue a submission of new documents."""
+        first = len(self.on_absence)
+        self._queue(
+            on_absence,
+            tuple(
+                SubmittedDocument(document_id, f"INV-{document_id}", "01", self.now)
+                for document_id in range(first, first + count)
+            ),
         )
-        self.promises.update({doc.id: on_absence for doc in docs})
-        self._add(Submission("Queued", on_absence, self.now, docs=docs))
 
-    def repeat(self, on_absence):
-        """Submits anew what was believed not to be there: unchanged, and so the same bytes."""
-        let_go = [
+    def repeat(self, on_absence: str) -> None:
+        """Submit the same bytes again after a submission that was not received."""
+        released = [
             row.submission.docs
             for row in self.rows.values()
             if row.submission.state == "NotReceived" and row.submission.docs
         ]
-        open = [docs for docs in let_go if all(self._latest(doc.number) == doc.id for doc in docs)]
-        if open:
-            first, docs = len(self.promises), self.choose(open)
+        repeatable = [
+            docs for docs in released if all(self._latest(doc.number) == doc.id for doc in docs)
+        ]
+        if repeatable:
+            first, docs = len(self.on_absence), self.choose(repeatable)
             docs = tuple(
                 replace(doc, id=first + at, status="Submitting") for at, doc in enumerate(docs)
             )
-            self.promises.update({doc.id: on_absence for doc in docs})
-            self._add(Submission("Queued", on_absence, self.now, docs=docs, possibly_received=True))
+            self._queue(on_absence, docs, possibly_received=True)
 
-    def cancel(self):
-        """Cancel a document through an idle process. One whose outcome is unclear may be cancelled again."""
-        open = [
+    def _queue(
+        self, on_absence: str, docs: tuple[SubmittedDocument, ...], possibly_received: bool = False
+    ) -> None:
+        self.on_absence.update({doc.id: on_absence for doc in docs})
+        self._add(
+            Submission(
+                "Queued", on_absence, self.now, docs=docs, possibly_received=possibly_received
+            )
+        )
+
+    def cancel(self) -> None:
+        """Cancel a document in an idle process, also one with a pending cancellation."""
+        documents = [
             doc.id
             for doc in self._docs()
-            if doc.status in ("Submitted", "Valid") and not self._is_being_sent(doc.id)
+            if doc.status in ("Submitted", "Valid") and not self._is_being_cancelled(doc.id)
         ]
-        free = [process for process in self.processes if not (process.job or process.is_paused)]
-        if open and free:
-            process, id = self.choose(free), self.choose(open)
-            former = self.cancelling[id].sent_by if id in self.cancelling else None
-            self.cancelling[id] = Cancellation(self.now, self.now + LEASE)
-            self._cancel(
-                process, id, cancellation.CancellationState(self.now, former), cancellation.Begun()
-            )
+        idle = [process for process in self.processes if not (process.job or process.is_paused)]
+        if documents and idle:
+            process, document_id = self.choose(idle), self.choose(documents)
+            former = self.cancelling.get(document_id)
+            sent_by = former.sent_by if former else None
+            self.cancelling[document_id] = Cancellation(self.now, self.now + LEASE)
+            standing = cancellation.CancellationState(self.now, sent_by)
+            self._cancel(process, document_id, standing, cancellation.Begun())
 
-    def _is_being_sent(self, id):
-        row = self.cancelling.get(id)
+    def _is_being_cancelled(self, document_id: int) -> bool:
+        row = self.cancelling.get(document_id)
         return row is not None and row.sent_by is not None and row.sent_by > self.now
 
-    def _resume(self, process, id):
-        row = self.cancelling[id]
-        self._cancel(
-            process,
-            id,
-            cancellation.CancellationState(self.now, row.sent_by, row.looks),
-            cancellation.Resumed(),
-        )
+    def _resume(self, process: Process, document_id: int) -> None:
+        row = self.cancelling[document_id]
+        standing = cancellation.CancellationState(self.now, row.sent_by, row.looks)
+        self._cancel(process, document_id, standing, cancellation.Resumed())
 
-    def _cancel(self, process, id, standing, event):
-        self.fences[id] = self.fences.get(id, 0) + 1
-        self.cancelling[id].until = self.now + LEASE
-        process.job = Cancelling(
-            id, self.fences[id], *cancellation.step(standing, event, self.times), self.now + LEASE
-        )
+    def _cancel(
+        self,
+        process: Process,
+        document_id: int,
+        standing: cancellation.CancellationState,
+        event: cancellation.Event,
+    ) -> None:
+        self.fences[document_id] = self.fences.get(document_id, 0) + 1
+        self.cancelling[document_id].until = self.now + LEASE
+        standing, command = cancellation.step(standing, event, self.times)
+        fence = self.fences[document_id]
+        process.job = Cancelling(document_id, fence, standing, command, self.now + LEASE)
 
-    def _docs(self):
+    def _docs(self) -> list[SubmittedDocument]:
         return [doc for row in self.rows.values() for doc in row.submission.docs]
 
-    def _latest(self, number):
-        return max(
-            doc.id
-            for row in self.rows.values()
-            for doc in row.submission.docs
-            if doc.number == number
-        )
+    def _latest(self, number: str) -> int:
+        return max(doc.id for doc in self._docs() if doc.number == number)
 
-    def wait(self, number):
+    def wait(self, number: float) -> None:
+        """Advance the clock by a number of seconds. The portal processes cancel requests."""
         self.now += seconds(number)
         for entry in self.ledger:
-            if (
-                entry.cancel_at
-                and entry.cancel_at <= self.now
-                and entry.status in ("Submitted", "Valid")
-            ):
+            is_due = entry.cancel_at is not None and entry.cancel_at <= self.now
+            if is_due and entry.status in ("Submitted", "Valid"):
                 entry.status = "Cancelled"
 
-    def crash(self, process):
-        """kill -9, and a new process in its place: what it held in memory is gone, and so are its locks."""
+    def crash(self, process: Process) -> None:
+        """Kill and restart a process. Its memory and its locks are lost."""
         if isinstance(process.job, Job) and not process.waiting:
-            self.crashes[process.job.id] = self.crashes.get(process.job.id, 0) + 1
+            submission_id = process.job.submission_id
+            self.crashes[submission_id] = self.crashes.get(submission_id, 0) + 1
         self._end(process)
         process.is_paused = False
 
-    # What processes do
+    # Processes
 
-    def due(self):
+    def due(self) -> list[int]:
+        """Return the submissions that can be claimed."""
         return [
-            id
-            for id, row in self.rows.items()
+            submission_id
+            for submission_id, row in self.rows.items()
             if row.submission.state in (*OPEN, "Accepted")
             and row.not_before <= self.now
-            and (row.lease_until is None or row.lease_until < self.now)
+            and not self._is_claimed(row)
         ]
 
-    def claim(self, process: Process, id: int) -> None:
-        """Claim a submission, and with an Uncertain one all that are handled in the same batch.
+    def _is_claimed(self, row: Row) -> bool:
+        return row.lease_until is not None and row.lease_until >= self.now
 
-        One whose handling began before and gave no result is handled alone.
+    def claim(self, process: Process, submission_id: int) -> None:
+        """Claim a submission, and with a fresh Uncertain one all others as a batch.
+
+        A submission with an earlier claim without a result is processed alone.
         """
-        batch = [id]
-        if self._is_fresh(id):
-            batch += [other for other in self.due() if other != id and self._is_fresh(other)]
+        batch = [submission_id]
+        if self._is_fresh(submission_id):
+            due = self.due()
+            batch += [other for other in due if other != submission_id and self._is_fresh(other)]
         for one in batch:
-            self._claim_one(process, one)
-            if process.job:
-                process.waiting.append(process.job)
+            if job := self._claim_one(process, one):
+                process.waiting.append(job)
         process.job = process.waiting.pop(0) if process.waiting else None
 
-    def _is_fresh(self, id: int) -> bool:
-        submission = self.rows[id].submission
+    def _is_fresh(self, submission_id: int) -> bool:
+        submission = self.rows[submission_id].submission
         return submission.state == "Uncertain" and not submission.claims
 
-    def _claim_one(self, process, id):
-        process.job, row = None, self.rows[id]
+    def _claim_one(self, process: Process, submission_id: int) -> Job | None:
+        row = self.rows[submission_id]
         row.fence += 1
         row.lease_until = self.now + LEASE
         row.submission = replace(row.submission, claims=row.submission.claims + 1)
-        job = process.job = Job(id, row.fence, self._loaded(row))
-        if row.submission.state in OPEN and self.locks.setdefault(id, process) is not process:
-            if row.submission.state == "Queued":  # set aside
-                row.submission, row.lease_until = (
-                    replace(row.submission, claims=0),
-                    self.now + self.times.portal_retry,
-                )
-                process.job = None
+        job = Job(submission_id, row.fence, self._load(row))
+        state = row.submission.state
+        if state in OPEN and self.locks.setdefault(submission_id, process) is not process:
+            if state == "Queued":  # set aside
+                row.submission = replace(row.submission, claims=0)
+                row.lease_until = self.now + self.times.portal_retry
                 return None
-            return self._hear(job, Busy())
-        self._hear(job, Claimed())
-        return None
+            self._hear(job, LockUnavailable())
+        else:
+            self._hear(job, Claimed())
+        return job
 
-    def work(self, process):
-        """One step of a process, if it is awake: what it has in its hands, or something that is due."""
+    def work(self, process: Process) -> None:
+        """Do one step of a process that is not paused: its job, or new work."""
         if process.is_paused:
             return
-        stuck = [id for id, row in self.cancelling.items() if row.until < self.now]
+        overdue = self._overdue_cancellations()
         if process.job:
             self.act(process)
             self.check()
-        elif stuck:
-            self._resume(process, stuck[0])
+        elif overdue:
+            self._resume(process, overdue[0])
         elif due := self.due():
             self.claim(process, self.choose(due))
 
-    def act(self, process):
-        """The next small step of what a process does."""
+    def _overdue_cancellations(self) -> list[int]:
+        return [document_id for document_id, row in self.cancelling.items() if row.until < self.now]
+
+    def act(self, process: Process) -> None:
+        """Do the next small step of a process's job."""
         job = process.job
         if isinstance(job, Cancelling):
-            event = getattr(self, f"_cancel_{type(job.command).__name__.lower()}")(job, job.command)
+            event = self._carry_out_cancel(job, job.command)
             if event is None:
-                return self._end(process)
-            job.standing, job.command = cancellation.step(job.standing, event, self.times)
-            return None
-        if not job.commands:
-            return self._next(process)
-        command = job.commands[0]
-        if isinstance(command, Send) and not job.is_past_check:
-            return self._check(job, command)
-        job.commands.pop(0)
-        event = getattr(self, f"_{type(command).__name__.lower()}")(job, command)
-        if isinstance(event, list):
-            for one in event:
-                self._hear(job, one)
-                if one is not event[-1]:
+                self._end(process)
+            else:
+                job.standing, job.command = cancellation.step(job.standing, event, self.times)
+        elif job is None or not job.commands:
+            self._take_next(process)
+        elif isinstance(job.commands[0], Send) and not job.is_past_check:
+            self._check_send(job, job.commands[0])
+        else:
+            events = self._carry_out(job, job.commands.pop(0))
+            for event in events:
+                self._hear(job, event)
+                if event is not events[-1]:
                     self._write_all(job)
-        elif event is not None:
-            self._hear(job, event)
-        return None
 
-    def _hear(self, job, event):
-        job.then, commands = state_machine.step(job.submission, event, self.times)
+    def finish_job(self, process: Process) -> None:
+        """Do all steps of a process's jobs."""
+        while process.job:
+            self.act(process)
+
+    def _hear(self, job: Job, event: Event) -> None:
+        _, commands = state_machine.step(job.submission, event, self.times)
         job.commands, job.is_past_check = list(commands), False
-        if isinstance(event, Replaced):
-            job.commands = []
 
-    def _write_all(self, job):
-        """What is between two pieces of news of one look."""
-        while job.commands and not self._is_done(job):
-            command = job.commands.pop(0)
-            getattr(self, f"_{type(command).__name__.lower()}")(job, command)
+    def _write_all(self, job: Job) -> None:
+        """Carry out the commands between two events of one look."""
+        while job.commands and self.rows[job.submission_id].fence == job.fence:
+            self._carry_out(job, job.commands.pop(0))
 
-    def _is_done(self, job):
-        return self.rows[job.id].fence != job.fence
-
-    def _next(self, process: Process) -> None:
-        """End what a process has in hand, and go on with the rest of its batch."""
+    def _take_next(self, process: Process) -> None:
+        """End the job of a process, and continue with the rest of its batch."""
         waiting, process.waiting = process.waiting, []
         self._end(process)
         if waiting:
             process.job, *process.waiting = waiting
 
-    def _end(self, process):
+    def _end(self, process: Process) -> None:
         for job in (process.job, *process.waiting):
-            if isinstance(job, Job) and self.locks.get(job.id) is process:
-                del self.locks[job.id]
+            if isinstance(job, Job) and self.locks.get(job.submission_id) is process:
+                del self.locks[job.submission_id]
         process.job, process.waiting = None, []
 
-    # Commands, as PostgreSQL carries them out
+    # Commands of a submission
 
-    def _add(self, submission, body=None):
-        id = len(self.rows)
-        self.rows[id] = Row(
-            submission, body or tuple(doc.number for doc in submission.docs), not_before=self.now
-        )
-        return id
+    def _carry_out(self, job: Job, command: Command) -> list[Event]:
+        """Carry out a command and return the events that it produces."""
+        event: Event | None = None
+        match command:
+            case Keep():
+                self._keep(job, command)
+            case Write():
+                self._write(job, command)
+            case ReleaseClaim():
+                self._release(job, command)
+            case Admit():
+                event = self._admit(job)
+            case Connect():
+                event = self._connect()
+            case CommitIntent():
+                event = self._commit_intent(job, command)
+            case Send():
+                event = self._send(command)
+            case ReadListing():
+                return self._read_listing(job)
+            case ReadStates():
+                event = self._read_states(job)
+            case Find():
+                event = StatesUnavailable(LOST, unknown=True, searched=True)
+        return [event] if event else []
 
-    def _loaded(self, row):
-        seen = tuple(one for doc in row.submission.docs for one in self.evidence.get(doc.id, ()))
-        return replace(row.submission, now=self.now, sightings=seen)
+    def _add(self, submission: Submission) -> int:
+        submission_id = len(self.rows)
+        body = tuple(doc.number for doc in submission.docs)
+        self.rows[submission_id] = Row(submission, body, not_before=self.now)
+        return submission_id
 
-    def _keep(self, job, command):
+    def _load(self, row: Row) -> Submission:
+        docs = row.submission.docs
+        sightings = tuple(one for doc in docs for one in self.sightings.get(doc.id, ()))
+        return replace(row.submission, now=self.now, sightings=sightings)
+
+    def _keep(self, job: Job, command: Keep) -> None:
         for one in command.sightings:
-            known = self.evidence.setdefault(one.document_id, [])
-            # The table's key
+            known = self.sightings.setdefault(one.document_id, [])
+            # (uuid, via) is the table's key
             if (one.uuid, one.via) not in {(kept.uuid, kept.via) for kept in known}:
                 known.append(one)
-        job.submission = state_machine.after(job.submission, command)
+        job.submission = state_machine.apply_command(job.submission, command)
 
-    def _write(self, job, command):
-        row = self.rows[job.id]
-        if (
-            row.fence != job.fence
-            or row.lease_until is None
-            or row.submission.state != job.submission.state
-        ):
-            # Lost to another process: this one lives, so that the claim is not counted
-            if row.fence != job.fence:
-                row.submission = replace(row.submission, claims=max(0, row.submission.claims - 1))
+    def _write(self, job: Job, command: Write) -> None:
+        row = self.rows[job.submission_id]
+        if row.fence != job.fence:
+            # The claim is lost and this process is alive, so that the claim is not counted.
+            self._uncount(row)
+            return
+        if row.lease_until is None or row.submission.state != job.submission.state:
             return
         if command.error is state_machine.FRUITLESS:
-            assert self.crashes.get(job.id, 0) >= state_machine.MOST_CLAIMS - 1, (
-                "given to a person for the crashes of others"
-            )
-        before = replace(self._loaded(row), now=self.now)
-        for submission in state_machine.parted(before, command):
+            crashes = self.crashes.get(job.submission_id, 0)
+            assert crashes >= state_machine.MOST_CLAIMS - 1, "blamed for the crashes of others"
+        before = self._load(row)
+        for submission in state_machine.create_parts(before, command):
             self._add(submission)
-        row.submission = state_machine.after(before, command)
+        row.submission = state_machine.apply_command(before, command)
         row.lease_until, row.not_before = None, self.now + command.delay
 
-    def _giveback(self, job, command):
-        row = self.rows[job.id]
+    def _uncount(self, row: Row) -> None:
+        row.submission = replace(row.submission, claims=max(0, row.submission.claims - 1))
+
+    def _release(self, job: Job, command: ReleaseClaim) -> None:
+        row = self.rows[job.submission_id]
         if row.fence == job.fence and row.lease_until is not None:
-            row.submission = replace(row.submission, claims=max(0, row.submission.claims - 1))
+            self._uncount(row)
             row.lease_until, row.not_before = None, self.now + command.wait
 
-    def _admit(self, job, command):
-        row = self.rows[job.id]
+    def _admit(self, job: Job) -> Event:
+        row = self.rows[job.submission_id]
         if self.is_hostile and self.choose((False, False, True)):
-            return NotReceived(LOST, seconds(5), held=self.choose((None, NOW)))
+            return NotReceived(LOST, seconds(5), held_for=self.choose((None, NO_DELAY)))
         others = [
-            id
-            for id, other in self.rows.items()
-            if id != job.id
+            submission_id
+            for submission_id, other in self.rows.items()
+            if submission_id != job.submission_id
             and other.submission.state == "Queued"
             and other.submission.on_absence == row.submission.on_absence == "retry"
-            and not (
-                other.submission.first_sent_at
-                or row.submission.first_sent_at
-                or other.submission.possibly_received
-                or row.submission.possibly_received
-            )
-            and (other.lease_until is None or other.lease_until < self.now)
+            and not (other.is_sent or row.is_sent)
+            and not self._is_claimed(other)
         ]
         if others and row.fence == job.fence and self.choose((False, True)):
-            return Replaced(self._merge([job.id, *others]))
+            return Replaced(Claim(0, self._merge([job.submission_id, *others]), 0))
         return Admitted()
 
-    def _merge(self, ids):
-        docs = tuple(doc for id in ids for doc in self.rows[id].submission.docs)
-        for id in ids:
-            row = self.rows[id]
-            row.submission, row.fence, row.lease_until = (
-                replace(row.submission, state="Merged", docs=()),
-                row.fence + 1,
-                None,
-            )
+    def _merge(self, submission_ids: list[int]) -> int:
+        rows = [self.rows[submission_id] for submission_id in submission_ids]
+        docs = tuple(doc for row in rows for doc in row.submission.docs)
+        for row in rows:
+            row.submission = replace(row.submission, state="Merged", docs=())
+            row.fence, row.lease_until = row.fence + 1, None
         return self._add(Submission("Queued", "retry", self.now, docs=docs))
 
-    def _connect(self, job: Job, command: Connect) -> Connected | NotReceived:
+    def _connect(self) -> Event:
         if self.is_hostile and self.choose((False, False, False, True)):
             return NotReceived(LOST)
         return Connected()
 
-    def _intend(self, job, command):
-        row = self.rows[job.id]
+    def _commit_intent(self, job: Job, command: CommitIntent) -> Event | None:
+        row = self.rows[job.submission_id]
         if row.fence != job.fence or row.submission.state != "Queued":
             return None
-        row.submission = state_machine.after(replace(row.submission, now=self.now), command)
+        row.submission = state_machine.apply_command(replace(row.submission, now=self.now), command)
         row.lease_until = self.now + LEASE
-        job.submission = replace(job.submission, now=self.now)
-        job.submission = state_machine.after(job.submission, command)
-        return Intended(row.body, self.now.timestamp())
+        job.submission = state_machine.apply_command(replace(job.submission, now=self.now), command)
+        return IntentCommitted(_encode(row.body), self.now.timestamp())
 
-    # A cancellation
+    # Commands of a cancellation
 
-    def _cancel_put(self, job, command):
-        """The request, which the portal may process late. A claim that has expired does not send it."""
+    def _carry_out_cancel(
+        self, job: Cancelling, command: cancellation.Command
+    ) -> cancellation.Event | None:
+        """Carry out a command of a cancellation and return its event, or None at the end."""
+        match command:
+            case cancellation.Put():
+                return self._request_cancel(job)
+            case cancellation.Read():
+                if self.is_hostile and self.choose((False, True)):
+                    return cancellation.NotShown()
+                return cancellation.Shown(self._entry_of(job.document_id).status, code=command.code)
+            case cancellation.Note():
+                self._record_cancelled(job.document_id)
+            case cancellation.Wait():
+                self._postpone_cancel(job, command)
+            case cancellation.End():
+                if self.fences[job.document_id] == job.fence:
+                    self.cancelling.pop(job.document_id, None)
+        return None
+
+    def _request_cancel(self, job: Cancelling) -> cancellation.Event:
+        """Send a cancel request, which the portal may process late. An expired claim sends none."""
         if self.now > job.send_until:
             return cancellation.NotSent()
-        entry = self._there(job.document_id)
+        entry = self._entry_of(job.document_id)
         how = self.choose(CANCEL_ANSWERS) if self.is_hostile else "done"
         if how == "unsent":
             return cancellation.NotSent()
@@ -487,151 +577,142 @@ class World:
         entry.status, entry.cancel_at = "Cancelled", self.now
         return cancellation.Unclear() if how == "lose" else cancellation.Done()
 
-    def _cancel_read(self, job, command):
-        if self.is_hostile and self.choose((False, True)):
-            return cancellation.NotShown()
-        return cancellation.Shown(self._there(job.document_id).status, code=command.code)
-
-    def _cancel_note(self, job, command):
+    def _record_cancelled(self, document_id: int) -> None:
         for row in self.rows.values():
-            row.submission = replace(
-                row.submission,
-                docs=tuple(self._cancelled(doc, job.document_id) for doc in row.submission.docs),
+            docs = tuple(
+                replace(doc, status="Cancelled")
+                if doc.id == document_id and "Cancelled" in states.DOCUMENT_MOVES[doc.status]
+                else doc
+                for doc in row.submission.docs
             )
-        self.cancelling.pop(job.document_id, None)
+            row.submission = replace(row.submission, docs=docs)
+        self.cancelling.pop(document_id, None)
 
-    def _cancel_wait(self, job, command):
+    def _postpone_cancel(self, job: Cancelling, command: cancellation.Wait) -> None:
         row = self.cancelling.get(job.document_id)
         if row and self.fences[job.document_id] == job.fence:
             row.until = self.now + command.delay
             row.sent_by = self.now if job.standing.is_unclear else job.standing.sent_by
             row.looks = job.standing.looks + 1
 
-    def _cancelled(self, doc, id):
-        may = doc.id == id and "Cancelled" in states.DOCUMENT_MOVES[doc.status]
-        return replace(doc, status="Cancelled") if may else doc
-
-    def _cancel_end(self, job, command):
-        if self.fences[job.document_id] == job.fence:
-            self.cancelling.pop(job.document_id, None)
-
-    def _there(self, id):
-        (doc,) = [doc for doc in self._docs() if doc.id == id]
+    def _entry_of(self, document_id: int) -> Entry:
+        (doc,) = [doc for doc in self._docs() if doc.id == document_id]
         (entry,) = [entry for entry in self.ledger if entry.uuid == doc.uuid]
         return entry
 
     # The portal
 
-    def _check(self, job, command):
-        """Immediately before the first byte: a claim that has grown old does not send."""
+    def _check_send(self, job: Job, command: Send) -> None:
+        """Check an intent immediately before the first byte. A stale one does not send."""
         if self.now.timestamp() - command.at > STALE.total_seconds():
             job.commands.pop(0)
-            return self._hear(job, NotReceived(LOST))
-        row = self.rows[job.id]
-        assert row.submission.state == "Sending" and row.fence == job.fence, (
-            "sent without an intent on disk"
-        )
-        assert command.body == row.body, "other bytes were sent than those that were frozen"
+            self._hear(job, NotReceived(LOST))
+            return
+        row = self.rows[job.submission_id]
+        has_intent = row.submission.state == "Sending" and row.fence == job.fence
+        assert has_intent, "sent without a stored intent"
+        assert command.body == _encode(row.body), "sent bytes that differ from the stored ones"
         job.is_past_check = True
-        return None
 
-    def _send(self, job, command):
+    def _send(self, command: Send) -> Event:
         how = self.choose(ANSWERS) if self.is_hostile else "accept"
         if how == "unreachable":
             return NotReceived(LOST)
         if how == "throttle":
             return NotReceived(LOST, seconds(7))
         if how == "fail":
-            return Unknown(LOST)
+            return OutcomeUnknown(LOST)
         if how == "refuse":
             return Refusal(LOST, for_all=self.choose((False, True)))
-        last = self.arrived.get(command.body)
+        numbers = _decode(command.body)
+        last = self.arrived.get(numbers)
         if self.detects and last and self.now - last < PAYLOADS:
-            return Unknown(LOST)
-        self.arrived[command.body] = self.now
-        return self._accepted(how, command.body)
+            return OutcomeUnknown(LOST)
+        self.arrived[numbers] = self.now
+        return self._accept(how, numbers)
 
-    def _accepted(self, how, numbers):
-        late = seconds(self.choose((0, 1, 60, 120))) if how == "late" else NOW
+    def _accept(self, how: str, numbers: tuple[str, ...]) -> Event:
+        late = seconds(self.choose((0, 1, 60, 120))) if how == "late" else NO_DELAY
         rejected = numbers[:1] if how == "reject" else ()
         uid = f"S{len(self.arrived)}-{len(self.ledger)}"
-        entries = [self._entry(number, uid, late) for number in numbers if number not in rejected]
+        accepted = [number for number in numbers if number not in rejected]
+        entries = [self._add_entry(number, uid, late) for number in accepted]
         if how in ("lose", "late"):
-            return Unknown(LOST)
+            return OutcomeUnknown(LOST)
         shown = {entry.number: entry.uuid for entry in entries}
         if how == "damage":
-            return Unknown(LOST, tuple(shown.items())[:1])
+            return OutcomeUnknown(LOST, tuple(shown.items())[:1])
         if how == "unnamed":
             shown.pop(next(iter(shown)))
-        return ReceiptReceived(
-            uid if shown else None, shown, {number: [LOST] for number in rejected}, self.now
-        )
+        errors = {number: [LOST] for number in rejected}
+        return ReceiptReceived(uid if shown else None, shown, errors, self.now)
 
-    def _entry(self, number, uid, late):
+    def _add_entry(self, number: str, uid: str, late: timedelta) -> Entry:
         listed = self.now + late + seconds(self.choose((0, 1, 30, 60)) if self.is_hostile else 0)
         entry = Entry(number, f"U{len(self.ledger)}", uid, self.now + late, listed)
         same = [one for one in self.ledger if one.number == number and one.status != "Invalid"]
-        if self.detects and same and self.now - same[0].due < TWINS:
+        if self.detects and same and self.now - same[0].due < DUPLICATES:
             entry.status, entry.first = "Invalid", same[0]
         self.ledger.append(entry)
         return entry
 
-    def _look(self, job, command):
+    def _read_listing(self, job: Job) -> list[Event]:
         if self.is_hostile and self.choose((False, False, False, True)):
-            return NotListed(LOST)
-        owned = {
-            doc.uuid for id, row in self.rows.items() if id != job.id for doc in row.submission.docs
-        }
+            return [ListingUnavailable(LOST)]
+        others = [row for key, row in self.rows.items() if key != job.submission_id]
+        owned = {doc.uuid for row in others for doc in row.submission.docs}
         ids = {doc.number: doc.id for doc in job.submission.docs}
-        seen = tuple(
+        sightings = tuple(
             Sighting(ids[entry.number], entry.uuid, entry.uid, "search", entry.due)
             for entry in self.ledger
             if entry.number in ids and entry.listed <= self.now and entry.uuid not in owned
         )
-        if not seen:
-            return Listed(job.submission.now)
-        _then, commands = state_machine.step(job.submission, Shown(seen), self.times)
-        decided = any(isinstance(one, Write) for one in commands)
-        return [Shown(seen)] if decided else [Shown(seen), Listed(job.submission.now)]
+        if not sightings:
+            return [ListingEnded(job.submission.now)]
+        _, commands = state_machine.step(job.submission, Shown(sightings), self.times)
+        if any(isinstance(one, Write) for one in commands):
+            return [Shown(sightings)]
+        return [Shown(sightings), ListingEnded(job.submission.now)]
 
-    def _ask(self, job, command):
+    def _read_states(self, job: Job) -> Event:
         if self.is_hostile and self.choose((False, False, False, True)):
             return StatesUnavailable(LOST, unknown=self.choose((False, True)))
-        changes, twins = [], {}
+        changes: list[Change] = []
+        duplicates: dict[int, Sighting] = {}
         for doc in job.submission.docs:
-            entry = next(
-                (one for one in self.ledger if one.uuid == doc.uuid and one.due <= self.now), None
-            )
+            entry = self._find_entry(one for one in self.ledger if one.uuid == doc.uuid)
             if entry is None:
                 continue
             if entry.first:
                 entry = entry.first
-                twins[doc.id] = Sighting(doc.id, entry.uuid, entry.uid, "search")
+                duplicates[doc.id] = Sighting(doc.id, entry.uuid, entry.uid, "search")
             if entry.status == "Submitted":
                 entry.status = self.choose(("Valid", "Valid", "Invalid"))
             if entry.status == doc.status or entry.status not in states.DOCUMENT_MOVES[doc.status]:
-                twins.pop(doc.id, None)
+                duplicates.pop(doc.id, None)
                 continue
             changes.append(Change(doc.id, entry.status, uuid=entry.uuid, validated_at=self.now))
-        return StatesReceived(tuple(changes), twins)
+        return StatesReceived(tuple(changes), duplicates)
 
-    def _find(self, job, command):
-        return StatesUnavailable(LOST, unknown=True, searched=True)
+    def _find_entry(self, entries: Iterable[Entry]) -> Entry | None:
+        return next((entry for entry in entries if entry.due <= self.now), None)
 
-    # Judging
+    # Checks
 
-    def check(self):
-        """What holds at any time."""
-        homes = [doc.id for row in self.rows.values() for doc in row.submission.docs]
-        assert sorted(homes) == sorted(self.promises), "a document is in no call, or in two"
+    def check(self) -> None:
+        """Check what holds at any time. Raises AssertionError."""
+        documents = [doc.id for doc in self._docs()]
+        assert sorted(documents) == sorted(self.on_absence), (
+            "a document in no submission, or in two"
+        )
         if self.times is not HASTY:
             self._check_cancellations()
         for number in {entry.number for entry in self.ledger}:
             live = [entry for entry in self.ledger if entry.number == number and not entry.first]
             assert len(live) <= 1, f"{number} has {len(live)} legal documents"
 
-    def _check_cancellations(self):
-        """While a request to cancel may be processed, or was, the document is not shown as one that stays Valid."""
+    def _check_cancellations(self) -> None:
+        """Check that no document is shown as Valid while a cancel request may be processed."""
         requested = {
             entry.uuid
             for entry in self.ledger
@@ -639,96 +720,106 @@ class World:
         }
         for doc in self._docs():
             if doc.uuid in requested and doc.status == "Valid":
-                assert doc.id in self.cancelling, (
-                    f"{doc.number} is shown Valid, and a request to cancel it may be processed"
-                )
+                assert doc.id in self.cancelling, f"{doc.number} is Valid with a cancel request"
 
-    def settle(self):
-        """The faults stop, whoever is paused wakes up: every call comes to an end, or to a person, and is what the portal says."""
+    def settle(self) -> None:
+        """Stop all errors, and check that every submission ends with what the portal has."""
         self.is_hostile = False
         for _ in range(400):
             for process in self.processes:
                 process.is_paused = False
-                while process.job:
-                    self.act(process)
-            open = [
-                row
-                for row in self.rows.values()
-                if row.submission.state in OPEN or self._is_polled(row)
-            ]
-            if not (open or self.cancelling):
+                self.finish_job(process)
+            if not (self._unresolved() or self.cancelling):
                 break
-            for id in [id for id, row in self.cancelling.items() if row.until < self.now]:
-                self._resume(self.processes[0], id)
-                while self.processes[0].job:
-                    self.act(self.processes[0])
-            for id in self.due():
-                if id in self.due():  # and not merged meanwhile
-                    self.claim(self.processes[0], id)
-                while self.processes[0].job:
-                    self.act(self.processes[0])
+            self._finish_due(self.processes[0])
             self.wait(20)
         self.check()
-        assert not open, f"unresolved: {[row.call.state for row in open]}"
+        assert not self._unresolved(), f"unresolved: {self._unresolved()}"
         assert not self.cancelling, "a cancellation without an end"
         for row in self.rows.values():
             for doc in row.submission.docs:
                 if self._latest(doc.number) == doc.id:
-                    self._judge(row, doc)
+                    self._check_outcome(row, doc)
 
-    def _is_polled(self, row):
-        """Whether the portal has news of it, which the next look brings."""
+    def _finish_due(self, process: Process) -> None:
+        """Do all cancellations and submissions that are due now."""
+        for document_id in self._overdue_cancellations():
+            self._resume(process, document_id)
+            self.finish_job(process)
+        for submission_id in self.due():
+            if submission_id in self.due():  # it was not merged meanwhile
+                self.claim(process, submission_id)
+            self.finish_job(process)
+
+    def _unresolved(self) -> list[str]:
+        """Return the states of the submissions that still have to change."""
+        return [
+            row.submission.state
+            for row in self.rows.values()
+            if row.submission.state in OPEN or self._has_news(row)
+        ]
+
+    def _has_news(self, row: Row) -> bool:
+        """Return whether the next poll of a submission changes a document."""
         status = {entry.uuid: entry.status for entry in self.ledger if not entry.first}
         news = (
-            doc.status == "Submitted" or doc.status == "Valid" != status.get(doc.uuid)
+            doc.status == "Submitted" or doc.status == "Valid" != status.get(doc.uuid or "")
             for doc in row.submission.docs
         )
         return row.submission.state == "Accepted" and any(news)
 
-    def _judge(self, row, doc):
+    def _check_outcome(self, row: Row, doc: SubmittedDocument) -> None:
         there = [entry for entry in self.ledger if entry.number == doc.number and not entry.first]
+        is_release = self.on_absence[doc.id] == "release"
         if row.submission.state == "NeedsPerson":
-            assert doc.status in MAY_BE_THERE, "let go without knowing"
+            assert doc.status in MAY_BE_THERE, "released without knowledge"
         elif there and doc.status == "Rejected" and self.times is HASTY:
-            # Believed absent too early: the orphan sweep finds it
-            assert self.promises[doc.id] == "release"
+            # Absence was confirmed too early: the sweep finds the document.
+            assert is_release
         elif there:
-            assert (doc.uuid, doc.status) == (there[0].uuid, there[0].status), (
-                "ours is not what the portal has"
-            )
+            shown = (there[0].uuid, there[0].status)
+            assert (doc.uuid, doc.status) == shown, "differs from the portal"
         else:
             assert doc.status == "Rejected", f"{doc.status}, and the portal has nothing"
-            refused = row.submission.state in ("Refused", "Accepted", "Finished")
-            assert refused or self.promises[doc.id] == "release", "a promise was not kept"
+            is_refused = row.submission.state in ("Refused", "Accepted", "Finished")
+            assert is_refused or is_release, "a submission with on_absence retry was not sent"
 
 
-def schedule(seed, times=TIMES, detects=False, steps=150):
-    """The World after a random schedule and its end. Raises AssertionError for what must not be."""
+def _encode(numbers: tuple[str, ...]) -> bytes:
+    return " ".join(numbers).encode()
+
+
+def _decode(body: bytes) -> tuple[str, ...]:
+    return tuple(body.decode().split())
+
+
+def schedule(seed: int, times: Settings = TIMES, detects: bool = False, steps: int = 150) -> World:
+    """Return the world after a random schedule. Raises AssertionError for a violation."""
     rng = random.Random(seed)
     world = World(rng.choice, times, detects)
     for _ in range(rng.choice((1, 2, 3, 12))):
-        world.submit(rng.choice(PROMISES))
+        world.submit(rng.choice(ON_ABSENCE))
     for _ in range(steps):
-        _happen(world, rng)
+        _do_random_step(world, rng)
     world.settle()
     return world
 
 
-def _happen(world, rng):
-    what, process = rng.random(), rng.choice(world.processes)
-    if what < 0.06:
-        world.submit(rng.choice(PROMISES))
-    elif what < 0.09:
-        world.repeat(rng.choice(PROMISES))
-    elif what < 0.12:
+def _do_random_step(world: World, rng: random.Random) -> None:
+    number, process = rng.random(), rng.choice(world.processes)
+    if number < 0.06:
+        world.submit(rng.choice(ON_ABSENCE))
+    elif number < 0.09:
+        world.repeat(rng.choice(ON_ABSENCE))
+    elif number < 0.12:
         world.crash(process)
-    elif what < 0.18:
+    elif number < 0.18:
         world.cancel()
-    elif what < 0.21:
+    elif number < 0.21:
         process.is_paused = True
-    elif what < 0.29:
+    elif number < 0.29:
         process.is_paused = False
-    elif what < 0.45:
+    elif number < 0.45:
         world.wait(rng.choice(WAITS))
     else:
         for _ in range(rng.randint(1, 8)):

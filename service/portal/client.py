@@ -14,7 +14,7 @@ import logging
 import math
 import ssl
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -332,7 +332,7 @@ class Portal:
 
     async def pages(
         self, tin: str, since: datetime, until: datetime, *, further: bool = False
-    ) -> AsyncIterator[Page]:
+    ) -> AsyncGenerator[Page, None]:
         """Yield page after page of what `search` returns, each as soon as it is read. Rows may come twice.
 
         Only when the last page has come without an exception was everything shown that was listed at the beginning.

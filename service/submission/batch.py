@@ -1,77 +1,83 @@
-"""Calls of many documents: what was never sent is merged into one, and one that was refused as a whole is split.
+"""Merges unsent submissions into one portal request, and moves documents into new submissions.
 
-A document keeps its frozen bytes through every call. No body is ever changed: another call is another submission, with
-a body of the same entries. What left a submission can be followed: Merged into another, Split into those that name it.
+The bytes of a document never change, and neither does the body of a submission: a merged or split
+submission is a new one, whose body has the same entries. The old one is Merged or Split.
 """
 
 import logging
 import uuid
 from dataclasses import dataclass, field
+from typing import Any
+
+from asyncpg import Record
 
 from service import failpoints, json_codec
+from service.db.connections import Connection
 from service.db.statements import sql
 from service.documents.ubl import document
-from service.submission.context import Claim
+from service.submission.context import Claim, SubmissionContext
+from service.submission.types import Part
 
 log = logging.getLogger(__name__)
 
-MOST_DOCUMENTS = 100  # of one call. Portal: 1.5
-MOST_BYTES = 4_500_000  # of its body; the portal takes 5 MB, however it counts them. Portal: 1.5
+MOST_DOCUMENTS = 100  # of one submission. Portal: 1.5
+MOST_BYTES = 4_500_000  # of its body; the portal's limit is 5 MB. Portal: 1.5
 
 
-async def merged(context, claim):
-    """The Claim of one call with all that waits for the same taxpayer, as much as one call takes; None when it is lost.
+async def merged(context: SubmissionContext, claim: Claim) -> Claim | None:
+    """Merge waiting submissions of one taxpayer into a single portal request, up to its limits.
 
-    Only what was never sent is merged. Locks submissions and then documents, and no invoice or note: who changes those
-    has locked them before. Others that are being merged or sent meanwhile are passed over.
+    Return the claim on the merged submission, the given claim if there is nothing to merge, or None
+    if it was lost. Only submissions that were never sent are merged. Locks submissions, then
+    documents, but no invoices or notes: transactions that change those lock them before. Skips
+    submissions that are being merged or sent.
     """
     async with context.database.company(claim.company_id) as conn:
         first = await sql.submission_unsent_lock(conn, **claim.key, fence=claim.fence)
         if first is None:
             return None
-        taken = await _taken(conn, claim, first)
-        if len(taken) == 1:
+        entries = await _lock_entries(conn, claim, first)
+        if len(entries) == 1:
             return claim
-        submission = await _merge(context, conn, claim.company_id, first["tin"], taken)
+        merged_claim = await _merge(context, conn, claim.company_id, first["tin"], entries)
     failpoints.reach("after_merge_commit")
-    context.due.set()  # the company's next call can be prepared
-    log.info("submission company=%d id=%d merged=%d", *submission.key.values(), len(taken))
-    return submission
+    context.due.set()  # the next submission of the company can be prepared
+    log.info("submission %s merged=%d", merged_claim, len(entries))
+    return merged_claim
 
 
-async def part(conn, company_id, submission_id, entries, docs, part):
-    """Moves documents that were sent into a new submission, due at once, in the transaction of one that is locked.
+async def create_part(
+    conn: Connection, claim: Claim, part: Part, document_ids: list[int], body: bytes
+) -> None:
+    """Move documents of a locked submission into a new one, due at once.
 
-    `part` is the Part of the machine, `docs` its documents.
-
-    `entries` are those of its body. A part is never merged: what made it one would be in the merged call again.
+    The new submission is never merged, because that would restore what was separated.
     """
-    id = await sql.submission_part(
+    part_id = await sql.submission_part(
         conn,
-        company_id=company_id,
-        id=submission_id,
+        **claim.key,
         attempt_key=uuid.uuid4(),
-        body=document.enclosed([entries[doc.number] for doc in docs]),
+        body=body,
         state=part.state,
         submission_uid=part.uid,
         possibly_received=part.possibly_received,
         last_error=json_codec.dumps(part.error) if part.error else None,
     )
-    ids = [doc.id for doc in docs]
-    await sql.submitted_document_part(
-        conn, company_id=company_id, id=submission_id, into=id, document_ids=ids
-    )
+    await sql.submitted_document_part(conn, **claim.key, into=part_id, document_ids=document_ids)
 
 
 @dataclass(slots=True)
 class _Load:
-    """What a call holds so far."""
+    """The size and the document numbers of a submission that is being filled."""
 
     size: int = 0
-    numbers: set = field(default_factory=set)
+    numbers: set[str] = field(default_factory=set)
 
-    def take(self, row):
-        """True when a submission still fits in. Answers are told apart by number, so that each is there once."""
+    def take(self, row: Record) -> bool:
+        """Add a submission. Return False if it exceeds a limit or repeats a number.
+
+        Numbers must be unique, because the portal's receipt names documents by number.
+        """
         numbers, size = set(row["numbers"]), self.size + row["size"]
         if (
             len(self.numbers) + len(numbers) > MOST_DOCUMENTS
@@ -83,11 +89,14 @@ class _Load:
         return True
 
 
-async def _taken(conn, claim, first):
-    """{id: entries} of the submissions that go together, the claimed one first. Their rows are locked."""
+Entries = dict[int, dict[str, dict[str, Any]]]
+
+
+async def _lock_entries(conn: Connection, claim: Claim, first: Record) -> Entries:
+    """Lock the submissions to be merged. Return {id: {number: entry}}, the claimed one first."""
     load = _Load(first["size"], set(first["numbers"]))
     others = []
-    # One that came to nothing before goes alone, so that it holds up nobody else
+    # A submission whose processing failed before is sent alone, so that it blocks no others.
     if first["claims"] == 1:
         others = await sql.submission_unsent_others(
             conn, **claim.key, tin=first["tin"], most=MOST_DOCUMENTS - len(load.numbers)
@@ -95,15 +104,16 @@ async def _taken(conn, claim, first):
     ids = [claim.id, *[row["id"] for row in others if load.take(row)]]
     if len(ids) == 1:
         return {claim.id: {}}
-    bodies = {
-        row["id"]: row["body"]
-        for row in await sql.submission_bodies(conn, company_id=claim.company_id, ids=ids)
-    }
-    return {id: document.entries(bodies[id]) for id in ids}
+    rows = await sql.submission_bodies(conn, company_id=claim.company_id, ids=ids)
+    bodies = {row["id"]: row["body"] for row in rows}
+    return {submission_id: document.entries(bodies[submission_id]) for submission_id in ids}
 
 
-async def _merge(context, conn, company_id, tin, taken):
-    entries = [entry for each in taken.values() for entry in each.values()]
+async def _merge(
+    context: SubmissionContext, conn: Connection, company_id: int, tin: str, sources: Entries
+) -> Claim:
+    """Store a claimed submission of all entries, and move the documents into it."""
+    entries = [entry for each in sources.values() for entry in each.values()]
     submission = await sql.submission_insert(
         conn,
         company_id=company_id,
@@ -115,11 +125,9 @@ async def _merge(context, conn, company_id, tin, taken):
         lease=context.config.portal_lease,
         delay=None,
     )
-    key = {"company_id": company_id, "ids": list(taken), "into": submission["id"]}
+    key = {"company_id": company_id, "ids": list(sources), "into": submission["id"]}
     left = await sql.submission_merge(conn, **key)
     moved = {row["number"] for row in await sql.submitted_document_merge(conn, **key)}
-    if len(left) != len(taken) or moved != {entry["codeNumber"] for entry in entries}:
-        raise RuntimeError(
-            f"The documents of submission {submission['id']} are not those of its body."
-        )
+    if len(left) != len(sources) or moved != {entry["codeNumber"] for entry in entries}:
+        raise RuntimeError(f"Submission {submission['id']} and its body have different documents.")
     return Claim(company_id, submission["id"], submission["fence"])

@@ -1,11 +1,12 @@
-"""Prove that a document of the portal is the one that was sent: by its bytes, or by what a listed row shows of it.
+"""Compares documents of the portal with sent ones, by their bytes or by a listed row.
 
-Pure functions over the bytes that were sent and the portal's answers.
+Pure functions over the sent bytes and the portal's responses.
 """
 
 import hashlib
 from dataclasses import dataclass
 from decimal import Decimal
+from typing import Any
 
 from service import json_codec
 from service.documents.money import round2
@@ -15,7 +16,7 @@ from service.portal.responses import Document
 
 @dataclass(frozen=True, slots=True)
 class Party:
-    """A party as it was sent, in the form in which it is compared."""
+    """A sent party, normalised for comparison."""
 
     tin: str
     name: str
@@ -23,9 +24,9 @@ class Party:
 
 @dataclass(frozen=True, slots=True)
 class SentDocument:
-    """What a listed row can show of a document that was sent.
+    """The members of a sent document that a listed row can show.
 
-    The amounts are the values that count as equal: as sent and, in a foreign currency, converted to MYR.
+    Amounts are sets of equal values: as sent and, in a foreign currency, converted to MYR.
     """
 
     supplier: Party
@@ -37,12 +38,12 @@ class SentDocument:
 
     @property
     def receiver(self) -> Party:
-        """The party that is not the issuer. Portal: 5.1"""
+        """Return the party that is not the issuer. Portal: 5.1"""
         return self.supplier if self.is_self_billed else self.buyer
 
 
 def read_sent(content: bytes) -> SentDocument:
-    """Return what a row can show of the document with these bytes."""
+    """Return the comparable members of the document with these bytes."""
     printout = reader.read(content)
     rate = printout.exchange_rate if printout.currency != document.HOME_CURRENCY else None
     sums = printout.sums
@@ -50,19 +51,17 @@ def read_sent(content: bytes) -> SentDocument:
         supplier=_party(printout.supplier),
         buyer=_party(printout.buyer),
         is_self_billed=printout.kind.startswith("1"),
-        payable=_values(rate, sums.payable),
-        excluding_tax=_values(rate, sums.excluding_tax),
+        payable=_amounts(rate, sums.payable),
+        excluding_tax=_amounts(rate, sums.excluding_tax),
         # With and without document-level adjustments
-        net=_values(rate, sums.excluding_tax, sums.net_amount),
+        net=_amounts(rate, sums.excluding_tax, sums.net_amount),
     )
 
 
 def is_same(content: bytes, copy: str) -> bool:
-    """Return true if the portal's copy has the bytes that were sent, or is the same JSON, which it may have formatted."""
-    if (
-        hashlib.sha256(copy.encode("utf-8", "surrogatepass")).digest()
-        == hashlib.sha256(content).digest()
-    ):
+    """Return whether the portal's copy has the sent bytes, or is the same JSON reformatted."""
+    copied = hashlib.sha256(copy.encode("utf-8", "surrogatepass"))
+    if copied.digest() == hashlib.sha256(content).digest():
         return True
     try:
         return _equal(json_codec.loads(copy.encode("utf-8")), json_codec.loads(content))
@@ -71,16 +70,16 @@ def is_same(content: bytes, copy: str) -> bool:
 
 
 def row_differences(sent: SentDocument, there: Document) -> list[str]:
-    """Return what a row does not prove: members that differ, or that it has to show and does not.
+    """Return the members of a row that differ, or are required and missing.
 
-    An empty list is a proof, provided that number, type, issue time and issuer agree and that the TIN is not shared.
+    An empty list is a proof if number, type, issue time and issuer agree and the TIN is not shared.
     """
     parties = {
-        "supplier TIN": (there.supplier_tin, sent.supplier.tin, _tin),
-        "supplier name": (there.supplier_name, sent.supplier.name, _name),
-        "buyer TIN": (there.buyer_tin, sent.buyer.tin, _tin),
-        "buyer name": (there.buyer_name, sent.buyer.name, _name),
-        "receiver name": (there.receiver_name, sent.receiver.name, _name),
+        "supplier TIN": (there.supplier_tin, sent.supplier.tin, _normalise_tin),
+        "supplier name": (there.supplier_name, sent.supplier.name, _normalise_name),
+        "buyer TIN": (there.buyer_tin, sent.buyer.tin, _normalise_tin),
+        "buyer name": (there.buyer_name, sent.buyer.name, _normalise_name),
+        "receiver name": (there.receiver_name, sent.receiver.name, _normalise_name),
     }
     amounts = {
         "payable amount": (there.payable, sent.payable),
@@ -88,12 +87,14 @@ def row_differences(sent: SentDocument, there: Document) -> list[str]:
         "net amount": (there.net, sent.net),
     }
     differing = [
-        what for what, (shown, ours, form) in parties.items() if shown and form(shown) != ours
+        member
+        for member, (shown, expected, normalise) in parties.items()
+        if shown and normalise(shown) != expected
     ]
     differing += [
-        what
-        for what, (shown, ours) in amounts.items()
-        if shown is not None and round2(shown) not in ours
+        member
+        for member, (shown, expected) in amounts.items()
+        if shown is not None and round2(shown) not in expected
     ]
     if there.payable is None:
         differing.append("payable amount (not shown)")
@@ -103,69 +104,63 @@ def row_differences(sent: SentDocument, there: Document) -> list[str]:
 
 
 def copy_differences(content: bytes, copy: str) -> list[str]:
-    """Return how the portal's copy differs from what was sent, for a person; empty if it does not."""
+    """Return how the portal's copy differs from the sent document, for people. Empty if equal."""
     if is_same(content, copy):
         return []
     try:
-        ours, theirs = read_sent(content), read_sent(copy.encode("utf-8"))
+        sent, shown = read_sent(content), read_sent(copy.encode("utf-8"))
     except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError):
         return ["its text cannot be read as a document"]
     facts = {
-        "supplier": (ours.supplier, theirs.supplier),
-        "buyer": (ours.buyer, theirs.buyer),
-        "payable amount": (ours.payable, theirs.payable),
-        "amount excluding tax": (ours.excluding_tax, theirs.excluding_tax),
+        "supplier": (sent.supplier, shown.supplier),
+        "buyer": (sent.buyer, shown.buyer),
+        "payable amount": (sent.payable, shown.payable),
+        "amount excluding tax": (sent.excluding_tax, shown.excluding_tax),
     }
     differing = [
-        f"{what}: {_shown(there)} there, {_shown(here)} sent"
-        for what, (here, there) in facts.items()
+        f"{member}: {_describe(there)} there, {_describe(here)} sent"
+        for member, (here, there) in facts.items()
         if here != there
     ]
     return differing or ["its bytes differ"]
 
 
-def _party(party: dict) -> Party:
-    return Party(_tin(party["tin"] or ""), _name(party["name"] or ""))
+def _party(party: dict[str, Any]) -> Party:
+    return Party(_normalise_tin(party["tin"] or ""), _normalise_name(party["name"] or ""))
 
 
-def _tin(text: str) -> str:
-    """Return a TIN as the portal compares it. Portal: 3.2"""
+def _normalise_tin(text: str) -> str:
+    """Return a TIN in the form in which the portal compares it. Portal: 3.2"""
     return "".join(text.split()).replace("-", "").upper()
 
 
-def _name(text: str) -> str:
+def _normalise_name(text: str) -> str:
     return " ".join(text.split()).casefold()
 
 
-def _values(rate: Decimal | None, *amounts: Decimal) -> frozenset[Decimal]:
-    """Return the amounts to the cent and, with a rate, converted to MYR."""
+def _amounts(rate: Decimal | None, *amounts: Decimal) -> frozenset[Decimal]:
+    """Return the amounts rounded to cents and, with a rate, also converted to MYR."""
     converted = [amount * rate for amount in amounts] if rate else []
     return frozenset(round2(amount) for amount in [*amounts, *converted])
 
 
 def _shows_receiver(sent: SentDocument, there: Document) -> bool:
-    shown = (
-        (there.supplier_tin, there.supplier_name)
-        if sent.is_self_billed
-        else (there.buyer_tin, there.buyer_name)
-    )
-    return any((*shown, there.receiver_name))
+    """Return whether a row shows the TIN or the name of the party that is not the issuer."""
+    if sent.is_self_billed:
+        return any((there.supplier_tin, there.supplier_name, there.receiver_name))
+    return any((there.buyer_tin, there.buyer_name, there.receiver_name))
 
 
-def _equal(ours: object, theirs: object) -> bool:
-    """Compare JSON values; true and 1 are different ones, 1 and 1.00 are not."""
-    if isinstance(ours, dict) and isinstance(theirs, dict):
-        return ours.keys() == theirs.keys() and all(
-            _equal(ours[name], theirs[name]) for name in ours
-        )
-    if isinstance(ours, list) and isinstance(theirs, list):
-        return len(ours) == len(theirs) and all(map(_equal, ours, theirs))
-    return isinstance(ours, bool) == isinstance(theirs, bool) and ours == theirs
+def _equal(left: Any, right: Any) -> bool:
+    """Compare JSON values: 1 equals 1.00, but not true."""
+    if isinstance(left, dict) and isinstance(right, dict):
+        return left.keys() == right.keys() and all(_equal(left[name], right[name]) for name in left)
+    if isinstance(left, list) and isinstance(right, list):
+        return len(left) == len(right) and all(map(_equal, left, right))
+    return isinstance(left, bool) == isinstance(right, bool) and left == right
 
 
-def _shown(value: Party | frozenset[Decimal]) -> str:
-    return (
-        f"{value.name} ({value.tin})"
-        if isinstance(value, Party)
-        else "/".join(str(one) for one in sorted(value))
-    )
+def _describe(value: Party | frozenset[Decimal]) -> str:
+    if isinstance(value, Party):
+        return f"{value.name} ({value.tin})"
+    return "/".join(str(amount) for amount in sorted(value))

@@ -178,7 +178,7 @@ async def _refuse_listed(
     until = min(row["last_sent_at"] + LONGEST_DELAY, row["now"]) + CLOCKS_APART
     since = max(row["first_sent_at"] - CLOCKS_APART, until - LONGEST_LISTING)
     listing = await context.portal.search(row["tin"], since, until)
-    await record_odd_rows(context, company, row["tin"], "search", listing, listing.odd)
+    await record_odd_rows(context, company, row["tin"], "search", listing)
     submission = _submission(row, docs)
     candidates = [
         there

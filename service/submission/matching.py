@@ -1,16 +1,19 @@
-"""Tell which documents of the portal are provably the ones that a company sent.
+"""Finds the documents at the portal that are provably the ones that a company sent.
 
-Number, type, issue time and issuer make a listed document a candidate. A candidate is adopted only if it is proven:
+A listed document with the same number, type, issue time and issuer is a candidate. A candidate is
+adopted only if it is proven:
 
-- the portal's copy is the document that was sent, byte for byte or as JSON; or
-- buyer and totals of the listed row agree, and no other company has the TIN. This is used where fetching every copy
-  would cost too much of the portal's quota, and where the portal gives no copy.
+- the portal's copy is the sent document, byte for byte or as JSON; or
+- buyer and totals of the listed row agree, and no other company has the TIN. This is used if
+  fetching every copy would use too much of the portal's rate limit, or the portal has no copy.
 
-A uuid that a document of another submission has is never adopted. An unproven candidate is neither adopted nor absent:
-it is compared again at each look, and a person decides if it is still unproven at the second proof of absence.
+A uuid of another submission's document is never adopted. An unproven candidate is neither adopted
+nor absent: it is compared again at each look, and needs manual review if it is still unproven at
+the second absence confirmation.
 
-That there is no copy is believed only after a 404 in the portal's own form at two looks: the first one is recorded as
-unproven and leaves its look undecided, the second one decides. Any other refusal only leaves its look undecided.
+A missing copy counts only after a 404 in the portal's own format at two looks: the first one is
+recorded as unproven and leaves its look undecided, the second one decides. Any other refusal only
+leaves its look undecided.
 """
 
 import logging
@@ -18,59 +21,58 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-import asyncpg
-
+from service.db.connections import Connection
 from service.db.statements import sql
 from service.documents.ubl import document
 from service.offload import offload
 from service.portal.responses import Document, PortalError, Refused, Throttled, Unclear
 from service.submission import document_comparison
 from service.submission.context import Claim, SubmissionContext
-from service.submission.types import Sighting, Submission, SubmittedDocument
+from service.submission.types import Error, Sighting, Submission, SubmittedDocument
 
 log = logging.getLogger(__name__)
 
-#: The authority's codes for a document of an identity that it has looked at before. Portal: 14.8
+#: The portal's codes for a document whose identity it has validated before. Portal: 14.8
 DUPLICATE_CODES = {"DV302", "DS302"}
-MOST_NAMED = 3  # uuids that are asked about for one such refusal
-#: Copies that are fetched for one listing. The portal gives 60 a minute to all companies together,
-#: and a page of a listing
-#: every 5 seconds, with up to 100 rows: fetching all of them would hold up everybody else's.
+MOST_NAMED = 3  # uuids that are looked up for one such rejection
+#: Copies fetched for one listing. The portal allows 60 a minute for all companies, and a page of up
+#: to 100 rows every 5 seconds: fetching all copies would block the other companies.
 MOST_COPIES = 20
-ANOTHER = "another document"  # stands for the uuid of a document that may be another company's
-_NAMED = re.compile(r"\b(?=[A-Za-z]*[0-9])[0-9A-Za-z]{10,64}\b", re.ASCII)
+ANOTHER = "another document"  # replaces a uuid that may be another company's
+_UUID = re.compile(r"\b(?=[A-Za-z]*[0-9])[0-9A-Za-z]{10,64}\b", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class Unproven:
-    """A possible copy of a document that could not be proven to be the one that was sent."""
+    """A candidate that could not be proven to be the sent document."""
 
     sighting: Sighting
     why: str
 
     @property
     def uuid(self) -> str:
+        """Return the uuid of the candidate."""
         return self.sighting.uuid
 
 
 @dataclass(slots=True)
 class Matches:
-    """What a listing shows of some submissions, by the id of the submission."""
+    """The documents of some submissions in a listing, by the id of the submission."""
 
     proven: dict[int, list[Sighting]] = field(default_factory=dict)
     unproven: dict[int, list[Unproven]] = field(default_factory=dict)
-    # A copy could not be fetched now: look again later
+    # The copy could not be fetched: compare again later
     undecided: dict[int, PortalError] = field(default_factory=dict)
 
     def shown(self, submission_id: int) -> tuple[Sighting, ...]:
-        """Return everything that is to be recorded for a submission, in the form that the event Shown takes."""
+        """Return all sightings of a submission, proven and unproven."""
         unproven = (one.sighting for one in self.unproven.get(submission_id, ()))
         return (*self.proven.get(submission_id, ()), *unproven)
 
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """A listed document with the number, type, issue time and issuer of a document of a submission."""
+    """A listed document with the number, type, issue time and issuer of a sent document."""
 
     submission_id: int
     submission: Submission
@@ -79,14 +81,15 @@ class _Candidate:
     is_elsewhere: bool = False  # a document of another company has its uuid
 
     def sighting(self, via: str) -> Sighting:
+        """Return the sighting to record."""
         return Sighting(
             self.doc.id, self.there.uuid, self.there.submission_uid, via, self.there.received_at
         )
 
-    def was_seen(self, *ways: str) -> bool:
-        """Return true if this was found out before."""
+    def was_seen(self, *sources: str) -> bool:
+        """Return whether a sighting from one of the sources is stored."""
         return any(
-            (one.document_id, one.uuid) == (self.doc.id, self.there.uuid) and one.via in ways
+            (one.document_id, one.uuid) == (self.doc.id, self.there.uuid) and one.via in sources
             for one in self.submission.sightings
         )
 
@@ -94,29 +97,29 @@ class _Candidate:
 async def find_matches(
     context: SubmissionContext,
     company_id: int,
-    calls: Mapping[int, Submission],
+    submissions: Mapping[int, Submission],
     listing: Iterable[Document],
     *,
     named: bool = False,
 ) -> Matches:
-    """Find the documents of some submissions, {id: Call}, of one company in a listing, and prove them.
+    """Find the documents of some submissions, {id: submission}, of one company in a listing.
 
-    `named`: the listing is what the portal's refusal of a duplicate names, which only its bytes can prove.
-    Transient failures of the portal are in `undecided`. Raises nothing of the portal.
+    `named` means that the listing is the document named in a rejected duplicate, which only its
+    bytes can prove. Transient errors of the portal are in `undecided`; no PortalError is raised.
     """
     matches = Matches()
-    candidates = _candidates(calls, listing)
+    candidates = _find_candidates(submissions, listing)
     if not candidates:
         return matches
     async with context.database.reading(company_id) as conn:
-        candidates = await _without_own(conn, company_id, candidates)
+        candidates = await _check_uuids(conn, company_id, candidates)
         shared = {
             tin: await _is_shared(conn, company_id, tin)
             for tin in {one.submission.tin for one in candidates}
         }
-        open_ones = [one for one in candidates if not _is_known(matches, one)]
-        bodies = await _bodies(conn, company_id, open_ones)
-    contents = await _sent_contents(bodies, open_ones)
+        open_ones = [one for one in candidates if not _add_known(matches, one)]
+        bodies = await _load_bodies(conn, company_id, open_ones)
+    contents = await _extract_contents(bodies, open_ones)
     by_row = {tin for tin, is_shared in shared.items() if not (is_shared or named)}
     await _Prover(context, contents, by_row, matches, named=named).prove(open_ones)
     return matches
@@ -127,36 +130,38 @@ async def first_send(
     claim: Claim,
     submission: Submission,
     doc: SubmittedDocument,
-    errors: list[dict],
+    errors: list[Error],
 ) -> tuple[Document, Sighting] | None:
-    """Return the document, and its Seen, of which a refused one was the second send; None if there is none.
+    """Return the first send of a document that was rejected as a duplicate, and its sighting.
 
-    The portal's refusal names the uuid of the earlier document. It is ours only if the portal's copy of it is the document
-    that was sent. Raises PortalError. Portal: 14.8
+    The rejection names the uuid of the earlier document. Return None if no named document is proven
+    to be the sent one. Raises PortalError. Portal: 14.8
     """
-    for uuid in _named(errors):
-        if uuid != doc.uuid:
-            try:
-                there = await context.portal.details(submission.tin, uuid)
-            except Refused as why:
-                if why.code or why.is_missing:
-                    continue  # not a uuid, or not a document of this issuer
-                raise _no_answer(why) from why
-            found = await find_matches(
-                context, claim.company_id, {claim.id: submission}, [there], named=True
-            )
-            if claim.id in found.undecided:
-                raise found.undecided[claim.id]
-            if seen := [one for one in found.proven.get(claim.id, ()) if one.document_id == doc.id]:
-                return there, seen[0]
+    for uuid in _extract_uuids(errors)[:MOST_NAMED]:
+        if uuid == doc.uuid:
+            continue
+        try:
+            there = await context.portal.details(submission.tin, uuid)
+        except Refused as why:
+            if why.code or why.is_missing:
+                continue  # not a uuid, or not a document of this issuer
+            raise _no_answer(why) from why
+        found = await find_matches(
+            context, claim.company_id, {claim.id: submission}, [there], named=True
+        )
+        if claim.id in found.undecided:
+            raise found.undecided[claim.id]
+        for sighting in found.proven.get(claim.id, ()):
+            if sighting.document_id == doc.id:
+                return there, sighting
     return None
 
 
 async def hide_foreign(
-    context: SubmissionContext, company_id: int, tin: str, errors: list[dict]
-) -> list[dict]:
-    """Return the errors without the uuids of documents that may be another company's."""
-    uuids = _named(errors, None)
+    context: SubmissionContext, company_id: int, tin: str, errors: list[Error]
+) -> list[Error]:
+    """Remove uuids that may be another company's from the errors."""
+    uuids = _extract_uuids(errors)
     if not uuids:
         return errors
     async with context.database.reading(company_id) as conn:
@@ -165,31 +170,33 @@ async def hide_foreign(
     own = {row["uuid"] for row in rows if row["own_submission"] is not None}
     recorded = {row["uuid"] for row in rows}
     foreign = [uuid for uuid in uuids if uuid not in own and (is_shared or uuid in recorded)]
-    return [{**error, "message": _without(error["message"], foreign)} for error in errors]
+    return [{**error, "message": _mask(error["message"], foreign)} for error in errors]
 
 
-def _without(message: str, uuids: list[str]) -> str:
+def _mask(message: str, uuids: list[str]) -> str:
     for uuid in uuids:
         message = message.replace(uuid, ANOTHER)
     return message
 
 
-def _named(errors: list[dict], most: int | None = MOST_NAMED) -> list[str]:
-    """Return the uuids that refusals as duplicates name."""
+def _extract_uuids(errors: list[Error]) -> list[str]:
+    """Return the uuids that rejections of duplicates name, each once."""
     texts = [error["message"] for error in errors if error["code"] in DUPLICATE_CODES]
-    return list(dict.fromkeys(_NAMED.findall(" ".join(texts))))[:most]
+    return list(dict.fromkeys(_UUID.findall(" ".join(texts))))
 
 
 # Candidates
 
 
-def _candidates(calls: Mapping[int, Submission], listing: Iterable[Document]) -> list[_Candidate]:
+def _find_candidates(
+    submissions: Mapping[int, Submission], listing: Iterable[Document]
+) -> list[_Candidate]:
     by_number: dict[str, list[Document]] = {}
     for there in listing:
         by_number.setdefault(there.number, []).append(there)
     return [
         _Candidate(submission_id, submission, doc, there)
-        for submission_id, submission in calls.items()
+        for submission_id, submission in submissions.items()
         for doc in submission.docs
         for there in by_number.get(doc.number, ())
         if is_candidate(submission, doc, there)
@@ -197,7 +204,7 @@ def _candidates(calls: Mapping[int, Submission], listing: Iterable[Document]) ->
 
 
 def is_candidate(submission: Submission, doc: SubmittedDocument, there: Document) -> bool:
-    """Return whether number, type, issue time and issuer agree. A member that the portal does not show agrees."""
+    """Return whether number, type, issue time and issuer agree, as far as the portal shows them."""
     return (
         there.number == doc.number
         and there.type_code in (None, doc.document_type)
@@ -206,10 +213,10 @@ def is_candidate(submission: Submission, doc: SubmittedDocument, there: Document
     )
 
 
-async def _without_own(
-    conn: asyncpg.Connection, company_id: int, candidates: list[_Candidate]
+async def _check_uuids(
+    conn: Connection, company_id: int, candidates: list[_Candidate]
 ) -> list[_Candidate]:
-    """Leave out documents of other submissions of the company, and mark those that other companies have."""
+    """Remove documents of the company's other submissions, and mark those of other companies."""
     uuids = list({one.there.uuid for one in candidates})
     rows = await sql.uuids_recorded(conn, company_id=company_id, uuids=uuids)
     recorded = {row["uuid"]: row["own_submission"] for row in rows}
@@ -223,33 +230,38 @@ async def _without_own(
     return left
 
 
-async def _is_shared(conn: asyncpg.Connection, company_id: int, tin: str) -> bool:
+async def _is_shared(conn: Connection, company_id: int, tin: str) -> bool:
     return await sql.tin_is_shared(conn, company_id=company_id, tin=tin)
 
 
-async def _bodies(
-    conn: asyncpg.Connection, company_id: int, candidates: list[_Candidate]
+async def _load_bodies(
+    conn: Connection, company_id: int, candidates: list[_Candidate]
 ) -> dict[int, bytes]:
-    """Return {submission: the bytes that were sent}."""
+    """Return {submission: body}."""
     ids = sorted({one.submission_id for one in candidates})
     rows = await sql.submission_bodies(conn, company_id=company_id, ids=ids) if ids else []
     return {row["id"]: row["body"] for row in rows}
 
 
-async def _sent_contents(
+async def _extract_contents(
     bodies: dict[int, bytes], candidates: list[_Candidate]
 ) -> dict[tuple[int, str], bytes]:
-    """Return {(submission, number): the bytes of the document that was sent}."""
+    """Return {(submission, number): bytes of the sent document}."""
+    contents = {
+        submission_id: await offload(len(body), document.contents, body)
+        for submission_id, body in bodies.items()
+    }
     wanted = {(one.submission_id, one.doc.number) for one in candidates}
-    sent = {id: await offload(len(body), document.contents, body) for id, body in bodies.items()}
-    return {(id, number): sent[id][number] for id, number in wanted}
+    return {
+        (submission_id, number): contents[submission_id][number] for submission_id, number in wanted
+    }
 
 
 # Proofs
 
 
-def _is_known(matches: Matches, candidate: _Candidate) -> bool:
-    """Return whether a candidate was proven before, and add it to the proven ones then. The portal is not asked again."""
+def _add_known(matches: Matches, candidate: _Candidate) -> bool:
+    """Add a candidate that was proven before. Return false if it was not."""
     if candidate.is_elsewhere or not candidate.was_seen("submit", "search"):
         return False
     _add_proven(matches, candidate)
@@ -262,28 +274,22 @@ def _add_proven(matches: Matches, candidate: _Candidate) -> None:
 
 def _add_unproven(matches: Matches, candidate: _Candidate, why: str) -> None:
     level = logging.DEBUG if candidate.was_seen("unproven") else logging.WARNING
-    log.log(
-        level,
-        "submission id=%d uuid=%s is not adopted: %s",
-        candidate.submission_id,
-        candidate.there.uuid,
-        why,
-    )
-    matches.unproven.setdefault(candidate.submission_id, []).append(
-        Unproven(candidate.sighting("unproven"), why)
-    )
+    submission_id, uuid = candidate.submission_id, candidate.there.uuid
+    log.log(level, "submission id=%d uuid=%s is not adopted: %s", submission_id, uuid, why)
+    unproven = Unproven(candidate.sighting("unproven"), why)
+    matches.unproven.setdefault(submission_id, []).append(unproven)
 
 
 def _no_answer(why: Refused) -> Unclear:
-    """Return what a refusal means that does not answer the question: a gateway's, for example."""
+    """Return the error for a refusal that decides nothing, such as a gateway's."""
     return Unclear(str(why), errors=why.errors, correlation_id=why.correlation_id)
 
 
 class _Prover:
-    """Proves the candidates of one listing. `by_row` holds the TINs under which a row's facts are a proof.
+    """Proves the candidates of one listing. `by_row` holds the TINs under which a row is a proof.
 
-    It waits for the quota as a further page of a listing does, since the listing so far would be lost; but not for a
-    `named` document, on which no listing depends. About a named one a single look decides.
+    Requests for copies wait for the rate limit like further pages of a listing, because otherwise
+    the listing would be lost. Requests for a `named` document do not, and one look decides.
     """
 
     def __init__(
@@ -300,13 +306,13 @@ class _Prover:
         self._by_row = by_row
         self._matches = matches
         self._named = named
-        # Once the portal, or our own count, gives no more copies
-        self._throttled: Throttled | None = None
+        self._throttled: Throttled | None = None  # the error that ended the fetching of copies
 
     async def prove(self, candidates: list[_Candidate]) -> None:
+        """Decide about each candidate and add it to the matches."""
         is_long = len(candidates) > MOST_COPIES
         for one in candidates:
-            if one.there.status == "Invalid":  # the portal gives no copy of it. Portal: 5.3
+            if one.there.status == "Invalid":  # the portal has no copy. Portal: 5.3
                 await self._prove_invalid(one)
             elif is_long and await self._is_proven_by_row(one):
                 _add_proven(self._matches, one)
@@ -319,14 +325,13 @@ class _Prover:
         if await self._is_proven_by_row(candidate):
             _add_proven(self._matches, candidate)
         else:
-            _add_unproven(
-                self._matches, candidate, "The portal gives no copy of an Invalid document."
-            )
+            why = "The portal has no copy of an Invalid document."
+            _add_unproven(self._matches, candidate, why)
 
     async def _prove_by_copy(self, candidate: _Candidate) -> None:
-        """Compare the portal's copy. Without one the row decides, if it can."""
+        """Compare the portal's copy. Use the row if the copy cannot be fetched."""
         try:
-            copy = await self._copy(candidate)
+            copy = await self._fetch_copy(candidate)
         except Refused as why:
             await self._decide_without_copy(candidate, why)
         except PortalError as why:
@@ -339,8 +344,8 @@ class _Prover:
             is_same = await offload(len(content), document_comparison.is_same, content, copy)
             self._decide(candidate, is_same)
 
-    async def _copy(self, candidate: _Candidate) -> str:
-        """Return the text that the portal has. Once it gives no more for now, that is not tried again."""
+    async def _fetch_copy(self, candidate: _Candidate) -> str:
+        """Return the portal's copy. After Throttled, raise it for all further candidates."""
         if self._throttled:
             raise self._throttled
         try:
@@ -355,25 +360,23 @@ class _Prover:
 
     def _decide(self, candidate: _Candidate, is_same: bool) -> None:
         if is_same and candidate.is_elsewhere:
-            _add_unproven(
-                self._matches, candidate, "Its uuid is recorded for a document of another company."
-            )
+            why = "Its uuid is recorded for a document of another company."
+            _add_unproven(self._matches, candidate, why)
         elif is_same:
             _add_proven(self._matches, candidate)
-        elif not candidate.is_elsewhere:  # another company's document is not a copy of ours
-            _add_unproven(
-                self._matches, candidate, "The portal's copy is not the document that was sent."
-            )
+        elif not candidate.is_elsewhere:  # another company's document is no copy
+            why = "The portal's copy is not the document that was sent."
+            _add_unproven(self._matches, candidate, why)
 
     async def _decide_without_copy(self, candidate: _Candidate, why: Refused) -> None:
-        """Let the row decide, if it is a proof. Else the portal must say at two looks that it has no copy."""
+        """Use the row as proof. Otherwise the copy must be missing at two looks."""
         if await self._is_proven_by_row(candidate):
             _add_proven(self._matches, candidate)
             return
-        # Of a Submitted document the portal may give a copy once it has validated it.
+        # The portal may have a copy of a Submitted document once it is validated.
         is_missing = why.is_missing and candidate.there.status != "Submitted"
         if is_missing:
-            _add_unproven(self._matches, candidate, f"The portal gives no copy of it: {why}")
+            _add_unproven(self._matches, candidate, f"The portal has no copy of it: {why}")
         if not (is_missing and (self._named or candidate.was_seen("unproven"))):
             self._matches.undecided[candidate.submission_id] = _no_answer(why)
 

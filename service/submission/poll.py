@@ -1,142 +1,170 @@
-"""Asking the portal how an accepted submission stands: Valid with its link, Invalid with the reasons, cancelled elsewhere."""
+"""Polls accepted submissions: reads the states of documents, and the reasons of Invalid ones."""
 
 import random
 import time
+from collections.abc import Iterable
 from datetime import timedelta
 
+from service.config import Config
 from service.db.statements import sql
 from service.documents import states
-from service.portal.responses import Held, PortalError, Refused, Throttled
+from service.portal.responses import Document, Held, Listing, PortalError, Refused, Throttled
+from service.submission.context import Claim, SubmissionContext
 from service.submission.matching import first_send, hide_foreign
 from service.submission.odd_rows import record_odd_rows
-from service.submission.runner import held, retry_delay, run
+from service.submission.runner import hold_time, retry_delay, run
 from service.submission.types import (
-    NOW,
-    Ask,
+    NO_DELAY,
     Change,
     Claimed,
+    Error,
     Find,
+    ReadStates,
+    Sighting,
     StatesReceived,
     StatesUnavailable,
+    Submission,
+    SubmittedDocument,
 )
 
-CLOCKS_APART = timedelta(minutes=5)
+CLOCK_TOLERANCE = timedelta(minutes=5)
+NO_UID: Error = {
+    "code": "NotFound",
+    "path": "",
+    "message": "The portal's identifier of the submission is not known.",
+}
+LATER: Error = {
+    "code": "Held",
+    "path": "",
+    "message": "The remaining documents are read at the next poll.",
+}
 
 
-async def poll(context, claim):
-    """Looks once at an Accepted submission that is claimed, and says when to look again."""
-    await run(context, claim, Claimed(), {Ask: _ask, Find: _find})
+async def poll(context: SubmissionContext, claim: Claim) -> None:
+    """Read the states of a claimed Accepted submission once, and schedule the next poll."""
+    await run(context, claim, Claimed(), {ReadStates: _read_states, Find: _find_by_number})
 
 
-async def _ask(context, claim, submission, command):
-    if submission.submission_uid is None:  # found in a listing that does not say
-        return StatesUnavailable(
-            {"code": "NotFound", "path": "", "message": "Its submission is not known."},
-            unknown=True,
-        )
+async def _read_states(
+    context: SubmissionContext, claim: Claim, submission: Submission, command: ReadStates
+) -> StatesReceived | StatesUnavailable:
+    if submission.submission_uid is None:  # it was found in a listing that does not show it
+        return StatesUnavailable(NO_UID, unknown=True)
     try:
-        seen = await context.portal.submission(submission.tin, submission.submission_uid)
+        state = await context.portal.submission(submission.tin, submission.submission_uid)
     except PortalError as why:
-        return await _not_told(context, why, "submission")
-    await record_odd_rows(
-        context, claim.company_id, submission.tin, "submission", seen.documents, seen.odd
-    )
-    told = await _news(context, claim, submission, {there.uuid: there for there in seen.documents})
-    await _note(context, claim, submission, seen.documents)
-    return told
+        return await _describe_failure(context, why, "submission")
+    listing = Listing(state.documents, state.odd)
+    await record_odd_rows(context, claim.company_id, submission.tin, "submission", listing)
+    event = await _collect_changes(context, claim, submission, state.documents)
+    await _record_rejection_requests(context, claim, submission, state.documents)
+    return event
 
 
-async def _find(context, claim, submission, command):
-    """What the portal's search shows of the documents that it accepted, by their numbers."""
-    ours, seen = {doc.uuid for doc in submission.docs}, []
-    since, until = submission.first_sent_at - CLOCKS_APART, submission.last_sent_at + CLOCKS_APART
+async def _find_by_number(
+    context: SubmissionContext, claim: Claim, submission: Submission, command: Find
+) -> StatesReceived | StatesUnavailable:
+    """Search for the documents of an accepted submission that the portal does not know."""
+    uuids = {doc.uuid for doc in submission.docs}
+    found: list[Document] = []
+    first_sent_at, last_sent_at = submission.send_times
+    since, until = first_sent_at - CLOCK_TOLERANCE, last_sent_at + CLOCK_TOLERANCE
     try:
         for doc in submission.docs:
             listing = await context.portal.search(
-                submission.tin, since, until, text=doc.number, further=bool(seen)
+                submission.tin, since, until, text=doc.number, further=bool(found)
             )
-            await record_odd_rows(
-                context, claim.company_id, submission.tin, "search", listing, listing.odd
-            )
-            seen += [there for there in listing if there.uuid in ours]
+            await record_odd_rows(context, claim.company_id, submission.tin, "search", listing)
+            found += [there for there in listing if there.uuid in uuids]
     except PortalError as why:
         await context.apply_throttle(why, "search")
-    if not seen:
+    if not found:
         return StatesUnavailable(command.error, unknown=True, searched=True)
-    return await _news(context, claim, submission, {there.uuid: there for there in seen})
+    return await _collect_changes(context, claim, submission, found)
 
 
-async def _not_told(context, why, operation):
-    """The portal could not be asked, or does not know the submission, which it may not for a while."""
+async def _describe_failure(
+    context: SubmissionContext, why: PortalError, operation: str
+) -> StatesUnavailable:
+    """Return the event for a failed request, after applying the pause that the portal asked for."""
     await context.apply_throttle(why, operation)
     error = {"code": type(why).__name__, "path": "", "message": str(why)}
-    unknown = isinstance(why, Refused) and why.status == 404
-    return StatesUnavailable(
-        error, retry_delay(why), held(why, operation) if isinstance(why, Held) else None, unknown
-    )
+    is_unknown = isinstance(why, Refused) and why.status == 404
+    held_for = hold_time(why, operation) if isinstance(why, Held) else None
+    return StatesUnavailable(error, retry_delay(why), held_for, is_unknown)
 
 
-async def _news(context, claim, submission, there):
-    """The Told of documents whose state `there`, by uuid, is another than ours.
+async def _collect_changes(
+    context: SubmissionContext, claim: Claim, submission: Submission, shown: Iterable[Document]
+) -> StatesReceived:
+    """Return the changes of documents whose state at the portal differs from the stored one.
 
-    Each Invalid one takes a call of its own for its reasons. Those that cannot be had now are left for the next look,
-    and keep nothing from the others: they come in another order then, and no look outlasts the claim on the submission.
+    Each Invalid document takes a request of its own for its reasons. Reasons that cannot be read
+    now are left to the next poll, which takes the documents in another order. A poll ends before
+    the claim expires.
     """
-    changes, first, later, until = (
-        [],
-        {},
-        None,
-        time.monotonic() + context.config.portal_lease.total_seconds() / 3,
-    )
-    for doc in sorted(
-        submission.docs, key=lambda doc: (_is_invalid(there.get(doc.uuid)), random.random())
-    ):
+    by_uuid: dict[str | None, Document] = {there.uuid: there for there in shown}
+    changes: list[Change] = []
+    duplicates: dict[int, Sighting] = {}
+    later: StatesUnavailable | None = None
+    until = time.monotonic() + context.config.portal_lease.total_seconds() / 3
+
+    def invalid_last(doc: SubmittedDocument) -> tuple[bool, float]:
+        there = by_uuid.get(doc.uuid)
+        return there is not None and there.status == "Invalid", random.random()
+
+    for doc in sorted(submission.docs, key=invalid_last):
         try:
-            await _ask_about(context, claim, submission, doc, there.get(doc.uuid), changes, first)
+            there = by_uuid.get(doc.uuid)
+            if there and (found := await _find_change(context, claim, submission, doc, there)):
+                change, first = found
+                changes.append(change)
+                duplicates.update({doc.id: first} if first else {})
         except PortalError as why:
-            later = await _not_told(context, why, "details")
+            later = await _describe_failure(context, why, "details")
             if isinstance(why, Throttled):
                 break
         if time.monotonic() > until:
-            later = later or StatesUnavailable(
-                {"code": "Held", "path": "", "message": "The rest at the next look."}, NOW
-            )
+            later = later or StatesUnavailable(LATER, NO_DELAY)
             break
-    return StatesReceived(tuple(changes), first, later)
+    return StatesReceived(tuple(changes), duplicates, later)
 
 
-def _is_invalid(there):
-    return there is not None and there.status == "Invalid"
+async def _find_change(
+    context: SubmissionContext,
+    claim: Claim,
+    submission: Submission,
+    doc: SubmittedDocument,
+    there: Document,
+) -> tuple[Change, Sighting | None] | None:
+    """Return the change of a document, and the sighting of its first send if it is a duplicate.
 
-
-async def _ask_about(context, claim, submission, doc, there, changes, first):
-    """Adds the Change of a document whose state at the portal is another than ours; in `first` one whose first send it was."""
-    if (
-        there is None
-        or there.status == doc.status
-        or there.status not in states.DOCUMENT_MOVES[doc.status]
-    ):
-        return
-    errors = None
+    Return None if there is no change, or the first send is not validated yet. Raises PortalError.
+    """
+    moves = states.DOCUMENT_MOVES[doc.status]
+    if there.status == doc.status or there.status not in moves:
+        return None
+    errors = first = None
     if there.status == "Invalid":
         errors = (await context.portal.details(submission.tin, there.uuid)).errors
         if earlier := await first_send(context, claim, submission, doc, errors):
-            there, first[doc.id] = earlier
+            there, first = earlier
             errors = there.errors
         errors = await hide_foreign(context, claim.company_id, submission.tin, errors)
-    if there.status in states.DOCUMENT_MOVES[doc.status]:
-        changes.append(_change(context, doc, there, errors))
-    else:
-        first.pop(doc.id, None)  # not judged yet
+    if there.status not in moves:
+        return None
+    return _change(context, doc, there, errors), first
 
 
-def _change(context, doc, there, errors):
+def _change(
+    context: SubmissionContext, doc: SubmittedDocument, there: Document, errors: list[Error] | None
+) -> Change:
     return Change(
         doc.id,
         there.status,
         uuid=there.uuid,
         long_id=there.long_id,
-        validation_link=link(context.config, there),
+        validation_link=_validation_link(context.config, there),
         errors=errors,
         submitted_at=there.received_at,
         validated_at=there.validated_at,
@@ -145,23 +173,25 @@ def _change(context, doc, there, errors):
     )
 
 
-def link(config, there):
-    """The public page of a validated document. Portal: 7.3"""
+def _validation_link(config: Config, there: Document) -> str | None:
+    """Return the URL of the public page of a validated document. Portal: 7.3"""
     return f"{config.portal_web_base}/{there.uuid}/share/{there.long_id}" if there.long_id else None
 
 
-async def _note(context, claim, submission, seen):
-    """Keeps a buyer's wish to reject a document that stays Valid."""
-    mine = {doc.uuid: doc.id for doc in submission.docs if doc.uuid}
-    wishes = [there for there in seen if there.uuid in mine and there.rejection_requested_at]
-    if not wishes:
+async def _record_rejection_requests(
+    context: SubmissionContext, claim: Claim, submission: Submission, shown: Iterable[Document]
+) -> None:
+    """Record that a buyer requested the rejection of a document, which stays Valid."""
+    ids = {doc.uuid: doc.id for doc in submission.docs if doc.uuid}
+    requested = [there for there in shown if there.uuid in ids and there.rejection_requested_at]
+    if not requested:
         return
     async with context.database.company(claim.company_id) as conn:
-        for there in wishes:
+        for there in requested:
             await sql.submitted_document_note(
                 conn,
                 company_id=claim.company_id,
-                id=mine[there.uuid],
+                id=ids[there.uuid],
                 submitted_at=None,
                 rejection_requested_at=there.rejection_requested_at,
                 rejection_reason=there.reason,

@@ -1,11 +1,11 @@
-"""Finding out what became of submissions whose answer was lost: from our own records, then from the portal's listing.
+"""Reconciles Uncertain submissions: from the stored sightings, then from the portal's listing.
 
-What the listing shows is adopted. A listing that does not show a submission proves its absence only twice, and only after
-the settling time: the portal may have had the call in its queue all along.
+Documents that the listing shows are adopted. Absence must be confirmed twice, by listings after the
+settling time, because the portal may have had the request in its queue.
 
-One process at a time does this for a company. The listing leads: for each of its pages the submissions that it may show are
-claimed, compared and given back, and after the last page those that it did not show. So however many there are, a process
-holds few claims, and each of them for a moment.
+One process at a time reconciles a company. For each page of the listing, the submissions with a
+number on it are claimed, compared and released; after the last page, those that were not shown. So
+a process holds few claims, each for a moment, however many submissions are Uncertain.
 """
 
 import logging
@@ -18,9 +18,9 @@ from typing import Any
 
 from asyncpg import Record
 
-from service.db.statements import sql
+from service.db.statements import Statement, sql
 from service.errors import format_traceback
-from service.portal.responses import Document, Held, OddRow, PortalError, Throttled
+from service.portal.responses import Document, Held, Listing, OddRow, PortalError, Throttled
 from service.submission import state_machine
 from service.submission.context import Claim, SubmissionContext
 from service.submission.matching import find_matches
@@ -32,378 +32,396 @@ from service.submission.reconciliation_claims import (
     hold_claims,
     is_external_error,
 )
-from service.submission.runner import SubmissionRun, held, retry_delay, run, run_batch
-from service.submission.types import Busy, Claimed, Listed, NotListed, Shown, Sighting
+from service.submission.runner import SubmissionRun, hold_time, retry_delay, run, run_batch
+from service.submission.types import (
+    Claimed,
+    Error,
+    Event,
+    ListingEnded,
+    ListingUnavailable,
+    LockUnavailable,
+    Shown,
+    Sighting,
+)
 
 log = logging.getLogger(__name__)
 
-# How far the listing reaches back before the first send, and ahead of now
-CLOCKS_APART = timedelta(minutes=5)
-MOST_TRACES = 5  # submissions of many documents that are searched for by a number, at each look
-MOST_RECEIPTS = 60  # receipts that are read at each look
-UNREADABLE = {
+# The listing starts so long before the first send, and ends so long after now.
+CLOCK_TOLERANCE = timedelta(minutes=5)
+MOST_SEARCHES = 5  # for submissions of many documents, by number, in each reconciliation
+MOST_RECEIPTS = 60  # that are read in each reconciliation
+UNREADABLE: Error = {
     "code": "UnreadableRow",
     "path": "",
-    "message": "The portal lists a document that cannot be read and may be this one, so that its absence is not proven: {}",
+    "message": "The portal lists an unreadable document that may be this one, "
+    "so that its absence is not confirmed: {}",
 }
 
-#: What a batch of cases is compared with: gives the event that each submission hears, by id.
-Hearing = Callable[[list[SubmissionRun]], Awaitable[dict[int, Any]]]
+#: Returns the events, by submission id, that follow from comparing a batch with the portal.
+FindEvents = Callable[[list[SubmissionRun]], Awaitable[dict[int, Event]]]
 
 
 @dataclass(slots=True)
 class Reconciliation:
-    """One look for the Uncertain submissions of a company under one TIN."""
+    """One reconciliation of the Uncertain submissions of a company under one TIN."""
 
     context: SubmissionContext
     claims: ReconciliationClaims
     tin: str
-    since: datetime  # from when on the listing shows documents
-    # Until when what was sent can have been received, unless it waited in the portal's queue
-    over: datetime
-    listed_at: datetime  # when the listing was asked for, by the database's clock
-    asked: list[int] = field(default_factory=list)  # submissions that were searched for by number
-    # Of receipts that may name more documents than the listing did
+    since: datetime  # start of the listing
+    over: datetime  # the last receipt of any of them, unless it waited in the portal's queue
+    listed_at: datetime  # when the listing was requested, by the database clock
+    searched: list[int] = field(default_factory=list)  # submissions searched for by number
+    # Submission uids whose receipts may name more documents than the listing did
     uids: set[str] = field(default_factory=set)
     receipts_read: set[str] = field(default_factory=set)
     receipts_left: int = MOST_RECEIPTS
-    # Number -> pages of the listing that show it
+    # Number -> count of listing pages that show it
     listed: Counter[str] = field(default_factory=Counter)
-    # (submission, number) -> pages it was compared with
+    # (submission, number) -> count of listing pages that it was compared with
     compared: Counter[tuple[int, str]] = field(default_factory=Counter)
     # Submission -> why a copy could not be compared
     undecided: dict[int, PortalError] = field(default_factory=dict)
-    # Rows of the listing that could not be read
+    # Unreadable rows of the listing, by key
     odd: dict[str, OddRow] = field(default_factory=dict)
 
     @property
     def company_id(self) -> int:
+        """Return the id of the company."""
         return self.claims.company_id
 
     @property
-    def of_taxpayer(self) -> dict[str, Any]:
-        return {"company_id": self.company_id, "tin": self.tin}
-
-    @property
     def spans(self) -> list[tuple[datetime, datetime]]:
-        """Return the times that are listed one after the other.
+        """Return the time ranges to list, in this order.
 
-        First the time around the sends, whose listing stands still once it is over, however much is sent meanwhile; then
-        the time until now, in case the portal had the submissions in its queue.
+        The first one covers the sends. Once it is over, its listing does not grow, however much is
+        sent meanwhile. The second one lasts until now, in case the submissions were queued.
         """
-        until = self.listed_at + CLOCKS_APART
-        return (
-            [(self.since, self.over), (self.over, until)]
-            if self.over < self.listed_at
-            else [(self.since, until)]
+        until = self.listed_at + CLOCK_TOLERANCE
+        if self.over < self.listed_at:
+            return [(self.since, self.over), (self.over, until)]
+        return [(self.since, until)]
+
+    async def fetch(self, statement: Statement, **values: Any) -> Any:
+        """Run a read-only statement for the company and the TIN."""
+        async with self.context.database.reading(self.company_id) as conn:
+            return await statement(conn, company_id=self.company_id, tin=self.tin, **values)
+
+    async def count_left(self) -> Record:
+        """Return how many submissions are Uncertain (`n`), and for how many a listing helps."""
+        settle = self.context.config.portal_settle
+        return await self.fetch(
+            sql.reconciliation_left, asked=self.searched, settle=settle, listed_at=self.listed_at
         )
 
-    def was_compared(self, case: SubmissionRun) -> bool:
-        """Return whether a submission was compared with each listed row that has a number of its documents."""
+    async def record_odd_rows(self, operation: str, listing: Listing) -> None:
+        """Record the unreadable rows of a response."""
+        await record_odd_rows(self.context, self.company_id, self.tin, operation, listing)
+
+    def was_compared(self, submission_run: SubmissionRun) -> bool:
+        """Return whether a submission was compared with every listed row of its numbers."""
+        submission_id = submission_run.claim.id
         return all(
-            self.compared[case.claim.id, doc.number] == self.listed[doc.number]
-            for doc in case.submission.docs
+            self.compared[submission_id, doc.number] == self.listed[doc.number]
+            for doc in submission_run.submission.docs
         )
 
-    def obstacle(self, case: SubmissionRun) -> OddRow | None:
-        """Return a row that could not be read and may be a document of a submission which was not seen yet."""
-        unseen = case.submission.lacks(case.submission.proven())
-        docs = [doc for doc in case.submission.docs if doc.id in unseen]
-        return next(
-            (
-                row
-                for row in self.odd.values()
-                for doc in docs
-                if may_be_document(row, case.submission, doc)
-            ),
-            None,
-        )
+    def find_obstacle(self, submission_run: SubmissionRun) -> OddRow | None:
+        """Return an unreadable row that may be a missing document of a submission."""
+        submission = submission_run.submission
+        missing = submission.missing_from(submission.proven())
+        docs = [doc for doc in submission.docs if doc.id in missing]
+        for row in self.odd.values():
+            if any(may_be_document(row, submission, doc) for doc in docs):
+                return row
+        return None
 
 
-async def presume(context, claim):
-    """A submission found Sending, which was perhaps received, unless its sender lives and may be about to send."""
-    async with context.session.lock_submission(claim.company_id, claim.id) as alone:
-        await run(context, claim, Claimed() if alone else Busy())
+async def presume(context: SubmissionContext, claim: Claim) -> None:
+    """Set a submission found Sending to Uncertain, unless its sender is alive."""
+    async with context.session.lock_submission(claim.company_id, claim.id) as is_locked:
+        await run(context, claim, Claimed() if is_locked else LockUnavailable())
 
 
 async def reconcile(context: SubmissionContext, claim: Claim) -> None:
-    """Resolve the Uncertain submissions of the company of a claimed one, as far as one look tells."""
-    async with hold_claims(context, claim) as held_claims:
-        if held_claims is None:
+    """Reconcile the Uncertain submissions of the company of a claimed one, once."""
+    async with hold_claims(context, claim) as claims:
+        if claims is None:
             return
         try:
-            await _look(context, held_claims, claim)
+            await _reconcile(context, claims, claim)
         except ClaimLost as why:
             log.info("reconciliation %s", why)
-        log.info("reconciliation company=%d claims=%d at most", claim.company_id, held_claims.most)
+        log.info("reconciliation company=%d claims=%d at most", claim.company_id, claims.most)
 
 
-async def _look(
-    context: SubmissionContext, held_claims: ReconciliationClaims, claim: Claim
+async def _reconcile(
+    context: SubmissionContext, claims: ReconciliationClaims, claim: Claim
 ) -> None:
     async with context.database.reading(claim.company_id) as conn:
         row = await sql.reconciliation_outlook(conn, **claim.key)
     if row is None:
         return
-    since, over = row["first_sent_at"] - CLOCKS_APART, row["last_sent_at"] + CLOCKS_APART
-    look = Reconciliation(context, held_claims, row["tin"], since, over, row["now"])
-    await _settle_known(look)
+    since, over = row["first_sent_at"] - CLOCK_TOLERANCE, row["last_sent_at"] + CLOCK_TOLERANCE
+    current = Reconciliation(context, claims, row["tin"], since, over, row["now"])
+    await _resolve_known(current)
     try:
-        ending = await _show(look)
+        ending = await _compare_with_portal(current)
     except PortalError as why:
         await context.apply_throttle(why, "search")
-        ending = _not_listed(why)
+        ending = _describe_failure(why)
     if ending is not None and not context.stopping.is_set():
-        await _conclude(look, ending)
+        await _conclude(current, ending)
 
 
 # Batches
 
 
-async def _handle(look: Reconciliation, rows: Iterable[Record], hear: Hearing) -> None:
-    """Handle submissions in batches. One whose handling began before and gave no result is handled alone.
+async def _handle(current: Reconciliation, rows: Iterable[Record], find_events: FindEvents) -> None:
+    """Process submissions in batches, and those with an earlier claim without a result alone.
 
-    After a crash in the middle of a batch each of its submissions is handled alone the next time, so that only the one
-    that ends its process is counted again.
+    After a crash in a batch each of its submissions is processed alone, so that only the one that
+    crashes its process is counted again.
     """
     rows = list(rows)
     fresh = [row["id"] for row in rows if not row["claims"]]
     batches = [fresh[start : start + BATCH] for start in range(0, len(fresh), BATCH)]
     for ids in [*batches, *([row["id"]] for row in rows if row["claims"])]:
-        look.claims.check()
+        current.claims.check()
         try:
-            async with look.claims.batch(ids) as (cases, alone):
-                await _handle_batch(look, cases, alone, hear)
-        except (
-            Exception
-        ) as error:  # the claims stay counted, and each submission is handled alone the next time
+            async with current.claims.batch(ids) as (runs, locked):
+                await _handle_batch(current, runs, locked, find_events)
+        except Exception as error:
             if is_external_error(error):
                 raise
+            # The claims stay counted, so that each submission is processed alone the next time.
             log.error(
-                "reconciliation company=%d submissions=%s: it broke off\n%s",
-                look.company_id,
+                "reconciliation company=%d submissions=%s failed\n%s",
+                current.company_id,
                 ids,
                 format_traceback(error),
             )
 
 
 async def _handle_batch(
-    look: Reconciliation, cases: list[SubmissionRun], alone: set[int], hear: Hearing
+    current: Reconciliation,
+    runs: list[SubmissionRun],
+    locked: set[int],
+    find_events: FindEvents,
 ) -> None:
-    times = look.context.config
+    times = current.context.config
     steps = [
         step
-        for case in cases
-        for step in case.step(Claimed() if case.claim.id in alone else Busy(), times)
+        for each in runs
+        for step in each.step(Claimed() if each.claim.id in locked else LockUnavailable(), times)
     ]
-    news = await hear([case for case in cases if case.is_open])
-    for case in cases:
-        if case.is_open and case.claim.id in news:
-            steps += case.step(news[case.claim.id], times)
-    look.claims.check()
-    await run_batch(look.context, look.company_id, steps)
+    events = await find_events([each for each in runs if each.is_open])
+    for each in runs:
+        if each.is_open and each.claim.id in events:
+            steps += each.step(events[each.claim.id], times)
+    current.claims.check()
+    await run_batch(current.context, current.company_id, steps)
 
 
-async def _settle_known(look: Reconciliation) -> None:
-    """Decide about submissions that need no listing: a receipt named their uuids, or they give no result again and again."""
+async def _resolve_known(current: Reconciliation) -> None:
+    """Process submissions that need no listing, because of a receipt or too many claims."""
 
-    async def hear(cases: list[SubmissionRun]) -> dict[int, Any]:
+    async def find_events(runs: list[SubmissionRun]) -> dict[int, Event]:
         return {}
 
     after = 0
-    while rows := await _read(
-        look, sql.reconciliation_known, after=after, most=state_machine.MOST_CLAIMS, batch=BATCH
+    while rows := await current.fetch(
+        sql.reconciliation_known, after=after, most=state_machine.MOST_CLAIMS, batch=BATCH
     ):
-        await _handle(look, rows, hear)
+        await _handle(current, rows, find_events)
         after = rows[-1]["id"]
 
 
-async def _read(look: Reconciliation, statement: Any, **values: Any) -> Any:
-    async with look.context.database.reading(look.company_id) as conn:
-        return await statement(conn, **look.of_taxpayer, **values)
+# Documents that the portal shows
 
 
-async def _left(look: Reconciliation) -> Record:
-    """Return how many submissions are Uncertain, and of how many a complete listing could tell more."""
-    settle = look.context.config.portal_settle
-    return await _read(
-        look, sql.reconciliation_left, asked=look.asked, settle=settle, listed_at=look.listed_at
-    )
+async def _compare_with_portal(current: Reconciliation) -> ListingEnded | None:
+    """Compare the submissions with the documents at the portal.
 
-
-# What the portal shows
-
-
-async def _show(look: Reconciliation) -> Listed | None:
-    """Compare the submissions with what the portal shows. Return the event with which the look ends, None if all is found."""
-    await _trace(look)
-    left = await _left(look)
+    Return the event for those that were not found, or None if all were. Raises PortalError.
+    """
+    await _search_by_number(current)
+    left = await current.count_left()
     if not left["n"]:
         return None
     if not left["open"]:
-        return Listed(look.listed_at, complete=False)
-    further = bool(look.asked)
-    for since, until in look.spans:
+        return ListingEnded(current.listed_at, complete=False)
+    further = bool(current.searched)
+    for since, until in current.spans:
         async with aclosing(
-            look.context.portal.pages(look.tin, since, until, further=further)
+            current.context.portal.pages(current.tin, since, until, further=further)
         ) as pages:
             async for page in pages:
-                look.odd.update((row.key, row) for row in page.odd)
-                await record_odd_rows(
-                    look.context, look.company_id, look.tin, "search", page.rows, page.odd
-                )
-                await _compare(look, page.rows, is_listing=True)
-                await _read_receipts(look)
-                if not (await _left(look))["n"]:
+                current.odd.update((row.key, row) for row in page.odd)
+                await current.record_odd_rows("search", Listing(page.rows, page.odd))
+                await _compare(current, page.rows, is_listing=True)
+                await _read_receipts(current)
+                if not (await current.count_left())["n"]:
                     return None
-                if look.context.stopping.is_set():
-                    return Listed(look.listed_at, complete=False)
+                if current.context.stopping.is_set():
+                    return ListingEnded(current.listed_at, complete=False)
         further = True
-    look.uids.update(
-        row["submission_uid"]
-        for row in await _read(look, sql.reconciliation_receipts, most=MOST_RECEIPTS)
-    )
-    await _read_receipts(look)
-    return Listed(look.listed_at)
+    rows = await current.fetch(sql.reconciliation_receipts, most=MOST_RECEIPTS)
+    current.uids.update(row["submission_uid"] for row in rows)
+    await _read_receipts(current)
+    return ListingEnded(current.listed_at)
 
 
 async def _compare(
-    look: Reconciliation, documents: list[Document], is_listing: bool = False
+    current: Reconciliation, documents: list[Document], is_listing: bool = False
 ) -> None:
-    """Compare Documents with the submissions that have one of their numbers."""
+    """Compare documents of the portal with the submissions that have one of their numbers."""
     numbers = {there.number for there in documents}
     if is_listing:
-        look.listed.update(numbers)
+        current.listed.update(numbers)
 
-    async def hear(cases: list[SubmissionRun]) -> dict[int, Any]:
-        calls = {case.claim.id: case.submission for case in cases}
-        found = await find_matches(look.context, look.company_id, calls, documents)
-        look.undecided.update(found.undecided)
-        news = {}
-        for case in cases:
+    async def find_events(runs: list[SubmissionRun]) -> dict[int, Event]:
+        submissions = {each.claim.id: each.submission for each in runs}
+        found = await find_matches(current.context, current.company_id, submissions, documents)
+        current.undecided.update(found.undecided)
+        events: dict[int, Event] = {}
+        for each in runs:
             if is_listing:
-                look.compared.update(
-                    (case.claim.id, doc.number)
-                    for doc in case.submission.docs
+                current.compared.update(
+                    (each.claim.id, doc.number)
+                    for doc in each.submission.docs
                     if doc.number in numbers
                 )
-            if seen := found.shown(case.claim.id):
-                news[case.claim.id] = Shown(seen)
-                look.uids |= _incomplete(case, found.proven.get(case.claim.id, []))
-        return news
+            if sightings := found.shown(each.claim.id):
+                events[each.claim.id] = Shown(sightings)
+                current.uids |= _incomplete_uids(each, found.proven.get(each.claim.id, []))
+        return events
 
-    await _handle(
-        look,
-        await _read(look, sql.reconciliation_numbered, numbers=list(numbers), batch=BATCH),
-        hear,
-    )
+    rows = await current.fetch(sql.reconciliation_numbered, numbers=list(numbers), batch=BATCH)
+    await _handle(current, rows, find_events)
 
 
-def _incomplete(case: SubmissionRun, seen: list[Sighting]) -> set[str]:
-    """Return the uids of a submission of which only some documents were seen: their receipts may name all of them."""
-    if not case.submission.lacks([*case.submission.proven(), *seen]):
-        return set()
-    return {one.submission_uid for one in seen if one.submission_uid}
+def _incomplete_uids(submission_run: SubmissionRun, proven: list[Sighting]) -> set[str]:
+    """Return the portal's uids of a submission some of whose documents are still missing.
 
-
-async def _trace(look: Reconciliation) -> None:
-    """Search for submissions of many documents by a number of theirs, which leads to the receipt, and so to all of them.
-
-    A company that sends many documents at once may have thousands in a listing, a hundred on a page, and a page every five
-    seconds. Only the first MOST_TRACES are searched for; the listing decides about the others. Raises Throttled.
+    Their receipts may name the missing documents.
     """
-    for row in await _read(look, sql.reconciliation_many_documents, most=MOST_TRACES):
+    submission = submission_run.submission
+    if not submission.missing_from([*submission.proven(), *proven]):
+        return set()
+    return {one.submission_uid for one in proven if one.submission_uid}
+
+
+async def _search_by_number(current: Reconciliation) -> None:
+    """Search for submissions of many documents by one number, whose receipt names all of them.
+
+    A listing may show thousands of documents, a hundred per page and a page every five seconds.
+    Only MOST_SEARCHES submissions are searched for; the listing decides about the others. Raises
+    Throttled.
+    """
+    for row in await current.fetch(sql.reconciliation_many_documents, most=MOST_SEARCHES):
+        until = current.listed_at + CLOCK_TOLERANCE
         try:
-            until = look.listed_at + CLOCKS_APART
-            found = await look.context.portal.search(
-                look.tin, look.since, until, text=row["number"], further=bool(look.asked)
+            found = await current.context.portal.search(
+                current.tin,
+                current.since,
+                until,
+                text=row["number"],
+                further=bool(current.searched),
             )
         except Throttled:
             raise
-        except PortalError as why:  # searching by a text may not work; the listing decides
-            log.info("submission company=%d id=%d: %s", look.company_id, row["id"], why)
+        except PortalError as why:  # the search by text may not work; the listing decides
+            log.info("submission company=%d id=%d: %s", current.company_id, row["id"], why)
             continue
-        await record_odd_rows(look.context, look.company_id, look.tin, "search", found, found.odd)
-        await _compare(look, found)
-        await _read_receipts(look)
+        await current.record_odd_rows("search", found)
+        await _compare(current, found)
+        await _read_receipts(current)
         if all(there.submission_uid for there in found):
-            look.asked.append(row["id"])
+            current.searched.append(row["id"])
 
 
-async def _read_receipts(look: Reconciliation) -> None:
-    """Read the receipts that some documents are on: they may name documents that the listing shows later."""
-    for uid in sorted(look.uids - look.receipts_read):
-        if not look.receipts_left:
+async def _read_receipts(current: Reconciliation) -> None:
+    """Read receipts that may name documents that the listing shows later.
+
+    A receipt that cannot be fetched is skipped.
+    """
+    for uid in sorted(current.uids - current.receipts_read):
+        if not current.receipts_left:
             break
-        look.receipts_left -= 1
-        look.receipts_read.add(uid)
+        current.receipts_left -= 1
+        current.receipts_read.add(uid)
         try:
-            state = await look.context.portal.submission(look.tin, uid)
-        except (
-            Throttled
-        ) as why:  # the listing goes on; the other receipts are read at the next look
-            await look.context.apply_throttle(why, "submission")
-            look.receipts_left = 0
-            look.receipts_read.discard(uid)
+            state = await current.context.portal.submission(current.tin, uid)
+        except Throttled as why:  # the other receipts are left to the next reconciliation
+            await current.context.apply_throttle(why, "submission")
+            current.receipts_left = 0
+            current.receipts_read.discard(uid)
         except PortalError as why:
-            log.info("reconciliation company=%d receipt=%s: %s", look.company_id, uid, why)
+            log.info("reconciliation company=%d receipt=%s: %s", current.company_id, uid, why)
         else:
-            await record_odd_rows(
-                look.context, look.company_id, look.tin, "submission", state.documents, state.odd
-            )
-            await _compare(look, state.documents)
-    look.uids.clear()
+            await current.record_odd_rows("submission", Listing(state.documents, state.odd))
+            await _compare(current, state.documents)
+    current.uids.clear()
 
 
-# What it does not show
+# Documents that the portal does not show
 
 
-async def _conclude(look: Reconciliation, ending: Listed | NotListed) -> None:
-    """Tell the submissions that were not found how the look ended: those that are due, or whose absence it proves."""
-    if isinstance(ending, NotListed) and ending.held is not None:
-        # Nobody looks before; the submissions themselves stay as they are
-        look.claims.rest = ending.held
+async def _conclude(current: Reconciliation, ending: ListingEnded | ListingUnavailable) -> None:
+    """Process submissions that were not found: due ones, and those whose absence is confirmed."""
+    if isinstance(ending, ListingUnavailable) and ending.held_for is not None:
+        # No process reconciles the company before; the submissions do not change.
+        current.claims.rest = ending.held_for
         return
-    config = look.context.config
+    config = current.context.config
 
-    async def hear(cases: list[SubmissionRun]) -> dict[int, Any]:
-        return {case.claim.id: _verdict(look, case, ending) for case in cases}
+    async def find_events(runs: list[SubmissionRun]) -> dict[int, Event]:
+        return {each.claim.id: _ending_for(current, each, ending) for each in runs}
 
-    proof = {
-        "is_complete": isinstance(ending, Listed) and ending.complete,
-        "listed_at": look.listed_at,
+    conditions = {
+        "is_complete": isinstance(ending, ListingEnded) and ending.complete,
+        "listed_at": current.listed_at,
         "settle": config.portal_settle,
         "proof_gap": config.portal_proof_gap,
     }
     after = 0
-    while rows := await _read(look, sql.reconciliation_rest, after=after, batch=BATCH, **proof):
-        await _handle(look, rows, hear)
+    while rows := await current.fetch(
+        sql.reconciliation_rest, after=after, batch=BATCH, **conditions
+    ):
+        await _handle(current, rows, find_events)
         after = rows[-1]["id"]
 
 
-def _verdict(
-    look: Reconciliation, case: SubmissionRun, ending: Listed | NotListed
-) -> Listed | NotListed:
-    """Return what the end of the look means for one submission.
+def _ending_for(
+    current: Reconciliation,
+    submission_run: SubmissionRun,
+    ending: ListingEnded | ListingUnavailable,
+) -> ListingEnded | ListingUnavailable:
+    """Return the event with which the reconciliation ends for one submission.
 
-    Its absence is proven only by a listing that reaches back before its first send, that it was compared with in full, and
-    that has no unreadable row which may be one of its documents; and only after the receipts of its other documents were read.
+    The listing confirms absence only if it starts before the first send, was compared in full, and
+    has no unreadable row that may be one of the documents, and if the receipts of the submission's
+    other documents were read.
     """
-    if case.claim.id in look.undecided:
-        return _not_listed(look.undecided[case.claim.id])
-    if isinstance(ending, NotListed) or not ending.complete:
+    claim, submission = submission_run.claim, submission_run.submission
+    if claim.id in current.undecided:
+        return _describe_failure(current.undecided[claim.id])
+    if isinstance(ending, ListingUnavailable) or not ending.complete:
         return ending
-    if row := look.obstacle(case):
-        return NotListed({**UNREADABLE, "message": UNREADABLE["message"].format(row.key)})
-    reaches_back = look.since <= case.submission.first_sent_at - CLOCKS_APART
-    receipts = {one.submission_uid for one in case.submission.proven()} - {None}
-    return replace(
-        ending, complete=reaches_back and look.was_compared(case) and receipts <= look.receipts_read
+    if row := current.find_obstacle(submission_run):
+        message = UNREADABLE["message"].format(row.key)
+        return ListingUnavailable({**UNREADABLE, "message": message})
+    first_sent_at, _ = submission.send_times
+    reaches_back = current.since <= first_sent_at - CLOCK_TOLERANCE
+    receipts = {one.submission_uid for one in submission.proven()} - {None}
+    is_complete = (
+        reaches_back and current.was_compared(submission_run) and receipts <= current.receipts_read
     )
+    return replace(ending, complete=is_complete)
 
 
-def _not_listed(why: PortalError) -> NotListed:
+def _describe_failure(why: PortalError) -> ListingUnavailable:
     error = {"code": type(why).__name__, "path": "", "message": str(why)}
-    return NotListed(
-        error, retry_delay(why), held(why, "search") if isinstance(why, Held) else None
-    )
+    held_for = hold_time(why, "search") if isinstance(why, Held) else None
+    return ListingUnavailable(error, retry_delay(why), held_for)

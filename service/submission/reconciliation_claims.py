@@ -1,13 +1,14 @@
-"""The claims of one reconciliation: the one on the company, and those on the submissions that are handled at the moment.
+"""The claims of one reconciliation: on the company, and on the submissions being processed.
 
-All of them are renewed by one statement from the first moment on, whatever the process waits for meanwhile. Submissions are
-claimed for the moment in which they are handled, at most BATCH of them at a time.
+One statement renews all of them, from the start and during every wait. A submission is claimed only
+while it is processed, at most BATCH at a time.
 """
 
 import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from datetime import timedelta
 
 from service.db.statements import sql
 from service.db.transactions import TRANSIENT_DB_ERRORS, is_interruption
@@ -16,82 +17,78 @@ from service.portal.responses import PortalError
 from service.submission import store
 from service.submission.context import Claim, SubmissionContext
 from service.submission.runner import SubmissionRun
-from service.submission.types import NOW
+from service.submission.types import NO_DELAY
 
-# Submissions that are claimed and locked at a time: as many as a page of the listing has rows
-BATCH = 100
-RENEWALS = 3  # in the time for which a claim holds
-EAGER_RENEWALS = 12  # likewise, after a renewal that failed
+BATCH = 100  # submissions claimed at a time: the number of rows on a page of the listing
+RENEWALS = 3  # per lease
+EAGER_RENEWALS = 12  # per lease, after a renewal that failed
 
 log = logging.getLogger(__name__)
 
 
 class ClaimLost(Exception):
-    """Another process reconciles the company by now."""
+    """Another process has claimed the company."""
 
 
 def is_external_error(error: BaseException) -> bool:
-    """Return whether an error has its cause outside the submissions that are handled."""
+    """Return whether the cause of an error is outside the submissions being processed."""
     return is_interruption(error) or isinstance(
         error, (PortalError, ClaimLost, asyncio.CancelledError)
     )
 
 
 class ReconciliationClaims:
-    """The claims that this process holds for one company."""
+    """The claims of this process for one company."""
 
     def __init__(self, context: SubmissionContext, company_id: int, fence: int) -> None:
         self.company_id = company_id
-        self.most = 0  # submissions that were claimed at a time
-        self.rest = NOW  # how long nobody is to reconcile the company after this
+        self.most = 0  # submissions claimed at a time
+        self.rest = NO_DELAY  # until the company can be reconciled again
         self._context = context
         self._fence = fence
-        self._fences: dict[int, int] = {}  # submission -> the fence of its claim
+        self._fences: dict[int, int] = {}  # submission -> fence of its claim
         self._is_lost = False
 
     def check(self) -> None:
-        """Raise Lost if the company has been claimed by another process."""
+        """Raise ClaimLost if another process has claimed the company."""
         if self._is_lost:
-            raise ClaimLost(
-                f"company={self.company_id}: another process has taken its reconciliation over."
-            )
+            raise ClaimLost(f"company={self.company_id}: another process has claimed it.")
 
     @asynccontextmanager
     async def batch(self, ids: list[int]) -> AsyncIterator[tuple[list[SubmissionRun], set[int]]]:
-        """Claim, load and lock some Uncertain submissions while the block runs: the Cases, and the ids that are locked.
+        """Claim, load and lock Uncertain submissions. Yield their runs and the locked ids.
 
-        Where another session holds the lock of a submission, its sender may still be alive. What is still open at the end
-        is given back, uncounted. After an error that is neither the database's nor the portal's the claims are left to
-        their lease, and stay counted: one of the submissions may be its cause.
+        If another session holds the lock of a submission, its sender may be alive. Open claims are
+        released at the end and not counted. After an error that is neither the database's nor the
+        portal's, the claims expire and stay counted, because a submission may be its cause.
         """
         context = self._context
         claimed = await store.claim_batch(context, self.company_id, ids)
-        cases = [SubmissionRun(claim, submission) for claim, submission in claimed.items()]
-        self._fences.update((case.claim.id, case.claim.fence) for case in cases)
+        runs = [SubmissionRun(claim, submission) for claim, submission in claimed.items()]
+        self._fences.update((claim.id, claim.fence) for claim in claimed)
         self.most = max(self.most, len(self._fences))
         try:
             async with context.session.lock_submissions(
-                self.company_id, [case.claim.id for case in cases]
-            ) as alone:
-                yield cases, alone
+                self.company_id, [claim.id for claim in claimed]
+            ) as locked:
+                yield runs, locked
         except BaseException as error:
             if is_external_error(error):
-                await self._release(cases)
+                await self._release(runs)
             raise
         else:
-            await self._release([case for case in cases if case.is_open and not case.has_failed])
+            await self._release([each for each in runs if each.is_open and not each.has_failed])
         finally:
-            for case in cases:
-                self._fences.pop(case.claim.id, None)
+            for claim in claimed:
+                self._fences.pop(claim.id, None)
 
-    async def _release(self, cases: list[SubmissionRun]) -> None:
-        if cases:
-            await store.release_batch(
-                self._context, self.company_id, [(case.claim, None) for case in cases]
-            )
+    async def _release(self, runs: list[SubmissionRun]) -> None:
+        if runs:
+            released = [(each.claim, None) for each in runs]
+            await store.release_batch(self._context, self.company_id, released)
 
     async def renew_forever(self) -> None:
-        """Renew all claims, RENEWALS times in their lease, until another process has the company."""
+        """Renew all claims RENEWALS times per lease, until another process claims the company."""
         lease = self._context.config.portal_lease
         pause = lease / RENEWALS
         while not self._is_lost:
@@ -99,15 +96,16 @@ class ReconciliationClaims:
             try:
                 self._is_lost = not await self._renew(lease)
                 pause = lease / RENEWALS
-            except TRANSIENT_DB_ERRORS as fault:
+            except TRANSIENT_DB_ERRORS as error:
                 log.warning(
                     "reconciliation company=%d: claims could not be renewed: %s",
                     self.company_id,
-                    describe_error(fault),
+                    describe_error(error),
                 )
                 pause = lease / EAGER_RENEWALS
 
-    async def _renew(self, lease):
+    async def _renew(self, lease: timedelta) -> bool | None:
+        """Renew all claims. Return None if another process has claimed the company."""
         ids, fences = list(self._fences), list(self._fences.values())
         async with self._context.database.company(self.company_id) as conn:
             return await sql.reconciliation_keep(
@@ -124,9 +122,10 @@ class ReconciliationClaims:
 async def hold_claims(
     context: SubmissionContext, claim: Claim
 ) -> AsyncIterator[ReconciliationClaims | None]:
-    """Yield the claims on the company of a claimed Uncertain submission, renewed while the block runs.
+    """Claim the company of a claimed Uncertain submission, and renew the claim meanwhile.
 
-    The claim on the submission itself is given back at once. Yields None when another process reconciles the company.
+    The claim on the submission is released at once. Yield None if another process reconciles the
+    company.
     """
     company_id, lease = claim.company_id, context.config.portal_lease
     async with context.database.company(company_id) as conn:
@@ -135,18 +134,18 @@ async def hold_claims(
     if fence is None:
         yield None
         return
-    held = ReconciliationClaims(context, company_id, fence)
-    renewing = asyncio.create_task(held.renew_forever())
+    claims = ReconciliationClaims(context, company_id, fence)
+    renewal = asyncio.create_task(claims.renew_forever())
     try:
-        yield held
+        yield claims
     except Exception:
-        held.rest = max(held.rest, context.config.portal_retry)
+        claims.rest = max(claims.rest, context.config.portal_retry)
         raise
     finally:
-        renewing.cancel()
-        await asyncio.gather(renewing, return_exceptions=True)
-        with suppress(*TRANSIENT_DB_ERRORS):  # then it ends with its lease
+        renewal.cancel()
+        await asyncio.gather(renewal, return_exceptions=True)
+        with suppress(*TRANSIENT_DB_ERRORS):  # otherwise it ends with its lease
             async with context.database.company(company_id) as conn:
                 await sql.reconciliation_end(
-                    conn, company_id=company_id, fence=fence, rest=held.rest
+                    conn, company_id=company_id, fence=fence, rest=claims.rest
                 )

@@ -1,144 +1,167 @@
-"""Drives the machine: carries out its commands in their order, and feeds what comes of them back as the next event."""
+"""Runs the state machine: carries out its commands and feeds the results back as events."""
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
 from service.db.transactions import is_interruption
 from service.errors import describe_error, format_traceback
-from service.portal.responses import LoginRefused, PortalError, Throttled
+from service.portal.responses import Held, LoginRefused, PortalError, Throttled
 from service.submission import state_machine, store
 from service.submission.context import Claim, SubmissionContext
-from service.submission.types import NOW, GiveBack, Keep, Submission, Write
+from service.submission.types import (
+    NO_DELAY,
+    Command,
+    Event,
+    Keep,
+    ReleaseClaim,
+    Submission,
+    Times,
+    Write,
+)
 
 log = logging.getLogger(__name__)
 
-#: Carries out a command: (desk, claim, call, command) -> the next event, or None when there is
-#: nothing more to do.
-Ask = Callable[[Any, Any, Any, Any], Awaitable[Any]]
+#: Carries out one command for the submission as it was before it. Returns the next event, or None
+#: to stop.
+CommandHandler = Callable[[SubmissionContext, Claim, Submission, Any], Awaitable[Event | None]]
+Handlers = Mapping[type, CommandHandler]
 
-#: command -> the function that carries it out and brings no news; the caller of `drive` gives the
-#: ones that ask the portal.
-WRITING = {Keep: store.keep, Write: store.write, GiveBack: store.give_back}
-# Work looks again by then whether the credentials were changed
+#: Commands that are only written, and produce no event.
+STORE_HANDLERS: dict[
+    type, Callable[[SubmissionContext, Claim, Submission, Any], Awaitable[Any]]
+] = {
+    Keep: store.keep,
+    Write: store.write,
+    ReleaseClaim: store.release_claim,
+}
+# After this time, work checks again whether the credentials were changed.
 LONGEST_LOGIN_WAIT = timedelta(minutes=5)
-# Transactions of one batch at a time: of the background's connections one is left for everything
-# else
+# Transactions of one batch at a time. Background work has one connection more than this.
 WRITERS = 3
 
 
 def retry_delay(why: PortalError) -> timedelta | None:
-    """Return for how long a failed call is not repeated, or None where the failure does not say."""
+    """Return the pause before a failed request is repeated, or None if the error has none."""
     if isinstance(why, LoginRefused):
-        return (
-            LONGEST_LOGIN_WAIT
-            if why.retry_after is None
-            else min(why.retry_after, LONGEST_LOGIN_WAIT)
-        )
+        if why.retry_after is None:
+            return LONGEST_LOGIN_WAIT
+        return min(why.retry_after, LONGEST_LOGIN_WAIT)
     return why.retry_after if isinstance(why, Throttled) else None
 
 
-def held(why, operation):
-    """For how long a claim is given back for which a call was Held.
+def hold_time(why: Held, operation: str) -> timedelta:
+    """Return for how long the claim is released after our own rate limiter held a request.
 
-    What waits for the flow's own operation is due again at once: the workers take up no such work until the operation
-    is free, and then whoever's turn it is. Anything else is this submission's to wait for.
+    A submission held by the flow's own operation is due at once: workers claim no such work until
+    the operation is free, and then in the order of the queue. Any other hold is waited out.
     """
-    return NOW if why.operation == operation else why.retry_after
+    return NO_DELAY if why.operation == operation else why.retry_after
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One command of the machine, with the call as it was before it."""
+    """One command of a run, with the submission as it was before it."""
 
-    case: "SubmissionRun"
+    run: "SubmissionRun"
     before: Submission
-    command: Any
+    command: Command
 
 
 @dataclass(slots=True)
 class SubmissionRun:
-    """A claimed submission, with its call as it is on disk once the commands given so far are carried out."""
+    """A claimed submission in its state after all commands so far."""
 
     claim: Claim
     submission: Submission
-    is_open: bool = True  # until a result is written or the claim is given back
-    # By an error of its own: the claim is left to its lease, and stays counted
-    has_failed: bool = False
+    is_open: bool = True  # no result was written, and the claim was not released
+    has_failed: bool = False  # by an error of its own: its claim expires and stays counted
 
-    def step(self, event: Any, times: Any) -> list[Step]:
-        """Take an event in and return what follows."""
+    def step(self, event: Event, times: Times) -> list[Step]:
+        """Apply an event and return the steps that follow."""
         before = self.submission
         self.submission, commands = state_machine.step(before, event, times)
-        if any(isinstance(command, (Write, GiveBack)) for command in commands):
+        if any(isinstance(command, (Write, ReleaseClaim)) for command in commands):
             self.is_open = False
         return [Step(self, before, command) for command in commands]
 
 
-async def run(context, claim, event, asks=None):
-    """Go from event to event until nothing more is to be done, or the claim is lost. Return the last event.
+async def run(
+    context: SubmissionContext,
+    claim: Claim,
+    event: Event | None,
+    handlers: Handlers | None = None,
+) -> Event | None:
+    """Process events until no command produces another one or the claim is lost.
 
-    `asks` {command: async (desk, claim, call, command) -> the next event, or None when there is nothing more to do}.
+    `handlers` carry out the commands that produce events. Return the last event.
     """
-    submission, last = await store.load(context, claim), None
+    submission = await store.load(context, claim)
     if submission is None:
         return None
-    case = SubmissionRun(claim, submission)
+    current, last = SubmissionRun(claim, submission), None
     while event is not None:
         last, event = event, None
-        for step in case.step(last, context.config):
-            if carry_out := WRITING.get(type(step.command)):
-                await carry_out(context, claim, step.before, step.command)
+        for step in current.step(last, context.config):
+            kind = type(step.command)
+            if write := STORE_HANDLERS.get(kind):
+                await write(context, claim, step.before, step.command)
             else:
-                event = await asks[type(step.command)](context, claim, step.before, step.command)
+                event = await (handlers or {})[kind](context, claim, step.before, step.command)
     return last
 
 
 async def run_batch(context: SubmissionContext, company_id: int, steps: list[Step]) -> None:
-    """Carry out the steps of several cases of one company: first all that was seen, then all results.
+    """Carry out the steps of several runs of one company: all sightings first, then all results.
 
-    Results that change no document are written in one statement; the others in transactions of their own, a few at a
-    time. An error of one case leaves that case to its lease, and the others go on.
+    Results that change no document are written in one statement, the others in one transaction
+    each. An error of one run leaves that claim to expire, and the others continue.
     """
-    seen = [
-        (step.case.claim, step.before, step.command)
+    sightings = [
+        (step.run.claim, step.before, step.command)
         for step in steps
         if isinstance(step.command, Keep)
     ]
-    if seen:
-        await store.keep_batch(context, company_id, seen)
-    writes = [step for step in steps if isinstance(step.command, Write)]
-    plain = [step for step in writes if store.is_plain(step.command)]
-    if plain:
-        await store.write_batch(
-            context, company_id, [(step.case.claim, step.before, step.command) for step in plain]
-        )
-    await _write_each(context, [step for step in writes if not store.is_plain(step.command)])
-    if given := list(_given_back(steps)):
-        await store.release_batch(context, company_id, given)
+    if sightings:
+        await store.record_sightings_batch(context, company_id, sightings)
+    results = [
+        (step.run.claim, step.before, step.command)
+        for step in steps
+        if isinstance(step.command, Write) and store.is_plain(step.command)
+    ]
+    if results:
+        await store.write_batch(context, company_id, results)
+    await _write_each(context, _select_unplain(steps))
+    released = [
+        (step.run.claim, step.command.wait)
+        for step in steps
+        if isinstance(step.command, ReleaseClaim)
+    ]
+    if released:
+        await store.release_batch(context, company_id, released)
 
 
-async def _write_each(context: SubmissionContext, steps: list[Step]) -> None:
-    waiting = iter(steps)
+def _select_unplain(steps: list[Step]) -> Iterator[tuple[Step, Write]]:
+    for step in steps:
+        if isinstance(step.command, Write) and not store.is_plain(step.command):
+            yield step, step.command
+
+
+async def _write_each(context: SubmissionContext, writes: Iterator[tuple[Step, Write]]) -> None:
+    """Carry out Writes in WRITERS transactions at a time."""
 
     async def write() -> None:
-        for step in waiting:
+        for step, command in writes:
             try:
-                await store.write(context, step.case.claim, step.before, step.command)
+                await store.write(context, step.run.claim, step.before, command)
             except Exception as error:
-                # To be given back: nothing is wrong with it
-                step.case.is_open = is_interruption(error)
-                step.case.has_failed = not step.case.is_open
-                what = describe_error(error) if step.case.is_open else format_traceback(error)
-                log.error("submission company=%d id=%d: %s", *step.case.claim.key.values(), what)
+                # An interrupted claim is released; any other error is the submission's own.
+                step.run.is_open = is_interruption(error)
+                step.run.has_failed = not step.run.is_open
+                what = describe_error(error) if step.run.is_open else format_traceback(error)
+                log.error("submission %s: %s", step.run.claim, what)
 
-    await asyncio.gather(*[write() for _ in range(min(WRITERS, len(steps)))])
-
-
-def _given_back(steps: Iterable[Step]) -> Iterable[tuple[Claim, timedelta]]:
-    for step in steps:
-        if isinstance(step.command, GiveBack):
-            yield step.case.claim, step.command.wait
+    await asyncio.gather(*[write() for _ in range(WRITERS)])

@@ -1,10 +1,11 @@
-"""Sending a queued submission: the intent is on disk before the first byte goes out, and every answer is classed."""
+"""Sends queued submissions: commits the intent before the first byte, classifies the response."""
 
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 from functools import partial
+from typing import Any
 
 from service import failpoints
 from service.db.statements import sql
@@ -23,127 +24,138 @@ from service.portal.responses import (
 )
 from service.submission import batch, store
 from service.submission.context import Claim, SubmissionContext
-from service.submission.runner import Ask, held, retry_delay, run
+from service.submission.runner import Handlers, hold_time, retry_delay, run
 from service.submission.state_machine import NOTHING_SENT
 from service.submission.types import (
     Admit,
     Admitted,
     Claimed,
+    CommitIntent,
     Connect,
     Connected,
-    Intend,
-    Intended,
+    Error,
+    Event,
+    IntentCommitted,
     NotReceived,
+    OutcomeUnknown,
     ReceiptReceived,
     Refusal,
     Replaced,
     Send,
     Submission,
-    Unknown,
 )
 
-# Between the intent and the first byte; an older intent may be somebody else's by now
+# At most this time passes between the intent and the first byte, so that the claim is still held.
 STALE_SECONDS = 2
 
-Fill = Callable[[SubmissionContext, Claim], Awaitable[Claim | None]]
+#: Merges waiting submissions into a claimed one. Returns the claim on the result, None if lost.
+Merge = Callable[[SubmissionContext, Claim], Awaitable[Claim | None]]
 
-#: Refusals of whoever sends. All documents of a call name the one issuer that it is sent for: no
-#: one of them is the cause.
-OF_THE_SENDER = {"IncorrectSubmitter", "Forbidden", "Unauthorized"}
+#: Codes of refusals that concern the sender. All documents of a submission have the same issuer,
+#: so that none of them is the cause.
+SENDER_CODES = {"IncorrectSubmitter", "Forbidden", "Unauthorized"}
 
 
-async def send(context: SubmissionContext, claim: Claim, fill: Fill | None = None) -> None:
-    """Send a Queued submission that is claimed, and record the outcome.
+async def send(context: SubmissionContext, claim: Claim, merge: Merge | None = None) -> None:
+    """Send a claimed Queued submission and record the outcome.
 
-    Once the quota admits it, `fill(desk, claim)` returns the Claim on the submission that goes in its place, or None.
-    While it is being sent, a lock of this process's session keeps every other process away, for as long as this one
-    lives, paused or not.
+    With `merge`, others are merged with it once the rate limiter has admitted it. A lock of this
+    process's session keeps all other processes away while this process lives, even if it is paused.
     """
-    async with context.session.lock_submission(claim.company_id, claim.id) as alone:
-        if not alone:
-            return await store.set_aside(context, claim, context.config.portal_retry)
+    async with context.session.lock_submission(claim.company_id, claim.id) as is_locked:
+        if not is_locked:
+            await store.set_aside(context, claim, context.config.portal_retry)
+            return
         failpoints.reach("lock_taken")
-        async with transmission() as asks:
-            last = await run(context, claim, Claimed(), {**asks, Admit: partial(_admit, fill)})
+        async with transmission() as handlers:
+            admit = partial(_admit, merge)
+            last = await run(context, claim, Claimed(), {**handlers, Admit: admit})
     if isinstance(last, Replaced):
-        async with context.session.lock_submission(last.claim.company_id, last.claim.id) as alone:
-            if alone:  # or the connection was lost this moment; then it waits for its lease
-                async with transmission() as asks:
-                    await run(context, last.claim, Admitted(), asks)
-    return None
+        merged = last.claim
+        async with context.session.lock_submission(merged.company_id, merged.id) as is_locked:
+            if is_locked:  # otherwise the session was lost, and the claim expires
+                async with transmission() as handlers:
+                    await run(context, merged, Admitted(), handlers)
 
 
-async def send_filled(context, claim):
-    """As send, with all that waits for the same taxpayer in the same call."""
-    await send(context, claim, fill=batch.merged)
+async def send_filled(context: SubmissionContext, claim: Claim) -> None:
+    """Send a claimed submission merged with others that wait for the same taxpayer."""
+    await send(context, claim, merge=batch.merged)
 
 
-async def _admit(fill, context, claim, submission, command):
-    """Holds a token and a place in the quota: before the intent, which so does not grow old meanwhile.
+async def _admit(
+    merge: Merge | None,
+    context: SubmissionContext,
+    claim: Claim,
+    submission: Submission,
+    command: Admit,
+) -> Event | None:
+    """Obtain a token and a rate-limit slot, then merge waiting submissions.
 
-    And before the call is filled: what waits, waits together.
+    This precedes the intent, so that the intent does not become stale. Submissions that arrive
+    during the wait can be merged.
     """
     database_clock = ClockReading(submission.now, time.monotonic())
     try:
         await context.portal.ready(submission.tin)
     except PortalError as why:
-        return await _classed(context, why)
-    if apart := await context.portal.clocks_apart(
+        return await _classify(context, why)
+    if difference := await context.portal.clocks_apart(
         submission.tin, database_clock, partial(_read_database_clock, context)
     ):
-        return NotReceived(_clocks_apart(apart))
-    if (
-        fill is None
-        or submission.on_absence != "retry"
-        or submission.first_sent_at
-        or submission.possibly_received
-    ):
+        return NotReceived(_clocks_apart(difference))
+    was_sent = submission.first_sent_at or submission.possibly_received
+    if merge is None or submission.on_absence != "retry" or was_sent:
         return Admitted()
-    filled = await fill(context, claim)
-    if filled is None:
+    merged = await merge(context, claim)
+    if merged is None:
         return None
-    return Admitted() if filled == claim else Replaced(filled)
+    return Admitted() if merged == claim else Replaced(merged)
 
 
 async def _read_database_clock(context: SubmissionContext) -> ClockReading | None:
     try:
         async with context.database.across() as conn:
-            shown = await sql.database_now(conn)
+            now = await sql.database_now(conn)
     except TRANSIENT_DB_ERRORS:
         return None
-    return ClockReading(shown, time.monotonic())
+    return ClockReading(now, time.monotonic())
 
 
-def _clocks_apart(ahead: timedelta) -> dict[str, str]:
-    """Return the error of a submission that is not sent while its times would be judged by clocks that differ."""
-    differ = f"differ by {abs(ahead).total_seconds():.0f} seconds (at most {MOST_APART.total_seconds():.0f} allowed)"
-    message = f"The portal clock and the database clock {differ}. {NOTHING_SENT}"
+def _clocks_apart(difference: timedelta) -> Error:
+    """Return the error of a submission that is not sent because the clocks differ."""
+    seconds, most = abs(difference).total_seconds(), MOST_APART.total_seconds()
+    message = (
+        f"The portal clock and the database clock differ by {seconds:.0f} seconds "
+        f"(at most {most:.0f} allowed). {NOTHING_SENT}"
+    )
     return {"code": "ClocksApart", "path": "", "message": message}
 
 
 @asynccontextmanager
-async def transmission() -> AsyncIterator[dict[type, Ask]]:
-    """Yield what carries out Connect, Intend and Send for one submission. At the end a request that was not sent is abandoned."""
+async def transmission() -> AsyncIterator[Handlers]:
+    """Yield the handlers that send one submission. Close a request that was not sent at the end."""
     async with AsyncExitStack() as stack:
         request = _Transmission(stack)
-        yield {Connect: request.connect, Intend: request.intend, Send: request.put}
+        yield {Connect: request.connect, CommitIntent: request.commit_intent, Send: request.send}
 
 
 class _Transmission:
-    """One request to the portal: connected first, then the intent is committed, then the bytes are written.
+    """One request to the portal: connects, commits the intent, then writes the bytes.
 
-    A slow connection does not age the intent: what STALE_SECONDS bounds is the time from the intent to the first byte.
+    The connection comes first, so that STALE_SECONDS limits only the time from the intent to the
+    first byte.
     """
 
     def __init__(self, stack: AsyncExitStack) -> None:
-        self._stack = stack  # what it opens ends with it
+        self._stack = stack  # closes the request
         self._request: OpenSubmission | None = None
         self._body = b""
 
     async def connect(
         self, context: SubmissionContext, claim: Claim, submission: Submission, command: Connect
-    ) -> Connected | NotReceived:
-        """Open the request that will carry the frozen bytes. Nothing is written, on disk or to the portal."""
+    ) -> Event:
+        """Open the request that will carry the stored bytes. Nothing is written."""
         async with context.database.reading(claim.company_id) as conn:
             self._body = await sql.submission_body(conn, **claim.key)
         try:
@@ -151,76 +163,84 @@ class _Transmission:
                 context.portal.open_submission(submission.tin, self._body)
             )
         except PortalError as why:
-            return await _classed(context, why)
+            return await _classify(context, why)
         return Connected()
 
-    async def intend(
-        self, context: SubmissionContext, claim: Claim, submission: Submission, command: Intend
-    ) -> Intended | None:
-        """Commit the intent. None, and nothing is sent, when the claim was lost meanwhile or sending is held."""
+    async def commit_intent(
+        self,
+        context: SubmissionContext,
+        claim: Claim,
+        submission: Submission,
+        command: CommitIntent,
+    ) -> IntentCommitted | None:
+        """Commit the intent. Return None if the claim was lost or sending is held."""
         began = time.monotonic()
         async with context.database.company(claim.company_id) as conn:
-            frozen = await sql.submission_send(
+            row = await sql.submission_send(
                 conn, **claim.key, fence=claim.fence, lease=context.config.portal_lease
             )
-            if frozen and (frozen["tin"], frozen["body"]) != (submission.tin, self._body):
-                raise RuntimeError(f"Submission {claim.id} is not what its request was opened for.")
+            if row and (row["tin"], row["body"]) != (submission.tin, self._body):
+                raise RuntimeError(f"The stored bytes of submission {claim} have changed.")
             failpoints.reach("before_intent_commit")
-        if frozen is None:
+        if row is None:
             return None
         failpoints.reach("after_intent_commit")
-        return Intended(self._body, began)
+        return IntentCommitted(self._body, began)
 
-    async def put(
+    async def send(
         self, context: SubmissionContext, claim: Claim, submission: Submission, command: Send
-    ) -> ReceiptReceived | Refusal | Unknown | NotReceived:
-        """Write the bytes on the connection that the intent was committed for, and class the answer.
+    ) -> Event:
+        """Write the bytes on the open connection and classify the response.
 
-        A 401 was not processed, and makes a second request under the same intent. If its login and connection take
-        longer than STALE_SECONDS, it is not sent.
+        A request answered by 401 was not processed, and is sent a second time under the same
+        intent, unless its login and connection take longer than STALE_SECONDS.
         """
+        if self._request is None:
+            raise RuntimeError(f"There is no connection to send submission {claim}.")
 
-        def refuse_stale() -> None:
+        def reject_stale() -> None:
             if time.monotonic() - command.at > STALE_SECONDS:
-                raise NotSent("The process was held up before it could send.")
+                raise NotSent("The process was delayed before it could send the request.")
 
         try:
-            answer = await self._request.send(refuse_stale)
+            receipt = await self._request.send(reject_stale)
             event = ReceiptReceived(
-                answer.uid, answer.accepted, answer.rejected, answer.received_at
+                receipt.uid, receipt.accepted, receipt.rejected, receipt.received_at
             )
         except PortalError as why:
-            event = await _classed(context, why)
+            event = await _classify(context, why)
         failpoints.reach("answer_read")
         return event
 
 
-async def _classed(context, why):
-    """The event that a failed submit is. Where the portal asked to wait, everybody waits."""
+async def _classify(
+    context: SubmissionContext, why: PortalError
+) -> NotReceived | Refusal | OutcomeUnknown:
+    """Return the event for a failed request, after applying the pause that the portal asked for."""
     await context.apply_throttle(why, "submit")
     return next(event(why) for kind, event in CLASSES if isinstance(why, kind))
 
 
-def _refusal(why):
-    """Of whoever sends, it is every document's outcome."""
-    for_all = why.code in OF_THE_SENDER or why.status in (401, 403)
+def _refusal(why: Refused) -> Refusal:
+    """Return the event for a refusal. One of the sender applies to every document."""
+    for_all = why.code in SENDER_CODES or why.status in (401, 403)
     return Refusal(_error(why), tuple(why.errors), for_all)
 
 
-#: kind of failure -> the event it is; the first that fits. Never simply failed: not received,
-#: refused, or unknown.
-CLASSES = (
-    (Held, lambda why: NotReceived(_error(why), why.retry_after, held(why, "submit"))),
+Classification = Callable[[Any], NotReceived | Refusal | OutcomeUnknown]
+#: (error class, its event), the first match applies: not received, refused or unknown.
+CLASSES: tuple[tuple[type[PortalError], Classification], ...] = (
+    (Held, lambda why: NotReceived(_error(why), why.retry_after, hold_time(why, "submit"))),
     (Throttled, lambda why: NotReceived(_error(why), why.retry_after)),
     (LoginRefused, lambda why: NotReceived(_error(why), retry_delay(why))),
     (NotSent, lambda why: NotReceived(_error(why))),
     (Refused, _refusal),
-    (Duplicate, lambda why: Unknown(_error(why))),
-    (Unclear, lambda why: Unknown(_error(why), tuple(why.evidence))),
+    (Duplicate, lambda why: OutcomeUnknown(_error(why))),
+    (Unclear, lambda why: OutcomeUnknown(_error(why), tuple(why.evidence))),
 )
 
-#: kind of failure -> the code that our callers see.
-_CODES = {
+#: Error class -> the code that clients see. Refusals have the portal's own codes.
+_CODES: dict[type[PortalError], str] = {
     NotSent: "PortalUnreachable",
     Held: "TooManyRequests",
     Throttled: "TooManyRequests",
@@ -230,6 +250,6 @@ _CODES = {
 }
 
 
-def _error(why):
+def _error(why: PortalError) -> Error:
     code = _CODES.get(type(why)) or getattr(why, "code", None) or "Refused"
     return {"code": code, "path": "", "message": str(why)}

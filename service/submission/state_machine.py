@@ -1,43 +1,53 @@
-"""What a submission does next, and why: `step(call, event, times) -> (call, commands)`. No I/O, no clock, no randomness.
+"""The submission state machine: `step(submission, event, times) -> (submission, commands)`.
 
-A call to the portal is on disk as it is here, a Call. What happens to it is an event; what is to be done about it are
-commands, in their order, each of which may be the last that a process lives to carry out. Four promises stand on that:
+It has no I/O, no clock and no randomness. A `Submission` is the stored state. An event is something
+that happened to it; commands are carried out in their order, and the process can crash after each
+of them. The machine guarantees:
 
-- No byte goes out before the intent is on disk, and a Sending call that is found was perhaps received.
-- An unclear answer is unknown, never failed: the documents stay locked until the truth is found.
-- Absence re-opens sending only when proved twice, after the settling time, by complete listings. What is refused when it
-  is sent again may be there from the first time: that is asked once more.
-- What the caller was told decides what proved absence means: promised work waits on, a failure lets the documents go.
+- No byte is sent before the intent is committed. A submission found in Sending was possibly
+  received.
+- An unclear response means an unknown outcome, never a failure. The documents stay locked until the
+  outcome is known.
+- Absence has to be confirmed twice, by complete listings after the settling time, before anything
+  is sent again. A refusal of a possibly received submission is checked against the portal again.
+- `on_absence` decides what follows confirmed absence: `retry` sends again, `release` unlocks the
+  documents, because the caller received an error.
 
-`times` has the timedeltas of service.config: portal_settle, portal_proof_gap, portal_poll, portal_unknown and others.
+`times` are settings of `service.config.Config`.
 """
 
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
+from typing import Any
 
 from service.documents import states
 from service.submission.types import (
-    NOW,
+    NO_DELAY,
     Admit,
     Admitted,
-    Ask,
-    Busy,
     Change,
     Claimed,
+    Command,
+    CommitIntent,
     Connect,
     Connected,
+    Error,
+    Event,
     Find,
-    GiveBack,
-    Intend,
-    Intended,
+    IntentCommitted,
     Keep,
-    Listed,
-    Look,
-    NotListed,
+    ListingEnded,
+    ListingUnavailable,
+    LockUnavailable,
     NotReceived,
+    OutcomeUnknown,
     Part,
+    ReadListing,
+    ReadStates,
     ReceiptReceived,
     Refusal,
+    ReleaseClaim,
     Replaced,
     Send,
     Shown,
@@ -45,143 +55,133 @@ from service.submission.types import (
     StatesReceived,
     StatesUnavailable,
     Submission,
-    Unknown,
+    SubmittedDocument,
+    Times,
     Write,
 )
 
-#: Claims without a result, after which a submission is taken for the cause of crashes and needs a
-#: person. A process that is
-#: killed for another reason has some submission in hand, too, and perhaps one that was in hand at
-#: the crash before.
+#: Claims without a result after which a submission is assumed to crash its worker. It is not lower
+#: because a process that is killed for another reason counts a claim of each submission in hand.
 MOST_CLAIMS = 10
-MOST_PATIENCE = timedelta(minutes=5)  # with a passing failure
-LONGEST_LOOK = timedelta(seconds=60)  # between looks for what is Uncertain
-GIVE_UP = timedelta(hours=24)  # of listings that cannot be had
-GIVE_UP_UNKNOWN = 24  # times `portal_unknown`, of being told that an accepted call is unknown
+LONGEST_BACKOFF = timedelta(minutes=5)  # after a transient error
+LONGEST_LOOK_DELAY = timedelta(seconds=60)  # between two listings for an Uncertain submission
+LISTING_DEADLINE = timedelta(hours=24)  # without a readable listing
+UNKNOWN_PERIODS = 24  # times `portal_unknown`, for an accepted submission that stays unknown
+CANCEL_GRACE = timedelta(hours=2)  # for changes in the last minutes of the cancel window
 NOT_FOUND, REFUSED_AGAIN = "NotFound", "RefusedAgain"
-LATE = timedelta(hours=2)  # after the 72 hours, for what happened in their last minutes
 
-UNKNOWN = {"code": "OutcomeUnknown", "path": "", "message": "The portal gave no clear answer."}
-ABANDONED = {**UNKNOWN, "message": "The process that sent it gave no result."}
-UNNAMED = {**UNKNOWN, "message": "The portal's receipt does not name every document."}
-FRUITLESS = {
+UNKNOWN: Error = {
+    "code": "OutcomeUnknown",
+    "path": "",
+    "message": "The portal gave no clear response.",
+}
+ABANDONED: Error = {**UNKNOWN, "message": "The process that was sending it recorded no result."}
+UNNAMED: Error = {**UNKNOWN, "message": "The portal's receipt does not name every document."}
+FRUITLESS: Error = {
     "code": "NeedsPerson",
     "path": "",
-    "message": "It was tried several times and gave no result.",
+    "message": "Several attempts to process the submission ended without a result.",
 }
-NEVER_THERE = {
+NEVER_THERE: Error = {
     "code": "NotReceived",
     "path": "",
-    "message": "The portal never had the document; it may be submitted again.",
+    "message": "The portal did not receive the document. It can be submitted again.",
 }
-UNPROVEN = {
+UNPROVEN: Error = {
     "code": "NotProven",
     "path": "",
-    "message": "The portal has a document with this number and issue time that could not be proven to be the one that was sent.",
+    "message": "The portal has a document with this number and issue time "
+    "that could not be proven to be the one that was sent.",
 }
-UUID_TAKEN = {
+UUID_TAKEN: Error = {
     "code": "UuidTaken",
     "path": "",
-    "message": "The portal named an identifier for this document that cannot be recorded for it.",
+    "message": "The portal returned an identifier that cannot be recorded for this document.",
 }
 NOTHING_SENT = "Nothing was sent."
-NOT_ASKED = "The portal could not be asked: {} " + NOTHING_SENT
+NOT_SENT = "The request to the portal failed: {} " + NOTHING_SENT
 
 
-# The steps
+def step(submission: Submission, event: Event, times: Times) -> tuple[Submission, list[Command]]:
+    """Return the commands that follow an event, and the submission after they are carried out.
 
-
-def step(submission, event, times):
-    """(the call as it is once the commands are carried out, the commands). Raises LookupError for what cannot happen."""
+    Raises LookupError for an event that the state does not allow.
+    """
     if isinstance(event, Claimed) and submission.claims > MOST_CLAIMS:
-        commands = [Write("NeedsPerson", error=FRUITLESS)]
+        commands: list[Command] = [Write("NeedsPerson", error=FRUITLESS)]
     else:
         commands = RULES[submission.state, type(event)](submission, event, times)
     for command in commands:
-        submission = after(submission, command)
+        submission = apply_command(submission, command)
     return submission, commands
 
 
-def after(submission, command):
-    """The call as it is on disk once a command is carried out. Raises ValueError for a move that no table allows."""
+def apply_command(submission: Submission, command: Command) -> Submission:
+    """Return the stored state after a command. Raises ValueError for a move that is not allowed."""
     if isinstance(command, Keep):
-        return replace(
-            submission,
-            sightings=(
-                *submission.sightings,
-                *(one for one in command.sightings if one not in submission.sightings),
-            ),
-        )
-    if isinstance(command, Intend):
-        return _intended(submission)
-    return _written(submission, command) if isinstance(command, Write) else submission
+        new = [one for one in command.sightings if one not in submission.sightings]
+        return replace(submission, sightings=(*submission.sightings, *new))
+    if isinstance(command, CommitIntent):
+        first = submission.first_sent_at or submission.now
+        return replace(_restart_settling(submission), state="Sending", first_sent_at=first)
+    return _apply_write(submission, command) if isinstance(command, Write) else submission
 
 
-def _intended(submission):
-    first = submission.first_sent_at or submission.now
+def _restart_settling(submission: Submission) -> Submission:
+    """Return the submission as sent now, so that no listing has confirmed its absence yet."""
     return replace(
         submission,
-        state="Sending",
-        first_sent_at=first,
         last_sent_at=submission.now,
         absence_confirmations=0,
         absence_confirmed_at=None,
     )
 
 
-def _written(submission, command):
-    if (
-        command.state != submission.state
-        and command.state not in states.SUBMISSION_MOVES[submission.state]
-    ):
+def _apply_write(submission: Submission, command: Write) -> Submission:
+    moves = states.SUBMISSION_MOVES[submission.state]
+    if command.state != submission.state and command.state not in moves:
         raise ValueError(f"A submission that is {submission.state} cannot become {command.state}.")
-    again = command.state == submission.state or (submission.state, command.state) == (
-        "Sending",
-        "Queued",
+    is_repeated = command.state == submission.state or (
+        (submission.state, command.state) == ("Sending", "Queued")
     )
     if command.still_sent:
-        submission = replace(
-            submission,
-            last_sent_at=submission.now,
-            absence_confirmations=0,
-            absence_confirmed_at=None,
-        )
-    gone = frozenset().union(*(part.ids for part in command.parts))
+        submission = _restart_settling(submission)
+    moved = _part_ids(command.parts)
+    staying = [doc for doc in submission.docs if doc.id not in moved]
+    is_absent = command.confirms_absence
+    is_refused_again = command.error is not None and command.error["code"] == REFUSED_AGAIN
     return replace(
         submission,
         state=command.state,
-        docs=tuple(_changed(doc, command.changes) for doc in submission.docs if doc.id not in gone),
+        docs=tuple(_apply_changes(doc, command.changes) for doc in staying),
         claims=0,
-        looks=submission.looks + 1 if again and not command.proof else 0,
-        absence_confirmations=submission.absence_confirmations + command.proof,
-        absence_confirmed_at=submission.now if command.proof else submission.absence_confirmed_at,
+        looks=submission.looks + 1 if is_repeated and not is_absent else 0,
+        absence_confirmations=submission.absence_confirmations + is_absent,
+        absence_confirmed_at=submission.now if is_absent else submission.absence_confirmed_at,
         submission_uid=command.uid or submission.submission_uid,
-        possibly_received=submission.possibly_received
-        or (command.proof and command.state == "Queued"),
-        refusal=command.error if command.error and command.error["code"] == REFUSED_AGAIN else None,
+        possibly_received=submission.possibly_received or (is_absent and command.state == "Queued"),
+        refusal=command.error if is_refused_again else None,
     )
 
 
-def without_taken(submission: Submission, write: Write, taken: set[int]) -> Write:
-    """Return the Write without the documents whose uuids other documents have: these are left to a person.
+def exclude_taken(submission: Submission, write: Write, taken: set[int]) -> Write:
+    """Return the Write with documents left to manual review whose uuids other documents have.
 
-    `taken` are their ids. Nothing of them changes, so that the uuid stays with the document that has it.
+    `taken` are their ids. They do not change, so that the uuid stays with the other document.
     """
     changes = tuple(change for change in write.changes if change.id not in taken)
     parts = tuple(replace(part, ids=part.ids - taken) for part in write.parts if part.ids - taken)
-    gone = frozenset().union(*(part.ids for part in write.parts))
-    staying = {doc.id for doc in submission.docs} - gone
-    if staying <= taken:  # the submission itself needs a person, with all that is taken
-        return replace(
-            write, state="NeedsPerson", changes=changes, parts=parts, delay=NOW, error=UUID_TAKEN
-        )
+    staying = {doc.id for doc in submission.docs} - _part_ids(write.parts)
+    if staying <= taken:  # the submission itself needs review, with all taken documents
+        write = replace(write, state="NeedsPerson", delay=NO_DELAY, error=UUID_TAKEN)
+        return replace(write, changes=changes, parts=parts)
     review = Part(frozenset(taken), "NeedsPerson", error=UUID_TAKEN)
     return replace(write, changes=changes, parts=(*parts, review))
 
 
-def parted(submission, write):
-    """The new Calls that a Write makes of parts of a call, as it was before."""
-    docs = [_changed(doc, write.changes) for doc in submission.docs]
+def create_parts(submission: Submission, write: Write) -> list[Submission]:
+    """Return the new submissions of the parts of a Write. `submission` is the state before it."""
+    docs = [_apply_changes(doc, write.changes) for doc in submission.docs]
     fresh = replace(
         submission,
         claims=0,
@@ -203,260 +203,261 @@ def parted(submission, write):
     ]
 
 
-def _changed(doc, changes):
-    """The document with what is new of it, if it stands where that can come from."""
+def _part_ids(parts: Iterable[Part]) -> frozenset[int]:
+    return frozenset(document_id for part in parts for document_id in part.ids)
+
+
+def _apply_changes(doc: SubmittedDocument, changes: Iterable[Change]) -> SubmittedDocument:
+    """Return a document with its change, if its status allows that change."""
     for change in changes:
         if change.id == doc.id and change.status in states.DOCUMENT_MOVES[doc.status]:
-            new = {
-                name: getattr(change, name) or getattr(doc, name)
-                for name in ("uuid", "validated_at")
-            }
-            return replace(doc, status=change.status, **new)
+            return replace(
+                doc,
+                status=change.status,
+                uuid=change.uuid or doc.uuid,
+                validated_at=change.validated_at or doc.validated_at,
+            )
     return doc
 
 
 # Sending
 
 
-def _admit(submission, event, times):
+def _admit(submission: Submission, event: Claimed, times: Times) -> list[Command]:
     return [Admit()]
 
 
-def _connect(submission: Submission, event: Admitted, times: object) -> list[Connect]:
-    """Connect before the intent: it must not grow old while a connection is established."""
+def _connect(submission: Submission, event: Admitted, times: Times) -> list[Command]:
+    """Connect before the intent is committed, so that it does not become stale meanwhile."""
     return [Connect()]
 
 
-def _intend(submission: Submission, event: Connected, times: object) -> list[Intend]:
-    return [Intend()]
+def _commit_intent(submission: Submission, event: Connected, times: Times) -> list[Command]:
+    return [CommitIntent()]
 
 
-def _send(submission, event, times):
+def _send(submission: Submission, event: IntentCommitted, times: Times) -> list[Command]:
     return [Send(event.body, event.at)]
 
 
-def _nothing(submission, event, times):
+def _stop(submission: Submission, event: Replaced, times: Times) -> list[Command]:
     return []
 
 
-def _not_tried(submission, event, times):
-    """Handle a quota, a login or a connection that failed before the intent. Promised work waits for its turn."""
-    if submission.on_absence == "retry" and event.held is not None:
-        return [GiveBack(event.held)]
-    return _unsent(submission, event, times)
+def _postpone(submission: Submission, event: NotReceived, times: Times) -> list[Command]:
+    """Handle a rate limit, login or connection that failed before the intent was committed."""
+    if submission.on_absence == "retry" and event.held_for is not None:
+        return [ReleaseClaim(event.held_for)]
+    return _retry_or_release(submission, event, times)
 
 
-def _unsent(submission, event, times):
-    """Who was told that it will be done is kept waiting; who is told that it failed is let go."""
+def _retry_or_release(submission: Submission, event: NotReceived, times: Times) -> list[Command]:
+    """Queue an unsent submission again, or unlock its documents, as `on_absence` says."""
     if submission.on_absence == "retry":
-        return [
-            Write("Queued", delay=_pause(event, _patience(submission, times)), error=event.error)
-        ]
-    message = event.error["message"]
-    errors = [
-        {
-            **event.error,
-            "message": message if message.endswith(NOTHING_SENT) else NOT_ASKED.format(message),
-        }
-    ]
-    return [Write("NotReceived", _rejected(submission, errors), error=event.error)]
+        backoff = min(LONGEST_BACKOFF, times.portal_retry * 2 ** min(submission.looks, 10))
+        return [Write("Queued", delay=_delay_after(event, backoff), error=event.error)]
+    message: str = event.error["message"]
+    if not message.endswith(NOTHING_SENT):
+        message = NOT_SENT.format(message)
+    changes = _reject_all(submission, [{**event.error, "message": message}])
+    return [Write("NotReceived", changes, error=event.error)]
 
 
-def _patience(submission, times):
-    """A passing failure is waited out, longer each time."""
-    return min(MOST_PATIENCE, times.portal_retry * 2 ** min(submission.looks, 10))
+def _handle_refusal(submission: Submission, event: Refusal, times: Times) -> list[Command]:
+    """Take a refusal of one document, or of the sender, as the outcome.
 
-
-def _refused(submission, event, times):
-    """One document's refusal, or the sender's, is the outcome; else one of several may have broken it for the others."""
+    Split other submissions, because one document may have caused the refusal of all.
+    """
     errors = list(event.errors) or [event.error]
-    if submission.possibly_received and (len(submission.docs) == 1 or event.for_all):
-        return [_refused_again(event.error, errors, times)]
-    if len(submission.docs) == 1 or event.for_all:
-        return [Write("Refused", _rejected(submission, errors), error=event.error)]
-    return [_split(submission, event.error)]
+    if len(submission.docs) != 1 and not event.for_all:
+        return [_split(submission, event.error)]
+    if submission.possibly_received:
+        return [_check_refusal(event.error, errors, times)]
+    return [Write("Refused", _reject_all(submission, errors), error=event.error)]
 
 
-def _refused_again(error, errors, times):
-    """Refused now: the send before may be there all the same, and the portal is asked once more before that is believed."""
+def _check_refusal(error: Error, errors: list[Error], times: Times) -> Write:
+    """Look for an earlier send at the portal before the refusal of a repeated one is believed."""
     error = {**error, "code": REFUSED_AGAIN, "errors": errors}
     return Write("Uncertain", delay=times.portal_retry, error=error, still_sent=True)
 
 
-def _split(submission, error):
+def _split(submission: Submission, error: Error) -> Write:
     middle = len(submission.docs) // 2
     halves = (submission.docs[:middle], submission.docs[middle:])
     parts = tuple(Part(frozenset(doc.id for doc in half), "Queued") for half in halves)
     return Write("Split", error=error, parts=parts)
 
 
-def _unclear(submission, event, times):
+def _await_outcome(submission: Submission, event: OutcomeUnknown, times: Times) -> list[Command]:
+    """Record what a damaged response shows, and look up the outcome later."""
     ids = {doc.number: doc.id for doc in submission.docs}
-    shown = [
+    sightings = [
         Sighting(ids[number], uuid, None, "damaged answer")
         for number, uuid in event.shown
         if number in ids
     ]
-    return [
-        *_kept(shown),
-        Write("Uncertain", delay=times.portal_retry, error=event.error, still_sent=True),
-    ]
+    write = Write("Uncertain", delay=times.portal_retry, error=event.error, still_sent=True)
+    return [*_record(sightings), write]
 
 
-def _received(submission, event, times):
-    """The receipt: what it took is Submitted, what it refused Rejected. One that does not name every document decides nothing."""
+def _apply_receipt(submission: Submission, event: ReceiptReceived, times: Times) -> list[Command]:
+    """Set accepted documents to Submitted, rejected ones to Rejected.
+
+    A receipt that does not name every document leaves the outcome unknown.
+    """
     ids = {doc.number: doc.id for doc in submission.docs}
-    seen = [
+    sightings = [
         Sighting(ids[number], uuid, event.uid, "submit")
         for number, uuid in event.accepted.items()
         if number in ids
     ]
     if any(number not in event.accepted and number not in event.rejected for number in ids):
-        return [
-            *_kept(seen),
-            Write("Uncertain", delay=times.portal_retry, error=UNNAMED, still_sent=True),
-        ]
-    if submission.possibly_received and event.rejected:
-        return [*_kept(seen), _rejected_again(submission, event, times)]
-    changes = [_receipt(doc, event) for doc in submission.docs]
-    state = "Accepted" if seen else "Refused"
-    return [*_kept(seen), Write(state, tuple(changes), delay=times.portal_poll, uid=event.uid)]
+        write = Write("Uncertain", delay=times.portal_retry, error=UNNAMED, still_sent=True)
+    elif submission.possibly_received and event.rejected:
+        write = _separate_rejected(submission, event, times)
+    else:
+        changes = tuple(_change_by_receipt(doc, event) for doc in submission.docs)
+        state = "Accepted" if sightings else "Refused"
+        write = Write(state, changes, delay=times.portal_poll, uid=event.uid)
+    return [*_record(sightings), write]
 
 
-def _rejected_again(submission, event, times):
-    """As a refusal of what is sent again: what was rejected goes on by itself until it stands alone."""
+def _separate_rejected(submission: Submission, event: ReceiptReceived, times: Times) -> Write:
+    """Isolate the rejected documents of a possibly received submission, then check each alone."""
     rejected = [doc for doc in submission.docs if doc.number in event.rejected]
-    error = {"code": "Rejected", "path": "", "message": "The portal rejects it."}
+    error = {"code": "Rejected", "path": "", "message": "The portal rejected the document."}
     if len(submission.docs) == 1:
-        return _refused_again(error, event.rejected[rejected[0].number], times)
+        return _check_refusal(error, event.rejected[rejected[0].number], times)
     if len(rejected) == len(submission.docs):
         return _split(submission, error)
-    changes = tuple(_receipt(doc, event) for doc in submission.docs if doc not in rejected)
+    accepted = [doc for doc in submission.docs if doc not in rejected]
+    changes = tuple(_change_by_receipt(doc, event) for doc in accepted)
     parts = (Part(frozenset(doc.id for doc in rejected), "Queued"),)
     return Write("Accepted", changes, delay=times.portal_poll, uid=event.uid, parts=parts)
 
 
-def _receipt(doc, event):
+def _change_by_receipt(doc: SubmittedDocument, event: ReceiptReceived) -> Change:
     if doc.number in event.accepted:
-        return Change(
-            doc.id, "Submitted", uuid=event.accepted[doc.number], submitted_at=event.received_at
-        )
+        uuid = event.accepted[doc.number]
+        return Change(doc.id, "Submitted", uuid=uuid, submitted_at=event.received_at)
     return Change(doc.id, "Rejected", errors=event.rejected[doc.number])
 
 
-def _abandoned(submission, event, times):
-    """Found Sending, and nobody holds its lock: its sender is dead. When it sent nobody knows, as late as now perhaps."""
+def _abandon_send(submission: Submission, event: Claimed, times: Times) -> list[Command]:
+    """Take over from a dead sender. It may have sent the request at any time until now."""
     return [Write("Uncertain", error=ABANDONED, still_sent=True)]
 
 
-def _busy(submission, event, times):
-    """Its sender lives, and may be held up before the first byte: nothing is presumed before it has gone."""
-    return [GiveBack(times.portal_retry)]
+def _wait_for_sender(submission: Submission, event: LockUnavailable, times: Times) -> list[Command]:
+    """Wait while the sender is alive, because it may be about to send the first byte."""
+    return [ReleaseClaim(times.portal_retry)]
 
 
-# Finding out
+# Reconciliation
 
 
-def _look(submission, event, times):
-    """What we saw ourselves is believed before the portal is asked."""
-    seen = submission.proven("submit")
-    return [Look()] if submission.lacks(seen) else [_adopted(submission, seen)]
+def _look_up(submission: Submission, event: Claimed, times: Times) -> list[Command]:
+    """Use the sightings of the receipt if they are complete, and read the listing otherwise."""
+    sightings = submission.proven("submit")
+    if submission.missing_from(sightings):
+        return [ReadListing()]
+    return [_adopt(submission, sightings)]
 
 
-def _shown(submission, event, times):
-    """Adopt the documents once the portal has shown every one of them, proven. That replaces the lost receipt."""
+def _record_shown(submission: Submission, event: Shown, times: Times) -> list[Command]:
+    """Record sightings. Adopt the documents once each of them has a proven one."""
     new = [one for one in event.sightings if one not in submission.sightings]
-    seen = replace(submission, sightings=(*submission.sightings, *new)).proven()
-    return _kept(new) if submission.lacks(seen) else [*_kept(new), _adopted(submission, seen)]
+    proven = replace(submission, sightings=(*submission.sightings, *new)).proven()
+    if submission.missing_from(proven):
+        return _record(new)
+    return [*_record(new), _adopt(submission, proven)]
 
 
-def _listed(submission, event, times):
-    """Count a complete listing without all documents as a proof of absence, if it is late enough.
+def _evaluate_listing(submission: Submission, event: ListingEnded, times: Times) -> list[Command]:
+    """Count a complete listing that lacks documents as an absence confirmation, if late enough.
 
-    The second proof decides about documents that were never shown. A document of which a possible copy was shown that
-    could not be proven to be ours is neither adopted nor absent: a person has to decide.
+    The second confirmation decides about documents without a sighting. Documents with an unproven
+    sighting are neither adopted nor absent: they need manual review.
     """
-    if not event.complete or not _proves(submission, event.at, times):
-        return [Write("Uncertain", delay=next_look(submission, times), error=submission.refusal)]
+    if not event.complete or not _confirms_absence(submission, event.at, times):
+        delay = _next_look(submission, times)
+        return [Write("Uncertain", delay=delay, error=submission.refusal)]
     if not submission.absence_confirmations:
-        return [
-            Write("Uncertain", delay=times.portal_proof_gap, error=submission.refusal, proof=True)
-        ]
-    if seen := submission.proven():
-        return [replace(_adopted(submission, seen), proof=True)]
-    if unproven := submission.unproven():
-        return [_reviewed(submission, unproven)]
+        write = Write("Uncertain", delay=times.portal_proof_gap, error=submission.refusal)
+    elif proven := submission.proven():
+        write = _adopt(submission, proven)
+    elif unproven := submission.unproven():
+        write = _request_review(submission, unproven)
+    else:
+        write = _resolve_absence(submission)
+    return [replace(write, confirms_absence=True)]
+
+
+def _resolve_absence(submission: Submission) -> Write:
+    """Reject, queue or release a submission whose absence is confirmed."""
     if submission.refusal:
-        return [
-            Write(
-                "Refused",
-                _rejected(submission, submission.refusal["errors"]),
-                error=submission.refusal,
-                proof=True,
-            )
-        ]
+        changes = _reject_all(submission, submission.refusal["errors"])
+        return Write("Refused", changes, error=submission.refusal)
     if submission.on_absence == "retry":
-        return [Write("Queued", proof=True)]
-    return [Write("NotReceived", _rejected(submission, [NEVER_THERE]), proof=True)]
+        return Write("Queued")
+    return Write("NotReceived", _reject_all(submission, [NEVER_THERE]))
 
 
-def _proves(submission, at, times):
-    """Whether a listing asked for at a time proves absence: late enough after the last send, and after the former proof."""
-    settled = submission.last_sent_at + times.portal_settle <= at
-    return settled and (
+def _confirms_absence(submission: Submission, at: datetime, times: Times) -> bool:
+    """Return whether a listing is late enough after the last send and the last confirmation."""
+    _, sent_at = submission.send_times
+    is_settled = sent_at + times.portal_settle <= at
+    return is_settled and (
         submission.absence_confirmed_at is None
         or submission.absence_confirmed_at + times.portal_proof_gap <= at
     )
 
 
-def _not_listed(submission, event, times):
-    """After a day without a listing a person is asked."""
-    if event.held is not None:
-        return [GiveBack(event.held)]
-    state = "NeedsPerson" if submission.now - submission.last_sent_at > GIVE_UP else "Uncertain"
-    return [
-        Write(
-            state,
-            delay=_pause(event, next_look(submission, times)),
-            error=submission.refusal or event.error,
-        )
-    ]
+def _retry_listing(
+    submission: Submission, event: ListingUnavailable, times: Times
+) -> list[Command]:
+    """Try again later. After LISTING_DEADLINE without a listing, request manual review."""
+    if event.held_for is not None:
+        return [ReleaseClaim(event.held_for)]
+    _, sent_at = submission.send_times
+    state = "NeedsPerson" if submission.now - sent_at > LISTING_DEADLINE else "Uncertain"
+    delay = _delay_after(event, _next_look(submission, times))
+    return [Write(state, delay=delay, error=submission.refusal or event.error)]
 
 
-def next_look(submission, times):
-    """Soon after the send, in case it shows at once; then rarer, and once more as the settling time ends."""
+def _next_look(submission: Submission, times: Times) -> timedelta:
+    """Return the delay until the next look: doubled each time, and once at the settling time."""
     if submission.absence_confirmations:
         return times.portal_proof_gap
-    ready = submission.last_sent_at + times.portal_settle - submission.now
-    usual = min(LONGEST_LOOK, times.portal_retry * 2 ** min(submission.looks, 10))
-    return min(usual, ready) if ready > NOW else usual
+    _, sent_at = submission.send_times
+    left = sent_at + times.portal_settle - submission.now
+    usual = min(LONGEST_LOOK_DELAY, times.portal_retry * 2 ** min(submission.looks, 10))
+    return min(usual, left) if left > NO_DELAY else usual
 
 
-def _reviewed(submission, unproven):
-    """Leave the unproven documents to a person. Documents that were never shown are sent again, if that was promised."""
+def _request_review(submission: Submission, unproven: set[int]) -> Write:
+    """Request manual review. With `on_absence` retry, queue documents without a sighting again."""
     absent = frozenset(doc.id for doc in submission.docs) - unproven
-    parts = (
-        (Part(absent, "Queued", possibly_received=True),)
-        if absent and submission.on_absence == "retry"
-        else ()
-    )
-    return Write("NeedsPerson", error=UNPROVEN, parts=parts, proof=True)
+    has_part = absent and submission.on_absence == "retry"
+    parts = (Part(absent, "Queued", possibly_received=True),) if has_part else ()
+    return Write("NeedsPerson", error=UNPROVEN, parts=parts)
 
 
-def _adopted(submission, seen):
-    """Record the proven documents as Submitted; polling brings their later states.
+def _adopt(submission: Submission, proven: list[Sighting]) -> Write:
+    """Set documents with a proven sighting to Submitted; polling reads their later states.
 
-    The call is Accepted under the uid that has most of them. Documents under another uid, absent ones and unproven ones
-    become parts of their own.
+    The submission is Accepted under the uid that has most of them. Documents under another uid,
+    absent ones and unproven ones become parts of their own.
     """
-    groups = _by_uid(seen)
+    groups = _group_by_uid(proven)
     changes = tuple(
-        Change(id, "Submitted", uuid=one.uuid, submitted_at=one.received_at)
+        Change(document_id, "Submitted", uuid=one.uuid, submitted_at=one.received_at)
         for _, group in groups
-        for id, one in group.items()
+        for document_id, one in group.items()
     )
     parts = [Part(frozenset(group), "Accepted", uid) for uid, group in groups[1:]]
-    missing = submission.lacks(seen)
+    missing = submission.missing_from(proven)
     if unproven := missing & submission.unproven():
         parts.append(Part(frozenset(unproven), "NeedsPerson", error=UNPROVEN))
     if absent := missing - unproven:
@@ -464,127 +465,136 @@ def _adopted(submission, seen):
     return Write("Accepted", changes, uid=groups[0][0], parts=tuple(parts))
 
 
-def _by_uid(seen):
-    """[(uid of the portal, {document id: Seen})]: each document once, under the uid that has the most of them.
+def _group_by_uid(sightings: list[Sighting]) -> list[tuple[str | None, dict[int, Sighting]]]:
+    """Return [(submission uid, {document id: sighting})], each document once, largest group first.
 
-    A row without a uid tells least: what is asked later is asked by uid.
+    A known uid is preferred to None, because states are read by uid.
     """
-    uids, left = {}, {one.document_id for one in seen}
-    for one in seen:
-        uids.setdefault(one.submission_uid, {}).setdefault(one.document_id, one)
-    groups = []
+    by_uid: dict[str | None, dict[int, Sighting]] = {}
+    for one in sightings:
+        by_uid.setdefault(one.submission_uid, {}).setdefault(one.document_id, one)
+    left = {one.document_id for one in sightings}
+
+    def rank(uid: str | None) -> tuple[bool, bool, int]:
+        count = len(by_uid[uid].keys() & left)
+        return count > 0, uid is not None, count
+
+    groups: list[tuple[str | None, dict[int, Sighting]]] = []
     while left:
-        uid = max(
-            uids,
-            key=lambda uid: (
-                bool(uids[uid].keys() & left),
-                uid is not None,
-                len(uids[uid].keys() & left),
-            ),
-        )
-        groups.append((uid, {id: one for id, one in uids.pop(uid).items() if id in left}))
-        left -= groups[-1][1].keys()
+        uid = max(by_uid, key=rank)
+        group = {key: one for key, one in by_uid.pop(uid).items() if key in left}
+        groups.append((uid, group))
+        left -= group.keys()
     return groups
 
 
-# Asking how it stands
+# Polling
 
 
-def _ask(submission, event, times):
-    return [Ask()]
+def _read_states(submission: Submission, event: Claimed, times: Times) -> list[Command]:
+    return [ReadStates()]
 
 
-def _told(submission, event, times):
-    """What is new. Done when every document is final, or Valid and past the time in which it can change."""
-    seen = tuple(event.duplicates.values())
+def _apply_states(submission: Submission, event: StatesReceived, times: Times) -> list[Command]:
+    """Write new states. Finish once no document can change any more."""
     parts = tuple(
-        Part(frozenset({id}), "Accepted", one.submission_uid)
-        for id, one in event.duplicates.items()
+        Part(frozenset({document_id}), "Accepted", one.submission_uid)
+        for document_id, one in event.duplicates.items()
     )
-    docs = [
-        _changed(doc, event.changes) for doc in submission.docs if doc.id not in event.duplicates
-    ]
+    staying = [doc for doc in submission.docs if doc.id not in event.duplicates]
+    docs = [_apply_changes(doc, event.changes) for doc in staying]
     state, delay, error = "Accepted", times.portal_recheck, None
     if event.later:
-        delay, error = _pause(event.later, interval(submission, times)), event.later.error
+        delay, error = _delay_after(event.later, _next_poll(submission, times)), event.later.error
     elif any(doc.status == "Submitted" for doc in docs):
-        delay = interval(submission, times)
+        delay = _next_poll(submission, times)
     elif not any(_can_change(submission, doc) for doc in docs):
-        state, delay = "Finished", NOW
-    return [*_kept(seen), Write(state, event.changes, delay=delay, error=error, parts=parts)]
+        state, delay = "Finished", NO_DELAY
+    write = Write(state, event.changes, delay=delay, error=error, parts=parts)
+    return [*_record(event.duplicates.values()), write]
 
 
-def _can_change(submission, doc):
-    return (
-        doc.status == "Valid"
-        and doc.validated_at
-        and submission.now - doc.validated_at <= states.CANCEL_WINDOW + LATE
-    )
+def _can_change(submission: Submission, doc: SubmittedDocument) -> bool:
+    if doc.status != "Valid" or doc.validated_at is None:
+        return False
+    return submission.now - doc.validated_at <= states.CANCEL_WINDOW + CANCEL_GRACE
 
 
-def _not_told(submission, event, times):
-    if event.held is not None:
-        return [GiveBack(event.held)]
+def _retry_states(submission: Submission, event: StatesUnavailable, times: Times) -> list[Command]:
+    if event.held_for is not None:
+        return [ReleaseClaim(event.held_for)]
     if event.unknown:
-        return _unknown(submission, event, times)
-    return [Write("Accepted", delay=_pause(event, interval(submission, times)), error=event.error)]
+        return _handle_unknown(submission, event, times)
+    delay = _delay_after(event, _next_poll(submission, times))
+    return [Write("Accepted", delay=delay, error=event.error)]
 
 
-def _unknown(submission, event, times):
-    """Accepted, and then not known: waited for, looked for by number, given to a person in the end. Never sent again."""
-    since, searched_at = (
-        submission.unknown_since or submission.now,
-        submission.now if event.searched else submission.searched_at,
-    )
-    known = {"since": since.isoformat(), "searched_at": searched_at and searched_at.isoformat()}
-    error = {**event.error, **known, "code": NOT_FOUND}
-    if submission.now - since > GIVE_UP_UNKNOWN * times.portal_unknown:
+def _handle_unknown(
+    submission: Submission, event: StatesUnavailable, times: Times
+) -> list[Command]:
+    """Wait for an accepted submission that the portal does not know, and search it by number.
+
+    In the end it needs manual review. It is never sent again.
+    """
+    since = submission.unknown_since or submission.now
+    searched_at = submission.now if event.searched else submission.searched_at
+    error = {
+        **event.error,
+        "since": since.isoformat(),
+        "searched_at": searched_at and searched_at.isoformat(),
+        "code": NOT_FOUND,
+    }
+    if submission.now - since > UNKNOWN_PERIODS * times.portal_unknown:
         return [Write("NeedsPerson", error=error)]
     if submission.now - (searched_at or since) >= times.portal_unknown:
         return [Find(error)]
-    return [Write("Accepted", delay=_pause(event, interval(submission, times)), error=error)]
+    delay = _delay_after(event, _next_poll(submission, times))
+    return [Write("Accepted", delay=delay, error=error)]
 
 
-def interval(submission, times):
-    """Each look waits half as long again as the one before, up to the longest."""
+def _next_poll(submission: Submission, times: Times) -> timedelta:
+    """Return the delay until the next poll: each is half as long again as the one before."""
     return min(times.portal_poll_max, times.portal_poll * 1.5 ** min(submission.looks, 40))
 
 
-# What they share
+# Common parts
 
 
-def _pause(event, usual):
+def _delay_after(
+    event: NotReceived | ListingUnavailable | StatesUnavailable, usual: timedelta
+) -> timedelta:
     return usual if event.wait is None else event.wait
 
 
-def _kept(seen):
-    return [Keep(tuple(seen))] if seen else []
+def _record(sightings: Iterable[Sighting]) -> list[Command]:
+    recorded = tuple(sightings)
+    return [Keep(recorded)] if recorded else []
 
 
-def _rejected(submission, errors):
+def _reject_all(submission: Submission, errors: list[Error]) -> tuple[Change, ...]:
     return tuple(Change(doc.id, "Rejected", errors=errors) for doc in submission.docs)
 
 
-#: (state, what happens) -> what is to be done. What is not here cannot happen.
-RULES = {
+#: (state, event) -> the function that returns the commands. Other pairs cannot occur.
+RULES: dict[tuple[str, type], Callable[[Submission, Any, Times], list[Command]]] = {
     ("Queued", Claimed): _admit,
     ("Queued", Admitted): _connect,
-    ("Queued", Connected): _intend,
-    ("Queued", NotReceived): _not_tried,
-    ("Queued", Replaced): _nothing,
-    ("Sending", Claimed): _abandoned,
-    ("Sending", Busy): _busy,
-    ("Sending", Intended): _send,
-    ("Sending", NotReceived): _unsent,
-    ("Sending", Refusal): _refused,
-    ("Sending", Unknown): _unclear,
-    ("Sending", ReceiptReceived): _received,
-    ("Uncertain", Claimed): _look,
-    ("Uncertain", Busy): _busy,
-    ("Uncertain", Shown): _shown,
-    ("Uncertain", Listed): _listed,
-    ("Uncertain", NotListed): _not_listed,
-    ("Accepted", Claimed): _ask,
-    ("Accepted", StatesReceived): _told,
-    ("Accepted", StatesUnavailable): _not_told,
+    ("Queued", Connected): _commit_intent,
+    ("Queued", NotReceived): _postpone,
+    ("Queued", Replaced): _stop,
+    ("Sending", Claimed): _abandon_send,
+    ("Sending", LockUnavailable): _wait_for_sender,
+    ("Sending", IntentCommitted): _send,
+    ("Sending", NotReceived): _retry_or_release,
+    ("Sending", Refusal): _handle_refusal,
+    ("Sending", OutcomeUnknown): _await_outcome,
+    ("Sending", ReceiptReceived): _apply_receipt,
+    ("Uncertain", Claimed): _look_up,
+    ("Uncertain", LockUnavailable): _wait_for_sender,
+    ("Uncertain", Shown): _record_shown,
+    ("Uncertain", ListingEnded): _evaluate_listing,
+    ("Uncertain", ListingUnavailable): _retry_listing,
+    ("Accepted", Claimed): _read_states,
+    ("Accepted", StatesReceived): _apply_states,
+    ("Accepted", StatesUnavailable): _retry_states,
 }

@@ -82,7 +82,7 @@ async def _compare(context, company, tin, ground, span):
     """Counts of what one TIN's listing led to."""
     since, now = ground["now"] - span, ground["now"]
     listing = await _listing(context, tin, since - CLOCKS_APART, now + CLOCKS_APART)
-    await record_odd_rows(context, company, tin, "search", listing, listing.odd)
+    await record_odd_rows(context, company, tin, "search", listing)
     settled_at = None if ground["held_since"] else now - context.config.portal_settle
     async with context.database.reading(company) as conn:
         attempts = await _attempts(conn, company, listing)

@@ -1,22 +1,47 @@
-"""A call to the portal as the machine sees it: what is on disk, what happens to it, and what is to be done about it."""
+"""Types of the submission state machine: a submission as stored, events and commands."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Protocol
 
-NOW = timedelta(0)
-#: How a uuid was seen that belongs to a document: named by the receipt, or proven to be the
-#: document that was sent.
-#: "details" was named by a person; that, a damaged answer, "listed" and "unproven" are kept for
-#: people and prove nothing.
-PROOFS = {"submit", "search"}
+if TYPE_CHECKING:  # the context performs I/O; this module does not
+    from service.submission.context import Claim
+
+NO_DELAY = timedelta(0)
+#: Values of `Sighting.via` that prove that the uuid belongs to the document: the receipt named it,
+#: or the document of the portal was compared. The other values are recorded for people.
+PROVING_SOURCES = {"submit", "search"}
+
+#: An error as stored and shown: code, path, message, and members that some codes add.
+Error = dict[str, Any]
 
 
-# What is on disk
+class Times(Protocol):
+    """The settings that the state machine uses. `service.config.Config` has all of them."""
+
+    @property
+    def portal_settle(self) -> timedelta: ...
+    @property
+    def portal_proof_gap(self) -> timedelta: ...
+    @property
+    def portal_poll(self) -> timedelta: ...
+    @property
+    def portal_poll_max(self) -> timedelta: ...
+    @property
+    def portal_recheck(self) -> timedelta: ...
+    @property
+    def portal_retry(self) -> timedelta: ...
+    @property
+    def portal_unknown(self) -> timedelta: ...
+
+
+# The stored state
 
 
 @dataclass(frozen=True, slots=True)
 class SubmittedDocument:
-    """One document of a call. With number, type and issue time the portal tells it from every other."""
+    """One document of a submission. Number, type and issue time identify it at the portal."""
 
     id: int
     number: str
@@ -29,86 +54,94 @@ class SubmittedDocument:
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """A document of ours that the portal has shown under a uuid. Portal: 4.2, 5.5"""
+    """A document that the portal showed under a uuid, for one document of a submission.
+
+    `via` is submit, search, details, "damaged answer", unproven or listed. Portal: 4.2, 5.5
+    """
 
     document_id: int
     uuid: str
     submission_uid: str | None
-    via: str  # submit, search, details, damaged answer, unproven, or listed
+    via: str
     received_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """A submission at `now` of the database's clock, with what was ever seen of its documents at the portal."""
+    """A submission as stored, with all sightings of its documents. `now` is the database clock."""
 
     state: str
-    # Pending: the caller was told that it will be done; failed: that it was not, or nothing
-    on_absence: str
+    on_absence: str  # retry, or release: the caller received an error
     now: datetime
     tin: str = ""
-    docs: tuple = ()  # of Doc
-    sightings: tuple = ()  # of Seen
+    docs: tuple[SubmittedDocument, ...] = ()
+    sightings: tuple[Sighting, ...] = ()
     claims: int = 0  # since the last result
-    looks: int = 0  # since the last state
+    looks: int = 0  # since the last change of state
     absence_confirmations: int = 0  # since the last send
-    absence_confirmed_at: datetime | None = None  # of the latest proof
+    absence_confirmed_at: datetime | None = None
     first_sent_at: datetime | None = None
     last_sent_at: datetime | None = None
     submission_uid: str | None = None
-    possibly_received: bool = False  # it was sent before, and seemed absent
-    refusal: dict | None = None  # what a possibly_received one was refused with
-    # Since when the portal does not know what it had accepted
-    unknown_since: datetime | None = None
-    searched_at: datetime | None = None  # when its documents were last looked for by number
+    possibly_received: bool = False  # it was sent before, and appeared absent
+    refusal: Error | None = None  # the error that refused a possibly received submission
+    unknown_since: datetime | None = None  # when the portal first did not know its submission uid
+    searched_at: datetime | None = None  # the latest search for its documents by number
+
+    @property
+    def send_times(self) -> tuple[datetime, datetime]:
+        """Return the times of the first and the last send. Raises ValueError if never sent."""
+        if self.first_sent_at is None or self.last_sent_at is None:
+            raise ValueError("The submission was never sent.")
+        return self.first_sent_at, self.last_sent_at
 
     @property
     def has_outcome(self) -> bool:
-        """Whether it is Accepted, and the outcome of each of its documents is known."""
+        """Return whether the portal accepted the submission and validated all its documents."""
         return self.state == "Accepted" and all(doc.status != "Submitted" for doc in self.docs)
 
-    def proven(self, *ways):
-        """What was seen in one of these ways, or in any that proves something."""
-        return [one for one in self.sightings if one.via in (ways or PROOFS)]
+    def proven(self, *sources: str) -> list[Sighting]:
+        """Return the sightings from some sources, by default from all that prove identity."""
+        return [one for one in self.sightings if one.via in (sources or PROVING_SOURCES)]
 
     def unproven(self) -> set[int]:
-        """Return the ids of documents of which the portal shows a possible copy that could not be proven to be ours."""
+        """Return the ids of documents that have an unproven sighting and no proven one."""
         proven = {one.document_id for one in self.proven()}
         return {one.document_id for one in self.sightings if one.via == "unproven"} - proven
 
-    def lacks(self, seen):
-        """The ids of documents that are not among what was seen."""
-        return {doc.id for doc in self.docs} - {one.document_id for one in seen}
+    def missing_from(self, sightings: Iterable[Sighting]) -> set[int]:
+        """Return the ids of documents that have no sighting among the given ones."""
+        return {doc.id for doc in self.docs} - {one.document_id for one in sightings}
 
 
-# What happens
+# Events
 
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """A process has taken the call up, and nobody else works on it."""
+    """A process has claimed the submission and holds its lock."""
 
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """There is a token, and a place in the portal's quota."""
+    """The process has an access token and a slot of the portal's rate limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Replaced:
-    """What was in it goes with others in another call, whose `claim` it is."""
+    """The documents were merged into another submission, which `claim` is on."""
 
-    claim: object
+    claim: "Claim"
 
 
 @dataclass(frozen=True, slots=True)
 class Connected:
-    """There is a connection to the portal for it, on which no byte of it is written."""
+    """A connection to the portal is open. No byte of the request was written."""
 
 
 @dataclass(frozen=True, slots=True)
-class Intended:
-    """The intent is on disk. `body` are the frozen bytes; `at` when the intent began, by the process's own clock."""
+class IntentCommitted:
+    """The intent to send is committed. `at` is when it was begun, in monotonic seconds."""
 
     body: bytes
     at: float
@@ -116,123 +149,147 @@ class Intended:
 
 @dataclass(frozen=True, slots=True)
 class NotReceived:
-    """Certainly not received. `wait` is how long to wait before the next try, None where nobody knows.
+    """The portal did not receive the request. `wait` is the pause before the next try, if known.
 
-    `held` when our own count kept it back and nothing was tried: for how long the claim is given back, zero where the
-    next to have a turn may be another.
+    `held_for` is set if our own rate limiter stopped the request before it was sent: the claim is
+    released for that time, and zero lets other submissions take the next slot.
     """
 
-    error: dict
+    error: Error
     wait: timedelta | None = None
-    held: timedelta | None = None
+    held_for: timedelta | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Received and refused as a whole; `for_all`: not because of what one of several documents holds."""
+    """The portal refused the request as a whole.
 
-    error: dict
-    errors: tuple = ()
+    `for_all` means that the cause is not one of several documents.
+    """
+
+    error: Error
+    errors: tuple[Error, ...] = ()
     for_all: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Unknown:
-    """Perhaps received, also when the portal says that it had the same bytes before. `shown`: (number, uuid) of a damaged answer."""
+class OutcomeUnknown:
+    """The portal possibly received the request, or reported the same bytes as a duplicate.
 
-    error: dict
-    shown: tuple = ()
+    `shown` has (number, uuid) of each document that a damaged response names.
+    """
+
+    error: Error
+    shown: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class ReceiptReceived:
-    """The portal's own word on each document: `accepted` {number: uuid}, `rejected` {number: errors}."""
+    """The portal's receipt: `accepted` is {number: uuid}, `rejected` {number: errors}."""
 
     uid: str | None
-    accepted: dict
-    rejected: dict
+    accepted: dict[str, str]
+    rejected: dict[str, list[Error]]
     received_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """Documents that the portal showed for a call: proven ones, and candidates seen as "unproven".
+    """The portal showed some documents, proven or unproven. The others are not proven absent."""
 
-    It does not prove that the rest is absent.
-    """
-
-    sightings: tuple
+    sightings: tuple[Sighting, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
-    """Everything that the portal lists was shown, asked for at `at`; or a listing at that time would prove nothing."""
+class ListingEnded:
+    """A listing requested at `at` was read. An incomplete one does not confirm absence."""
 
     at: datetime
     complete: bool = True
 
 
 @dataclass(frozen=True, slots=True)
-class Busy:
-    """Somebody holds its lock, who may be about to put the bytes out even now; or it cannot be told."""
+class LockUnavailable:
+    """Another process may hold the submission's lock, and be about to send the request."""
 
 
 @dataclass(frozen=True, slots=True)
-class NotListed:
-    """No listing could be had. `wait` and `held` as in NotReceived."""
+class ListingUnavailable:
+    """The listing could not be read. `wait` and `held_for` are those of NotReceived."""
 
-    error: dict
+    error: Error
     wait: timedelta | None = None
-    held: timedelta | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class StatesReceived:
-    """How the portal says that an accepted call stands: Changes; {document id: Seen} of those whose first send it was after all.
-
-    `later`, a NotTold, when there is more to ask that could not be asked now.
-    """
-
-    changes: tuple
-    duplicates: dict
-    later: object = None
+    held_for: timedelta | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class StatesUnavailable:
-    """It could not be asked; `unknown` when it does not know the call, which it may not for a while.
+    """The states could not be read. `wait` and `held_for` are those of NotReceived.
 
-    `searched` when its documents were looked for by number as well, and not found.
+    `unknown`: the portal does not know the submission (yet). `searched`: a search for its documents
+    by number found none either.
     """
 
-    error: dict
+    error: Error
     wait: timedelta | None = None
-    held: timedelta | None = None
+    held_for: timedelta | None = None
     unknown: bool = False
     searched: bool = False
 
 
-# What is to be done
+@dataclass(frozen=True, slots=True)
+class StatesReceived:
+    """New states of the documents of an accepted submission.
+
+    `duplicates` is {document id: sighting of the first send} of documents that the portal rejected
+    as duplicates. `later` is set if some states could not be read now.
+    """
+
+    changes: "tuple[Change, ...]"
+    duplicates: dict[int, Sighting]
+    later: StatesUnavailable | None = None
+
+
+Event = (
+    Claimed
+    | Admitted
+    | Replaced
+    | Connected
+    | IntentCommitted
+    | NotReceived
+    | Refusal
+    | OutcomeUnknown
+    | ReceiptReceived
+    | Shown
+    | ListingEnded
+    | LockUnavailable
+    | ListingUnavailable
+    | StatesReceived
+    | StatesUnavailable
+)
+
+
+# Commands
 
 
 @dataclass(frozen=True, slots=True)
 class Admit:
-    """Get a token and a place in the quota: Admitted, NotReceived, or Replaced."""
+    """Obtain a token and a rate-limit slot: Admitted, NotReceived or Replaced."""
 
 
 @dataclass(frozen=True, slots=True)
 class Connect:
-    """Establish the connection on which it will be sent: Connected or NotReceived."""
+    """Open the connection for the request: Connected or NotReceived."""
 
 
 @dataclass(frozen=True, slots=True)
-class Intend:
-    """Write that it is about to be sent, and commit it: Intended, or nothing more when the claim is lost."""
+class CommitIntent:
+    """Commit the intent to send: IntentCommitted, or no event if the claim was lost."""
 
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Put the bytes out: Receipt, Refusal, Unknown or NotReceived."""
+    """Send the request: ReceiptReceived, Refusal, OutcomeUnknown or NotReceived."""
 
     body: bytes
     at: float
@@ -240,38 +297,38 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """Write down the uuids that were seen, whether or not the claim still holds: evidence is not fenced."""
+    """Record sightings. This needs no claim."""
 
-    sightings: tuple
-
-
-@dataclass(frozen=True, slots=True)
-class Look:
-    """Ask the portal for it: Shown as often as there is something, then Listed or NotListed."""
+    sightings: tuple[Sighting, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
-    """Ask the portal how it stands: Told or NotTold."""
+class ReadListing:
+    """Read the portal's listing: Shown several times, then ListingEnded or ListingUnavailable."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadStates:
+    """Read the states of the documents: StatesReceived or StatesUnavailable."""
 
 
 @dataclass(frozen=True, slots=True)
 class Find:
-    """Look for the documents of a call by number, though the portal does not know the call: Told or NotTold."""
+    """Search for the documents of an unknown submission by number: as ReadStates."""
 
-    error: dict
+    error: Error
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What is new of one document; None leaves a member as it is."""
+    """New values of one document. None leaves a member unchanged."""
 
     id: int
     status: str
     uuid: str | None = None
     long_id: str | None = None
     validation_link: str | None = None
-    errors: list | None = None
+    errors: list[Error] | None = None
     submitted_at: datetime | None = None
     validated_at: datetime | None = None
     cancelled_at: datetime | None = None
@@ -280,38 +337,53 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Documents that go on in a call of their own; what was promised, and when it was sent, go with them.
+    """Documents that become a submission of their own, with the same send times and `on_absence`.
 
-    `possibly_received` where they are sent again because they seemed absent; `error` says why they need a person.
+    `possibly_received` marks documents that are sent again because they appeared absent.
     """
 
-    ids: frozenset
+    ids: frozenset[int]
     state: str
     uid: str | None = None
     possibly_received: bool = False
-    error: dict | None = None
+    error: Error | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """Write the next state with all that belongs to it, if the claim still holds, and give the claim back.
+    """Write the next state and release the claim, if it is still held.
 
-    Not looked at again before `delay` is over. `proof`: it is one more proof of absence. `still_sent`: it may have been
-    sent as late as now, so that what was proved before is void.
+    The submission is due again after `delay`. `confirms_absence` counts one more absence
+    confirmation. `still_sent` means that the request may be sent until now, so that all earlier
+    absence confirmations are void.
     """
 
     state: str
-    changes: tuple = ()
-    delay: timedelta = NOW
-    error: dict | None = None
+    changes: tuple[Change, ...] = ()
+    delay: timedelta = NO_DELAY
+    error: Error | None = None
     uid: str | None = None
-    proof: bool = False
+    confirms_absence: bool = False
     still_sent: bool = False
-    parts: tuple = ()
+    parts: tuple[Part, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class GiveBack:
-    """Give the claim back as if it had not been taken."""
+class ReleaseClaim:
+    """Release the claim and do not count it. The submission is due again after `wait`."""
 
-    wait: timedelta = NOW
+    wait: timedelta = NO_DELAY
+
+
+Command = (
+    Admit
+    | Connect
+    | CommitIntent
+    | Send
+    | Keep
+    | ReadListing
+    | ReadStates
+    | Find
+    | Write
+    | ReleaseClaim
+)

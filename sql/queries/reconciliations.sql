@@ -192,18 +192,17 @@ select :company_id::bigint, submission_id, uuid, number, submission_uid, via
 
 -- name: submission_move_batch :many
 -- Record results for several submissions whose documents do not change; see submission_move. :moves
--- is an array of {id, fence, expected, next, looks, proof, still_sent, possibly_received,
--- has_outcome, delay,
--- submission_uid, last_error}, with the delay in seconds. Returns the ids of those whose claim was
--- valid.
+-- is an array of {id, fence, expected, next, looks, confirms_absence, still_sent,
+-- possibly_received, has_outcome, delay, submission_uid, last_error}, with the delay in seconds.
+-- Returns the ids of those whose claim was valid.
 update submissions s
    set state = m.next,
        looks = m.looks,
        claims = 0,
        absence_confirmations = case when m.still_sent then 0
-           else s.absence_confirmations + m.proof::int end,
+           else s.absence_confirmations + m.confirms_absence::int end,
        absence_confirmed_at = case when m.still_sent then null
-                        when m.proof then clock_timestamp()
+                        when m.confirms_absence then clock_timestamp()
                         else s.absence_confirmed_at end,
        last_sent_at = case when m.still_sent then clock_timestamp() else s.last_sent_at end,
        possibly_received = m.possibly_received,
@@ -215,10 +214,10 @@ update submissions s
        updated_at = clock_timestamp()
   from (select c.id as row_id, w.*
           from jsonb_to_recordset(:moves::jsonb) as w (
-                 id bigint, fence bigint, expected text, next text, looks int, proof boolean,
-                 still_sent boolean, possibly_received boolean, has_outcome boolean,
-                     delay double precision,
-                 submission_uid text, last_error jsonb)
+                 id bigint, fence bigint, expected text, next text, looks int,
+                 confirms_absence boolean, still_sent boolean, possibly_received boolean,
+                 has_outcome boolean, delay double precision, submission_uid text,
+                 last_error jsonb)
           join submissions c on c.company_id = :company_id and c.id = w.id
          order by c.id
            for update of c) m

@@ -119,16 +119,16 @@ returning tin, body;
 
 -- name: submission_move :value
 -- Record a result: set the next state, release the claim, and wait :delay before the next step.
--- :proof counts one more absence confirmation. :still_sent means that a process may be sending even
--- now. No row if the claim is lost, or was released with the same result.
+-- :confirms_absence counts one more absence confirmation. :still_sent means that a process may be
+-- sending even now. No row if the claim is lost, or was released with the same result.
 update submissions
    set state = :next,
        looks = :looks,
        claims = 0,
        absence_confirmations = case when :still_sent::boolean then 0
-                            else absence_confirmations + (:proof::boolean)::int end,
+                            else absence_confirmations + (:confirms_absence::boolean)::int end,
        absence_confirmed_at = case when :still_sent then null
-                        when :proof then clock_timestamp()
+                        when :confirms_absence then clock_timestamp()
                         else absence_confirmed_at end,
        last_sent_at = case when :still_sent then clock_timestamp() else last_sent_at end,
        possibly_received = :possibly_received,

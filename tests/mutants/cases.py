@@ -24,7 +24,7 @@ LAST_MIGRATION = "sql/migrations/9999_mutant.sql"
 LOST_CLAIM = "tests/test_claims.py::test_a_statement_for_a_lost_claim_changes_nothing"
 LOST_IN_BATCH = "tests/test_claims.py::test_a_batch_statement_for_a_lost_claim_changes_nothing"
 RETURNED_CLAIM = "tests/test_claims.py::test_a_statement_for_a_returned_claim_changes_nothing"
-ABSENCE = "tests/test_machine.py::test_absence_takes_two_proofs_after_the_settling_time"
+ABSENCE = "tests/test_machine.py::test_absence_takes_two_confirmations_after_the_settling_time"
 
 #: One process at a time works on a submission, and what it writes holds only for its claim.
 EXCLUSION = (
@@ -48,8 +48,8 @@ EXCLUSION = (
     Mutant(
         "sent-while-another-holds-the-lock",
         "service/submission/send.py",
-        "        if not alone:\n            return await",
-        "        if False:\n            return await",
+        "        if not is_locked:\n            await",
+        "        if False:\n            await",
         (
             "tests/test_dedicated_session.py::test_a_submission_is_left_alone_while_its_lock_is_held[Queued]",
         ),
@@ -243,8 +243,8 @@ ONCE = (
     Mutant(
         "settling-time-ignored",
         "service/submission/state_machine.py",
-        "settled = submission.last_sent_at + times.portal_settle <= at",
-        "settled = True",
+        "is_settled = sent_at + times.portal_settle <= at",
+        "is_settled = True",
         (ABSENCE,),
     ),
     Mutant(
@@ -279,7 +279,7 @@ ONCE = (
     Mutant(
         "duplicate-answer-is-a-refusal",
         "service/submission/send.py",
-        "    (Duplicate, lambda why: Unknown(_error(why))),",
+        "    (Duplicate, lambda why: OutcomeUnknown(_error(why))),",
         "    (Duplicate, lambda why: Refusal(_error(why))),",
         (
             "tests/test_faults.py::test_a_duplicate_answer_to_a_first_send_leaves_the_outcome_unknown",
@@ -334,7 +334,7 @@ ONCE = (
     Mutant(
         "unproven-document-counts-as-absent",
         "service/submission/state_machine.py",
-        "    if unproven := submission.unproven():\n        return [_reviewed(submission, unproven)]\n",
+        "    elif unproven := submission.unproven():\n        write = _request_review(submission, unproven)\n",
         "",
         (
             "tests/test_document_identity.py::test_an_unknown_document_of_a_neighbour_needs_manual_review",
