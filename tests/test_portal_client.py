@@ -27,7 +27,7 @@ from slow_tls import make_authority
 from service.config import read_config
 from service.portal import client, responses
 from service.portal.client import Portal, portal_session
-from service.portal.responses import Duplicate, LoginRefused, NotSent, Refused, Throttled, Unclear
+from service.portal.errors import Duplicate, LoginRefused, NotSent, Refused, Throttled, Unclear
 
 TIN = "C4821093650"
 UID = "4HD2W8ZKJ6T0RVB5XQ9NM3PC10"

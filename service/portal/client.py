@@ -29,19 +29,8 @@ from service.config import Config
 from service.portal import responses
 from service.portal.clock import ClockReading, PortalClock
 from service.portal.connections import FairConnections, NoConnectionFree
-from service.portal.responses import (
-    Crowded,
-    Document,
-    Listing,
-    LoginRefused,
-    NotSent,
-    Page,
-    PortalError,
-    Receipt,
-    SubmissionState,
-    Tally,
-    Unclear,
-)
+from service.portal.errors import Crowded, LoginRefused, NotSent, PortalError, Unclear
+from service.portal.responses import Document, Listing, Page, Receipt, SubmissionState, Tally
 
 CONNECTIONS = 32  # of one process
 # Seconds; shorter than any gateway's, so that a submit seldom meets a connection just closed

@@ -8,7 +8,7 @@ from service.config import Config
 from service.db.statements import sql
 from service.db.transactions import TRANSIENT_DB_ERRORS, Database
 from service.errors import describe_error
-from service.portal.responses import LoginRefused, NotSent
+from service.portal.errors import LoginRefused, NotSent
 
 LONGEST_PAUSE = timedelta(hours=1)
 # In which a try is over, besides the timeouts of its two calls

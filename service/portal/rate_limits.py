@@ -21,7 +21,7 @@ from decimal import Decimal
 from service.config import Config
 from service.db.statements import sql
 from service.db.transactions import TRANSIENT_DB_ERRORS, Database
-from service.portal.responses import Held, NotSent
+from service.portal.errors import Held, NotSent
 
 SLACK = 5  # seconds
 TAXPAYER_SLACK = 1  # seconds; of a distance between two calls, which is short itself

@@ -12,13 +12,29 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from email.utils import parsedate_to_datetime
 from functools import wraps
-from itertools import islice, pairwise
+from itertools import pairwise
 from typing import Any
 
 from service import json_codec
+from service.portal.error_parsing import (
+    MOST_ERRORS,
+    authority_code,
+    clean_json,
+    clean_text,
+    flatten_error,
+    fold_members,
+    login_errors,
+)
+from service.portal.errors import (
+    Crowded,
+    Duplicate,
+    LoginRefused,
+    NotSent,
+    Refused,
+    Throttled,
+    Unclear,
+)
 
-MOST_TEXT = 2000  # characters of one text
-MOST_ERRORS = 200  # entries of one list of errors
 MOST_ROWS = 10_000  # rows of one listing; the portal shows no more. Portal: 5.5
 PAUSE = timedelta(seconds=60)  # when the portal asks for patience and does not say how much
 PAUSE_LEAST, PAUSE_MOST = timedelta(seconds=1), timedelta(minutes=15)
@@ -44,115 +60,14 @@ TYPES = {
     "selfbilledrefundnote": "14",
 }
 
-#: Codes that decide what happens next; they outrank a general code that stands around them. Portal:
-#: 8.4
-DECISIVE = {
-    name.lower(): name
-    for name in (
-        "OperationPeriodOver",
-        "IncorrectState",
-        "ActiveReferencingDocuments",
-        "IncorrectSubmitter",
-        "DuplicateSubmission",
-        "MaximumSizeExceeded",
-        "BadStructure",
-    )
-}
-
-#: The live portal says IncorrectSubmitter in these words, under a general code. Portal: 4.3
-WRONG_SUBMITTER = "authenticated tin and documents tin"
-
-#: Members of the framework's own answer, lower case. Portal: 8.3
-PROBLEM_DETAILS = {"type", "title", "status", "traceid"}
-
 _ID = re.compile(r"[0-9A-Za-z_-]{1,255}")
 _CORRELATION = re.compile(r"[0-9A-Za-z:._-]{1,64}")
-_UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 _INSTANT = re.compile(
     r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:(\.\d{1,6})\d*)?(Z|[+-]\d\d:\d\d)?", re.ASCII
 )
 _PAIR = re.compile(
     r'"(uuid|invoiceCodeNumber)"\s*:\s*("(?:[^"\\]|\\.){1,200}")|[{}]', re.IGNORECASE
 )
-
-
-class PortalError(Exception):
-    """No success. `reason` is a short text of ours; `errors` are the portal's: [{code, path, message}]."""
-
-    def __init__(self, reason, *, errors=(), correlation_id=None):
-        super().__init__(reason)
-        self.reason = reason
-        self.errors = list(errors)
-        self.correlation_id = correlation_id
-
-
-class NotSent(PortalError):
-    """The portal has certainly not received the request."""
-
-
-class Unclear(PortalError):
-    """The request was begun, and no answer that can be trusted came back: it may have been carried out.
-
-    `evidence` is what a damaged answer to a submit still shows: [(number, uuid)].
-    """
-
-    def __init__(self, reason, *, evidence=(), **more):
-        super().__init__(reason, **more)
-        self.evidence = list(evidence)
-
-
-class Crowded(Unclear):
-    """A listing that may have been cut, because it has as many rows as the portal shows."""
-
-
-class _Later(PortalError):
-    """`retry_after` is a timedelta from now; `operation` is what has to wait, for whichever company; None: no more than this."""
-
-    def __init__(self, reason, *, retry_after, operation=None, **more):
-        super().__init__(reason, **more)
-        self.retry_after = retry_after
-        self.operation = operation
-
-
-class Throttled(_Later):
-    """Too many calls; this one was not carried out."""
-
-
-class Held(Throttled):
-    """We did not call: our own count says that it would be too many, or the portal has asked us to wait."""
-
-
-class Duplicate(_Later):
-    """The portal received the same bytes before: what was sent then must be looked up. Portal: 1.7"""
-
-
-class Refused(PortalError):
-    """The portal answered definitely that it will not. `code` is its own code, or None; `body` its JSON, or None."""
-
-    def __init__(self, reason, *, status, code=None, body=None, **more):
-        super().__init__(reason, **more)
-        self.status = status
-        self.code = code
-        self.body = body
-
-    @property
-    def is_missing(self) -> bool:
-        """Return whether the portal itself says that it does not have what was asked for: a 404 in a form of its own.
-
-        A 404 in another form may be a gateway's. Portal: 8.1, 8.2, 8.3
-        """
-        return self.status == 404 and _is_not_found(self.body)
-
-
-class LoginRefused(PortalError):
-    """Credentials or permission are refused; the request was not carried out. Repeating it can lock the account.
-
-    `retry_after` is a timedelta until the next login for the taxpayer, or None when that is not known.
-    """
-
-    def __init__(self, reason, *, retry_after=None, **more):
-        super().__init__(reason, **more)
-        self.retry_after = retry_after
 
 
 @dataclass(frozen=True, slots=True)
@@ -359,7 +274,7 @@ def listing_page(answer, body):
     counts = body.get("metadata")
     if not isinstance(counts, dict) or body.get("result") is None:
         raise Unreadable("The answer is not a listing.")
-    counts = _folded(counts)
+    counts = fold_members(counts)
     count, last = _count(counts, "totalCount"), _count(counts, "totalPages")
     if count >= MOST_ROWS:
         raise Crowded(
@@ -384,7 +299,7 @@ def _reasons(results: Any) -> list[dict[str, Any]]:
     try:
         if not isinstance(results, dict):
             raise Unreadable("validationResults is not an object.")
-        steps = _rows(_folded(results), "validationSteps")
+        steps = _rows(fold_members(results), "validationSteps")
     except Unreadable:
         return [UNREADABLE_REASONS]
     return flatten_error(
@@ -426,12 +341,12 @@ def login(answer):
     if answer.status == 429:
         check(answer, 200)
     body = _json(answer)
-    members = _folded(body) if isinstance(body, dict) else {}
+    members = fold_members(body) if isinstance(body, dict) else {}
     if answer.status == 200:
         return _granted(answer, members)
     if _is_login_refusal(answer, members):
         raise LoginRefused(
-            "The portal refuses the login.", **_said(answer, _login_errors(members, body))
+            "The portal refuses the login.", **_said(answer, login_errors(members, body))
         )
     raise NotSent(f"Login: the portal answered with status {answer.status}.", **_said(answer))
 
@@ -497,23 +412,6 @@ def merge_pages(pages: list[Page]) -> list[Document]:
     return list({row.uuid: row for page in pages for row in page.rows}.values())
 
 
-def flatten_error(error):
-    """The innermost entries of an error in any dialect: [{code, path, message}]. Portal: 8.1, 8.2, 8.3
-
-    Takes a whole body, the object under its `error`, or a list of these; anything else has no entries.
-    """
-    return list(islice(_leaves(error), MOST_ERRORS))
-
-
-def authority_code(error):
-    """The code that decides, else the first, wherever it stands; None when there is none. Portal: 6"""
-    codes = list(islice(_codes(error), MOST_ERRORS))
-    decisive = [DECISIVE[code.lower()] for code in codes if code.lower() in DECISIVE]
-    if any(WRONG_SUBMITTER in entry["message"].lower() for entry in flatten_error(error)):
-        decisive.append("IncorrectSubmitter")
-    return next(iter(decisive + codes), None)
-
-
 def sightings_in(raw):
     """The (number, uuid) pairs that stand in the bytes of an answer to a submit, whole JSON or not."""
     pairs, seen = [], {}
@@ -539,14 +437,6 @@ def instant(text):
         raise ValueError("not a date-time") from None
 
 
-def clean_text(text):
-    """The text without NUL and unpaired surrogates, at most MOST_TEXT characters of it."""
-    return _UNSTORABLE.sub("", text)[:MOST_TEXT]
-
-
-# Classes
-
-
 def _refusal(answer):
     """The exception of a 4xx. A submit that the portal itself did not refuse in its own form is Unclear."""
     body = _json(answer)
@@ -564,7 +454,7 @@ def _refused(answer, body):
     said = _said(answer, flatten_error(body))
     code = authority_code(body)
     reason = f"The portal refuses: {code or 'status ' + str(answer.status)}."
-    return Refused(reason, status=answer.status, code=code, body=_cleaned(body), **said)
+    return Refused(reason, status=answer.status, code=code, body=clean_json(body), **said)
 
 
 def _unclear(answer, reason):
@@ -574,17 +464,6 @@ def _unclear(answer, reason):
         else ()
     )
     return Unclear(reason, evidence=pairs, **_said(answer))
-
-
-def _is_not_found(body: Any) -> bool:
-    """Return whether a body is a "not found" in one of the portal's three forms."""
-    if not isinstance(body, dict):
-        return False
-    error = _folded(body).get("error")
-    if "notfound" in {code.lower() for code in _codes(error)}:
-        return True
-    depths = [_folded(each) for each in (body, error) if isinstance(each, dict)]
-    return any(each.keys() >= PROBLEM_DETAILS and each["status"] == 404 for each in depths)
 
 
 def _patience(error, answer, reason):
@@ -617,9 +496,6 @@ def _http_date(text):
         return None
 
 
-# Login
-
-
 def _granted(answer, members):
     token, life = members.get("access_token"), members.get("expires_in")
     if not isinstance(token, str) or not re.fullmatch(r"[!-~]{1,7000}", token):
@@ -634,82 +510,6 @@ def _is_login_refusal(answer, members):
     if answer.status == 403:
         return not answer.is_page
     return answer.status in (400, 401) and bool(members.get("error"))
-
-
-def _login_errors(members, body):
-    """OAuth's `error` is a text, and its description stands beside it. Portal: 2.2"""
-    code = members.get("error")
-    if not isinstance(code, str):
-        return flatten_error(body)
-    return [_entry(code, "", members.get("error_description"))]
-
-
-# Errors in any dialect
-
-
-def _leaves(node):
-    if isinstance(node, list):
-        for child in node:
-            yield from _leaves(child)
-    if not isinstance(node, dict):
-        return
-    node = _folded(node)
-    deeper = False
-    for entry in _inner_leaves(node):
-        deeper = True
-        yield entry
-    code, message = _code(node), _message(node)
-    if not deeper and (code or message):
-        yield _entry(code, node.get("propertypath"), message)
-
-
-def _inner_leaves(node):
-    for child in _children(node):
-        yield from _leaves(child)
-    fields = node.get("errors")  # problem details: field -> messages
-    for name, messages in fields.items() if isinstance(fields, dict) else ():
-        for message in messages if isinstance(messages, list) else [messages]:
-            yield _entry(None, name, message)
-
-
-def _codes(node):
-    if isinstance(node, list):
-        for child in node:
-            yield from _codes(child)
-    if isinstance(node, dict):
-        node = _folded(node)
-        if code := _code(node):
-            yield code
-        for child in _children(node):
-            yield from _codes(child)
-
-
-def _children(node):
-    return [
-        node[name]
-        for name in ("error", "details", "innererror")
-        if isinstance(node.get(name), (dict, list))
-    ]
-
-
-def _code(node):
-    for code in (node.get("code"), node.get("errorcode")):
-        if type(code) in (str, int) and str(code).strip():
-            return clean_text(str(code).strip())
-    return None
-
-
-def _message(node):
-    texts = (node.get("message"), node.get("error"), node.get("title"))
-    return next((text for text in texts if isinstance(text, str) and text.strip()), None)
-
-
-def _entry(code, path, message):
-    texts = [clean_text(text).strip() if isinstance(text, str) else "" for text in (path, message)]
-    return {"code": clean_text(code) if code else None, "path": texts[0], "message": texts[1]}
-
-
-# Members
 
 
 def _json(answer):
@@ -728,7 +528,7 @@ def _body(answer):
     body = _json(answer)
     if not isinstance(body, dict):
         raise Unreadable("The answer is not a JSON object.")
-    return _folded(body)
+    return fold_members(body)
 
 
 def _document(row: dict[str, Any], errors: Iterable[dict[str, Any]] = ()) -> Document:
@@ -747,7 +547,7 @@ def _documents(body: dict[str, Any], name: str) -> tuple[list[Document], list[Od
     if not isinstance(values, list):
         raise Unreadable(f"{name} is not a list.")
     found = [
-        _document_or_odd(_folded(value)) if isinstance(value, dict) else _no_object(value)
+        _document_or_odd(fold_members(value)) if isinstance(value, dict) else _no_object(value)
         for value in values
     ]
     return [one for one in found if isinstance(one, Document)], [
@@ -869,15 +669,6 @@ def _amount(row: dict[str, Any], *names: str) -> Decimal | None:
     return next((Decimal(number) for number in numbers if type(number) in (int, Decimal)), None)
 
 
-def _folded(members):
-    """The members under lower-case names, since the portal's casing varies; of two, one that is not null. Portal: 15"""
-    folded = {}
-    for name, value in members.items():
-        if folded.get(name.lower()) is None:
-            folded[name.lower()] = value
-    return folded
-
-
 def _text(row, name, required=False):
     """A cleaned text; None for null, an empty one or a missing one, unless it is required."""
     value = row.get(name.lower())
@@ -931,20 +722,7 @@ def _rows(row, name):
         return []
     if not isinstance(values, list) or not all(isinstance(value, dict) for value in values):
         raise Unreadable(f"{name} is not a list of objects.")
-    return [_folded(value) for value in values]
-
-
-def _cleaned(value):
-    """A JSON value whose every text is cleaned and whose lists are capped."""
-    if isinstance(value, str):
-        return clean_text(value)
-    if isinstance(value, list):
-        return [_cleaned(item) for item in value[:MOST_ERRORS]]
-    if isinstance(value, dict):
-        return {
-            clean_text(name): _cleaned(item) for name, item in list(value.items())[:MOST_ERRORS]
-        }
-    return value
+    return [fold_members(value) for value in values]
 
 
 def _unquoted(text):

@@ -20,7 +20,8 @@ from service.db.statements import sql
 from service.documents import states
 from service.errors import ApiError, BadRequest, Conflict, Forbidden
 from service.http.requests import or_not_found
-from service.portal.responses import UNKNOWN, NotSent, PortalError, Refused, Throttled, Unclear
+from service.portal.errors import NotSent, PortalError, Refused, Throttled, Unclear
+from service.portal.responses import UNKNOWN
 from service.submission import cancellation as machine
 from service.submission import store
 from service.submission.cancellation import (

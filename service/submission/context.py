@@ -11,7 +11,7 @@ from service.db.session import DedicatedSession
 from service.db.statements import sql
 from service.db.transactions import Database
 from service.portal.client import Portal
-from service.portal.responses import Held, Throttled
+from service.portal.errors import Held, Throttled
 from service.submission.signers import Signers
 
 SCARCE_SECONDS = 5  # after a call was held back

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from service.db.statements import sql
 from service.documents import states
-from service.portal.responses import Held, PortalError, Refused, Throttled
+from service.portal.errors import Held, PortalError, Refused, Throttled
 from service.submission.matching import first_send, hide_foreign
 from service.submission.odd_rows import record_odd_rows
 from service.submission.runner import held, retry_delay, run

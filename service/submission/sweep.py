@@ -16,7 +16,8 @@ from service import json_codec
 from service.db.statements import sql
 from service.db.transactions import TRANSIENT_DB_ERRORS
 from service.errors import describe_error, format_traceback
-from service.portal.responses import Document, Listing, PortalError
+from service.portal.errors import PortalError
+from service.portal.responses import Document, Listing
 from service.submission import sweep_rules
 from service.submission.odd_rows import record_odd_rows
 from service.submission.sweep_rules import Row

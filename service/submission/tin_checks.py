@@ -9,7 +9,7 @@ from service.db.statements import sql
 from service.documents import states
 from service.errors import BadRequest, TooManyRequests, Unavailable, UnknownTin, retry_after
 from service.http.middleware import RateLimiter
-from service.portal.responses import PortalError, Refused, Throttled
+from service.portal.errors import PortalError, Refused, Throttled
 from service.submission.runner import retry_delay
 
 AWAY = "The portal cannot be asked at the moment, please try again."
