@@ -268,7 +268,7 @@ async def _portal(app):
         context.portal = Portal(
             session,
             context.config,
-            gate=gate,
+            rate_limiter=gate,
             refusals=RefusedLogins(context.database, context.config),
         )
         portal, watchdog = context.portal, app[app_keys.WATCHDOG]

@@ -38,7 +38,7 @@ async def with_submission_context(config):
             PortalRateLimiter(database, config, urgent=False, patience=PATIENCE),
             RefusedLogins(database, config),
         )
-        portal = Portal(session, config, gate=gate, refusals=refusals)
+        portal = Portal(session, config, rate_limiter=gate, refusals=refusals)
         yield SubmissionContext(config, database, session=None, portal=portal, signers=None)
 
 

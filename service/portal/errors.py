@@ -1,12 +1,25 @@
-"""What a call of the portal raises: one class for each thing that may have become of the request."""
+"""Exceptions of portal requests: the class says whether the portal received the request."""
 
-from service.portal.error_parsing import is_not_found
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Any
+
+from service.portal.error_parsing import ErrorEntry, is_not_found
 
 
 class PortalError(Exception):
-    """No success. `reason` is a short text of ours; `errors` are the portal's: [{code, path, message}]."""
+    """A portal request that did not succeed.
 
-    def __init__(self, reason, *, errors=(), correlation_id=None):
+    `reason` is a short message of the service; `errors` are the entries of the portal's error body.
+    """
+
+    def __init__(
+        self,
+        reason: str,
+        *,
+        errors: Iterable[ErrorEntry] = (),
+        correlation_id: str | None = None,
+    ) -> None:
         super().__init__(reason)
         self.reason = reason
         self.errors = list(errors)
@@ -18,45 +31,58 @@ class NotSent(PortalError):
 
 
 class Unclear(PortalError):
-    """The request was begun, and no answer that can be trusted came back: it may have been carried out.
+    """The request was started and has no trustworthy response: the portal may have processed it.
 
-    `evidence` is what a damaged answer to a submit still shows: [(number, uuid)].
+    `evidence` holds the (number, uuid) pairs found in a damaged response to a submission.
     """
 
-    def __init__(self, reason, *, evidence=(), **more):
+    def __init__(
+        self, reason: str, *, evidence: Iterable[tuple[str, str]] = (), **more: Any
+    ) -> None:
         super().__init__(reason, **more)
         self.evidence = list(evidence)
 
 
-class Crowded(Unclear):
-    """A listing that may have been cut, because it has as many rows as the portal shows."""
+class TruncatedListing(Unclear):
+    """A listing that may be truncated, because it has the portal's maximum number of rows."""
 
 
 class _Later(PortalError):
-    """`retry_after` is a timedelta from now; `operation` is what has to wait, for whichever company; None: no more than this."""
+    """A request that may be repeated after `retry_after`.
 
-    def __init__(self, reason, *, retry_after, operation=None, **more):
+    `operation` names the operation that has to pause for all companies, or is None if only this
+    request has to wait.
+    """
+
+    def __init__(
+        self, reason: str, *, retry_after: timedelta, operation: str | None = None, **more: Any
+    ) -> None:
         super().__init__(reason, **more)
         self.retry_after = retry_after
         self.operation = operation
 
 
 class Throttled(_Later):
-    """Too many calls; this one was not carried out."""
+    """Too many requests; this one was not processed."""
 
 
 class Held(Throttled):
-    """We did not call: our own count says that it would be too many, or the portal has asked us to wait."""
+    """The request was not sent: the local rate limit is exhausted or a portal pause is in force."""
 
 
 class Duplicate(_Later):
-    """The portal received the same bytes before: what was sent then must be looked up. Portal: 1.7"""
+    """The portal received the same bytes before. Look up the earlier result. Portal: 1.7"""
 
 
 class Refused(PortalError):
-    """The portal answered definitely that it will not. `code` is its own code, or None; `body` its JSON, or None."""
+    """The portal rejected the request.
 
-    def __init__(self, reason, *, status, code=None, body=None, **more):
+    `code` is the portal's error code and `body` its JSON; both are None if there is none.
+    """
+
+    def __init__(
+        self, reason: str, *, status: int, code: str | None = None, body: Any = None, **more: Any
+    ) -> None:
         super().__init__(reason, **more)
         self.status = status
         self.code = code
@@ -64,19 +90,19 @@ class Refused(PortalError):
 
     @property
     def is_missing(self) -> bool:
-        """Return whether the portal itself says that it does not have what was asked for: a 404 in a form of its own.
+        """Return whether this is a 404 in one of the portal's own error formats.
 
-        A 404 in another form may be a gateway's. Portal: 8.1, 8.2, 8.3
+        A 404 in another format may come from a gateway. Portal: 8.1, 8.2, 8.3
         """
         return self.status == 404 and is_not_found(self.body)
 
 
 class LoginRefused(PortalError):
-    """Credentials or permission are refused; the request was not carried out. Repeating it can lock the account.
+    """Credentials or permission were rejected. Repeating the login can lock the account.
 
-    `retry_after` is a timedelta until the next login for the taxpayer, or None when that is not known.
+    `retry_after` is the time until the next permitted login of the taxpayer, or None if unknown.
     """
 
-    def __init__(self, reason, *, retry_after=None, **more):
+    def __init__(self, reason: str, *, retry_after: timedelta | None = None, **more: Any) -> None:
         super().__init__(reason, **more)
         self.retry_after = retry_after
