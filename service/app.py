@@ -207,7 +207,7 @@ async def _session(app):
     bell, due = SubmissionWaiters(), asyncio.Event()
 
     def moved(name):
-        bell.ring(name)
+        bell.wake(name)
         due.set()  # when it falls due next has changed too
 
     def forget(key_id):

@@ -42,7 +42,7 @@ class SubmissionWaiters:
     def __init__(self) -> None:
         self._waiting: dict[str, list[asyncio.Event]] = {}  # by "company_id:submission_id"
 
-    def ring(self, name: str) -> None:
+    def wake(self, name: str) -> None:
         """Wake the tasks that wait for a submission, named "company_id:submission_id"."""
         for event in self._waiting.get(name, ()):
             event.set()
