@@ -410,7 +410,7 @@ class Portal:
 
     async def pages(
         self, tin: str, since: datetime, until: datetime, *, further: bool = False
-    ) -> AsyncIterator[Page]:
+    ) -> AsyncGenerator[Page, None]:
         """Yield the pages of a search, each as soon as it is read. Rows may be repeated.
 
         The listing is complete only if the last page arrives without an exception: then every row
@@ -466,7 +466,7 @@ class Portal:
             odd.values(),
         )
 
-    async def _query_pages(self, query: _Query) -> AsyncGenerator[Page]:
+    async def _query_pages(self, query: _Query) -> AsyncGenerator[Page, None]:
         """Yield the pages of a query, from as many listings as it takes.
 
         A listing that has too many rows is read again as two of half the time range. Rows on a
