@@ -207,7 +207,7 @@ async def _session(app):
     bell, due = SubmissionWaiters(), asyncio.Event()
 
     def moved(name):
-        bell.ring(name)
+        bell.wake(name)
         due.set()  # when it falls due next has changed too
 
     def forget(key_id):
@@ -268,7 +268,7 @@ async def _portal(app):
         context.portal = Portal(
             session,
             context.config,
-            gate=gate,
+            rate_limiter=gate,
             refusals=RefusedLogins(context.database, context.config),
         )
         portal, watchdog = context.portal, app[app_keys.WATCHDOG]

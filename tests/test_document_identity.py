@@ -16,7 +16,7 @@ from service.commands.serve import DEMO_COMPANY
 from service.config import read_config
 from service.db.transactions import Database, connected_pool
 from service.portal.client import Portal, portal_session
-from service.portal.responses import Held, NotSent, Refused, Unclear
+from service.portal.errors import Held, NotSent, Refused, Unclear
 from service.submission import state_machine
 from service.submission import store as records
 from service.submission.context import Claim, SubmissionContext

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from service.portal.responses import OddRow, Page, Tally, Unclear
+from service.portal.errors import Unclear
+from service.portal.responses import OddRow, Page, Tally
 
 SIZE = 4  # rows of a page
 SCHEDULES = 3000

@@ -96,7 +96,7 @@ async def test_a_document_of_the_same_number_and_another_time_is_not_taken(
     await owner.execute(
         "update submitted_documents set issued_at = issued_at + interval '1 second'"
     )
-    with pytest.raises(CommandError, match="another type or issue time"):
+    with pytest.raises(CommandError, match="another type or issue"):
         await settle_submission(config, company.id, submission, [entry["uuid"]], "A mistake.")
     assert (await record(api, id))["status"] == "Submitting"
 

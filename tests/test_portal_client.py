@@ -27,7 +27,7 @@ from slow_tls import make_authority
 from service.config import read_config
 from service.portal import client, responses
 from service.portal.client import Portal, portal_session
-from service.portal.responses import Duplicate, LoginRefused, NotSent, Refused, Throttled, Unclear
+from service.portal.errors import Duplicate, LoginRefused, NotSent, Refused, Throttled, Unclear
 
 TIN = "C4821093650"
 UID = "4HD2W8ZKJ6T0RVB5XQ9NM3PC10"
@@ -593,7 +593,7 @@ async def test_a_gate_is_passed_before_every_request_and_can_close():
         if operation == "submit":
             raise Throttled("Our own quota.", retry_after=timedelta(seconds=5))
 
-    async with portal_to(http(202, RECEIPT), options={"gate": gate}) as (portal, server):
+    async with portal_to(http(202, RECEIPT), options={"rate_limiter": gate}) as (portal, server):
         with pytest.raises(Throttled):
             await portal.submit(TIN, b"{}")
     assert passed == [("login", TIN), ("submit", TIN)] and not server.calls
@@ -1156,7 +1156,7 @@ async def test_a_time_with_too_many_documents_is_listed_in_halves():
             return http(200, listing(HUNDREDS[0], 100, 10_000), close=False)
         return http(200, listing([numbered(2 if whole else 1), numbered(3)]), close=False)
 
-    async with portal_to(act, options={"gate": gate}) as (portal, _):
+    async with portal_to(act, options={"rate_limiter": gate}) as (portal, _):
         rows = await portal.search(TIN, NOW, NOW + timedelta(minutes=10))
     assert [row.number for row in rows] == ["INV-3", "INV-2", "INV-1"]
     assert gated[1:] == [("search", False), ("search", True), ("search", True)]

@@ -10,7 +10,7 @@ from kit import created, record, submitted
 from test_portal_client import TIN, http, portal_to, silent
 
 from service.portal.connections import FairConnections, NoConnectionFree
-from service.portal.responses import NotSent, Unclear
+from service.portal.errors import NotSent, Unclear
 
 LONG = 600  # seconds
 

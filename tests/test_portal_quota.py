@@ -17,8 +17,8 @@ from test_validations import TIN
 from service.config import read_config
 from service.db.transactions import Database, bounds_of, connected_pool
 from service.http import app_keys
+from service.portal.errors import Held
 from service.portal.rate_limits import QUOTAS, PortalRateLimiter, limits
-from service.portal.responses import Held
 
 CLIENT = "sandbox-client"
 #: Moves all tokens and waiting taxpayers into the past, as if time had passed.

@@ -259,7 +259,10 @@ async def test_a_certificate_that_has_expired_since_sends_nothing(api, sandbox, 
     assert record["days_left"] < 0 and "expired" in record["warning"]
 
 
-UNREADABLE = "The company's signing key cannot be opened with the SECRET_KEY of the service; set the certificate again."
+UNREADABLE = (
+    "The company's signing key cannot be decrypted with the SECRET_KEY of the service; "
+    "set the certificate again."
+)
 
 
 async def test_a_key_that_cannot_be_opened_sends_nothing(start, api, company, sandbox, caplog):
@@ -270,7 +273,7 @@ async def test_a_key_that_cannot_be_opened_sends_nothing(start, api, company, sa
     assert await refused(none) == stop("SigningKeyUnreadable", UNREADABLE)
     assert await sandbox.ledger() == []
     assert (
-        f"the key of company {company.id} cannot be opened: It was sealed with the secret key "
+        f"cannot decrypt the key of company {company.id}: It was sealed with the secret key "
         in caplog.text
     )
 

@@ -237,7 +237,7 @@ async def test_the_first_pause_is_kept(start, company, receiver):
 @pytest.mark.parametrize("step", range(1, 11))
 def test_the_schedule(step):
     seconds = [5, 300, 1800, 7200, 18000, 36000, 50400, 72000, 86400]
-    ends = Outcome(response_status=500).ends(step, 1)
+    ends = Outcome(response_status=500).result(step, 1)
     if step == 10:
         assert ends["next"] == "Failed"
     else:

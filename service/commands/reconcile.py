@@ -12,9 +12,9 @@ from service.config import Config
 from service.db.statements import sql
 from service.monitoring.conditions import collect, read_rows
 from service.portal.client import Portal, portal_session
+from service.portal.errors import PortalError
 from service.portal.logins import RefusedLogins
 from service.portal.rate_limits import PortalRateLimiter
-from service.portal.responses import PortalError
 from service.submission import manual_resolution
 from service.submission.context import SubmissionContext
 from service.submission.sweep import MOST_DAYS, sweep
@@ -38,7 +38,7 @@ async def with_submission_context(config):
             PortalRateLimiter(database, config, urgent=False, patience=PATIENCE),
             RefusedLogins(database, config),
         )
-        portal = Portal(session, config, gate=gate, refusals=refusals)
+        portal = Portal(session, config, rate_limiter=gate, refusals=refusals)
         yield SubmissionContext(config, database, session=None, portal=portal, signers=None)
 
 

@@ -1,10 +1,12 @@
-"""The portal over HTTP: a method per operation, and for each failure a class that says what became of the request.
+"""HTTP client of the portal: one method for each operation, one exception class for each failure.
 
-What must not be mistaken is whether a request was received. The trace hook below decides: it runs when a connection
-stands and nothing has been written. What fails before it is NotSent; what fails after it is Unclear, unless an answer
-that can be trusted came. aiohttp may repeat a GET or PUT by itself, once, when a kept connection turns out to be
-closed; a POST never (IDEMPOTENT_METHODS in aiohttp/client.py), so a submit is written once, or twice after a 401.
-A repeated cancel is harmless, but its second answer may be IncorrectState: after a failed cancel, read the document.
+The exceptions distinguish whether the portal received a request. The trace hook `_on_headers`
+decides this: it runs when the connection is established and nothing has been written. A failure
+before it is NotSent. A failure after it is Unclear, unless a trustworthy response arrived. aiohttp
+may repeat a GET or PUT once if a kept-alive connection turns out to be closed, but never a POST
+(IDEMPOTENT_METHODS in aiohttp/client.py), so a submission is written once, or twice after a 401.
+A repeated cancellation is harmless, but its second response may be IncorrectState: read the
+document after a failed cancellation.
 """
 
 import asyncio
@@ -14,11 +16,12 @@ import logging
 import math
 import ssl
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
+from typing import Any
 from urllib.parse import quote
 
 import aiohttp
@@ -29,69 +32,103 @@ from service.config import Config
 from service.portal import responses
 from service.portal.clock import ClockReading, PortalClock
 from service.portal.connections import FairConnections, NoConnectionFree
+from service.portal.errors import LoginRefused, NotSent, PortalError, TruncatedListing, Unclear
+from service.portal.logins import RefusedLogins
 from service.portal.responses import (
-    Crowded,
     Document,
     Listing,
-    LoginRefused,
-    NotSent,
+    OddRow,
     Page,
-    PortalError,
+    PortalResponse,
     Receipt,
     SubmissionState,
     Tally,
-    Unclear,
 )
 
 CONNECTIONS = 32  # of one process
-# Seconds; shorter than any gateway's, so that a submit seldom meets a connection just closed
+#: Seconds. Shorter than any gateway's, so that a submission rarely meets a closing connection.
 KEEP_ALIVE = 10
-MOST_BYTES = 1024 * 1024  # of one answer, decoded
-PAGE_SIZE = 100  # the most that the portal allows
+MOST_BYTES = 1024 * 1024  # of one response, decoded
+PAGE_SIZE = 100  # the portal's maximum
 MOST_PAGES = 100
 SHORTEST_LISTING = timedelta(seconds=2)  # the portal counts in whole seconds
-CLOCK_SECONDS = 5  # for an answer of which only the Date matters, once there is a connection
-RENEW_AT = 0.8  # of a token's life
-LEAST_TIMEOUT = 0.001  # seconds; aiohttp takes 0 for no limit
+CLOCK_SECONDS = 5  # for a response of which only the Date is used, after the connection
+RENEW_AT = 0.8  # of a token's lifetime
+LEAST_TIMEOUT = 0.001  # seconds; aiohttp treats 0 as no limit
 
 FAULTS = (aiohttp.ClientError, OSError)  # a TimeoutError is an OSError
+
+#: Awaited when the connection is established, before the first byte of a request is written.
+BeforeBytes = Callable[[], Awaitable[None]]
+#: Called with (operation, tin) and, for a further page of a listing, `further=True`.
+RateLimiter = Callable[..., Awaitable[None]]
 
 log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """A request on behalf of a taxpayer, to be repeated after a 401."""
+
+    tin: str
+    operation: str
+    method: str
+    path: str = ""  # below the base URL of the API
+    expected: int = 200  # status
+    params: Mapping[str, str] | None = None
+    body: bytes | None = None
+    before_bytes: BeforeBytes | None = None
+    admitted: bool = False  # the first request has passed the rate limiter
+    further: bool = False  # it continues a listing, which would be lost
+
+
+@dataclass(frozen=True, slots=True)
+class _Query:
+    """A listing of the documents that were submitted between two aware times."""
+
+    tin: str
+    operation: str
+    since: datetime
+    until: datetime
+    filters: Mapping[str, str] = field(default_factory=dict)
+    further: bool = False
+
+
 @dataclass(slots=True)
 class _Start:
-    """What the trace hook knows of one request."""
+    """The trace hook's record of one request."""
 
-    before_bytes: Callable[[], Awaitable[None]] | None = None
-    begun: int = 0  # times: aiohttp may repeat a request by itself
+    before_bytes: BeforeBytes | None = None
+    begun: int = 0  # number of starts: aiohttp may repeat a request by itself
 
 
 @dataclass(frozen=True, slots=True)
 class _Token:
     text: str = field(repr=False)
-    renew_at: float  # on the clock of the Portal
+    renew_at: float  # in seconds of the Portal's monotonic clock
 
 
 @dataclass(slots=True)
 class _ContactState:
-    """Whether the portal could be reached at the latest attempt."""
+    """Records since when no connection to the portal could be made."""
 
     unreachable_since: datetime | None = None
 
-    def note_failure(self, start: _Start, fault: Exception) -> None:
-        """Note a request that failed before a connection was there, unless it was for want of a free one."""
-        if not start.begun and not isinstance(fault, (NoConnectionFree, NotSent)):
+    def note_failure(self, start: _Start, failure: Exception) -> None:
+        """Record a failure to connect, unless only a free connection of the process was missing."""
+        if not start.begun and not isinstance(failure, NoConnectionFree | NotSent):
             self.unreachable_since = self.unreachable_since or datetime.now(UTC)
 
 
 async def _on_headers(
-    session: aiohttp.ClientSession, context: SimpleNamespace, params: object
+    _session: aiohttp.ClientSession,
+    context: SimpleNamespace,
+    _params: aiohttp.TraceRequestHeadersSentParams,
 ) -> None:
-    """Run `before_bytes` when the connection is established, TLS included, and no byte of the request is written.
+    """Run `before_bytes` after the connection, including TLS, and before the first byte.
 
-    aiohttp 3.14 signals "headers sent" ahead of composing them; tests pin that. If `before_bytes` raises, the request
-    is not written and its connection is closed.
+    aiohttp 3.14 signals "headers sent" before it composes them; tests pin this. If `before_bytes`
+    raises, the request is not written and its connection is closed.
     """
     start = context.trace_request_ctx
     if start.before_bytes:
@@ -99,16 +136,20 @@ async def _on_headers(
     start.begun += 1
 
 
-async def _on_body(session, context, params):
+async def _on_body(
+    _session: aiohttp.ClientSession,
+    context: SimpleNamespace,
+    _params: aiohttp.TraceRequestChunkSentParams,
+) -> None:
     if context.trace_request_ctx.before_bytes:
         failpoints.reach("bytes_written")
 
 
 def portal_session(config: Config, *, tls: ssl.SSLContext | None = None) -> aiohttp.ClientSession:
-    """Return the ClientSession that a Portal needs: with timeouts, without cookies and without proxies of the environment.
+    """Return the ClientSession for a Portal, with timeouts and without cookies or proxies.
 
-    The connect timeout covers the wait for a free connection too. Redirects are refused call by call. `tls` replaces
-    the certificate authorities of the system.
+    The connect timeout includes the wait for a free connection. `tls` replaces the system's
+    certificate authorities.
     """
     trace = aiohttp.TraceConfig()
     trace.on_request_headers_sent.append(_on_headers)
@@ -129,15 +170,15 @@ def portal_session(config: Config, *, tls: ssl.SSLContext | None = None) -> aioh
 
 
 class OpenSubmission:
-    """A submission whose connection to the portal is established, TLS included, and of which no byte is written."""
+    """A submission on an established connection, including TLS, with no byte written yet."""
 
     def __init__(self) -> None:
         self._is_connected = asyncio.Event()
         self._go: asyncio.Future[Callable[[], None]] = asyncio.get_running_loop().create_future()
         self._request: asyncio.Task[Receipt] | None = None
 
-    async def connected(self, request: "asyncio.Task[Receipt]") -> None:
-        """Wait until the connection of the request is established. Raises what keeps it from that."""
+    async def connected(self, request: asyncio.Task[Receipt]) -> None:
+        """Wait until the request is connected. Raises the error that prevents it."""
         self._request = request
         waiting = asyncio.create_task(self._is_connected.wait())
         await asyncio.wait({request, waiting}, return_when=asyncio.FIRST_COMPLETED)
@@ -152,63 +193,78 @@ class OpenSubmission:
         check()
 
     async def send(self, check: Callable[[], None]) -> Receipt:
-        """Write the request and return the Submission.
+        """Write the request and return its Receipt.
 
-        `check()` runs immediately before the first byte, and again before a second request that a 401 makes: that one
-        has connected before its check, too. When it raises NotSent, nothing goes out. A request that has ended since it
-        connected, by its timeout for example, raises why.
+        `check()` runs immediately before the first byte, and again before a second request that a
+        401 causes, which is connected before its check too. If it raises NotSent, nothing is sent.
+        If the request has failed since it was connected, by a timeout for example, its error is
+        raised.
         """
         if not self._go.done():
             self._go.set_result(check)
+        assert self._request is not None  # set by `connected`
         return await self._request
 
 
 class Portal:
-    """The calls of one service to the portal. `tin` is the company for which a call is made.
+    """Client of the portal's operations. `tin` is the company that a request is made for.
 
-    Each raises NotSent, Unclear, Throttled, Refused or LoginRefused; submit also Duplicate. For a read, Unclear means
-    that the answer could not be read. `gate(operation, tin)`, when given, is awaited before every request, logins and
-    further pages included: it waits for the portal's quota, or raises Held. For a page that is not the first it is told
-    `further=True`: what has come so far would be lost. `refusals`, a RefusedLogins when given, is asked before every
-    login and remembers those that the portal refuses. `clock` gives monotonic seconds.
+    Methods raise NotSent, Unclear, Throttled, Refused or LoginRefused; submit also Duplicate. For
+    a read, Unclear means that the response could not be read.
+
+    `rate_limiter(operation, tin)` is awaited before every request, including logins and further
+    pages. It waits for the portal's rate limit, or raises Held. A page that is not the first passes
+    `further=True`, because without it the pages before it would be lost. `refusals` is asked before
+    every login and records those that the portal refuses. `clock` returns monotonic seconds.
     """
 
-    def __init__(self, session, config, *, gate=None, refusals=None, clock=time.monotonic):
+    def __init__(
+        self,
+        session: aiohttp.ClientSession,
+        config: Config,
+        *,
+        rate_limiter: RateLimiter | None = None,
+        refusals: RefusedLogins | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         if not any(_on_headers in trace.on_request_headers_sent for trace in session.trace_configs):
-            raise ValueError(
-                "The session must come from portal_session: its hook tells what was sent."
-            )
+            raise ValueError("The session must be made by portal_session, which adds a trace hook.")
         self._session = session
         self._config = config
-        self._gate = gate
+        self._rate_limiter = rate_limiter
         self._refusals = refusals
         self._clock = clock
-        self._tokens = {}  # represented TIN, or "" -> _Token
-        self._logins = {}  # the same key -> the login under way, a task
-        # Keys of which a token was refused and a new one has not been used yet
-        self._on_trial = set()
-        # Shared by the clients that `through` makes
+        self._tokens: dict[str, _Token] = {}  # by represented TIN, or ""
+        self._logins: dict[str, asyncio.Task[_Token]] = {}  # logins in progress, by the same key
+        #: Keys of which a token was refused and the next one has not been used yet.
+        self._on_trial: set[str] = set()
+        # The clients made by `through` share these three.
         self._connections = FairConnections(CONNECTIONS)
-        self._portal_clock = PortalClock()  # shared, too
-        self._contact = _ContactState()  # shared, too
+        self._portal_clock = PortalClock()
+        self._contact = _ContactState()
 
-    def through(self, gate, refusals=None):
-        """Return the same client, tokens and clock included, whose calls pass another gate. Its logins are its own: they wait there.
+    def through(
+        self, rate_limiter: RateLimiter | None, refusals: RefusedLogins | None = None
+    ) -> "Portal":
+        """Return a client with another rate limiter that shares tokens, connections and clock.
 
-        `refusals` reads refused logins over the gate's connections.
+        Its logins are separate, because they wait for its rate limiter. `refusals` reads refused
+        logins over the rate limiter's database connections.
         """
         other = copy.copy(self)
-        other._gate, other._refusals, other._logins = gate, refusals or self._refusals, {}
+        other._rate_limiter = rate_limiter
+        other._refusals = refusals or self._refusals
+        other._logins = {}
         return other
 
     @property
     def unreachable_since(self) -> datetime | None:
-        """Return since when no connection to the portal could be made; None after a response."""
+        """Return since when connecting to the portal has failed; None after a response."""
         return self._contact.unreachable_since
 
     @property
     def clocks_apart_since(self) -> datetime | None:
-        """Return since when nothing is sent because the portal's clock and the database's differ; None while they agree."""
+        """Return since when a clock difference has blocked sending; None if it does not."""
         return self._portal_clock.apart_since
 
     async def clocks_apart(
@@ -217,9 +273,10 @@ class Portal:
         database: ClockReading,
         read_database: Callable[[], Awaitable[ClockReading | None]],
     ) -> timedelta | None:
-        """Return how far the portal's clock is ahead of the database's when that blocks sending, else None.
+        """Return how far the portal's clock is ahead if that blocks sending, else None.
 
-        `database` is a recent reading; `read_database()` makes another one where a difference has to be confirmed.
+        `database` is a recent reading of the database's clock. `read_database()` takes a new one
+        if a difference must be confirmed.
         """
 
         async def measure() -> tuple[ClockReading | None, ClockReading | None]:
@@ -228,31 +285,31 @@ class Portal:
         return await self._portal_clock.blocking_difference(database, measure)
 
     async def read_clock(self, tin: str) -> ClockReading | None:
-        """Return what the portal's clock shows now, or None when it cannot be read soon.
+        """Return the portal's current time, or None if it cannot be read soon.
 
-        Any response has a Date, whatever its status: the base address is asked, without a token, a quota or an effect.
+        Requests the base URL, which needs no token, counts against no rate limit and has no effect:
+        any response has a Date, whichever its status is.
         """
         seconds = self._config.portal_connect_timeout.total_seconds() + CLOCK_SECONDS
+        url = f"{self._config.portal_api_base}/"
         try:
             async with asyncio.timeout(seconds):
-                answer = await self._exchange(
-                    tin, "clock", "GET", f"{self._config.portal_api_base}/"
-                )
+                response = await self._exchange(_Request(tin, "clock", "GET"), url)
         except (PortalError, TimeoutError):
             return None
-        return answer.date and ClockReading(answer.date, time.monotonic())
+        return response.date and ClockReading(response.date, time.monotonic())
 
-    async def ready(self, tin):
-        """Holds a token for `tin` and a place in the quota, so that the submit that follows waits for neither."""
+    async def ready(self, tin: str) -> None:
+        """Obtain a token and a rate-limit slot, so that the next submission waits for neither."""
         await self._token(tin)
         await self._admit("submit", tin)
 
     @asynccontextmanager
-    async def open_submission(self, tin: str, body: bytes) -> AsyncIterator["OpenSubmission"]:
-        """Connect for a submission and yield an OpenSubmission, of which no byte is written yet. Call `ready` before.
+    async def open_submission(self, tin: str, body: bytes) -> AsyncIterator[OpenSubmission]:
+        """Connect for a submission and yield it with no byte written. Call `ready` before.
 
-        Raises NotSent, and what a login raises, when there is no connection. A request that was not sent when the
-        block ends is abandoned and its connection closed.
+        Raises NotSent, or the error of a login, if there is no connection. A request that was not
+        sent when the block ends is abandoned and its connection closed.
         """
         opened = OpenSubmission()
         request = asyncio.create_task(
@@ -264,113 +321,144 @@ class Portal:
         finally:
             request.cancel()
             await asyncio.wait({request})
-            # It has been raised, or belongs to a request that was abandoned
-            request.cancelled() or request.exception()
+            # Mark the error as retrieved: it was raised, or the request was abandoned.
+            if not request.cancelled():
+                request.exception()
 
     async def submit(
         self,
         tin: str,
         body: bytes,
         *,
-        before_bytes: Callable[[], Awaitable[None]] | None = None,
+        before_bytes: BeforeBytes | None = None,
         admitted: bool = False,
     ) -> Receipt:
-        """Send the bytes of a submission, as they are. Portal: 4
+        """Send the bytes of a submission unchanged. Portal: 4
 
-        `before_bytes()` is awaited when the connection is established and no byte is written, again when a 401 makes
-        it a second request; when it raises NotSent (or anything), nothing goes out and that propagates. `admitted`,
-        after ready: the first request has passed the gate.
+        `before_bytes()` is awaited when the connection is established and no byte is written, and
+        again if a 401 causes a second request. If it raises NotSent (or any error), nothing is sent
+        and the error propagates. With `admitted`, after `ready`, the first request does not pass
+        the rate limiter.
         """
-        request = {"body": body, "before_bytes": before_bytes, "admitted": admitted}
-        return responses.receipt(
-            await self._call(tin, "submit", "POST", "/documentsubmissions/", 202, **request)
+        request = _Request(
+            tin,
+            "submit",
+            "POST",
+            "/documentsubmissions/",
+            expected=202,
+            body=body,
+            before_bytes=before_bytes,
+            admitted=admitted,
         )
+        return responses.receipt(await self._call(request))
 
-    async def submission(self, tin, uid):
-        """The SubmissionState with the documents of all pages. Refused(404) can mean "not yet". Portal: 5.1"""
-        path = f"/documentsubmissions/{_part(uid)}"
-        pages = [
-            page
-            async for page in self._pages(
-                tin, "submission", path, {}, lambda answer: responses.submission_page(answer, uid)
-            )
-        ]
+    async def submission(self, tin: str, uid: str) -> SubmissionState:
+        """Return the state of a submission with the documents of all pages. Portal: 5.1
+
+        Refused with status 404 can mean that the portal does not show it yet.
+        """
+        request = _Request(tin, "submission", "GET", f"/documentsubmissions/{_part(uid)}")
+
+        def read(response: PortalResponse) -> Page:
+            return responses.submission_page(response, uid)
+
+        pages = [page async for page in self._pages(request, read)]
         odd = [row for page in pages for row in page.odd]
-        return SubmissionState(
-            uid, pages[-1].overall, responses.merge_pages(pages), pages[-1].received_at, odd
-        )
+        documents, last = responses.merge_pages(pages), pages[-1]
+        return SubmissionState(uid, last.overall or "", documents, last.received_at, odd)
 
-    async def details(self, tin, uuid):
-        """The Document with its validation errors. For the errors of an Invalid one, not for polling. Portal: 5.2"""
-        answer = await self._call(tin, "details", "GET", f"/documents/{_part(uuid)}/details")
-        return responses.details(answer, uuid)
+    async def details(self, tin: str, uuid: str) -> Document:
+        """Return a document with its validation errors. Portal: 5.2
+
+        Use it for the errors of an Invalid document, not for polling.
+        """
+        request = _Request(tin, "details", "GET", f"/documents/{_part(uuid)}/details")
+        return responses.details(await self._call(request), uuid)
 
     async def raw(self, tin: str, uuid: str, *, further: bool = False) -> Document:
-        """Return the Document with its `content`, the text that was submitted. Portal: 5.3
+        """Return a document with its `content`, the text that was submitted. Portal: 5.3
 
-        `further`: it is fetched for a row of a listing, which would be lost. Raises Refused(404) for an Invalid document,
-        whose text the portal does not give.
+        `further`: the request is for a row of a listing, which would be lost. Raises Refused with
+        status 404 for an Invalid document, because the portal does not return its text.
         """
-        answer = await self._call(
-            tin, "raw", "GET", f"/documents/{_part(uuid)}/raw", further=further
-        )
-        return responses.raw(answer, uuid)
+        path = f"/documents/{_part(uuid)}/raw"
+        response = await self._call(_Request(tin, "raw", "GET", path, further=further))
+        return responses.raw(response, uuid)
 
-    async def search(self, tin, since, until, *, text=None, further=False):
-        """Return all documents, sent and received, submitted between two aware times, newest first, as a Listing.
+    async def search(
+        self,
+        tin: str,
+        since: datetime,
+        until: datetime,
+        *,
+        text: str | None = None,
+        further: bool = False,
+    ) -> Listing:
+        """Return all documents submitted between two aware times, newest first. Portal: 5.5
 
-        With a `text`, those in which the portal finds it: what it does not find so may be there all the same.
+        The times may be 31 days apart. Both sent and received documents are requested, because a
+        filter that hides one document would confirm a false absence. `text` restricts the listing
+        to documents in which the portal finds it; others may exist that it does not find.
+        `further`: the request continues another listing, which would be lost.
 
-        Raises Unclear when the listing lost rows or has gaps. Where it would have 10,000 documents or more, at which the
-        portal may cut, shorter times are asked for, and Unclear is raised for that many in a second. Both directions
-        are asked for: a filter that hides one document would prove a false absence. `further`: it belongs to another
-        listing, which would be lost. Portal: 5.5, at most 31 days.
+        Raises Unclear if the listing lost rows or has gaps. At 10,000 documents, where the portal
+        may truncate, shorter time ranges are requested, and Unclear is raised for so many in one
+        second.
         """
-        return await self._listing(
-            tin, "search", since, until, further, {"searchQuery": text} if text else {}
-        )
+        filters = {"searchQuery": text} if text else {}
+        return await self._listing(_Query(tin, "search", since, until, filters, further))
 
     async def pages(
         self, tin: str, since: datetime, until: datetime, *, further: bool = False
     ) -> AsyncGenerator[Page, None]:
-        """Yield page after page of what `search` returns, each as soon as it is read. Rows may come twice.
+        """Yield the pages of a search, each as soon as it is read. Rows may be repeated.
 
-        Only when the last page has come without an exception was everything shown that was listed at the beginning.
+        The listing is complete only if the last page arrives without an exception: then every row
+        was shown that was listed at the beginning.
         """
-        async with aclosing(self._listed(tin, "search", since, until, further, {})) as pages:
+        query = _Query(tin, "search", since, until, further=further)
+        async with aclosing(self._query_pages(query)) as pages:
             async for page in pages:
                 yield page
 
-    async def recent(self, tin, since, until):
-        """As search, from the portal's other list. Portal: 5.4"""
-        return await self._listing(tin, "recent", since, until)
+    async def recent(self, tin: str, since: datetime, until: datetime) -> Listing:
+        """Return the same as `search`, from the portal's list of recent documents. Portal: 5.4"""
+        return await self._listing(_Query(tin, "recent", since, until))
 
-    async def cancel(self, tin, uuid, reason, *, before_bytes=None):
-        """Cancel a document. When this raises, the document may be cancelled all the same: read its state. Portal: 6
+    async def cancel(
+        self, tin: str, uuid: str, reason: str, *, before_bytes: BeforeBytes | None = None
+    ) -> None:
+        """Cancel a document. Portal: 6
 
-        `before_bytes` as for submit.
+        After an exception the document may be cancelled nevertheless: read its state.
+        `before_bytes` is used as in `submit`.
         """
-        body = json_codec.dumps({"status": "cancelled", "reason": reason}).encode()
-        path = f"/documents/state/{_part(uuid)}/state"
-        responses.cancelled(
-            await self._call(tin, "cancel", "PUT", path, body=body, before_bytes=before_bytes), uuid
+        request = _Request(
+            tin,
+            "cancel",
+            "PUT",
+            f"/documents/state/{_part(uuid)}/state",
+            body=json_codec.dumps({"status": "cancelled", "reason": reason}).encode(),
+            before_bytes=before_bytes,
         )
+        responses.cancelled(await self._call(request), uuid)
 
-    async def validate_tin(self, tin, id_type, id_value, *, taxpayer):
-        """Nothing, when the TIN belongs with the identifier; else Refused, 404 with the portal's body. Portal: 3.1
+    async def validate_tin(self, tin: str, id_type: str, id_value: str, *, taxpayer: str) -> None:
+        """Check that a TIN belongs to an identifier. Portal: 3.1
 
-        `taxpayer` is the company that asks.
+        `taxpayer` is the company that asks. Raises Refused with status 404 and the portal's body if
+        it does not.
         """
+        path = f"/taxpayer/validate/{_part(tin)}"
         params = {"idType": id_type, "idValue": id_value}
-        answer = await self._call(
-            taxpayer, "validate_tin", "GET", f"/taxpayer/validate/{_part(tin)}", params=params
-        )
-        responses.known_tin(answer)
+        request = _Request(taxpayer, "validate_tin", "GET", path, params=params)
+        responses.known_tin(await self._call(request))
 
-    async def _listing(self, tin, operation, since, until, further=False, filters=None):
+    async def _listing(self, query: _Query) -> Listing:
         newest = datetime.max.replace(tzinfo=UTC)
-        rows, odd = {}, {}
-        async for page in self._listed(tin, operation, since, until, further, filters or {}):
+        rows: dict[str, Document] = {}
+        odd: dict[str, OddRow] = {}
+        async for page in self._query_pages(query):
             rows.update((row.uuid, row) for row in page.rows)
             odd.update((row.key, row) for row in page.odd)
         return Listing(
@@ -378,137 +466,149 @@ class Portal:
             odd.values(),
         )
 
-    async def _listed(self, tin, operation, since, until, further, filters):
-        """Yield the pages of a time, in as many listings as it takes; rows on a border may be in two of them.
+    async def _query_pages(self, query: _Query) -> AsyncGenerator[Page, None]:
+        """Yield the pages of a query, from as many listings as it takes.
 
-        A listing that turns out to have too many rows is read again as two of half the time.
+        A listing that has too many rows is read again as two of half the time range. Rows on a
+        border may be in both.
         """
-        spans = [(since, until)]
-        while spans:
-            since, until = spans.pop()
-            params = {
-                "submissionDateFrom": _second(since),
-                "submissionDateTo": _second(until, up=True),
-                **filters,
+        queries = [query]
+        further = query.further
+        while queries:
+            part = queries.pop()
+            times = {
+                "submissionDateFrom": _second(part.since),
+                "submissionDateTo": _second(part.until, up=True),
             }
-            path = f"/documents/{operation}"
+            request = _Request(
+                part.tin,
+                part.operation,
+                "GET",
+                f"/documents/{part.operation}",
+                params={**times, **part.filters},
+                further=further,
+            )
             try:
-                async for page in self._pages(
-                    tin, operation, path, params, responses.listing_page, further
-                ):
+                async for page in self._pages(request, responses.listing_page):
                     yield page
-            except Crowded:
-                if until - since < SHORTEST_LISTING:
+            except TruncatedListing:
+                if part.until - part.since < SHORTEST_LISTING:
                     raise
-                middle = since + (until - since) / 2
-                spans += [(middle, until), (since, middle)]
+                middle = part.since + (part.until - part.since) / 2
+                queries += [replace(part, since=middle), replace(part, until=middle)]
             further = True
 
-    async def _pages(self, tin, operation, path, params, read, further=False):
-        """Yield what `read` makes of page after page, at least one Page. Raises Unclear unless they show everything."""
+    async def _pages(
+        self, request: _Request, read: Callable[[PortalResponse], Page]
+    ) -> AsyncIterator[Page]:
+        """Yield each page of a listing, at least one, as `read` parses it.
+
+        Raises Unclear unless the pages are complete.
+        """
         tally = Tally()
         for number in range(1, MOST_PAGES + 1):
-            place = {"pageNo": str(number), "pageSize": str(PAGE_SIZE)}
-            request = {"params": {**params, **place}, "further": further or number > 1}
-            page = read(await self._call(tin, operation, "GET", path, **request))
+            params = {**(request.params or {}), "pageNo": str(number), "pageSize": str(PAGE_SIZE)}
+            further = request.further or number > 1
+            page = read(await self._call(replace(request, params=params, further=further)))
             tally.add(page)
             yield page
             if _is_last(tally, page):
                 tally.check()
                 return
-        error = Crowded if tally.has_grown else Unclear
+        error = TruncatedListing if tally.has_grown else Unclear
         raise error(f"The listing has more than {MOST_PAGES} pages.")
 
-    async def _call(
-        self,
-        tin,
-        operation,
-        method,
-        path,
-        expected=200,
-        *,
-        params=None,
-        body=None,
-        before_bytes=None,
-        admitted=False,
-        further=False,
-    ):
-        """Return the Answer with the expected status. A 401 was not carried out: one new login, one repetition.
+    async def _call(self, request: _Request) -> PortalResponse:
+        """Return the response with the expected status. Portal: 8.4
 
-        A 401 to the new token too is a refused login. Portal: 8.4
+        A 401 means that the request was not processed: it is repeated once with a new token. A 401
+        to the new token too is a refused login.
         """
-        url = f"{self._config.portal_api_base}/api/v1.0{path}"
-        for attempt in range(2):
-            token = await self._token(tin, is_repeated=attempt > 0)
-            if attempt or not admitted:
-                await self._admit(operation, tin, further)
-            request = {
-                "params": params,
-                "data": body and io.BytesIO(body),
-                "headers": _headers(token, body),
-            }
-            answer = await self._exchange(
-                tin, operation, method, url, before_bytes=before_bytes, **request
-            )
-            if answer.status != 401:
-                await self._pass_trial(tin)
-                responses.check(answer, expected)
-                return answer
-            self._drop(tin, token)
-        why = responses.login_refused(answer)
+        response = await self._send(request)
+        if response.status == 401:
+            response = await self._send(request, is_repeated=True)
+        if response.status == 401:
+            raise await self._note_refused_token(request.tin, response)
+        await self._pass_trial(request.tin)
+        responses.check(response, request.expected)
+        return response
+
+    async def _send(self, request: _Request, is_repeated: bool = False) -> PortalResponse:
+        """Return the response to a request with a token, which a 401 makes invalid."""
+        token = await self._token(request.tin, is_repeated)
+        if is_repeated or not request.admitted:
+            await self._admit(request.operation, request.tin, request.further)
+        response = await self._exchange(
+            request,
+            f"{self._config.portal_api_base}/api/v1.0{request.path}",
+            params=request.params,
+            data=request.body and io.BytesIO(request.body),
+            headers=_headers(token, request.body),
+        )
+        if response.status == 401:
+            self._drop(request.tin, token)
+        return response
+
+    async def _note_refused_token(self, tin: str, response: PortalResponse) -> LoginRefused:
+        error = responses.login_refused(response)
         if self._refusals:
             self._on_trial.discard(self._key(tin))
-            await self._refusals.note(self._key(tin), why, "token")
-        raise why
+            await self._refusals.note(self._key(tin), error, "token")
+        return error
 
-    async def _admit(self, operation, tin, further=False):
-        """Passes the gate. Raises Held."""
-        if self._gate:
-            await self._gate(operation, tin, **({"further": True} if further else {}))
+    async def _admit(self, operation: str, tin: str, further: bool = False) -> None:
+        """Pass the rate limiter. Raises Held."""
+        if self._rate_limiter:
+            await self._rate_limiter(operation, tin, **({"further": True} if further else {}))
 
-    async def _exchange(self, tin, operation, method, url, *, before_bytes=None, **request):
-        """Return the Answer to one request. Raises NotSent, or Unclear when no status line came.
+    async def _exchange(self, request: _Request, url: str, **options: Any) -> PortalResponse:
+        """Return the response to one HTTP request.
 
-        A PUT that aiohttp has repeated, and that failed the second time, is Unclear: the first may be carried out yet.
+        Raises NotSent, or Unclear if no status line arrived. Also Unclear is a PUT that aiohttp has
+        repeated and that failed the second time: the first may still be processed.
         """
-        start, began, answer, fault = _Start(before_bytes), time.monotonic(), None, None
+        start, began = _Start(request.before_bytes), time.monotonic()
+        response: PortalResponse | None = None
+        failure: Exception | None = None
         try:
             async with (
-                self._connection(tin) as timeout,
+                self._connection(request.tin) as timeout,
                 self._session.request(
-                    method,
+                    request.method,
                     URL(url, encoded=True),
                     allow_redirects=False,
                     trace_request_ctx=start,
                     timeout=timeout,
-                    **request,
-                ) as response,
+                    **options,
+                ) as received,
             ):
-                answer = await _answer(operation, response)
-        except FAULTS as raised:
-            fault = raised
-        except NotSent as raised:  # by before_bytes
+                response = await _read_response(request.operation, received)
+        except FAULTS as error:
+            failure = error
+        except NotSent as error:  # raised by before_bytes
             if not start.begun:
                 raise
-            fault = raised
-        _log(operation, answer, fault, began)
-        if fault:
-            self._contact.note_failure(start, fault)
-            raise _failure(start, fault) from fault
+            failure = error
+        _log(request.operation, response, failure, began)
+        if failure:
+            self._contact.note_failure(start, failure)
+            raise _classify_failure(start, failure) from failure
+        assert response is not None  # there was no failure
         self._contact.unreachable_since = None
-        if answer.date:
-            self._portal_clock.latest = ClockReading(answer.date, time.monotonic())
-        if method == "PUT" and start.begun > 1 and answer.status != 200:
+        if response.date:
+            self._portal_clock.latest = ClockReading(response.date, time.monotonic())
+        if request.method == "PUT" and start.begun > 1 and response.status != 200:
             raise Unclear(
-                f"The first of two requests was not answered, the second with status {answer.status}."
+                "The first of two requests had no response, the second had status "
+                f"{response.status}."
             )
-        return answer
+        return response
 
     @asynccontextmanager
-    async def _connection(self, tin):
-        """Hold one of the process's connections for a taxpayer, and give the ClientTimeout that is left for the request.
+    async def _connection(self, tin: str) -> AsyncIterator[aiohttp.ClientTimeout]:
+        """Hold a connection of the process for a taxpayer, and yield the remaining timeouts.
 
-        The connect timeout covers the wait for it. Raises NoConnectionFree.
+        The connect timeout includes the wait for the connection. Raises NoConnectionFree.
         """
         began = time.monotonic()
         total, connect = (
@@ -522,10 +622,10 @@ class Portal:
                 connect=max(LEAST_TIMEOUT, connect - waited),
             )
 
-    async def _token(self, tin, is_repeated=False):
-        """Return a token that is good for a while. One login at a time for a taxpayer; all who wait share its outcome.
+    async def _token(self, tin: str, is_repeated: bool = False) -> _Token:
+        """Return a valid token. Callers for one taxpayer share one login and its outcome.
 
-        `is_repeated`: the call was made with another token, which the portal refused.
+        `is_repeated`: the request was made with another token, which the portal refused.
         """
         key = self._key(tin)
         token = self._tokens.get(key)
@@ -533,62 +633,64 @@ class Portal:
             return token
         if key not in self._logins:
             self._logins[key] = asyncio.create_task(self._login(tin, key, is_repeated))
-        # A caller that gives up does not take the login from the others
+        # A caller that is cancelled does not cancel the login of the others.
         return await asyncio.shield(self._logins[key])
 
-    async def _login(self, tin, key, is_repeated):
-        """Store and return a new token. Raises Throttled, LoginRefused, or NotSent for all else. Portal: 2
+    async def _login(self, tin: str, key: str, is_repeated: bool) -> _Token:
+        """Store and return a new token. Portal: 2
 
-        A repetition belongs to the try that was begun with the first token.
+        Raises Throttled, LoginRefused, or NotSent for any other failure. A repetition belongs to
+        the login attempt that the first token started.
         """
         began = self._clock()
         try:
-            refused = await self._admit_login(tin, key, is_repeated and key in self._on_trial)
-            text, life = await self._granted(tin, key)
-            await self._note_success(key, refused)
+            reason = await self._admit_login(tin, key, is_repeated and key in self._on_trial)
+            text, life = await self._request_token(tin, key)
+            await self._note_success(key, reason)
         finally:
             del self._logins[key]
         self._tokens[key] = _Token(text, began + RENEW_AT * life.total_seconds())
         return self._tokens[key]
 
-    async def _admit_login(self, tin, key, is_begun):
-        """Pass the gate, unless the portal refused a login a short while ago: then no token of the quota is taken.
+    async def _admit_login(self, tin: str, key: str, is_started: bool) -> str | None:
+        """Pass the rate limiter, unless a recent login was refused: then no slot is used.
 
-        Returns the reason of the last refusal, or None. Raises LoginRefused and Held. `is_begun`: the try has begun.
+        Return the reason of the last refusal, or None. Raises LoginRefused and Held. `is_started`:
+        the login attempt has already started.
         """
-        if self._refusals is None or is_begun:
-            return await self._admit("login", tin)
+        if self._refusals is None or is_started:
+            await self._admit("login", tin)
+            return None
         await self._refusals.check(key)
         await self._admit("login", tin)
         return await self._refusals.begin(key)
 
-    async def _granted(self, tin, key):
-        """Log in and return (token, its life as a timedelta). A refusal is remembered."""
+    async def _request_token(self, tin: str, key: str) -> tuple[str, timedelta]:
+        """Log in and return a token and its lifetime. Records a refusal."""
         try:
-            return responses.login(await self._ask_token(tin))
-        except Unclear as fault:
-            raise NotSent(f"Login: {fault.reason}", correlation_id=fault.correlation_id) from fault
-        except LoginRefused as why:
+            return responses.login(await self._post_login(tin))
+        except Unclear as error:
+            raise NotSent(f"Login: {error.reason}", correlation_id=error.correlation_id) from error
+        except LoginRefused as error:
             if self._refusals:
                 self._on_trial.discard(key)
-                await self._refusals.note(key, why, "login")
+                await self._refusals.note(key, error, "login")
             raise
 
-    async def _note_success(self, key, refused):
-        """Forget a refused login. Where a token was refused, the new one has to be accepted first."""
-        if refused == "token":
+    async def _note_success(self, key: str, reason: str | None) -> None:
+        """Clear a refused login. After a refused token, the new one must be accepted first."""
+        if reason == "token":
             self._on_trial.add(key)
-        elif refused:
+        elif reason and self._refusals:
             await self._refusals.clear(key)
 
-    async def _pass_trial(self, tin):
-        """Forget a refused token, now that the portal has accepted a new one."""
-        if (key := self._key(tin)) in self._on_trial:
+    async def _pass_trial(self, tin: str) -> None:
+        """Clear a refused token after the portal has accepted a new one."""
+        if self._refusals and (key := self._key(tin)) in self._on_trial:
             self._on_trial.discard(key)
             await self._refusals.clear(key)
 
-    async def _ask_token(self, tin):
-        """Return the Answer to a login request."""
+    async def _post_login(self, tin: str) -> PortalResponse:
         config = self._config
         form = {
             "client_id": config.portal_client_id,
@@ -598,82 +700,84 @@ class Portal:
         }
         headers = {"onbehalfof": tin} if config.portal_intermediary else {}
         url = f"{config.portal_identity_base}/connect/token"
-        return await self._exchange(tin, "login", "POST", url, headers=headers, data=form)
+        return await self._exchange(_Request(tin, "login", "POST"), url, headers=headers, data=form)
 
-    def _drop(self, tin, token):
-        """Forget a refused token, unless a newer one has taken its place."""
+    def _drop(self, tin: str, token: _Token) -> None:
+        """Discard a refused token, unless a newer one has replaced it."""
         if self._tokens.get(self._key(tin)) is token:
             del self._tokens[self._key(tin)]
 
-    def _key(self, tin):
+    def _key(self, tin: str) -> str:
         return tin if self._config.portal_intermediary else ""
 
 
-async def _answer(operation, response):
-    raw, broken = await _read(response)
-    return responses.Answer(
-        operation, response.status, response.headers, raw, datetime.now(UTC), broken
+async def _read_response(operation: str, received: aiohttp.ClientResponse) -> PortalResponse:
+    raw, broken = await _read_body(received)
+    return PortalResponse(
+        operation, received.status, received.headers, raw, datetime.now(UTC), broken
     )
 
 
-async def _read(response):
-    """(the bytes of the body as far as they came, why they are not all or ''); never more than MOST_BYTES."""
+async def _read_body(received: aiohttp.ClientResponse) -> tuple[bytes, str]:
+    """Return at most MOST_BYTES of the body, and why it is incomplete or an empty string."""
     raw = bytearray()
     try:
-        async for chunk in response.content.iter_any():
+        async for chunk in received.content.iter_any():
             raw += chunk
             if len(raw) > MOST_BYTES:
-                response.close()
+                received.close()
                 return bytes(raw[:MOST_BYTES]), "it is longer than 1 MiB"
-    except FAULTS as fault:
-        # What had come stays in aiohttp's buffer behind the exception; a uuid may stand in it.
-        raw += b"".join(getattr(response.content, "_buffer", ()))
-        return bytes(raw[:MOST_BYTES]), f"it broke off ({type(fault).__name__})"
+    except FAULTS as error:
+        # Bytes that arrived before the error remain in aiohttp's buffer, perhaps with a uuid.
+        raw += b"".join(getattr(received.content, "_buffer", ()))
+        return bytes(raw[:MOST_BYTES]), f"the transfer failed ({type(error).__name__})"
     return bytes(raw), ""
 
 
-def _failure(start, fault):
-    name = type(fault).__name__
-    if isinstance(fault, NoConnectionFree):
+def _classify_failure(start: _Start, failure: Exception) -> PortalError:
+    name = type(failure).__name__
+    if isinstance(failure, NoConnectionFree):
         return NotSent("No connection to the portal was free.")
     if start.begun:
-        return Unclear(f"The portal did not answer ({name}).")
+        return Unclear(f"The portal did not respond ({name}).")
     return NotSent(f"The portal cannot be reached ({name}).")
 
 
-def _log(operation, answer, fault, began):
+def _log(
+    operation: str, response: PortalResponse | None, failure: Exception | None, began: float
+) -> None:
     log.info(
         "portal operation=%s status=%s ms=%d correlation_id=%s%s",
         operation,
-        answer.status if answer else "-",
+        response.status if response else "-",
         (time.monotonic() - began) * 1000,
-        (answer and answer.correlation_id) or "-",
-        f" fault={type(fault).__name__}" if fault else "",
+        (response and response.correlation_id) or "-",
+        f" fault={type(failure).__name__}" if failure else "",
     )
 
 
-def _headers(token, body):
+def _headers(token: _Token, body: bytes | None) -> dict[str, str]:
     headers = {"Authorization": f"Bearer {token.text}"}
     return headers if body is None else {**headers, "Content-Type": "application/json"}
 
 
 def _is_last(tally: Tally, page: Page) -> bool:
-    """Return whether a page is the last: by its own word, else when no more rows are to come."""
+    """Return whether a page is the last, by its own number or else by the rows read so far."""
     if page.last is not None:
         return tally.pages >= page.last
     return not page.keys or tally.rows >= page.count
 
 
-def _part(text):
-    """A text as one part of a path. Raises ValueError for one that would climb out of it."""
+def _part(text: str) -> str:
+    """Quote a string as one segment of a path. Raises ValueError for an empty or dotted one."""
     if text.strip(".") == "":
-        raise ValueError("An empty or dotted identifier cannot stand in an address.")
+        raise ValueError("An identifier in a URL must not be empty or consist of dots.")
     return quote(text, safe="")
 
 
-def _second(moment, up=False):
-    """An aware time in UTC to the whole second, down or up. Portal: 5.5"""
+def _second(moment: datetime, up: bool = False) -> str:
+    """Format an aware time in UTC, rounded down or up to the second. Portal: 5.5"""
     if moment.tzinfo is None:
-        raise ValueError("A time without a zone says nothing to the portal.")
+        raise ValueError("The time must have a time zone.")
     seconds = math.ceil(moment.timestamp()) if up else math.floor(moment.timestamp())
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,8 +1,9 @@
-"""The portal's clock compared with the database's: while they differ too much, nothing is sent.
+"""Comparison of the portal's clock with the database's: a large difference blocks sending.
 
-The portal judges issue times and time limits by its clock, and the service by the database's. A single wrong `Date` of
-one response must not stop sending: a difference blocks only after a second measurement confirms it, and it is measured
-again while it blocks, so that sending resumes when the clocks agree.
+The portal judges issue times and time limits by its clock, and the service by the database's. A
+single wrong `Date` of one response must not block sending: a difference blocks only after a second
+measurement confirms it, and it is measured again while it blocks, so that sending resumes when the
+clocks agree.
 """
 
 import asyncio
@@ -13,9 +14,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-MOST_APART = timedelta(seconds=60)  # that the clocks may differ
+MOST_APART = timedelta(seconds=60)  # the largest permitted difference
 MEASURE_PAUSE = 3.0  # seconds between two measurements that a difference causes
-# Seconds; after a longer one, as of a paused process, nobody knows what was read when
+#: Seconds. In a longer measurement, as of a paused process, the times of the readings are unclear.
 LONGEST_MEASUREMENT = 15.0
 
 log = logging.getLogger(__name__)
@@ -23,40 +24,40 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ClockReading:
-    """What a clock showed, and when: `taken_at` is in monotonic seconds of this process."""
+    """The time that a clock showed at `taken_at`, in monotonic seconds of this process."""
 
     shown: datetime
     taken_at: float
 
     def ahead_of(self, other: "ClockReading") -> timedelta:
-        """Return how far this clock is ahead of another one, whose reading may be of another moment."""
+        """Return how far this clock is ahead of one that may be read at another moment."""
         return (self.shown - other.shown) - timedelta(seconds=self.taken_at - other.taken_at)
 
 
-#: Reads the portal's clock and the database's now; None for one that cannot be read.
+#: Reads the portal's clock and the database's now. A clock that cannot be read is None.
 Measure = Callable[[], Awaitable[tuple[ClockReading | None, ClockReading | None]]]
 
 
 class PortalClock:
-    """The latest reading of the portal's clock in this process, and whether its difference keeps documents from being sent.
+    """The latest reading of the portal's clock, and the confirmed difference that blocks sending.
 
-    `apart_since` is since when sending is blocked, by this process's clock; None while it is not.
+    `apart_since` is the start of the block by this process's clock, or None without a block.
     """
 
     def __init__(self) -> None:
         self.latest: ClockReading | None = None
         self.apart_since: datetime | None = None
-        self._apart: timedelta | None = None  # the difference that was confirmed
+        self._apart: timedelta | None = None  # the confirmed difference
         self._measured_at = -math.inf
         self._measuring: asyncio.Task[None] | None = None
 
     async def blocking_difference(
         self, database: ClockReading, measure: Measure
     ) -> timedelta | None:
-        """Return how far the portal's clock is ahead of the database's when that blocks sending, else None.
+        """Return how far the portal's clock is ahead if that blocks sending, else None.
 
-        `database` is a recent reading. When the latest reading of the portal's clock differs too much from it, both
-        are measured again, at most once in MEASURE_PAUSE and once for all who ask meanwhile.
+        `database` is a recent reading. If the latest reading of the portal's clock differs too much
+        from it, both are measured again, at most once in MEASURE_PAUSE, shared by all callers.
         """
         if self.latest is None or abs(self.latest.ahead_of(database)) <= MOST_APART:
             self._judge(None)
@@ -72,7 +73,7 @@ class PortalClock:
         await asyncio.shield(self._measuring)
 
     async def _measure(self, measure: Measure) -> None:
-        """Measure and judge. A measurement that fails changes nothing: it neither confirms nor refutes a difference."""
+        """Measure and judge. A failed measurement neither confirms nor refutes a difference."""
         began = time.monotonic()
         try:
             portal, database = await measure()

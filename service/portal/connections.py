@@ -1,4 +1,4 @@
-"""A semaphore that shares a process's connections to the portal fairly between taxpayers."""
+"""Semaphore that shares a process's connections to the portal fairly between taxpayers."""
 
 import asyncio
 from collections import deque
@@ -7,25 +7,25 @@ from contextlib import asynccontextmanager
 
 
 class NoConnectionFree(TimeoutError):
-    """No connection came free in time."""
+    """No connection became free in time."""
 
 
 class FairConnections:
-    """At most `size` connections at a time, first in, first out for each taxpayer, in turn between taxpayers.
+    """Limits a process to `size` connections, granted to taxpayers in turn and FIFO within each.
 
-    While another taxpayer waits, one gets at most a third of the connections; else at most two thirds, so that another
-    one gets a connection at once.
+    While another taxpayer waits, each has at most a third of the connections. Otherwise one has at
+    most two thirds, so that another one gets a connection at once.
     """
 
     def __init__(self, size: int) -> None:
         self._size = size
-        self._used: dict[str, int] = {}  # taxpayer -> connections that it has; none is 0
-        # In the order of the next turn; no queue is empty
+        self._used: dict[str, int] = {}  # connections by taxpayer; never 0
+        #: Queues by taxpayer, in the order of turns; never empty.
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
 
     @asynccontextmanager
     async def connection(self, taxpayer: str, seconds: float) -> AsyncIterator[None]:
-        """Hold a connection while the block runs. Raises NoConnectionFree after `seconds` of waiting."""
+        """Hold a connection during the block. Raises NoConnectionFree after `seconds`."""
         await self._acquire(taxpayer, seconds)
         try:
             yield
@@ -34,29 +34,30 @@ class FairConnections:
 
     async def _acquire(self, taxpayer: str, seconds: float) -> None:
         if taxpayer not in self._waiting and self._is_free(taxpayer):
-            return self._grant(taxpayer)
-        turn = asyncio.get_running_loop().create_future()
+            self._grant(taxpayer)
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(taxpayer, deque()).append(turn)
         try:
             async with asyncio.timeout(seconds):
                 await turn
-        except BaseException as fault:
+        except BaseException as error:
             self._give_up(taxpayer, turn)
-            if isinstance(fault, TimeoutError):
+            if isinstance(error, TimeoutError):
                 raise NoConnectionFree from None
             raise
 
     def _give_up(self, taxpayer: str, turn: asyncio.Future[None]) -> None:
-        """End a wait. A connection that was granted at the same moment goes to the next."""
+        """End a wait. A connection that was granted at the same moment is passed on."""
         if turn.done() and not turn.cancelled():
-            return self._release(taxpayer)
+            self._release(taxpayer)
+            return
         turns = self._waiting.get(taxpayer, deque())
-        if turn in turns:  # else it was passed over, since it was cancelled
+        if turn in turns:  # else `_serve` has skipped it because it was cancelled
             turns.remove(turn)
             if not turns:
                 del self._waiting[taxpayer]
         self._serve()
-        return None
 
     def _release(self, taxpayer: str) -> None:
         self._used[taxpayer] -= 1
@@ -74,7 +75,7 @@ class FairConnections:
         return sum(self._used.values()) < self._size and self._used.get(taxpayer, 0) < most
 
     def _serve(self) -> None:
-        """Grant the free connections to those who wait, one taxpayer after the other."""
+        """Grant the free connections to the waiting taxpayers in turn."""
         while taxpayer := next((one for one in self._waiting if self._is_free(one)), None):
             turns = self._waiting.pop(taxpayer)
             turn = turns.popleft()

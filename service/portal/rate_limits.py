@@ -1,14 +1,17 @@
-"""The portal's quotas, kept as token buckets in PostgreSQL that all processes and companies share. Portal: 1.4
+"""The portal's rate limits: token buckets in PostgreSQL, shared by all processes. Portal: 1.4
 
-How the portal measures its minute is not known. Here a token comes back a whole minute after it was taken, so that no
-minute, wherever it begins, sees more calls than a bucket has tokens; SLACK is for what passes between the taking of a
-token and the arrival of its call. A bucket that refills drop by drop would have to be kept half empty for that.
+The way the portal measures its minute is unknown. Here a token returns a whole minute after it was
+taken, so that no minute, wherever it begins, has more requests than the bucket has tokens. SLACK
+allows for the time between taking a token and the arrival of its request. A bucket with continuous
+refill would have to be kept half empty for the same guarantee.
 
-Background work leaves a tenth of each bucket, at least one token, to people who wait, never takes the promise of a token before them, and
-spreads its calls evenly: a late request waits for the next call of somebody else, and not for a minute to pass.
+Background work leaves a tenth of each bucket, at least one token, to interactive requests, never
+reserves a future token before them, and spreads its requests evenly: an interactive request that
+finds the bucket empty waits for the next background slot and not for a whole minute.
 
-Fair shares: while other taxpayers wait for a bucket, or were refused a token a moment ago, one taxpayer gets at most a
-third of it. A taxpayer that is alone may take more, but leaves the last tokens, so that another one is served at once.
+Fair shares: while other taxpayers wait for a bucket, or were refused a token recently, a taxpayer
+gets at most a third of it. A taxpayer that is alone may take more, but leaves the last tokens, so
+that another one is served at once.
 """
 
 import asyncio
@@ -21,28 +24,29 @@ from decimal import Decimal
 from service.config import Config
 from service.db.statements import sql
 from service.db.transactions import TRANSIENT_DB_ERRORS, Database
-from service.portal.responses import Held, NotSent
+from service.portal.errors import Held, NotSent
 
 SLACK = 5  # seconds
-TAXPAYER_SLACK = 1  # seconds; of a distance between two calls, which is short itself
-RESERVED = 10  # of as many tokens one is not for the background
-PARTS = 30  # of a span, over which background work spreads its calls where there are as many
-# For the next page of a listing whose first ones would be lost
+TAXPAYER_SLACK = 1  # seconds, for the limits of a taxpayer, whose intervals are short
+RESERVED = 10  # background work leaves one of so many tokens
+PARTS = 30  # of a span, over which background work spreads its requests
+#: Maximum wait for a further page of a listing, whose first pages would be lost.
 PAGE_PATIENCE = timedelta(seconds=90)
-SHORTEST_WAIT = timedelta(milliseconds=20)  # between two questions for the same token
-# For which a taxpayer still counts as waiting after it should have asked again
+SHORTEST_WAIT = timedelta(milliseconds=20)  # between two attempts to take a token
+#: Time for which a taxpayer still counts as waiting after its next attempt was due.
 GRACE = timedelta(seconds=3)
-CROWDED = "The portal takes no more of these calls for a moment."
-SHARE_USED = "The company has used its share of the portal's calls for a moment."
+CROWDED = "The portal's rate limit for this operation is exhausted. Try again in a moment."
+SHARE_USED = "The company's share of the portal's rate limit is exhausted. Try again in a moment."
 
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """So many calls in so many seconds of a client id, or of each taxpayer that it calls for.
+    """A limit of requests per time, for a client id or for each taxpayer that it represents.
 
-    `alone` is how many of them one taxpayer may make while no other waits. None: two thirds of few calls, four fifths
-    of more, all but a twentieth of a hundred and more. A taxpayer may make all searches: they are background work, of
-    which a long listing needs many, and spread by the quota of each taxpayer.
+    `alone` is the number for one taxpayer while no other waits. The default is two thirds of fewer
+    than 30 requests, four fifths of fewer than 100, and 95 percent of more. A taxpayer may use all
+    searches: they are background work, a long listing needs many, and the limit of each taxpayer
+    spreads them.
     """
 
     calls: int
@@ -52,19 +56,17 @@ class Quota:
 
     @property
     def most_alone(self) -> int:
+        """Return the number of requests for one taxpayer while no other waits."""
         if self.alone is not None:
             return self.alone
-        share = (
-            Decimal(2) / 3
-            if self.calls < 30
-            else Decimal("0.8")
-            if self.calls < 100
-            else Decimal("0.95")
-        )
+        if self.calls < 30:
+            share = Decimal(2) / 3
+        else:
+            share = Decimal("0.8") if self.calls < 100 else Decimal("0.95")
         return math.floor(self.calls * share)
 
 
-#: operation of the client -> its quotas; what is not published has none.
+#: Rate limits by operation of the client. An operation without a published limit has none.
 QUOTAS: dict[str, tuple[Quota, ...]] = {
     "login": (Quota(12),),
     "validate_tin": (Quota(60),),
@@ -80,9 +82,9 @@ QUOTAS: dict[str, tuple[Quota, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """At most `most` calls in any `span`, and `pace_most` in any `pace_span`; the bucket has `size` tokens.
+    """Limits of a bucket of `size` tokens: `most` in any `span`, `pace_most` in any `pace_span`.
 
-    Of the calls in a span, `alone` are for a taxpayer that no other waits with.
+    A taxpayer gets `alone` of them in a span while no other waits.
     """
 
     most: int
@@ -94,7 +96,7 @@ class Limits:
 
 
 def limits(quota: Quota, scale: Decimal, urgent: bool) -> Limits:
-    """Return the Limits of a Quota whose rate is multiplied by `scale`, for urgent or for background work."""
+    """Return the limits of a quota multiplied by `scale`, for urgent or for background work."""
     if quota.of_taxpayer:
         span = timedelta(seconds=float(quota.seconds / scale) + TAXPAYER_SLACK)
         return Limits(quota.calls, span, quota.calls, span, quota.calls, quota.calls)
@@ -103,13 +105,16 @@ def limits(quota: Quota, scale: Decimal, urgent: bool) -> Limits:
     if urgent:
         return Limits(size, span, size, span, size, alone)
     most = max(1, size - max(1, size // RESERVED))
-    pace_most = most // PARTS or most  # a few are not worth spreading
-    alone = max(1, min(most, alone - 1))  # so that the taxpayer's own urgent work finds a token too
+    pace_most = most // PARTS or most  # few requests are not spread
+    alone = max(1, min(most, alone - 1))  # leave a token for the taxpayer's own urgent work
     return Limits(most, span, pace_most, span * pace_most / most, size, alone)
 
 
 class PortalRateLimiter:
-    """Where a Portal's calls take their tokens. `patience` is how long one may be waited for; longer ones are Held."""
+    """Takes a token for each portal request.
+
+    Waits for one at most for `patience`, else raises Held.
+    """
 
     def __init__(
         self,
@@ -125,25 +130,25 @@ class PortalRateLimiter:
         self._patience = patience
 
     async def __call__(self, operation: str, tin: str, further: bool = False) -> None:
-        """Return when the call may go. Raises Held, and NotSent when PostgreSQL cannot be asked."""
+        """Wait until the request may be sent. Raises Held, or NotSent without PostgreSQL."""
         try:
-            await self._tokens(operation, tin, PAGE_PATIENCE if further else self._patience)
-        except TRANSIENT_DB_ERRORS as fault:
+            await self._acquire(operation, tin, PAGE_PATIENCE if further else self._patience)
+        except TRANSIENT_DB_ERRORS as error:
             raise NotSent(
-                "The database cannot be asked whether the portal may be called."
-            ) from fault
+                "The database is unavailable, so the portal's rate limit cannot be checked."
+            ) from error
 
-    async def _tokens(self, operation: str, tin: str, patience: timedelta) -> None:
-        """Return with a token of each bucket. Raises Held."""
+    async def _acquire(self, operation: str, tin: str, patience: timedelta) -> None:
+        """Take a token of each bucket, waiting at most for `patience`. Raises Held."""
         quotas = QUOTAS.get(operation, ()) if self._config.portal_rate_scale else ()
         if not quotas:
-            return await self._heed_pause(operation)
+            return await self._check_pause(operation)
         until = time.monotonic() + patience.total_seconds()
         while True:
             try:
                 return await self._take(operation, quotas, tin, until)
-            except Held as why:
-                wait = why.retry_after.total_seconds()
+            except Held as held:
+                wait = held.retry_after.total_seconds()
                 if time.monotonic() + wait > until:
                     raise
             await asyncio.sleep(wait)
@@ -151,10 +156,11 @@ class PortalRateLimiter:
     async def _take(
         self, operation: str, quotas: tuple[Quota, ...], tin: str, until: float
     ) -> None:
-        """Take a token of each bucket. Raises Held when one has none.
+        """Take a token of each bucket. Raises Held if one is empty.
 
-        The promise of a token is taken only where there is one bucket: promises of several would be kept at different
-        times. What one bucket gave when the next had nothing is lost; the first is that which is soonest full again.
+        A future token is reserved only if there is one bucket, because reservations of several
+        would come due at different times. Tokens of earlier buckets are lost when a later one is
+        empty, so the bucket that refills first is listed first.
         """
         patience = (
             timedelta(seconds=max(0.0, until - time.monotonic()))
@@ -162,12 +168,14 @@ class PortalRateLimiter:
             else timedelta(0)
         )
         for quota in quotas:
-            await asyncio.sleep(await self._token(operation, quota, tin, patience))
+            await asyncio.sleep(await self._take_token(operation, quota, tin, patience))
 
-    async def _token(self, operation: str, quota: Quota, tin: str, patience: timedelta) -> float:
-        """Return the seconds until the token is good that was taken. Raises Held when none was.
+    async def _take_token(
+        self, operation: str, quota: Quota, tin: str, patience: timedelta
+    ) -> float:
+        """Take a token and return the seconds until it is valid. Raises Held if there is none.
 
-        A taxpayer that has its share takes no promise: others may be served before it.
+        A taxpayer that has used its share reserves no future token: others may be served first.
         """
         bounds = limits(quota, self._config.portal_rate_scale, self._urgent)
         async with self._database.across() as conn:
@@ -193,11 +201,11 @@ class PortalRateLimiter:
             raise Held(SHARE_USED, retry_after=wait)
         raise Held(CROWDED, retry_after=wait, operation=None if quota.of_taxpayer else operation)
 
-    async def _heed_pause(self, operation: str) -> None:
-        """Raise Held while the portal has asked to wait."""
+    async def _check_pause(self, operation: str) -> None:
+        """Raise Held during a pause that the portal has requested."""
         async with self._database.across() as conn:
             left = await sql.pause_left(
                 conn, client_id=self._config.portal_client_id, operation=operation
             )
         if left:
-            raise Held("The portal asked to wait.", retry_after=left, operation=operation)
+            raise Held("The portal requested a pause.", retry_after=left, operation=operation)

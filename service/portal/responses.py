@@ -1,6 +1,7 @@
-"""What the portal answered, read and classed: its error dialects, its documents, its refusals. No I/O, no clock.
+"""Portal responses: reading of their bodies, and the exception that each failure means.
 
-All text from the portal is data: what PostgreSQL cannot store is taken out, and lengths are capped.
+No I/O, no clock. Text from the portal is untrusted: characters that PostgreSQL cannot store are
+removed, and lengths are limited.
 """
 
 import hashlib
@@ -12,27 +13,47 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from email.utils import parsedate_to_datetime
 from functools import wraps
-from itertools import islice, pairwise
-from typing import Any
+from itertools import pairwise
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from service import json_codec
+from service.portal.error_parsing import (
+    MOST_ERRORS,
+    ErrorEntry,
+    authority_code,
+    clean_json,
+    clean_text,
+    flatten_error,
+    fold_members,
+    login_errors,
+)
+from service.portal.errors import (
+    Duplicate,
+    LoginRefused,
+    NotSent,
+    PortalError,
+    Refused,
+    Throttled,
+    TruncatedListing,
+    Unclear,
+)
 
-MOST_TEXT = 2000  # characters of one text
-MOST_ERRORS = 200  # entries of one list of errors
 MOST_ROWS = 10_000  # rows of one listing; the portal shows no more. Portal: 5.5
-PAUSE = timedelta(seconds=60)  # when the portal asks for patience and does not say how much
+PAUSE = timedelta(seconds=60)  # after a 429 without a Retry-After
 PAUSE_LEAST, PAUSE_MOST = timedelta(seconds=1), timedelta(minutes=15)
+TOKEN_LIFE = 300  # seconds, where the portal gives none: a 401 renews the token earlier
+MOST_TOKEN_LIFE = 86_400  # seconds
 
 STATUSES = {name.lower(): name for name in ("Submitted", "Valid", "Invalid", "Cancelled")}
 UNKNOWN = "Unknown"  # the status of a document whose status is none of these
-UNREADABLE_REASONS = {
+UNREADABLE_REASONS: ErrorEntry = {
     "code": None,
     "path": "",
     "message": "The portal's reasons could not be read.",
 }
-MOST_SHOWN = 2000  # characters that are kept of a row that could not be read
+MOST_SHOWN = 2000  # characters that are stored of a row that could not be read
 
-#: name of a type, lower case, letters only -> its code. Portal: 9
+#: Type name in lower case, letters only -> type code. Portal: 9
 TYPES = {
     "invoice": "01",
     "creditnote": "02",
@@ -44,30 +65,8 @@ TYPES = {
     "selfbilledrefundnote": "14",
 }
 
-#: Codes that decide what happens next; they outrank a general code that stands around them. Portal:
-#: 8.4
-DECISIVE = {
-    name.lower(): name
-    for name in (
-        "OperationPeriodOver",
-        "IncorrectState",
-        "ActiveReferencingDocuments",
-        "IncorrectSubmitter",
-        "DuplicateSubmission",
-        "MaximumSizeExceeded",
-        "BadStructure",
-    )
-}
-
-#: The live portal says IncorrectSubmitter in these words, under a general code. Portal: 4.3
-WRONG_SUBMITTER = "authenticated tin and documents tin"
-
-#: Members of the framework's own answer, lower case. Portal: 8.3
-PROBLEM_DETAILS = {"type", "title", "status", "traceid"}
-
 _ID = re.compile(r"[0-9A-Za-z_-]{1,255}")
 _CORRELATION = re.compile(r"[0-9A-Za-z:._-]{1,64}")
-_UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 _INSTANT = re.compile(
     r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:(\.\d{1,6})\d*)?(Z|[+-]\d\d:\d\d)?", re.ASCII
 )
@@ -75,141 +74,69 @@ _PAIR = re.compile(
     r'"(uuid|invoiceCodeNumber)"\s*:\s*("(?:[^"\\]|\\.){1,200}")|[{}]', re.IGNORECASE
 )
 
-
-class PortalError(Exception):
-    """No success. `reason` is a short text of ours; `errors` are the portal's: [{code, path, message}]."""
-
-    def __init__(self, reason, *, errors=(), correlation_id=None):
-        super().__init__(reason)
-        self.reason = reason
-        self.errors = list(errors)
-        self.correlation_id = correlation_id
-
-
-class NotSent(PortalError):
-    """The portal has certainly not received the request."""
-
-
-class Unclear(PortalError):
-    """The request was begun, and no answer that can be trusted came back: it may have been carried out.
-
-    `evidence` is what a damaged answer to a submit still shows: [(number, uuid)].
-    """
-
-    def __init__(self, reason, *, evidence=(), **more):
-        super().__init__(reason, **more)
-        self.evidence = list(evidence)
-
-
-class Crowded(Unclear):
-    """A listing that may have been cut, because it has as many rows as the portal shows."""
-
-
-class _Later(PortalError):
-    """`retry_after` is a timedelta from now; `operation` is what has to wait, for whichever company; None: no more than this."""
-
-    def __init__(self, reason, *, retry_after, operation=None, **more):
-        super().__init__(reason, **more)
-        self.retry_after = retry_after
-        self.operation = operation
-
-
-class Throttled(_Later):
-    """Too many calls; this one was not carried out."""
-
-
-class Held(Throttled):
-    """We did not call: our own count says that it would be too many, or the portal has asked us to wait."""
-
-
-class Duplicate(_Later):
-    """The portal received the same bytes before: what was sent then must be looked up. Portal: 1.7"""
-
-
-class Refused(PortalError):
-    """The portal answered definitely that it will not. `code` is its own code, or None; `body` its JSON, or None."""
-
-    def __init__(self, reason, *, status, code=None, body=None, **more):
-        super().__init__(reason, **more)
-        self.status = status
-        self.code = code
-        self.body = body
-
-    @property
-    def is_missing(self) -> bool:
-        """Return whether the portal itself says that it does not have what was asked for: a 404 in a form of its own.
-
-        A 404 in another form may be a gateway's. Portal: 8.1, 8.2, 8.3
-        """
-        return self.status == 404 and _is_not_found(self.body)
-
-
-class LoginRefused(PortalError):
-    """Credentials or permission are refused; the request was not carried out. Repeating it can lock the account.
-
-    `retry_after` is a timedelta until the next login for the taxpayer, or None when that is not known.
-    """
-
-    def __init__(self, reason, *, retry_after=None, **more):
-        super().__init__(reason, **more)
-        self.retry_after = retry_after
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """The immediate answer to a submit; numbers in neither member are unaccounted for. Portal: 4.2"""
+    """The immediate response to a submission. Portal: 4.2
+
+    A number in neither `accepted` nor `rejected` is unaccounted for.
+    """
 
     uid: str | None  # None when nothing was accepted
-    accepted: dict  # number -> uuid
-    rejected: dict  # number -> [{code, path, message}]
-    received_at: datetime | None  # the Date of the answer
+    accepted: dict[str, str]  # number -> uuid
+    rejected: dict[str, list[ErrorEntry]]  # by number
+    received_at: datetime | None  # the Date of the response
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One document as the portal shows it; `errors` is filled by details alone. Portal: 5.1, 5.2, 5.3, 5.5"""
+    """A document as the portal shows it. Portal: 5.1, 5.2, 5.3, 5.5
+
+    Only the details request fills `errors`, and only the raw request fills `content`.
+    """
 
     uuid: str
     submission_uid: str | None
-    long_id: str | None  # only once it was Valid
+    long_id: str | None  # only after it became Valid
     number: str
-    type_code: str | None  # '01' ... '14'; None for a name that is not known
+    type_code: str | None  # "01" to "14"; None for an unknown type name
     version: str | None
     issuer_tin: str | None
-    status: str  # Submitted, Valid, Invalid, Cancelled, Unknown
+    status: str  # Submitted, Valid, Invalid, Cancelled or Unknown
     issued_at: datetime | None
     received_at: datetime | None
     validated_at: datetime | None
     cancelled_at: datetime | None
     rejection_requested_at: datetime | None
-    reason: str | None  # given with a cancel or a rejection
-    errors: list = field(default_factory=list)  # [{code, path, message}]
+    reason: str | None  # given with a cancellation or a rejection
+    errors: list[ErrorEntry] = field(default_factory=list)
     supplier_tin: str | None = None
     supplier_name: str | None = None
     buyer_tin: str | None = None
     buyer_name: str | None = None
     receiver_name: str | None = None  # the party that is not the issuer
-    payable: Decimal | None = None  # amounts in MYR; None where an answer has none that can be read
+    payable: Decimal | None = None  # amounts in MYR; None where missing or unreadable
     excluding_tax: Decimal | None = None
     net: Decimal | None = None
-    # The document as it was submitted; only of a raw call
-    content: str | None = field(default=None, repr=False)
-    # The status as the portal wrote it
-    status_text: str | None = field(default=None, compare=False)
-    # What of it could not be read or is not known
+    content: str | None = field(default=None, repr=False)  # the document as it was submitted
+    status_text: str | None = field(default=None, compare=False)  # as the portal wrote it
+    #: The members that could not be read or have unknown values.
     odd: "OddRow | None" = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class OddRow:
-    """A document as the portal shows it, of which something could not be read or has a value that is not known.
+    """A row of a listing with a member that could not be read or has an unknown value.
 
-    The members that tell documents apart are None where they could not be read, or were not there.
+    The identifying members are None where they were missing or could not be read.
     """
 
-    key: str  # the uuid, or where that cannot be read a hash of what stays the same of the row
+    key: str  # the uuid or, if that cannot be read, a hash of the members that do not change
     problems: tuple[str, ...]
-    shown: str  # the row, shortened
+    shown: str  # the row, truncated
     digest: str  # of the whole row
     uuid: str | None = None
     number: str | None = None
@@ -219,8 +146,8 @@ class OddRow:
     submission_uid: str | None = None
 
 
-class Listing(list):
-    """The Documents of a listing, newest first. `odd` has the rows that are none, because they could not be read."""
+class Listing(list[Document]):
+    """The documents of a listing, newest first. `odd` has the rows that could not be read."""
 
     def __init__(self, rows: Iterable[Document] = (), odd: Iterable[OddRow] = ()) -> None:
         super().__init__(rows)
@@ -229,119 +156,122 @@ class Listing(list):
 
 @dataclass(frozen=True, slots=True)
 class SubmissionState:
-    """How validation stands; `overall` is lower case without blanks: inprogress, valid, ... Portal: 5.1"""
+    """The validation state of a submission. Portal: 5.1"""
 
     uid: str
-    overall: str  # '' where it is not told
-    documents: list  # of Document
+    overall: str  # lower case without blanks: inprogress, valid, ...; "" if missing
+    documents: list[Document]
     received_at: datetime | None
     odd: list[OddRow] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Some rows of a listing, and what it says about the whole."""
+    """One page of a listing, with the listing's totals."""
 
-    rows: list  # of Document
-    count: int  # of rows on all pages
-    last: int | None = None  # number of the last page; not told for a submission
-    overall: str | None = None  # of a submission
-    received_at: datetime | None = None  # of a submission
+    rows: list[Document]
+    count: int  # rows on all pages
+    last: int | None = None  # number of the last page; missing for a submission
+    overall: str | None = None  # only for a submission
+    received_at: datetime | None = None  # only for a submission
     odd: list[OddRow] = field(default_factory=list)  # rows that could not be read
 
     @property
     def keys(self) -> list[str]:
-        """Return what tells its rows apart."""
+        """Return a key for each row."""
         return [row.uuid for row in self.rows] + [row.uuid or row.digest for row in self.odd]
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """A status line with what followed it. `broken` says why the body is not whole; '' when it is."""
+class PortalResponse:
+    """An HTTP response. `broken` says why the body is incomplete and is empty if it is complete."""
 
     operation: str
     status: int
-    headers: Mapping  # case-insensitive
-    raw: bytes = field(repr=False)  # of a login it holds the token
-    at: datetime  # when it came, by our clock
+    headers: Mapping[str, str]  # case-insensitive
+    raw: bytes = field(repr=False)  # not logged: the response to a login holds the token
+    at: datetime  # arrival, by the clock of this process
     broken: str = ""
 
     @property
     def date(self) -> datetime | None:
-        """Return what the portal's clock showed, to the second; None without a Date."""
+        """Return the portal's clock from the Date header, to the second; None without one."""
         return _http_date(self.headers.get("Date", ""))
 
     @property
-    def correlation_id(self):
-        """The portal's name for the call, or None: support asks for it. Portal: 1.3"""
+    def correlation_id(self) -> str | None:
+        """Return the portal's id of the request, which its support asks for. Portal: 1.3"""
         text = self.headers.get("correlationId", "")
         return text if _CORRELATION.fullmatch(text) else None
 
     @property
-    def media_type(self):
+    def media_type(self) -> str:
         return self.headers.get("Content-Type", "").partition(";")[0].strip().lower()
 
     @property
-    def is_json(self):
+    def is_json(self) -> bool:
         return self.media_type == "application/json" or self.media_type.endswith("+json")
 
     @property
-    def is_page(self):
-        """Whether this is a web page: of a gateway, a firewall or a network's sign-in, never of the portal."""
+    def is_page(self) -> bool:
+        """Return whether this is a web page, of a gateway or a firewall and never of the portal."""
         return "html" in self.media_type
 
 
 class Unreadable(ValueError):
-    """A member of an answer is missing or is not what it must be."""
+    """A member of a response is missing or invalid."""
 
 
-def check(answer, expected):
-    """Raise what any other status than `expected` means. Portal: 8.4; a 401 is the caller's to try again."""
-    status = answer.status
+def check(response: PortalResponse, expected: int) -> None:
+    """Raise the exception for any status but `expected`. The caller handles a 401. Portal: 8.4"""
+    status = response.status
     if status == expected:
         return
     if status == 429:  # by the status alone: its body may be empty or plain text. Portal: 1.6
-        raise _patience(Throttled, answer, "The portal asks for fewer calls.")
+        raise _later(Throttled, response, "The portal throttled the request.")
     if status == 408 or not 400 <= status < 500:
-        raise _unclear(answer, f"The portal answered with status {status}.")
-    raise _refusal(answer)
+        raise _unclear(response, f"The portal responded with status {status}.")
+    raise _refusal(response)
 
 
-def reader(function):
-    """Makes `function(answer, body)` a reader of an answer's JSON object; what it finds Unreadable is Unclear."""
+def reader(
+    parse: Callable[Concatenate[PortalResponse, dict[str, Any], P], T],
+) -> Callable[Concatenate[PortalResponse, P], T]:
+    """Decorate a function that reads a JSON object, so that Unreadable becomes Unclear.
 
-    @wraps(function)
-    def read(answer, *args):
+    The function is called with the response, its folded body and the further arguments.
+    """
+
+    @wraps(parse)
+    def read(response: PortalResponse, *args: P.args, **more: P.kwargs) -> T:
         try:
-            return function(answer, _body(answer), *args)
-        except Unreadable as fault:
-            raise _unclear(answer, str(fault)) from None
+            return parse(response, _body(response), *args, **more)
+        except Unreadable as error:
+            raise _unclear(response, str(error)) from None
 
     return read
 
 
 @reader
-def receipt(answer, body):
-    """The Submission of a 202. Raises Unclear, with evidence. Portal: 4.2"""
+def receipt(response: PortalResponse, body: dict[str, Any]) -> Receipt:
+    """Read the 202 response to a submission. Raises Unclear, with evidence. Portal: 4.2"""
     if body.get("accepteddocuments") is None and body.get("rejecteddocuments") is None:
-        raise Unreadable("The answer names no documents.")
+        raise Unreadable("The response lists no documents.")
     accepted, rejected = _rows(body, "acceptedDocuments"), _rows(body, "rejectedDocuments")
-    uid = _id(body, "submissionUid", required=bool(accepted))
-    uuids = [
-        (_number(row, "invoiceCodeNumber"), _id(row, "uuid", required=True)) for row in accepted
-    ]
-    refusals = [
-        (_number(row, "invoiceCodeNumber"), flatten_error(row.get("error"))) for row in rejected
-    ]
-    if len({number for number, _ in uuids + refusals}) < len(uuids) + len(refusals):
-        raise Unreadable("The answer names a document twice.")
-    return Receipt(uid, dict(uuids), dict(refusals), _http_date(answer.headers.get("Date", "")))
+    uid = (_required_id if accepted else _id)(body, "submissionUid")
+    uuids = {_number(row, "invoiceCodeNumber"): _required_id(row, "uuid") for row in accepted}
+    refusals = {
+        _number(row, "invoiceCodeNumber"): flatten_error(row.get("error")) for row in rejected
+    }
+    if len(uuids.keys() | refusals.keys()) < len(accepted) + len(rejected):
+        raise Unreadable("The response lists a document twice.")
+    return Receipt(uid, uuids, refusals, response.date)
 
 
 @reader
-def submission_page(answer, body, uid):
-    """The Page of a submission. Raises Unclear. Portal: 5.1"""
-    _same(body, "submissionUid", uid)
+def submission_page(_response: PortalResponse, body: dict[str, Any], uid: str) -> Page:
+    """Read a page of a submission. Raises Unclear. Portal: 5.1"""
+    _check_same(body, "submissionUid", uid)
     rows, odd = _documents(body, "documentSummary")
     overall = body.get("overallstatus")
     return Page(
@@ -354,37 +284,37 @@ def submission_page(answer, body, uid):
 
 
 @reader
-def listing_page(answer, body):
-    """The Page of a search or of the recent documents. Raises Unclear. Portal: 5.5"""
+def listing_page(response: PortalResponse, body: dict[str, Any]) -> Page:
+    """Read a page of a search or of the recent documents. Raises Unclear. Portal: 5.5"""
     counts = body.get("metadata")
     if not isinstance(counts, dict) or body.get("result") is None:
-        raise Unreadable("The answer is not a listing.")
-    counts = _folded(counts)
+        raise Unreadable("The response is not a listing.")
+    counts = fold_members(counts)
     count, last = _count(counts, "totalCount"), _count(counts, "totalPages")
     if count >= MOST_ROWS:
-        raise Crowded(
-            f"The portal lists at most {MOST_ROWS} documents; the time range must be smaller.",
-            **_said(answer),
+        raise TruncatedListing(
+            f"The portal lists at most {MOST_ROWS} documents; request a shorter time range.",
+            correlation_id=response.correlation_id,
         )
     rows, odd = _documents(body, "result")
     return Page(rows, count, last, odd=odd)
 
 
 @reader
-def details(answer, body, uuid):
-    """The Document of a details call, with its validation errors. Raises Unclear. Portal: 5.2"""
-    _same(body, "uuid", uuid)
+def details(_response: PortalResponse, body: dict[str, Any], uuid: str) -> Document:
+    """Read the details of a document, with its validation errors. Raises Unclear. Portal: 5.2"""
+    _check_same(body, "uuid", uuid)
     return _document(body, _reasons(body.get("validationresults")))
 
 
-def _reasons(results: Any) -> list[dict[str, Any]]:
-    """Return the validation errors of a document: one that says so where they cannot be read."""
+def _reasons(results: Any) -> list[ErrorEntry]:
+    """Return the validation errors of a document; UNREADABLE_REASONS if they cannot be read."""
     if results is None:
         return []
     try:
         if not isinstance(results, dict):
             raise Unreadable("validationResults is not an object.")
-        steps = _rows(_folded(results), "validationSteps")
+        steps = _rows(fold_members(results), "validationSteps")
     except Unreadable:
         return [UNREADABLE_REASONS]
     return flatten_error(
@@ -393,62 +323,70 @@ def _reasons(results: Any) -> list[dict[str, Any]]:
 
 
 @reader
-def raw(answer: Answer, body: dict[str, Any], uuid: str) -> Document:
-    """Return the Document of a raw call with its `content`. Raises Unclear. Portal: 5.3"""
-    _same(body, "uuid", uuid)
+def raw(_response: PortalResponse, body: dict[str, Any], uuid: str) -> Document:
+    """Read a document with its `content`. Raises Unclear. Portal: 5.3"""
+    _check_same(body, "uuid", uuid)
     content = body.get("document")
     if not isinstance(content, str) or not content:
-        raise Unreadable("The answer holds no document.")
+        raise Unreadable("The response has no document.")
     return replace(_document(body), content=content)
 
 
 @reader
-def cancelled(answer, body, uuid):
-    """Nothing, when the document is cancelled. Raises Refused for a filled `error`, else Unclear. Portal: 6"""
-    if body.get("error") is not None:
-        raise _refused(answer, _json(answer))
-    _same(body, "uuid", uuid)
-    if _text(body, "status", required=True).lower() != "cancelled":
-        raise Unreadable("The portal does not say that the document is cancelled.")
+def cancelled(response: PortalResponse, body: dict[str, Any], uuid: str) -> None:
+    """Check that the document is cancelled. Portal: 6
 
-
-def known_tin(answer):
-    """Nothing, for a 200 that is no web page; its body is not documented. Raises Unclear. Portal: 3.1"""
-    if answer.is_page:
-        raise _unclear(answer, "A web page came instead of an answer.")
-
-
-def login(answer):
-    """(token, its life as a timedelta) of a login. Raises Throttled, LoginRefused, NotSent. Portal: 2, 2.2
-
-    NotSent: the login was not answered as one, so what it was for has not been sent.
+    Raises Refused if the body has an `error`, else Unclear.
     """
-    if answer.status == 429:
-        check(answer, 200)
-    body = _json(answer)
-    members = _folded(body) if isinstance(body, dict) else {}
-    if answer.status == 200:
-        return _granted(answer, members)
-    if _is_login_refusal(answer, members):
+    if body.get("error") is not None:
+        raise _refused(response, _json(response))
+    _check_same(body, "uuid", uuid)
+    if _required_text(body, "status").lower() != "cancelled":
+        raise Unreadable("The response does not confirm the cancellation.")
+
+
+def known_tin(response: PortalResponse) -> None:
+    """Accept a 200 with any body but a web page. Raises Unclear. Portal: 3.1"""
+    if response.is_page:
+        raise _unclear(response, "The response is a web page.")
+
+
+def login(response: PortalResponse) -> tuple[str, timedelta]:
+    """Return the token of a login and its lifetime. Portal: 2, 2.2
+
+    Raises Throttled, LoginRefused, or NotSent for any other failure: the request that needed the
+    token was not sent.
+    """
+    if response.status == 429:
+        check(response, 200)
+    body = _json(response)
+    members = fold_members(body) if isinstance(body, dict) else {}
+    if response.status == 200:
+        return _token(response, members)
+    if _is_login_refusal(response, members):
         raise LoginRefused(
-            "The portal refuses the login.", **_said(answer, _login_errors(members, body))
+            "The portal refuses the login.",
+            errors=login_errors(members, body),
+            correlation_id=response.correlation_id,
         )
-    raise NotSent(f"Login: the portal answered with status {answer.status}.", **_said(answer))
-
-
-def login_refused(answer):
-    """The LoginRefused of a 401 to a token that was issued just now."""
-    return LoginRefused(
-        "The portal refuses a new token.", **_said(answer, flatten_error(_json(answer)))
+    raise NotSent(
+        f"Login: the portal responded with status {response.status}.",
+        correlation_id=response.correlation_id,
     )
 
 
-class Tally:
-    """Counts the pages of a listing while they are read, to tell in the end whether they show all of it.
+def login_refused(response: PortalResponse) -> LoginRefused:
+    """Return the LoginRefused for a 401 to a new token."""
+    return LoginRefused("The portal refuses a new token.", **_error_facts(response))
 
-    A listing may grow meanwhile. The portal adds rows and deletes none, so that a row which is listed when the first page
-    is read can only move towards later pages: it may come twice, and it is not passed over. So a listing that has grown
-    shows everything that was listed when its first page was asked for.
+
+class Tally:
+    """Counts the rows of a listing page by page, to check in the end that it is complete.
+
+    A listing may grow while it is read. The portal adds rows and deletes none, so a row that is
+    listed when the first page is read can only move to later pages: it may be shown twice, and it
+    is never skipped. A listing that has grown therefore shows every row that was listed when its
+    first page was requested.
     """
 
     def __init__(self) -> None:
@@ -459,7 +397,7 @@ class Tally:
 
     @property
     def rows(self) -> int:
-        """Return how many rows came so far, those that came twice included."""
+        """Return the number of rows read so far, including those shown twice."""
         return sum(self._sizes)
 
     @property
@@ -474,17 +412,17 @@ class Tally:
         self._keys.update(keys)
 
     def check(self) -> None:
-        """Raise Unclear unless the pages show all that was listed when the first one was read."""
+        """Raise Unclear unless the pages show all rows listed when the first one was read."""
         first, last, found = self._counts[0], self._counts[-1], len(self._keys)
         if any(later < earlier for earlier, later in pairwise(self._counts)):
             raise Unclear("The listing lost rows while it was read.")
         if first == last and not self.rows == found == first:
-            raise Unclear(f"The listing is not complete: {self.rows} rows of {first}.")
+            raise Unclear(f"The listing is incomplete: {self.rows} of {first} rows.")
         if first < last and not (self._is_full(last) and first <= found <= last):
-            raise Unclear(f"The listing grew from {first} to {last} rows, and {found} were shown.")
+            raise Unclear(f"The listing grew from {first} to {last} rows and showed {found}.")
 
     def _is_full(self, count: int) -> bool:
-        """Return whether all pages but the last have one size, and that many of them hold `count` rows."""
+        """Return whether all pages but the last have one size and have room for `count` rows."""
         return len(set(self._sizes[:-1])) <= 1 and count <= self._sizes[0] * self.pages
 
 
@@ -497,38 +435,30 @@ def merge_pages(pages: list[Page]) -> list[Document]:
     return list({row.uuid: row for page in pages for row in page.rows}.values())
 
 
-def flatten_error(error):
-    """The innermost entries of an error in any dialect: [{code, path, message}]. Portal: 8.1, 8.2, 8.3
-
-    Takes a whole body, the object under its `error`, or a list of these; anything else has no entries.
-    """
-    return list(islice(_leaves(error), MOST_ERRORS))
-
-
-def authority_code(error):
-    """The code that decides, else the first, wherever it stands; None when there is none. Portal: 6"""
-    codes = list(islice(_codes(error), MOST_ERRORS))
-    decisive = [DECISIVE[code.lower()] for code in codes if code.lower() in DECISIVE]
-    if any(WRONG_SUBMITTER in entry["message"].lower() for entry in flatten_error(error)):
-        decisive.append("IncorrectSubmitter")
-    return next(iter(decisive + codes), None)
-
-
-def sightings_in(raw):
-    """The (number, uuid) pairs that stand in the bytes of an answer to a submit, whole JSON or not."""
-    pairs, seen = [], {}
+def sightings_in(raw: bytes) -> list[tuple[str, str]]:
+    """Return the (number, uuid) pairs in the response to a submission, valid JSON or not."""
+    pairs: list[tuple[str, str]] = []
+    members: dict[str, str | None] = {}
     for match in _PAIR.finditer(raw.decode("utf-8", "replace") + "}"):
         if match[1]:
-            seen[match[1].lower()] = _unquoted(match[2])
+            members[match[1].lower()] = _unquote(match[2])
             continue
-        if seen.get("invoicecodenumber") and _ID.fullmatch(seen.get("uuid") or ""):
-            pairs.append((seen["invoicecodenumber"], seen["uuid"]))
-        seen = {}
+        number, uuid = members.get("invoicecodenumber"), members.get("uuid")
+        if number and uuid and _ID.fullmatch(uuid):
+            pairs.append((number, uuid))
+        members = {}
     return pairs[:MOST_ERRORS]
 
 
-def instant(text):
-    """An aware time in UTC from the portal's text; digits below a microsecond are dropped. Raises ValueError."""
+def _unquote(text: str) -> str | None:
+    try:
+        return clean_text(json.loads(text, strict=False))
+    except ValueError:
+        return None
+
+
+def instant(text: str) -> datetime:
+    """Parse a date-time of the portal as UTC, to the microsecond. Raises ValueError."""
     match = _INSTANT.fullmatch(text)
     if not match:
         raise ValueError("not a date-time")
@@ -539,77 +469,80 @@ def instant(text):
         raise ValueError("not a date-time") from None
 
 
-def clean_text(text):
-    """The text without NUL and unpaired surrogates, at most MOST_TEXT characters of it."""
-    return _UNSTORABLE.sub("", text)[:MOST_TEXT]
+# Exceptions
 
 
-# Classes
+def _refusal(response: PortalResponse) -> PortalError:
+    """Return the exception for a 4xx.
 
-
-def _refusal(answer):
-    """The exception of a 4xx. A submit that the portal itself did not refuse in its own form is Unclear."""
-    body = _json(answer)
-    if answer.operation == "submit":
-        if answer.status == 422 and authority_code(body) in (None, "DuplicateSubmission"):
-            return _patience(Duplicate, answer, "The portal received the same submission before.")
+    A submission that was not refused in the portal's own format is Unclear.
+    """
+    body = _json(response)
+    if response.operation == "submit":
+        if response.status == 422 and authority_code(body) in (None, "DuplicateSubmission"):
+            return _later(Duplicate, response, "The portal received the same submission before.")
         if not flatten_error(body):
             return _unclear(
-                answer, f"Something refused with status {answer.status}, not in the portal's form."
+                response,
+                f"Refused with status {response.status}, but not in the portal's error format.",
             )
-    return _refused(answer, body)
+    return _refused(response, body)
 
 
-def _refused(answer, body):
-    said = _said(answer, flatten_error(body))
+def _refused(response: PortalResponse, body: Any) -> Refused:
     code = authority_code(body)
-    reason = f"The portal refuses: {code or 'status ' + str(answer.status)}."
-    return Refused(reason, status=answer.status, code=code, body=_cleaned(body), **said)
-
-
-def _unclear(answer, reason):
-    pairs = (
-        sightings_in(answer.raw)
-        if answer.operation == "submit" and 200 <= answer.status < 300
-        else ()
+    return Refused(
+        f"The portal refuses: {code or f'status {response.status}'}.",
+        status=response.status,
+        code=code,
+        body=clean_json(body),
+        errors=flatten_error(body),
+        correlation_id=response.correlation_id,
     )
-    return Unclear(reason, evidence=pairs, **_said(answer))
 
 
-def _is_not_found(body: Any) -> bool:
-    """Return whether a body is a "not found" in one of the portal's three forms."""
-    if not isinstance(body, dict):
-        return False
-    error = _folded(body).get("error")
-    if "notfound" in {code.lower() for code in _codes(error)}:
-        return True
-    depths = [_folded(each) for each in (body, error) if isinstance(each, dict)]
-    return any(each.keys() >= PROBLEM_DETAILS and each["status"] == 404 for each in depths)
+def _unclear(response: PortalResponse, reason: str) -> Unclear:
+    may_name_documents = response.operation == "submit" and 200 <= response.status < 300
+    return Unclear(
+        reason,
+        evidence=sightings_in(response.raw) if may_name_documents else (),
+        correlation_id=response.correlation_id,
+    )
 
 
-def _patience(error, answer, reason):
-    said = _said(answer, flatten_error(_json(answer)))
-    return error(reason, retry_after=_retry_after(answer), operation=answer.operation, **said)
+def _later(
+    error: type[Throttled] | type[Duplicate], response: PortalResponse, reason: str
+) -> Throttled | Duplicate:
+    facts = _error_facts(response)
+    operation = response.operation
+    return error(reason, retry_after=_retry_after(response), operation=operation, **facts)
 
 
-def _said(answer, errors=()):
-    return {"errors": errors, "correlation_id": answer.correlation_id}
+def _error_facts(response: PortalResponse) -> dict[str, Any]:
+    """Return the arguments that every PortalError takes from a response."""
+    return {
+        "errors": flatten_error(_json(response)),
+        "correlation_id": response.correlation_id,
+    }
 
 
-def _retry_after(answer):
-    """Retry-After as whole seconds or as a date, counted from the answer's own Date when it has one."""
-    text = answer.headers.get("Retry-After", "").strip()
+def _retry_after(response: PortalResponse) -> timedelta:
+    """Return the pause that Retry-After asks for, within PAUSE_LEAST and PAUSE_MOST.
+
+    The header has whole seconds or a date, which is relative to the response's Date if there is
+    one.
+    """
+    text = response.headers.get("Retry-After", "").strip()
     if text.isascii() and text.isdigit():
         pause = timedelta(seconds=int(text)) if len(text) < 10 else PAUSE_MOST
     elif moment := _http_date(text):
-        pause = moment - (_http_date(answer.headers.get("Date", "")) or answer.at)
+        pause = moment - (response.date or response.at)
     else:
         pause = PAUSE
     return min(max(pause, PAUSE_LEAST), PAUSE_MOST)
 
 
-def _http_date(text):
-    """The aware time of an HTTP date, or None."""
+def _http_date(text: str) -> datetime | None:
     try:
         moment = parsedate_to_datetime(text)
         return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
@@ -620,119 +553,49 @@ def _http_date(text):
 # Login
 
 
-def _granted(answer, members):
+def _token(response: PortalResponse, members: dict[str, Any]) -> tuple[str, timedelta]:
     token, life = members.get("access_token"), members.get("expires_in")
     if not isinstance(token, str) or not re.fullmatch(r"[!-~]{1,7000}", token):
-        raise NotSent("Login: the answer holds no token.", **_said(answer))
+        raise NotSent("Login: the response has no token.", correlation_id=response.correlation_id)
     if not isinstance(life, int) or life <= 0:
-        life = 300  # ours: long enough not to log in for each call, and a 401 renews it sooner
-    return token, timedelta(seconds=min(life, 86_400))
+        life = TOKEN_LIFE
+    return token, timedelta(seconds=min(life, MOST_TOKEN_LIFE))
 
 
-def _is_login_refusal(answer, members):
-    """Whether the portal refuses, rather than something before it. Credentials of elsewhere are a 403. Portal: 2.2"""
-    if answer.status == 403:
-        return not answer.is_page
-    return answer.status in (400, 401) and bool(members.get("error"))
+def _is_login_refusal(response: PortalResponse, members: dict[str, Any]) -> bool:
+    """Return whether the portal itself refused the login. Portal: 2.2
 
-
-def _login_errors(members, body):
-    """OAuth's `error` is a text, and its description stands beside it. Portal: 2.2"""
-    code = members.get("error")
-    if not isinstance(code, str):
-        return flatten_error(body)
-    return [_entry(code, "", members.get("error_description"))]
-
-
-# Errors in any dialect
-
-
-def _leaves(node):
-    if isinstance(node, list):
-        for child in node:
-            yield from _leaves(child)
-    if not isinstance(node, dict):
-        return
-    node = _folded(node)
-    deeper = False
-    for entry in _inner_leaves(node):
-        deeper = True
-        yield entry
-    code, message = _code(node), _message(node)
-    if not deeper and (code or message):
-        yield _entry(code, node.get("propertypath"), message)
-
-
-def _inner_leaves(node):
-    for child in _children(node):
-        yield from _leaves(child)
-    fields = node.get("errors")  # problem details: field -> messages
-    for name, messages in fields.items() if isinstance(fields, dict) else ():
-        for message in messages if isinstance(messages, list) else [messages]:
-            yield _entry(None, name, message)
-
-
-def _codes(node):
-    if isinstance(node, list):
-        for child in node:
-            yield from _codes(child)
-    if isinstance(node, dict):
-        node = _folded(node)
-        if code := _code(node):
-            yield code
-        for child in _children(node):
-            yield from _codes(child)
-
-
-def _children(node):
-    return [
-        node[name]
-        for name in ("error", "details", "innererror")
-        if isinstance(node.get(name), (dict, list))
-    ]
-
-
-def _code(node):
-    for code in (node.get("code"), node.get("errorcode")):
-        if type(code) in (str, int) and str(code).strip():
-            return clean_text(str(code).strip())
-    return None
-
-
-def _message(node):
-    texts = (node.get("message"), node.get("error"), node.get("title"))
-    return next((text for text in texts if isinstance(text, str) and text.strip()), None)
-
-
-def _entry(code, path, message):
-    texts = [clean_text(text).strip() if isinstance(text, str) else "" for text in (path, message)]
-    return {"code": clean_text(code) if code else None, "path": texts[0], "message": texts[1]}
+    Credentials of another environment are a 403.
+    """
+    if response.status == 403:
+        return not response.is_page
+    return response.status in (400, 401) and bool(members.get("error"))
 
 
 # Members
 
 
-def _json(answer):
-    """The answer's JSON, or None when there is none that is whole."""
-    if answer.broken or not answer.is_json:
+def _json(response: PortalResponse) -> Any:
+    """Return the JSON of a response, or None if it is incomplete or invalid."""
+    if response.broken or not response.is_json:
         return None
     try:
-        return json_codec.loads(answer.raw)
+        return json_codec.loads(response.raw)
     except json_codec.NotJson:
         return None
 
 
-def _body(answer):
-    if answer.broken:
-        raise Unreadable(f"The answer is not whole: {answer.broken}.")
-    body = _json(answer)
+def _body(response: PortalResponse) -> dict[str, Any]:
+    if response.broken:
+        raise Unreadable(f"The response is incomplete: {response.broken}.")
+    body = _json(response)
     if not isinstance(body, dict):
-        raise Unreadable("The answer is not a JSON object.")
-    return _folded(body)
+        raise Unreadable("The response is not a JSON object.")
+    return fold_members(body)
 
 
-def _document(row: dict[str, Any], errors: Iterable[dict[str, Any]] = ()) -> Document:
-    """Return the Document of folded members. Raises Unreadable where what tells documents apart cannot be read."""
+def _document(row: dict[str, Any], errors: Iterable[ErrorEntry] = ()) -> Document:
+    """Read folded members. Raises Unreadable if an identifying member cannot be read."""
     found = _document_or_odd(row, errors)
     if isinstance(found, OddRow):
         raise Unreadable(found.problems[0])
@@ -740,14 +603,14 @@ def _document(row: dict[str, Any], errors: Iterable[dict[str, Any]] = ()) -> Doc
 
 
 def _documents(body: dict[str, Any], name: str) -> tuple[list[Document], list[OddRow]]:
-    """Return the rows of a list, one by one: those that are Documents, and those that could not be read."""
+    """Read the rows of a list one by one, and return those that could not be read apart."""
     values = body.get(name.lower())
     if values is None:
         return [], []
     if not isinstance(values, list):
         raise Unreadable(f"{name} is not a list.")
     found = [
-        _document_or_odd(_folded(value)) if isinstance(value, dict) else _no_object(value)
+        _document_or_odd(fold_members(value)) if isinstance(value, dict) else _no_object(value)
         for value in values
     ]
     return [one for one in found if isinstance(one, Document)], [
@@ -757,22 +620,15 @@ def _documents(body: dict[str, Any], name: str) -> tuple[list[Document], list[Od
 
 def _no_object(value: Any) -> OddRow:
     digest = _digest(value)
-    return OddRow(
-        digest,
-        ("The row is not an object.",),
-        clean_text(json_codec.dumps(value))[:MOST_SHOWN],
-        digest,
-    )
+    return OddRow(digest, ("The row is not an object.",), _shown(value), digest)
 
 
-def _document_or_odd(
-    row: dict[str, Any], errors: Iterable[dict[str, Any]] = ()
-) -> Document | OddRow:
-    """Read one row. Members that are not known are ignored, and so are unreadable ones that tell no documents apart."""
+def _document_or_odd(row: dict[str, Any], errors: Iterable[ErrorEntry] = ()) -> Document | OddRow:
+    """Read one row. Unknown members are ignored, and unreadable ones that do not identify it."""
     problems: list[str] = []
     type_name = _member(row, problems, _text, "typeName")
-    identity = {
-        "uuid": _member(row, problems, _id, "uuid", True),
+    identity: dict[str, Any] = {
+        "uuid": _member(row, problems, _required_id, "uuid"),
         "submission_uid": _member(row, problems, _id, "submissionUid"),
         "number": _member(row, problems, _number, "internalId"),
         "type_code": TYPES.get(re.sub("[^a-z]", "", (type_name or "").lower())),
@@ -781,12 +637,12 @@ def _document_or_odd(
     }
     if problems:
         return _odd(row, identity, problems)
-    status_text = _member(row, problems, _text, "status", True)
+    status_text = _member(row, problems, _required_text, "status")
     status = STATUSES.get((status_text or "").lower(), UNKNOWN)
     if status_text and status == UNKNOWN:
-        problems.append(f"The status is not known: {status_text[:40]}.")
+        problems.append(f"The status is unknown: {status_text[:40]}.")
     if type_name and identity["type_code"] is None:
-        problems.append(f"The type is not known: {type_name[:40]}.")
+        problems.append(f"The type is unknown: {type_name[:40]}.")
     document = Document(
         **identity,
         status=status,
@@ -806,13 +662,16 @@ def _document_or_odd(
 
 
 def _member(
-    row: dict[str, Any], problems: list[str], read: Callable[..., Any], name: str, *more: Any
-) -> Any:
-    """Return what `read` makes of a member, or None, with a problem more, where it cannot be read."""
+    row: dict[str, Any],
+    problems: list[str],
+    read: Callable[[dict[str, Any], str], T],
+    name: str,
+) -> T | None:
+    """Return a member as `read` parses it; if it is Unreadable, add a problem and return None."""
     try:
-        return read(row, name, *more)
-    except Unreadable as fault:
-        problems.append(str(fault))
+        return read(row, name)
+    except Unreadable as error:
+        problems.append(str(error))
         return None
 
 
@@ -822,24 +681,20 @@ def _odd(row: dict[str, Any], identity: dict[str, Any], problems: list[str]) -> 
         for name in ("internalid", "typename", "issuertin", "datetimeissued", "submissionuid")
     ]
     key = identity["uuid"] or _digest(lasting)
-    return OddRow(
-        key,
-        tuple(problems),
-        clean_text(json_codec.dumps(row))[:MOST_SHOWN],
-        _digest(row),
-        **identity,
-    )
+    return OddRow(key, tuple(problems), _shown(row), _digest(row), **identity)
+
+
+def _shown(value: Any) -> str:
+    return clean_text(json_codec.dumps(value))[:MOST_SHOWN]
 
 
 def _digest(value: Any) -> str:
-    return (
-        "sha256:"
-        + hashlib.sha256(json_codec.dumps(value).encode("utf-8", "surrogatepass")).hexdigest()
-    )
+    text = json_codec.dumps(value).encode("utf-8", "surrogatepass")
+    return "sha256:" + hashlib.sha256(text).hexdigest()
 
 
-def _parties(row: dict[str, Any]) -> dict[str, str | None]:
-    """Return the parties that a row names. A member that is no text counts as absent."""
+def _parties(row: dict[str, Any]) -> dict[str, Any]:
+    """Return the parties of a row. A member that is not a string counts as missing."""
     names = {
         "supplier_tin": "suppliertin",
         "supplier_name": "suppliername",
@@ -854,8 +709,8 @@ def _parties(row: dict[str, Any]) -> dict[str, str | None]:
     }
 
 
-def _amounts(row: dict[str, Any]) -> dict[str, Decimal | None]:
-    """Return the amounts that a row shows, in MYR. Lists name them differently from the other calls. Portal: 5.1, 5.5"""
+def _amounts(row: dict[str, Any]) -> dict[str, Any]:
+    """Return the amounts of a row, in MYR. Their names differ by operation. Portal: 5.1, 5.5"""
     return {
         "payable": _amount(row, "totalpayableamount", "total"),
         "excluding_tax": _amount(row, "totalexcludingtax"),
@@ -864,52 +719,59 @@ def _amounts(row: dict[str, Any]) -> dict[str, Decimal | None]:
 
 
 def _amount(row: dict[str, Any], *names: str) -> Decimal | None:
-    """Return the first of some members that is a number, else None."""
-    numbers = (row.get(name) for name in names)
-    return next((Decimal(number) for number in numbers if type(number) in (int, Decimal)), None)
+    """Return the first of the named members that is a number, else None."""
+    for name in names:
+        number = row.get(name)
+        if type(number) is int or type(number) is Decimal:
+            return Decimal(number)
+    return None
 
 
-def _folded(members):
-    """The members under lower-case names, since the portal's casing varies; of two, one that is not null. Portal: 15"""
-    folded = {}
-    for name, value in members.items():
-        if folded.get(name.lower()) is None:
-            folded[name.lower()] = value
-    return folded
-
-
-def _text(row, name, required=False):
-    """A cleaned text; None for null, an empty one or a missing one, unless it is required."""
+def _text(row: dict[str, Any], name: str) -> str | None:
+    """Return a cleaned string; None if it is null, empty or missing."""
     value = row.get(name.lower())
     if value is not None and not isinstance(value, str):
-        raise Unreadable(f"{name} is not a text.")
-    if required and not value:
-        raise Unreadable(f"{name} is missing.")
+        raise Unreadable(f"{name} is not a string.")
     return clean_text(value) if value else None
 
 
-def _number(row, name):
-    """Our number of a document, as it is: a cleaned or shortened one could be another document's."""
-    value = _text(row, name, required=True)
+def _required_text(row: dict[str, Any], name: str) -> str:
+    value = row.get(name.lower())
+    text = _text(row, name)
+    if not value or text is None:
+        raise Unreadable(f"{name} is missing.")
+    return text
+
+
+def _number(row: dict[str, Any], name: str) -> str:
+    """Return a document number unchanged: cleaned, it could be another document's number."""
+    value = _required_text(row, name)
     if value != row[name.lower()]:
-        raise Unreadable(f"{name} is not a number of ours.")
+        raise Unreadable(f"{name} is not a document number.")
     return value
 
 
-def _id(row, name, required=False):
-    """An identifier of the portal, which is safe in an address."""
-    value = _text(row, name, required)
+def _id(row: dict[str, Any], name: str) -> str | None:
+    """Return an identifier of the portal, which is safe in a URL."""
+    value = _text(row, name)
     if value is not None and not _ID.fullmatch(value):
         raise Unreadable(f"{name} is not an identifier.")
     return value
 
 
-def _same(row, name, expected):
-    if _id(row, name, required=True).upper() != expected.upper():
-        raise Unreadable(f"The answer is about another {name}.")
+def _required_id(row: dict[str, Any], name: str) -> str:
+    value = _id(row, name)
+    if value is None:
+        raise Unreadable(f"{name} is missing.")
+    return value
 
 
-def _instant(row, name):
+def _check_same(row: dict[str, Any], name: str, expected: str) -> None:
+    if _required_id(row, name).upper() != expected.upper():
+        raise Unreadable(f"The response is about another {name}.")
+
+
+def _instant(row: dict[str, Any], name: str) -> datetime | None:
     text = _text(row, name)
     try:
         return instant(text) if text else None
@@ -917,38 +779,18 @@ def _instant(row, name):
         raise Unreadable(f"{name} is not a date-time.") from None
 
 
-def _count(row, name):
+def _count(row: dict[str, Any], name: str) -> int:
     value = row.get(name.lower())
     if type(value) is not int or value < 0:
         raise Unreadable(f"{name} is not a count.")
     return value
 
 
-def _rows(row, name):
-    """The objects of a list, folded; none for null."""
+def _rows(row: dict[str, Any], name: str) -> list[dict[str, Any]]:
+    """Return the objects of a list, folded; an empty list for null."""
     values = row.get(name.lower())
     if values is None:
         return []
     if not isinstance(values, list) or not all(isinstance(value, dict) for value in values):
         raise Unreadable(f"{name} is not a list of objects.")
-    return [_folded(value) for value in values]
-
-
-def _cleaned(value):
-    """A JSON value whose every text is cleaned and whose lists are capped."""
-    if isinstance(value, str):
-        return clean_text(value)
-    if isinstance(value, list):
-        return [_cleaned(item) for item in value[:MOST_ERRORS]]
-    if isinstance(value, dict):
-        return {
-            clean_text(name): _cleaned(item) for name, item in list(value.items())[:MOST_ERRORS]
-        }
-    return value
-
-
-def _unquoted(text):
-    try:
-        return clean_text(json.loads(text, strict=False))
-    except ValueError:
-        return None
+    return [fold_members(value) for value in values]

@@ -1,26 +1,26 @@
-"""Cancelling a submitted document: the intent is committed before the portal is asked, and the portal's state decides.
+"""Cancellation of a submitted document: the intent is committed first, the portal's state decides.
 
-While the outcome of a request is unclear, the cancellation stays under way and the document is looked at with backoff,
-by any process, until the settling time is over.
+While the outcome of a request is unclear, the cancellation stays under way. Any process reads the
+state of the document with backoff until the settling time is over.
 """
 
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from asyncpg import Connection
-
 from service import failpoints
+from service.db.connections import Connection
 from service.db.statements import sql
 from service.documents import states
 from service.errors import ApiError, BadRequest, Conflict, Forbidden
 from service.http.requests import or_not_found
-from service.portal.responses import UNKNOWN, NotSent, PortalError, Refused, Throttled, Unclear
+from service.portal.errors import NotSent, PortalError, Refused, Throttled, Unclear
+from service.portal.responses import UNKNOWN
 from service.submission import cancellation as machine
 from service.submission import store
 from service.submission.cancellation import (
@@ -48,7 +48,7 @@ TOO_LATE = "The claim on the cancellation has expired."
 
 @dataclass(frozen=True, slots=True)
 class Cancellation:
-    """The claim on one cancellation. It is lost when another process has claimed it: then the fence has grown.
+    """The claim on a cancellation. It is lost to a newer claim, which increases `fence`.
 
     `send_until` is the monotonic time after which this process must not send the request.
     """
@@ -65,32 +65,34 @@ class Cancellation:
 
 @dataclass(frozen=True, slots=True)
 class CancelOrder:
-    """A request to cancel the latest submitted document of one record.
+    """A request to cancel the latest submitted document of a record.
 
-    `guard` is awaited in the transaction that writes the cancellation, and undoes it by raising.
+    `guard` is awaited in the transaction that stores the cancellation, and rolls it back by
+    raising.
     """
 
-    subject: DocumentKind
-    id: int
+    kind: DocumentKind
+    record_id: int
     reason: str
     guard: Callable[[Connection], Awaitable[None]]
 
 
-async def cancel(context: SubmissionContext, company: int, order: CancelOrder) -> None:
+async def cancel(context: SubmissionContext, company_id: int, order: CancelOrder) -> None:
     """Cancel the latest submitted document of an invoice, a note or a consolidated invoice.
 
-    Raises Forbidden by states.CANCEL_REFUSALS, Conflict while the outcome of the submission is unknown, and BadRequest
-    with the authority's `code` when it refuses, with OUTCOME_UNKNOWN while the outcome is unclear, with tin_not_verified
-    while the TIN of the document is the company's and not verified, or without a code when nothing was sent. All but the
-    authority's refusal are `retryable`.
+    Raises Forbidden by states.CANCEL_REFUSALS, Conflict while the outcome of the submission is
+    unknown, and BadRequest: with the authority's `code` if it refuses, with OUTCOME_UNKNOWN while
+    the outcome is unclear, with tin_not_verified while the document has the company's TIN and that
+    is not verified, or without a code if nothing was sent. All but the authority's refusal are
+    `retryable`.
 
-    A cancellation that another request carries out is joined. One whose outcome is unclear is sent again, which does
-    not shorten its settling time.
+    A cancellation of another request is joined. One whose outcome is unclear is sent again, which
+    does not shorten its settling time.
     """
     until = time.monotonic() + context.config.submit_wait.total_seconds()
-    while (begun := await _begin(context, company, order)) is None:
-        await _join(context, company, order.subject.ids(order.id), until)
-    task = context.spawn(_carry_out(context, *begun, machine.Begun()))
+    while (begun := await _begin(context, company_id, order)) is None:
+        await _join(context, company_id, order.kind.ids(order.record_id), until)
+    task = context.spawn(_run(context, *begun, machine.Begun()))
     done, _ = await asyncio.wait({task}, timeout=max(0.0, until - time.monotonic()))
     if not done:
         raise _unknown()
@@ -99,60 +101,61 @@ async def cancel(context: SubmissionContext, company: int, order: CancelOrder) -
 
 
 async def _begin(
-    context: SubmissionContext, company: int, order: CancelOrder
+    context: SubmissionContext, company_id: int, order: CancelOrder
 ) -> tuple[Cancellation, CancellationState] | None:
-    """Write the intent, before the portal is asked. Return None while another request may still be sent."""
-    subject, id = order.subject, order.id
+    """Store the intent. Return None while another process may still send a request."""
+    kind, record_id = order.kind, order.record_id
     lease = context.config.portal_lease
     send_until = time.monotonic() + lease.total_seconds()
-    async with context.database.company(company) as conn:
-        or_not_found(await subject.lock(conn, company_id=company, id=id), subject.title)
-        latest = await sql.submitted_document_latest(conn, company_id=company, **subject.ids(id))
+    async with context.database.company(company_id) as conn:
+        or_not_found(await kind.lock(conn, company_id=company_id, id=record_id), kind.title)
+        ids = kind.ids(record_id)
+        latest = await sql.submitted_document_latest(conn, company_id=company_id, **ids)
         if latest and latest["status"] == "Submitting":
-            raise Conflict(STILL_SUBMITTING.format(noun=subject.noun))
+            raise Conflict(STILL_SUBMITTING.format(noun=kind.noun))
         if name := states.refusal(states.CANCEL_REFUSALS, latest, latest and latest["now"]):
-            raise Forbidden(states.CANCEL_MESSAGES[subject.noun][name])
-        if await subject.referred_to(conn, company, id):
+            raise Forbidden(states.CANCEL_MESSAGES[kind.noun][name])
+        if await kind.is_adjusted(conn, company_id, record_id):
             raise _by_authority("ActiveReferencingDocuments")
         if _is_being_sent(latest):
             return None
-        await _refuse_unverified_tin(conn, company, latest["id"])
+        await _check_tin_verified(conn, company_id, latest["id"])
         await order.guard(conn)
         row = await sql.cancellation_begin(
-            conn, company_id=company, id=latest["id"], reason=order.reason, lease=lease
+            conn, company_id=company_id, id=latest["id"], reason=order.reason, lease=lease
         )
-        cancellation = Cancellation(company, latest["id"], row["cancel_fence"], send_until)
+        cancellation = Cancellation(company_id, latest["id"], row["cancel_fence"], send_until)
         return cancellation, CancellationState(row["now"], row["sent_by"])
 
 
-async def _refuse_unverified_tin(conn: Connection, company_id: int, document_id: int) -> None:
-    """Raise BadRequest for a document under the company's present TIN while that is not verified."""
+async def _check_tin_verified(conn: Connection, company_id: int, document_id: int) -> None:
+    """Raise BadRequest if the document has the company's current TIN and that is not verified."""
     await sql.company_hold(conn, company_id=company_id)
     if await sql.cancellation_lacks_verified_tin(conn, company_id=company_id, id=document_id):
         raise _failed(code=states.TIN_NOT_VERIFIED["code"])
 
 
-def _is_being_sent(latest: Any) -> bool:
+def _is_being_sent(latest: Mapping[str, Any]) -> bool:
     """Return whether a process may still send a request to cancel a document."""
     return latest["cancel_sent_by"] is not None and latest["cancel_sent_by"] > latest["now"]
 
 
 async def _join(
-    context: SubmissionContext, company: int, ids: dict[str, int | None], until: float
+    context: SubmissionContext, company_id: int, ids: dict[str, int | None], until: float
 ) -> None:
-    """Wait for the result of a request that somebody else sends.
+    """Wait for the result of a request that another process or task sends.
 
-    Raises BadRequest when its outcome is unclear, or when it is not known in time.
+    Raises BadRequest if its outcome is unclear or not known in time.
     """
     while (left := until - time.monotonic()) > 0:
-        async with context.database.reading(company) as conn:
-            latest = await sql.submitted_document_latest(conn, company_id=company, **ids)
+        async with context.database.reading(company_id) as conn:
+            latest = await sql.submitted_document_latest(conn, company_id=company_id, **ids)
         if not _is_being_sent(latest):
             if latest["cancelling_until"]:
                 break
             return
         with (
-            context.waiters.waiting(company, latest["submission_id"]) as moved,
+            context.waiters.waiting(company_id, latest["submission_id"]) as moved,
             suppress(TimeoutError),
         ):
             async with asyncio.timeout(min(left, RECHECK.total_seconds())):
@@ -160,99 +163,103 @@ async def _join(
     raise _unknown()
 
 
-async def _carry_out(
+async def _run(
     context: SubmissionContext,
     cancellation: Cancellation,
-    standing: CancellationState,
+    state: CancellationState,
     event: Event,
 ) -> ApiError | None:
-    """Go from event to event until the result is written. Return None, or the refusal for the caller."""
+    """Carry out commands until the result is stored. Return None, or the error for the caller."""
     async with context.database.reading(cancellation.company_id) as conn:
         doc = await sql.cancellation_get(conn, **cancellation.key)
     while True:
-        standing, command = step(standing, event, context.config)
+        state, command = step(state, event, context.config)
         match command:
             case Put():
-                event = await _put(context, cancellation, doc)
+                event = await _send(context, cancellation, doc)
             case Read():
                 event = await _read(context, doc, command)
             case _:
-                return await _write(context, cancellation, standing, command)
+                return await _write(context, cancellation, state, command)
 
 
 async def resume(context: SubmissionContext, cancellation: Cancellation) -> None:
-    """Look at a cancellation whose outcome is unclear, or whose sender gave no result in time."""
+    """Continue a cancellation whose outcome is unclear or whose sender stored no result in time."""
     async with context.database.reading(cancellation.company_id) as conn:
         doc = await sql.cancellation_get(conn, **cancellation.key)
-    standing = CancellationState(doc["now"], doc["cancel_sent_by"], doc["cancel_looks"])
-    await _carry_out(context, cancellation, standing, machine.Resumed())
+    state = CancellationState(doc["now"], doc["cancel_sent_by"], doc["cancel_looks"])
+    await _run(context, cancellation, state, machine.Resumed())
 
 
-async def _put(context: SubmissionContext, cancellation: Cancellation, doc: Any) -> Event:
-    async def refuse_late() -> None:
-        """Raise NotSent once another process may have taken the cancellation over."""
+async def _send(
+    context: SubmissionContext, cancellation: Cancellation, doc: Mapping[str, Any]
+) -> Event:
+    async def check_claim() -> None:
+        """Raise NotSent if another process may have claimed the cancellation."""
         if time.monotonic() > cancellation.send_until:
             raise NotSent(TOO_LATE)
 
     failpoints.reach("before_cancel_sent")
     try:
         await context.portal.cancel(
-            doc["tin"], doc["uuid"], doc["cancel_reason"], before_bytes=refuse_late
+            doc["tin"], doc["uuid"], doc["cancel_reason"], before_bytes=check_claim
         )
         event = machine.Done()
-    except PortalError as why:
-        await context.apply_throttle(why, "cancel")
-        event = _classify(why)
+    except PortalError as error:
+        await context.apply_throttle(error, "cancel")
+        event = _classify(error)
     failpoints.reach("after_cancel_answer")
     return event
 
 
-def _classify(why: PortalError) -> Event:
-    """Return what a failure says about the request. A refusal without a code may be a gateway's: it says nothing."""
-    if isinstance(why, Refused) and why.code:
-        return machine.Refused(why.code)
-    return machine.Unclear() if isinstance(why, (Refused, Unclear)) else machine.NotSent()
+def _classify(error: PortalError) -> Event:
+    """Return the event of a failed request. A refusal without a code may come from a gateway."""
+    if isinstance(error, Refused) and error.code:
+        return machine.Refused(error.code)
+    return machine.Unclear() if isinstance(error, Refused | Unclear) else machine.NotSent()
 
 
-async def _read(context: SubmissionContext, doc: Any, command: Read) -> Event:
+async def _read(context: SubmissionContext, doc: Mapping[str, Any], command: Read) -> Event:
     try:
-        there = await context.portal.details(doc["tin"], doc["uuid"])
-    except PortalError as why:
-        await context.apply_throttle(why, "details")
-        return (
-            machine.NotShown(why.retry_after) if isinstance(why, Throttled) else machine.NotShown()
-        )
-    if there.status == UNKNOWN:
-        # It is looked at again until the portal shows a status that is known
+        listed = await context.portal.details(doc["tin"], doc["uuid"])
+    except PortalError as error:
+        await context.apply_throttle(error, "details")
+        if isinstance(error, Throttled):
+            return machine.NotShown(error.retry_after)
         return machine.NotShown()
-    return machine.Shown(there.status, there.cancelled_at, command.code, there.reason)
+    if listed.status == UNKNOWN:
+        return machine.NotShown()
+    return machine.Shown(listed.status, listed.cancelled_at, command.code, listed.reason)
 
 
 async def _write(
     context: SubmissionContext,
     cancellation: Cancellation,
-    standing: CancellationState,
+    state: CancellationState,
     command: Command,
 ) -> ApiError | None:
-    """Write the result of a request or of a look. Return None, or the refusal for the caller."""
+    """Store the result of a request or of a read. Return None, or the error for the caller."""
     async with context.database.company(cancellation.company_id) as conn:
         match command:
             case Note():
                 return await _note(conn, cancellation, command)
             case Wait():
-                await _wait(conn, cancellation, standing, command.delay)
+                await _wait(conn, cancellation, state, command.delay)
                 return _unknown()
             case End(code):
-                held = {**cancellation.key, "fence": cancellation.fence}
                 ended = await sql.cancellation_end(
-                    conn, **held, is_unclear=standing.may_have_arrived
+                    conn,
+                    **cancellation.key,
+                    fence=cancellation.fence,
+                    is_unclear=state.may_have_arrived,
                 )
                 return _by_authority(code) if ended else _unknown()
+    return None
 
 
-async def _note(conn: Any, cancellation: Cancellation, command: Note) -> None:
+async def _note(conn: Connection, cancellation: Cancellation, command: Note) -> None:
     company = cancellation.company_id
-    # Its submission may have changed
+    # Read again: the document may have moved to another submission.
     doc = await sql.cancellation_get(conn, company_id=company, id=cancellation.id)
     await store.lock_subjects(conn, company, doc["submission_id"])
     change = Change(
@@ -263,32 +270,32 @@ async def _note(conn: Any, cancellation: Cancellation, command: Note) -> None:
 
 
 async def _wait(
-    conn: Any, cancellation: Cancellation, standing: CancellationState, delay: timedelta
+    conn: Connection, cancellation: Cancellation, state: CancellationState, delay: timedelta
 ) -> None:
     await sql.cancellation_wait(
         conn,
         **cancellation.key,
         fence=cancellation.fence,
         delay=delay,
-        sent_by=standing.sent_by,
-        is_unclear=standing.is_unclear,
+        sent_by=state.sent_by,
+        is_unclear=state.is_unclear,
     )
 
 
 def _unknown() -> BadRequest:
-    """Return the specified response while it is not known whether the document is cancelled."""
+    """Return the specified error for an unknown outcome."""
     return _failed(code=OUTCOME_UNKNOWN)
 
 
 def _by_authority(code: str | None) -> BadRequest:
-    """Return the specified response to an authority's code; any other failure is the general error, and retryable."""
+    """Return the specified error for an authority's code, or the general, retryable error."""
     if code in states.CANCEL_CODES:
         return BadRequest(states.CANCEL_CODES[code], code=code)
     return _failed()
 
 
 def _failed(**more: str) -> BadRequest:
-    """Return the general error. A repetition tries again, or waits for the cancellation that is under way."""
+    """Return the general error. A repetition tries again, or joins the running cancellation."""
     error = BadRequest(states.CANCEL_FAILED, **more)
-    error.retryable = True  # no member of the specified body
+    error.retryable = True  # not a member of the specified body
     return error

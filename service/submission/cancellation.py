@@ -1,11 +1,10 @@
-"""What a cancellation does next: `step(standing, event, times) -> (standing, command)`. No I/O and no clock.
+"""The state machine of a cancellation: `step(state, event, times) -> (state, command)`.
 
-The intent is committed before the portal is asked. Only an answer that says that the document is cancelled is trusted
-as success: a repeated request may be refused because the first one was processed, so otherwise the state of the
-document decides. A request without a trustworthy answer may be processed late. Until the settling time after it is
-over, the portal is asked again and again, with backoff, and a document that is still Valid proves nothing.
-
-`times` has portal_settle and portal_retry as timedeltas.
+No I/O and no clock. The intent is committed before the request is sent. Only a response that
+confirms the cancellation counts as success: a repeated request may be refused because the first one
+was processed, so otherwise the state of the document decides. A request without a trustworthy
+response may be processed late. Until its settling time is over, the state is read repeatedly with
+backoff, and a document that is still Valid proves nothing.
 """
 
 from dataclasses import dataclass, replace
@@ -14,23 +13,27 @@ from typing import Protocol
 
 from service.documents import states
 
-LONGEST_LOOK = timedelta(seconds=60)  # between two looks at the state
+LONGEST_LOOK = timedelta(seconds=60)  # between two reads of the state
 MOST_DOUBLINGS = 10
 
 
 class Times(Protocol):
-    """The settings that decide when the portal is asked again."""
+    """The settings for the times of repeated requests."""
 
-    portal_settle: timedelta
-    portal_retry: timedelta
+    @property
+    def portal_settle(self) -> timedelta: ...
+
+    @property
+    def portal_retry(self) -> timedelta: ...
 
 
 @dataclass(frozen=True, slots=True)
 class CancellationState:
-    """A cancellation as it is on disk, and what is known of this process's own request.
+    """A cancellation as stored, with the result of this process's own request.
 
-    `now` is the database's time, read before the portal is asked. `sent_by` is the time by which the latest request was
-    sent that may still be processed; None when there is none. `is_unclear`: this process has just sent another one.
+    `now` is the database's time, read before the request. `sent_by` is the latest time at which a
+    request was sent that may still be processed, or None. `looks` counts the reads of the state.
+    `is_unclear`: this process has just sent another request without a trustworthy response.
     """
 
     now: datetime
@@ -40,11 +43,11 @@ class CancellationState:
 
     @property
     def may_have_arrived(self) -> bool:
-        """Return whether a request was sent that had no trustworthy answer, however long ago."""
+        """Return whether any request was sent without a trustworthy response."""
         return self.is_unclear or self.sent_by is not None
 
     def is_settled(self, times: Times) -> bool:
-        """Return whether no request can be processed any more, so that the state read now is final."""
+        """Return whether no request can be processed any more: the state read now is final."""
         if self.is_unclear:
             return False
         return self.sent_by is None or self.now >= self.sent_by + times.portal_settle
@@ -55,22 +58,22 @@ class CancellationState:
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """The intent was committed by the process that is to send the request."""
+    """The intent was committed, and this process sends the request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """A look is due, or the process that was to send the request gave no result in time."""
+    """A read of the state is due, or the sending process stored no result in time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The portal says that it has cancelled the document."""
+    """The portal confirmed the cancellation."""
 
 
 @dataclass(frozen=True, slots=True)
 class NotSent:
-    """The request was not carried out: it was not sent, or it was throttled."""
+    """The request was not processed: it was not sent, or it was throttled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +85,12 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Unclear:
-    """The request was sent, and no answer came that can be trusted: it may be processed, now or later."""
+    """The request has no trustworthy response: it may be processed now or later."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """The state that the portal shows of the document, and the code of the refusal before."""
+    """The portal's state of the document, and the code of the preceding refusal."""
 
     status: str
     cancelled_at: datetime | None = None
@@ -97,7 +100,7 @@ class Shown:
 
 @dataclass(frozen=True, slots=True)
 class NotShown:
-    """The state could not be read. `wait` is how long the portal asked to wait."""
+    """The state could not be read. `wait` is the pause that the portal requested."""
 
     wait: timedelta = timedelta(0)
 
@@ -110,19 +113,19 @@ Event = Begun | Resumed | Done | NotSent | Refused | Unclear | Shown | NotShown
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """Ask the portal to cancel: Done, NotSent, Refused or Unclear."""
+    """Send the request. The event is Done, NotSent, Refused or Unclear."""
 
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """Ask the portal for the state of the document: Shown or NotShown."""
+    """Read the state of the document. The event is Shown or NotShown."""
 
     code: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Write that the document is cancelled. This needs no claim: it is a fact."""
+    """Store that the document is cancelled. This is a fact and needs no claim."""
 
     at: datetime | None = None
     reason: str | None = None
@@ -130,14 +133,14 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Write that the outcome is still unknown, and look again after a delay, unless the claim was lost."""
+    """Store that the outcome is unknown and read again after a delay, if the claim still holds."""
 
     delay: timedelta
 
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """Write that the document is not cancelled, unless the claim was lost."""
+    """Store that the document is not cancelled, if the claim still holds."""
 
     code: str | None = None
 
@@ -145,41 +148,37 @@ class End:
 Command = Put | Read | Note | Wait | End
 
 
-def step(
-    standing: CancellationState, event: Event, times: Times
-) -> tuple[CancellationState, Command]:
-    """Return the standing after an event, and the command that follows."""
+def step(state: CancellationState, event: Event, times: Times) -> tuple[CancellationState, Command]:
+    """Return the state after an event, and the next command."""
     match event:
         case Begun():
-            return standing, Put()
+            return state, Put()
         case Resumed():
-            return standing, Read()
+            return state, Read()
         case Done():
-            return standing, Note()
-        case NotSent() if standing.sent_by is None:
-            return standing, End()
+            return state, Note()
+        case NotSent() if state.sent_by is None:
+            return state, End()
         case NotSent():
-            return standing, Read()
+            return state, Read()
         case Refused(code):
-            return standing, Read(code)
+            return state, Read(code)
         case Unclear():
-            return replace(standing, is_unclear=True, looks=0), Read()
+            return replace(state, is_unclear=True, looks=0), Read()
         case Shown("Cancelled"):
-            return standing, Note(event.cancelled_at, event.reason)
-        case Shown(status) if status in states.FINAL or standing.is_settled(times):
-            return standing, End(event.code)
+            return state, Note(event.cancelled_at, event.reason)
+        case Shown(status) if status in states.FINAL or state.is_settled(times):
+            return state, End(event.code)
         case Shown():
-            return standing, Wait(next_look(standing, times))
+            return state, Wait(_next_look(state, times))
         case NotShown(wait):
-            return standing, Wait(max(wait, next_look(standing, times)))
+            return state, Wait(max(wait, _next_look(state, times)))
 
 
-def next_look(standing: CancellationState, times: Times) -> timedelta:
-    """Return the delay before the next look: doubled each time, and never past the end of the settling time."""
-    usual = min(LONGEST_LOOK, times.portal_retry * 2 ** min(standing.looks, MOST_DOUBLINGS))
-    if standing.is_settled(times):
+def _next_look(state: CancellationState, times: Times) -> timedelta:
+    """Return the delay of the next read: doubled each time, within the settling time."""
+    usual = min(LONGEST_LOOK, times.portal_retry * 2 ** min(state.looks, MOST_DOUBLINGS))
+    if state.is_settled(times):
         return usual
-    last_request = (
-        standing.now if standing.is_unclear or standing.sent_by is None else standing.sent_by
-    )
-    return min(usual, last_request + times.portal_settle - standing.now)
+    last_request = state.now if state.is_unclear or state.sent_by is None else state.sent_by
+    return min(usual, last_request + times.portal_settle - state.now)

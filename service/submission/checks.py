@@ -1,59 +1,72 @@
-"""The rule pack held against a locked record, with what only PostgreSQL knows of it."""
+"""The dated checks, applied to a locked record with the facts that only PostgreSQL has."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
+from typing import Any
 
+from service.db.connections import Connection
 from service.db.statements import sql
 from service.documents.checks import preflight
-from service.documents.checks.rule import Circumstances
-from service.documents.ubl import document, parties
+from service.documents.checks.rule import Circumstances, Finding
+from service.documents.ubl import parties
+from service.documents.ubl.document import NOTE_TYPES
 from service.offload import offload
+from service.submission.document_kinds import SendableDocument
 
 MOST_DOCUMENT_BYTES = 300_000  # Portal: 1.5
 DUPLICATE_WINDOW = timedelta(hours=2)  # Portal: 14.8
 
 
-async def findings(config, conn, company, row, source, issuer, issued_at):
-    """The rules.Findings of a document that would be sent at `issuer["now"]`."""
-    facts = {
-        "number": row["number"],
-        "version": config.portal_document_version,
-        "issued_at": issued_at,
-    }
+async def findings(
+    conn: Connection, document: SendableDocument, issued_at: datetime
+) -> list[Finding]:
+    """Return the findings of a document that would be sent at the issuer's `now`."""
     circumstances = Circumstances(
-        at=issuer["now"],
-        twin=await _twin(conn, company, facts, source, issuer),
-        original_tin=await _original_tin(conn, company, row, source),
-        **facts,
+        at=document.issuer["now"],
+        issued_at=issued_at,
+        number=document.number,
+        version=document.version,
+        twin=await _find_duplicate(conn, document, issued_at),
+        original_tin=await _find_original_tin(conn, document),
     )
-    return await offload(len(row["body"]), preflight.findings, source, issuer, circumstances)
+    return await offload(
+        document.size, preflight.findings, document.source, document.issuer, circumstances
+    )
 
 
-async def _twin(conn, company, facts, source, issuer):
-    """The uuid of a document that the portal would take for the same."""
+async def _find_duplicate(
+    conn: Connection, document: SendableDocument, issued_at: datetime
+) -> str | None:
+    """Return the uuid of a document that the portal would treat as identical."""
     return await sql.submitted_document_twin(
         conn,
-        company_id=company,
-        number=facts["number"],
-        document_type=document.document_type(source),
-        document_version=facts["version"],
-        issued_at=facts["issued_at"],
-        tin=parties.own_tin({"tin": issuer["tin_code"]}),
-        at=issuer["now"],
+        company_id=document.company_id,
+        number=document.number,
+        document_type=document.document_type,
+        document_version=document.version,
+        issued_at=issued_at,
+        tin=parties.own_tin({"tin": document.issuer["tin_code"]}),
+        at=document.issuer["now"],
         span=DUPLICATE_WINDOW,
     )
 
 
-async def _original_tin(conn, company, row, source):
-    """The TIN under which the target of a note was submitted."""
-    if source["type"] not in document.NOTE_TYPES:
+async def _find_original_tin(conn: Connection, document: SendableDocument) -> str | None:
+    """Return the TIN under which the target of a note was submitted."""
+    if document.source["type"] not in NOTE_TYPES:
         return None
-    target = {name: row[name] for name in ("invoice_id", "consolidated_invoice_id")}
-    return await sql.submitted_document_issuer(conn, company_id=company, **target)
+    return await sql.submitted_document_issuer(
+        conn,
+        company_id=document.company_id,
+        invoice_id=document.row["invoice_id"],
+        consolidated_invoice_id=document.row["consolidated_invoice_id"],
+    )
 
 
-def size_refusals(content):
-    """Why the bytes of a document are too many, as a list of errors."""
+def size_refusals(content: bytes) -> list[dict[str, Any]]:
+    """Return the error of a document that exceeds the portal's size limit, as a list."""
     if len(content) <= MOST_DOCUMENT_BYTES:
         return []
-    wording = f"The document has {len(content)} bytes; the portal takes {MOST_DOCUMENT_BYTES}."
-    return [{"code": "MaximumSizeExceeded", "path": "/lineItems", "message": wording}]
+    message = (
+        f"The document has {len(content)} bytes; the portal accepts at most {MOST_DOCUMENT_BYTES}."
+    )
+    return [{"code": "MaximumSizeExceeded", "path": "/lineItems", "message": message}]

@@ -1,32 +1,35 @@
-"""What every flow of a submission needs, and how those who wait for one hear of it."""
+"""Shared state of the submission flows in one process, and wake-ups for waiting requests."""
 
 import asyncio
 import math
 import time
+from collections.abc import Coroutine, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 from service.config import Config
 from service.db.session import DedicatedSession
 from service.db.statements import sql
 from service.db.transactions import Database
 from service.portal.client import Portal
-from service.portal.responses import Held, Throttled
+from service.portal.errors import Held, PortalError, Throttled
 from service.submission.signers import Signers
 
-SCARCE_SECONDS = 5  # after a call was held back
+SCARCE_SECONDS = 5  # after a request was held
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The right to work on one submission until somebody claims it anew: then `fence` has grown."""
+    """The right to work on a submission. It is lost to a newer claim, which increases `fence`."""
 
     company_id: int
     id: int
     fence: int
 
     @property
-    def key(self):
+    def key(self) -> dict[str, int]:
         return {"company_id": self.company_id, "id": self.id}
 
     def __str__(self) -> str:
@@ -34,18 +37,19 @@ class Claim:
 
 
 class SubmissionWaiters:
-    """Wakes those in this process who wait for a submission to move; the news comes from PostgreSQL."""
+    """Wakes the tasks of this process that wait for a submission, on notifications."""
 
-    def __init__(self):
-        self._waiting = {}  # "company:submission" -> events
+    def __init__(self) -> None:
+        self._waiting: dict[str, list[asyncio.Event]] = {}  # by "company_id:submission_id"
 
-    def ring(self, name):
+    def wake(self, name: str) -> None:
+        """Wake the tasks that wait for a submission, named "company_id:submission_id"."""
         for event in self._waiting.get(name, ()):
             event.set()
 
     @contextmanager
-    def waiting(self, company_id, submission_id):
-        """An event that is set at every move of the submission while the block runs."""
+    def waiting(self, company_id: int, submission_id: int) -> Iterator[asyncio.Event]:
+        """Yield an event that is set whenever the submission changes during the block."""
         name, event = f"{company_id}:{submission_id}", asyncio.Event()
         self._waiting.setdefault(name, []).append(event)
         try:
@@ -58,7 +62,7 @@ class SubmissionWaiters:
 
 @dataclass(slots=True)
 class SubmissionContext:
-    """One process's means: where it reads and writes, how it calls the portal, and its work under way."""
+    """The database, the portal client and the running tasks of one process."""
 
     config: Config
     database: Database
@@ -66,54 +70,56 @@ class SubmissionContext:
     portal: Portal
     signers: Signers
     waiters: SubmissionWaiters = field(default_factory=SubmissionWaiters)
-    # Set when a worker should look for work
-    due: asyncio.Event = field(default_factory=asyncio.Event)
-    # Set when long work should end at its next pause
+    due: asyncio.Event = field(default_factory=asyncio.Event)  # set when work may be due
+    #: Set when long work should end at its next pause.
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
-    tasks: set = field(default_factory=set)
-    # Operation of the portal -> until when trying is of no use, monotonic
-    held: dict = field(default_factory=dict)
+    tasks: set[asyncio.Task[Any]] = field(default_factory=set)
+    #: Operation of the portal -> monotonic time until which requests would be held.
+    held: dict[str, float] = field(default_factory=dict)
 
-    def spawn(self, work):
-        """Runs a coroutine on its own: a client that goes away does not end it, a graceful stop waits for it."""
+    def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Run a coroutine independently of its request; a graceful shutdown waits for it."""
         task = asyncio.create_task(work)
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
         return task
 
-    async def apply_throttle(self, why, operation):
-        """Where the portal asked to wait, all that use our client id wait with this operation, or that of a login."""
-        if not isinstance(why, Throttled):
+    async def apply_throttle(self, error: PortalError, operation: str) -> None:
+        """After a 429, pause the operation for every process that shares the client id.
+
+        The error may be that of a login, whose operation is paused instead. Other errors have no
+        effect.
+        """
+        if not isinstance(error, Throttled):
             return
-        if isinstance(why, Held):
-            operation = why.operation
-        else:
-            operation = why.operation or operation
+        paused = error.operation
+        if not isinstance(error, Held):
+            paused = paused or operation
             async with self.database.across() as conn:
                 await sql.pause_set(
                     conn,
                     client_id=self.config.portal_client_id,
-                    operation=operation,
-                    pause=why.retry_after,
+                    operation=paused,
+                    pause=error.retry_after,
                 )
-        if operation:
-            self.held[operation] = time.monotonic() + why.retry_after.total_seconds()
+        if paused:
+            self.held[paused] = time.monotonic() + error.retry_after.total_seconds()
 
-    def is_held(self, operation):
-        """Whether a call of this operation would only be held back."""
-        return self.held.get(operation, 0) > time.monotonic()
+    def is_held(self, operation: str | None) -> bool:
+        """Return whether a request of this operation would be held."""
+        return operation is not None and self.held.get(operation, 0) > time.monotonic()
 
-    def is_scarce(self, operation):
-        """Whether calls of this operation are held back, or were until a moment ago."""
+    def is_scarce(self, operation: str) -> bool:
+        """Return whether requests of this operation are held, or were until recently."""
         return self.held.get(operation, -math.inf) > time.monotonic() - SCARCE_SECONDS
 
-    def held_for(self, operations):
-        """Seconds until the next of the operations that are held back is not; infinite when none is."""
+    def held_for(self, operations: Iterable[str]) -> float:
+        """Return the seconds until the first of the held operations resumes; infinite if none."""
         now = time.monotonic()
         left = [self.held[operation] - now for operation in operations if operation in self.held]
         return min((seconds for seconds in left if seconds > 0), default=math.inf)
 
-    async def finish(self, seconds):
-        """Waits for the work under way. What is not done by then is found again in the database."""
+    async def finish(self, seconds: float) -> None:
+        """Wait for running tasks. Unfinished work is found in the database again."""
         if self.tasks:
             await asyncio.wait(self.tasks, timeout=seconds)

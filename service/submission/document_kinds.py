@@ -1,16 +1,27 @@
-"""What can be submitted: invoices, adjustment notes and consolidated invoices, each with its own statements and words."""
+"""The documents that can be submitted: invoices, adjustment notes and consolidated invoices."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
 
 from service import json_codec
+from service.config import Config
+from service.db.connections import Connection
 from service.db.statements import Statement, sql
 from service.documents import consolidation, states
+from service.documents.ubl import document
 from service.errors import BadRequest
+from service.offload import offload
 
 
 @dataclass(frozen=True, slots=True)
 class DocumentKind:
-    """`noun` as messages say it; `column` names it in submitted_documents; `lock` gives what `attempt.freeze` needs."""
+    """A kind of record with its statements.
+
+    `noun` is its name in messages and `column` its foreign key in submitted_documents. `lock`
+    returns the row that a submission needs.
+    """
 
     noun: str
     column: str
@@ -18,29 +29,29 @@ class DocumentKind:
     lock: Statement
 
     @property
-    def title(self):
-        """The noun at the head of a sentence."""
+    def title(self) -> str:
+        """Return the noun with an initial capital."""
         return self.noun.capitalize()
 
-    def ids(self, id):
-        """The three subject variables of a statement, of which one has a value."""
-        return {**dict.fromkeys(COLUMNS), self.column: id}
+    def ids(self, record_id: int) -> dict[str, int | None]:
+        """Return the three foreign keys of a statement, of which one has a value."""
+        return {**dict.fromkeys(COLUMNS), self.column: record_id}
 
-    async def locked(self, conn, company, id):
-        """The locked row, None when there is none. What a note adjusts is locked before it."""
+    async def locked(self, conn: Connection, company_id: int, record_id: int) -> Any:
+        """Lock a record and return its row, or None. The target of a note is locked first."""
         if self is NOTE:
-            await sql.adjustment_note_lock_invoice(conn, company_id=company, id=id)
-            await sql.adjustment_note_lock_consolidated(conn, company_id=company, id=id)
-        return await self.lock(conn, company_id=company, id=id)
+            await sql.adjustment_note_lock_invoice(conn, company_id=company_id, id=record_id)
+            await sql.adjustment_note_lock_consolidated(conn, company_id=company_id, id=record_id)
+        return await self.lock(conn, company_id=company_id, id=record_id)
 
-    async def referred_to(self, conn, company, id):
-        """Whether a note that the portal has, or may have, adjusts this document."""
+    async def is_adjusted(self, conn: Connection, company_id: int, record_id: int) -> bool:
+        """Return whether the portal has, or may have, a note that adjusts this document."""
         if self is NOTE:
             return False
-        ids = self.ids(id)
+        ids = self.ids(record_id)
         return await sql.adjustment_note_live(
             conn,
-            company_id=company,
+            company_id=company_id,
             invoice_id=ids["invoice_id"],
             consolidated_invoice_id=ids["consolidated_invoice_id"],
         )
@@ -60,44 +71,127 @@ CONSOLIDATED = DocumentKind(
 )
 
 
-async def check_ready(conn, config, company, subject, row):
-    """Raises BadRequest when what a document depends on does not stand so that it can be sent."""
-    if subject is INVOICE and row["consolidated_invoice_id"]:
-        raise _refused("Consolidated", "", "The invoice is part of a consolidated invoice.")
-    if subject is CONSOLIDATED:
-        _refuse_stale(row, config)
-    if subject is not NOTE:
-        return
-    ids = {
-        "invoice_id": row["invoice_id"],
-        "consolidated_invoice_id": row["consolidated_invoice_id"],
-    }
+@dataclass(frozen=True, slots=True)
+class LockedRecord:
+    """A record that this transaction has locked, as the row of its kind's lock statement."""
+
+    company_id: int
+    kind: DocumentKind
+    row: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class SendableDocument:
+    """A locked record with everything that its checks and its submission read, loaded once.
+
+    `source` is the record in the shape of a request body. `issuer` is the company's row with the
+    database's `now`.
+    """
+
+    company_id: int
+    kind: DocumentKind
+    row: Mapping[str, Any]
+    source: dict[str, Any]
+    issuer: dict[str, Any]
+    config: Config
+
+    @property
+    def number(self) -> str:
+        return self.row["number"]
+
+    @property
+    def size(self) -> int:
+        """Return the number of characters of the stored body."""
+        return len(self.row["body"])
+
+    @property
+    def document_type(self) -> str:
+        """Return the portal's type code."""
+        return document.document_type(self.source)
+
+    @property
+    def version(self) -> str:
+        return self.config.portal_document_version
+
+    @property
+    def ids(self) -> dict[str, int | None]:
+        """Return the three foreign keys of a statement, of which one has a value."""
+        return self.kind.ids(self.row["id"])
+
+    @property
+    def next_issue_time(self) -> datetime:
+        """Return the client's issue time to the second, shifted by one second for each attempt.
+
+        The portal treats documents with the same number, type and issue time as one, and so does
+        this service when it looks for a document: attempts must differ. Portal: 14.8
+        """
+        issued_at = self.row["issue_date"].replace(microsecond=0)
+        shift = timedelta(seconds=self.row["attempts"])
+        return issued_at + shift if issued_at + shift <= self.issuer["now"] else issued_at - shift
+
+    def as_of(self, now: datetime) -> "SendableDocument":
+        """Return the document as it would be judged at another time."""
+        return replace(self, row={**self.row, "now": now}, issuer={**self.issuer, "now": now})
+
+    def build(self, issued_at: datetime) -> dict[str, Any]:
+        """Return the UBL document, without a signature. Raises AmountError."""
+        return document.build(
+            self.source, self.issuer, number=self.number, issued_at=issued_at, version=self.version
+        )
+
+
+async def load_document(conn: Connection, config: Config, record: LockedRecord) -> SendableDocument:
+    """Load the source and the issuer of a locked record."""
+    company_id, row = record.company_id, record.row
+    source = await offload(len(row["body"]), json_codec.stored_body, row)
+    issuer = dict(await sql.issuer_get(conn, company_id=company_id))
+    return SendableDocument(company_id, record.kind, row, source, issuer, config)
+
+
+async def check_ready(conn: Connection, config: Config, record: LockedRecord) -> None:
+    """Raise BadRequest if a document that this one depends on prevents its submission."""
+    kind, row = record.kind, record.row
+    if kind is INVOICE and row["consolidated_invoice_id"]:
+        raise _not_ready("Consolidated", "", "The invoice is part of a consolidated invoice.")
+    if kind is CONSOLIDATED:
+        _check_consolidated(row, config)
+    if kind is NOTE:
+        await _check_note(conn, record)
+
+
+async def _check_note(conn: Connection, record: LockedRecord) -> None:
+    row = record.row
     target = await sql.submitted_document_latest(
-        conn, company_id=company, adjustment_note_id=None, **ids
+        conn,
+        company_id=record.company_id,
+        invoice_id=row["invoice_id"],
+        adjustment_note_id=None,
+        consolidated_invoice_id=row["consolidated_invoice_id"],
     )
     if states.refusal(states.NOTE_REFUSALS, target):
         raise BadRequest(states.NOTE_WITHOUT_VALID_INVOICE)
     if row["type"] != "DEBIT_NOTE" and row["payable_amount"] > row["adjustable"]:
-        wording = f"The note would take the invoice, adjusted to {row['adjustable']}, under zero."
-        raise _refused("Amount", "/lineItems", wording)
+        message = f"The note exceeds the invoice's remaining amount of {row['adjustable']}."
+        raise _not_ready("Amount", "/lineItems", message)
     if row["consolidated_invoice_id"]:
-        for each in consolidation.misclassified(
-            json_codec.loads(row["body"].encode())["lineItems"]
-        ):
-            raise _refused("ERR236", each["path"], each["message"])
+        lines = json_codec.loads(row["body"].encode())["lineItems"]
+        for each in consolidation.misclassified(lines):
+            raise _not_ready("ERR236", each["path"], each["message"])
 
 
-def _refuse_stale(row, config):
-    """A consolidated invoice that was cancelled has given its invoices away; one that is late stays a draft."""
+def _check_consolidated(row: Mapping[str, Any], config: Config) -> None:
+    """Reject a consolidated invoice that was cancelled or is outside its submission period.
+
+    A cancellation releases the invoices of a consolidated invoice.
+    """
     if row["status"] == "Cancelled":
-        raise _refused(
-            "Cancelled", "", "Its invoices were freed by the cancellation; consolidate them anew."
-        )
+        message = "Its cancellation has released its invoices. Create a new consolidated invoice."
+        raise _not_ready("Cancelled", "", message)
     period = consolidation.period(row["month"], config.time_zone, config.consolidation_days)
     for code, message in consolidation.period_refusals(period, row["issue_date"], row["now"]):
-        raise _refused(f"Consolidation{code.capitalize()}", "", message)
+        raise _not_ready(f"Consolidation{code.capitalize()}", "", message)
 
 
-def _refused(code, path, message):
+def _not_ready(code: str, path: str, message: str) -> BadRequest:
     errors = [{"code": code, "path": path, "message": message}]
     return BadRequest(states.SUBMIT_FAILED, errors=errors, retryable=False)

@@ -1,39 +1,43 @@
-"""What keeps a document from being sent that is itself in order: a hold on all sending, or what the portal has already."""
+"""Conditions that block sending a valid document: a hold on sending, or the portal's documents."""
 
+from service.db.connections import Connection
 from service.db.statements import sql
 from service.documents import states
-from service.documents.ubl import document
 from service.errors import BadRequest
+from service.submission.document_kinds import SendableDocument
 
 HELD = (
-    "Sending is held back since {since:%Y-%m-%dT%H:%M:%SZ}: {reason} Nothing was sent. "
-    "It goes on by itself once all that the portal has is known here."
+    "Sending is held since {since:%Y-%m-%dT%H:%M:%SZ}: {reason} Nothing was sent. "
+    "Sending resumes automatically after the comparison with the portal."
 )
 AT_PORTAL = (
-    "The portal already has a document {number} that is not known here, {uuid}. Nothing is sent under this number until "
-    "a person has looked at it (finding {finding})."
+    "The portal already has a document {number} that is unknown to this service, {uuid}. Nothing "
+    "is sent under this number until finding {finding} is resolved manually."
 )
 
 
-async def check_not_blocked(conn, company, row, source, on_absence, former=None):
-    """Raises BadRequest when nothing may be sent under the number of a locked record, or now.
+async def check_not_blocked(
+    conn: Connection, document: SendableDocument, on_absence: str, former_id: int | None = None
+) -> None:
+    """Raise BadRequest if nothing may be sent now, or under the number of the document.
 
-    A hold does not refuse what is promised to be sent later: it waits until the hold ends. `former` is the id of an
-    attempt whose very bytes are to be sent again.
+    A hold does not reject a submission that is retried on absence: it waits until the hold ends.
+    `former_id` is the submitted document whose bytes are to be sent again.
     """
-    facts = {
-        "number": row["number"],
-        "document_type": document.document_type(source),
-        "former": former,
-    }
-    bars = await sql.sending_bars(conn, company_id=company, **facts)
+    bars = await sql.sending_bars(
+        conn,
+        company_id=document.company_id,
+        number=document.number,
+        document_type=document.document_type,
+        former=former_id,
+    )
     if bars["finding"]:
-        raise _refused("NumberAtPortal", AT_PORTAL.format(number=row["number"], **bars))
+        raise _blocked("NumberAtPortal", AT_PORTAL.format(number=document.number, **bars))
     if bars["since"] and on_absence == "release":
-        raise _refused("SendingHeld", HELD.format(**bars))
+        raise _blocked("SendingHeld", HELD.format(**bars))
 
 
-def _refused(code: str, message: str) -> BadRequest:
-    """Return the refusal. It is retryable: nothing was sent, and the same document can be sent once this has ended."""
+def _blocked(code: str, message: str) -> BadRequest:
+    """Return the error. It is retryable, because the same document can be sent later."""
     errors = [{"code": code, "path": "", "message": message}]
     return BadRequest(states.SUBMIT_FAILED, errors=errors, retryable=True)

@@ -1,9 +1,10 @@
-"""Record what a person decides about a submission that needs one, after the portal has confirmed it.
+"""Manual resolution: an operator's decision on a submission, checked against the portal.
 
-The decision goes through the statements of every other outcome, and is written down with the person's note.
+The decision is stored with the statements of every other outcome, and with the operator's note.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
@@ -12,7 +13,8 @@ import asyncpg
 from service.db.statements import sql
 from service.documents import states
 from service.documents.ubl import document
-from service.portal.responses import Document, Refused
+from service.portal.errors import Refused
+from service.portal.responses import Document
 from service.submission import document_comparison, store
 from service.submission.context import Claim, SubmissionContext
 from service.submission.matching import is_candidate
@@ -21,169 +23,215 @@ from service.submission.sweep import CLOCKS_APART, LONGEST_LISTING
 from service.submission.types import Change, Submission, SubmittedDocument, Write
 
 LONGEST_DELAY = timedelta(days=1)  # between a send and its arrival
-NOT_RECEIVED = "A person has found out that the portal never had the document: {}"
+NOT_RECEIVED = "An operator has confirmed that the portal never received the document: {}"
 TAKEN = "{} is recorded for another document."
 UNREADABLE = "The portal lists {}, which may be one of the documents and cannot be read: {}"
-#: status of a document that the portal does not have -> what it becomes
-LET_GO = {"Submitting": "Rejected", "Submitted": "Invalid"}
+#: Status of a document that the portal does not have -> its new status.
+RELEASED = {"Submitting": "Rejected", "Submitted": "Invalid"}
 
 
 class CannotResolve(Exception):
-    """Why the decision is not taken, for the person."""
+    """The reason why a decision is rejected, for the operator."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """A submission in manual review, with its documents that have no final status."""
+
+    company_id: int
+    row: Mapping[str, Any]
+    docs: Sequence[Mapping[str, Any]]
+
+    @property
+    def id(self) -> int:
+        return self.row["id"]
+
+    @property
+    def tin(self) -> str:
+        return self.row["tin"]
+
+    @property
+    def submission(self) -> Submission:
+        """Return the submission with its open documents, for comparisons."""
+        return Submission(
+            self.row["state"],
+            self.row["on_absence"],
+            self.row["now"],
+            tin=self.tin,
+            docs=tuple(SubmittedDocument(**doc) for doc in self.docs),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Decision:
+    """A checked decision: the new state of the submission and the changes of its documents."""
+
+    outcome: str
+    state: str
+    changes: Sequence[Change]
+    note: str
+    submission_uid: str | None = None
+    numbers: Sequence[str] = field(default_factory=tuple)
+    uuids: Sequence[str] = field(default_factory=tuple)
 
 
 async def resolve_as_received(
-    context: SubmissionContext, company: int, id: int, uuids: list[str], note: str
+    context: SubmissionContext, company_id: int, submission_id: int, uuids: list[str], note: str
 ) -> dict[str, Any]:
-    """Adopt the documents that the portal has under these uuids. Each has to be the one that was sent.
+    """Adopt the portal's documents with these uuids. Each must be the document that was sent.
 
-    Raises Unsettled and PortalError.
+    Raises CannotResolve and PortalError.
     """
-    row, docs = await _case(context, company, id)
-    seen = [await _details(context, row, uuid) for uuid in uuids]
-    submission = _submission(row, docs)
-    pairs = [(doc, _match(submission, SubmittedDocument(**doc), seen)) for doc in docs]
-    uids = {there.submission_uid for _, there in pairs}
+    case = await _load_case(context, company_id, submission_id)
+    shown = [await _get_details(context, case, uuid) for uuid in uuids]
+    submission = case.submission
+    pairs = [(doc, _match(submission, doc, shown)) for doc in submission.docs]
+    uids = {listed.submission_uid for _, listed in pairs}
     if len(pairs) != len(uuids) or len(uids) != 1:
         raise CannotResolve(
-            f"Submission {id} has {len(docs)} documents: name a uuid of each, all of one call."
+            f"Submission {submission_id} has {len(pairs)} documents: give one uuid for each, all "
+            "from one portal submission."
         )
-    await _refuse_taken(context, company, id, uuids)
-    contents = await _contents(context, company, id)
-    for doc, there in pairs:
-        await _refuse_unproven(context, row, there, contents[doc["number"]])
-    changes = [
-        Change(doc["id"], "Submitted", uuid=there.uuid, submitted_at=there.received_at)
-        for doc, there in pairs
-    ]
-    numbers = [doc["number"] for doc, _ in pairs]
-    more = {
-        "submission_uid": uids.pop(),
-        "numbers": numbers,
-        "uuids": [there.uuid for _, there in pairs],
-    }
-    return await _written(context, company, id, "received", "Accepted", changes, note, **more)
-
-
-async def resolve_as_not_received(context, company, id, note):
-    """The portal never had the documents: they may be sent anew. Raises Unsettled, PortalError."""
-    row, docs = await _case(context, company, id)
-    if valid := [doc["number"] for doc in docs if doc["status"] not in LET_GO]:
-        raise CannotResolve(
-            f"{', '.join(valid)} was found Valid by the portal, so it was received."
-        )
-    if row["first_sent_at"]:
-        await _refuse_listed(context, company, row, docs)
-    errors = [{"code": "NotReceived", "path": "", "message": NOT_RECEIVED.format(note)}]
-    changes = [Change(doc["id"], LET_GO[doc["status"]], errors=errors) for doc in docs]
-    return await _written(context, company, id, "not_received", "NotReceived", changes, note)
-
-
-async def _case(context, company, id):
-    """The submission, and its documents that are still open."""
-    async with context.database.reading(company) as conn:
-        row = await sql.submission_get(conn, company_id=company, id=id)
-        docs = await sql.submission_documents(conn, company_id=company, submission_id=id)
-    if row is None or row["state"] != "NeedsPerson":
-        raise CannotResolve(f"No submission {id} of company {company} needs a person.")
-    return row, [doc for doc in docs if doc["status"] not in states.FINAL]
-
-
-async def _details(context, row, uuid):
-    try:
-        return await context.portal.details(row["tin"], uuid)
-    except Refused as why:
-        raise CannotResolve(f"The portal does not show {uuid}: {why}") from None
-
-
-def _submission(row: Mapping[str, Any], docs: Iterable[Mapping[str, Any]]) -> Submission:
-    """Return the submission with its open documents, to compare them with documents of the portal."""
-    return Submission(
-        row["state"],
-        row["on_absence"],
-        row["now"],
-        tin=row["tin"],
-        docs=tuple(SubmittedDocument(**doc) for doc in docs),
+    await _check_not_recorded(context, case, uuids)
+    contents = await _load_contents(context, case)
+    for doc, listed in pairs:
+        await _check_is_sent(context, case, listed, contents[doc.number])
+    decision = _Decision(
+        "received",
+        "Accepted",
+        [
+            Change(doc.id, "Submitted", uuid=listed.uuid, submitted_at=listed.received_at)
+            for doc, listed in pairs
+        ],
+        note,
+        submission_uid=uids.pop(),
+        numbers=[doc.number for doc, _ in pairs],
+        uuids=[listed.uuid for _, listed in pairs],
     )
+    return await _store(context, case, decision)
 
 
-def _match(submission: Submission, doc: SubmittedDocument, seen: Iterable[Document]) -> Document:
-    """Return the one of the portal's documents that is this one. Raise Unsettled, naming the members that differ."""
-    for there in seen:
-        if there.number == doc.number:
-            if not is_candidate(submission, doc, there):
-                differing = "another type or issue time, or issuer"
-                raise CannotResolve(f"{there.uuid} has the number {there.number}, and {differing}.")
-            if doc.uuid not in (None, there.uuid):
-                raise CannotResolve(f"{there.number} has the uuid {doc.uuid}, not {there.uuid}.")
-            return there
-    raise CannotResolve(f"None of the uuids is of {doc.number}.")
+async def resolve_as_not_received(
+    context: SubmissionContext, company_id: int, submission_id: int, note: str
+) -> dict[str, Any]:
+    """Release documents that the portal never received, so that they may be sent again.
+
+    Raises CannotResolve and PortalError.
+    """
+    case = await _load_case(context, company_id, submission_id)
+    if valid := [doc["number"] for doc in case.docs if doc["status"] not in RELEASED]:
+        raise CannotResolve(f"The portal validated {', '.join(valid)}, so it was received.")
+    if case.row["first_sent_at"]:
+        await _check_not_listed(context, case)
+    errors = [{"code": "NotReceived", "path": "", "message": NOT_RECEIVED.format(note)}]
+    changes = [Change(doc["id"], RELEASED[doc["status"]], errors=errors) for doc in case.docs]
+    return await _store(context, case, _Decision("not_received", "NotReceived", changes, note))
 
 
-async def _refuse_taken(
-    context: SubmissionContext, company: int, submission_id: int, uuids: list[str]
+async def _load_case(context: SubmissionContext, company_id: int, submission_id: int) -> _Case:
+    async with context.database.reading(company_id) as conn:
+        row = await sql.submission_get(conn, company_id=company_id, id=submission_id)
+        docs = await sql.submission_documents(
+            conn, company_id=company_id, submission_id=submission_id
+        )
+    if row is None or row["state"] != "NeedsPerson":
+        raise CannotResolve(
+            f"No submission {submission_id} of company {company_id} is in manual review."
+        )
+    return _Case(company_id, row, [doc for doc in docs if doc["status"] not in states.FINAL])
+
+
+async def _get_details(context: SubmissionContext, case: _Case, uuid: str) -> Document:
+    try:
+        return await context.portal.details(case.tin, uuid)
+    except Refused as error:
+        raise CannotResolve(f"The portal does not show {uuid}: {error}") from None
+
+
+def _match(submission: Submission, doc: SubmittedDocument, shown: Iterable[Document]) -> Document:
+    """Return the portal's document that may be this one. Raises CannotResolve."""
+    for listed in shown:
+        if listed.number == doc.number:
+            if not is_candidate(submission, doc, listed):
+                message = (
+                    f"{listed.uuid} has the number {listed.number}, but another type or issue "
+                    "time, or another issuer."
+                )
+                raise CannotResolve(message)
+            if doc.uuid not in (None, listed.uuid):
+                raise CannotResolve(f"{listed.number} has the uuid {doc.uuid}, not {listed.uuid}.")
+            return listed
+    raise CannotResolve(f"None of the uuids belongs to {doc.number}.")
+
+
+async def _find_recorded(
+    context: SubmissionContext, case: _Case, uuids: Sequence[str]
+) -> list[str]:
+    """Return the uuids that are recorded for documents of other submissions of any company."""
+    async with context.database.reading(case.company_id) as conn:
+        rows = await sql.uuids_recorded(conn, company_id=case.company_id, uuids=uuids)
+    return [row["uuid"] for row in rows if row["own_submission"] != case.id]
+
+
+async def _check_not_recorded(
+    context: SubmissionContext, case: _Case, uuids: Sequence[str]
 ) -> None:
-    """Raise Unsettled if a document of another submission has one of the uuids, whichever company it belongs to."""
-    async with context.database.reading(company) as conn:
-        rows = await sql.uuids_recorded(conn, company_id=company, uuids=uuids)
-    if taken := [row["uuid"] for row in rows if row["own_submission"] != submission_id]:
-        raise CannotResolve(TAKEN.format(taken[0]))
+    if recorded := await _find_recorded(context, case, uuids):
+        raise CannotResolve(TAKEN.format(recorded[0]))
 
 
-async def _contents(
-    context: SubmissionContext, company: int, submission_id: int
-) -> dict[str, bytes]:
-    """Return {number: the bytes of the document that was sent}."""
-    async with context.database.reading(company) as conn:
-        body = await sql.submission_body(conn, company_id=company, id=submission_id)
+async def _load_contents(context: SubmissionContext, case: _Case) -> dict[str, bytes]:
+    """Return the bytes of the sent documents by number."""
+    async with context.database.reading(case.company_id) as conn:
+        body = await sql.submission_body(conn, company_id=case.company_id, id=case.id)
     return document.contents(body)
 
 
-async def _refuse_unproven(
-    context: SubmissionContext, row: Mapping[str, Any], there: Document, content: bytes
+async def _check_is_sent(
+    context: SubmissionContext, case: _Case, listed: Document, content: bytes
 ) -> None:
-    """Raise Unsettled unless a document of the portal is the one that was sent.
+    """Raise CannotResolve unless a document of the portal is the one that was sent.
 
-    The portal gives no copy of an Invalid document: of that, everything that it shows has to agree. Raises PortalError.
-    """
-    if there.status == "Invalid":
-        differing = document_comparison.row_differences(
-            document_comparison.read_sent(content), there
-        )
-        differing += [] if there.issuer_tin == row["tin"] else ["issuer TIN"]
-    else:
-        differing = document_comparison.copy_differences(content, await _copy(context, row, there))
-    if differing:
-        raise CannotResolve(
-            f"{there.uuid} is not the document that was sent. What differs: {'; '.join(differing)}."
-        )
-
-
-async def _copy(context: SubmissionContext, row: Mapping[str, Any], there: Document) -> str:
-    try:
-        return (await context.portal.raw(row["tin"], there.uuid)).content or ""
-    except Refused as why:
-        raise CannotResolve(f"The portal does not show the text of {there.uuid}: {why}") from None
-
-
-async def _refuse_listed(
-    context: SubmissionContext, company: int, row: Mapping[str, Any], docs: list[Mapping[str, Any]]
-) -> None:
-    """Raise Unsettled if the portal may list one of the documents after all, within a day after the last send.
-
-    A candidate does not count if another document has its uuid, or if its text is not the one that was sent. A row that
-    could not be read counts unless it shows that it is another document, or another document has its uuid. Raises
+    The portal returns no copy of an Invalid document: everything that it shows must agree. Raises
     PortalError.
     """
+    if listed.status == "Invalid":
+        sent = document_comparison.read_sent(content)
+        differing = document_comparison.row_differences(sent, listed)
+        differing += [] if listed.issuer_tin == case.tin else ["issuer TIN"]
+    else:
+        copy = await _get_copy(context, case, listed)
+        differing = document_comparison.copy_differences(content, copy)
+    if differing:
+        raise CannotResolve(
+            f"{listed.uuid} is not the document that was sent. Differences: {'; '.join(differing)}."
+        )
+
+
+async def _get_copy(context: SubmissionContext, case: _Case, listed: Document) -> str:
+    try:
+        return (await context.portal.raw(case.tin, listed.uuid)).content or ""
+    except Refused as error:
+        message = f"The portal does not show the text of {listed.uuid}: {error}"
+        raise CannotResolve(message) from None
+
+
+async def _check_not_listed(context: SubmissionContext, case: _Case) -> None:
+    """Raise CannotResolve if the portal may list one of the documents.
+
+    The listing ends a day after the last send. A candidate does not count if its uuid is recorded
+    for another document, or if its text is not the one that was sent. An unreadable row counts
+    unless it is recognisably another document, or its uuid is recorded for one. Raises PortalError.
+    """
+    row, submission = case.row, case.submission
     until = min(row["last_sent_at"] + LONGEST_DELAY, row["now"]) + CLOCKS_APART
     since = max(row["first_sent_at"] - CLOCKS_APART, until - LONGEST_LISTING)
-    listing = await context.portal.search(row["tin"], since, until)
-    await record_odd_rows(context, company, row["tin"], "search", listing)
-    submission = _submission(row, docs)
+    listing = await context.portal.search(case.tin, since, until)
+    await record_odd_rows(context, case.company_id, case.tin, "search", listing)
     candidates = [
-        there
-        for there in listing
-        if any(is_candidate(submission, doc, there) for doc in submission.docs)
+        listed
+        for listed in listing
+        if any(is_candidate(submission, doc, listed) for doc in submission.docs)
     ]
     unreadable = [
         one
@@ -192,77 +240,59 @@ async def _refuse_listed(
     ]
     if not candidates and not unreadable:
         return
-    contents = await _contents(context, company, row["id"])
-    async with context.database.reading(company) as conn:
-        uuids = [one.uuid for one in (*candidates, *unreadable) if one.uuid]
-        rows = await sql.uuids_recorded(conn, company_id=company, uuids=uuids)
-    recorded = {one["uuid"] for one in rows if one["own_submission"] != row["id"]}
-    for there in candidates:
-        if there.uuid not in recorded and await _may_be(
-            context, row, there, contents[there.number]
-        ):
-            raise CannotResolve(f"The portal has {there.number}: --received {there.uuid}")
+    contents = await _load_contents(context, case)
+    uuids = [one.uuid for one in (*candidates, *unreadable) if one.uuid]
+    recorded = await _find_recorded(context, case, uuids)
+    for listed in candidates:
+        content = contents[listed.number]
+        if listed.uuid not in recorded and await _may_be_sent(context, case, listed, content):
+            raise CannotResolve(f"The portal has {listed.number}: --received {listed.uuid}")
     for one in unreadable:
         if one.uuid not in recorded:
             raise CannotResolve(UNREADABLE.format(one.key, " ".join(one.problems)))
 
 
-async def _may_be(
-    context: SubmissionContext, row: Mapping[str, Any], there: Document, content: bytes
+async def _may_be_sent(
+    context: SubmissionContext, case: _Case, listed: Document, content: bytes
 ) -> bool:
-    """Return false if the portal's copy shows that it is not the document that was sent. Raises PortalError."""
+    """Return whether the portal's copy, if it returns one, is the document that was sent."""
     try:
-        return document_comparison.is_same(
-            content, (await context.portal.raw(row["tin"], there.uuid)).content or ""
-        )
+        copy = (await context.portal.raw(case.tin, listed.uuid)).content or ""
     except Refused:
         return True
+    return document_comparison.is_same(content, copy)
 
 
-async def _written(
-    context: SubmissionContext,
-    company: int,
-    id: int,
-    outcome: str,
-    state: str,
-    changes: list[Change],
-    note: str,
-    *,
-    submission_uid: str | None = None,
-    numbers: Iterable[str] = (),
-    uuids: Iterable[str] = (),
-) -> dict[str, Any]:
-    """Write the decision with all that follows from it in one transaction. Raises Unsettled."""
-    async with context.database.company(company) as conn:
-        await store.lock_subjects(conn, company, id)
-        taken = await sql.submission_take_over(conn, company_id=company, id=id)
+async def _store(context: SubmissionContext, case: _Case, decision: _Decision) -> dict[str, Any]:
+    """Store a decision and its effects in one transaction. Raises CannotResolve."""
+    company_id, submission_id = case.company_id, case.id
+    key = {"company_id": company_id, "submission_id": submission_id}
+    async with context.database.company(company_id) as conn:
+        await store.lock_subjects(conn, company_id, submission_id)
+        taken = await sql.submission_take_over(conn, company_id=company_id, id=submission_id)
         if taken is None:
-            raise CannotResolve(f"Submission {id} was settled meanwhile.")
-        evidence = {
-            "numbers": numbers,
-            "uuids": uuids,
-            "submission_uid": submission_uid,
-            "via": "details",
-        }
-        await sql.sighting_insert(conn, company_id=company, submission_id=id, **evidence)
-        rows = await sql.submission_documents(conn, company_id=company, submission_id=id)
-        submission = Submission(
-            "NeedsPerson",
-            "release",
-            taken["now"],
-            docs=tuple(SubmittedDocument(**row) for row in rows),
+            raise CannotResolve(f"Submission {submission_id} has been resolved meanwhile.")
+        await sql.sighting_insert(
+            conn,
+            **key,
+            numbers=decision.numbers,
+            uuids=decision.uuids,
+            submission_uid=decision.submission_uid,
+            via="details",
         )
-        write = Write(state, tuple(changes), uid=submission_uid)
+        rows = await sql.submission_documents(conn, **key)
+        docs = tuple(SubmittedDocument(**row) for row in rows)
+        submission = Submission("NeedsPerson", "release", taken["now"], docs=docs)
+        claim = Claim(company_id, submission_id, taken["fence"])
+        result = Write(decision.state, tuple(decision.changes), uid=decision.submission_uid)
         try:
-            await store.write_result(conn, Claim(company, id, taken["fence"]), submission, write)
-        except (
-            asyncpg.UniqueViolationError
-        ) as error:  # adopted by another submission since it was looked for
-            if error.constraint_name != store.UUID_ONCE:
+            await store.write_result(conn, claim, submission, result)
+        except asyncpg.UniqueViolationError as error:  # another submission has adopted it meanwhile
+            if getattr(error, "constraint_name", None) != store.UUID_ONCE:
                 raise
             raise CannotResolve(TAKEN.format("One of the uuids")) from None
-        await sql.findings_settle(conn, company_id=company, submission_id=id, note=note)
+        await sql.findings_settle(conn, **key, note=decision.note)
         await sql.settlement_insert(
-            conn, company_id=company, submission_id=id, outcome=outcome, uuids=uuids, note=note
+            conn, **key, outcome=decision.outcome, uuids=decision.uuids, note=decision.note
         )
-    return {"company_id": company, "submission_id": id, "state": state}
+    return {**key, "state": decision.state}

@@ -8,7 +8,8 @@ from datetime import timedelta
 from service.config import Config
 from service.db.statements import sql
 from service.documents import states
-from service.portal.responses import Document, Held, Listing, PortalError, Refused, Throttled
+from service.portal.errors import Held, PortalError, Refused, Throttled
+from service.portal.responses import Document, Listing
 from service.submission.context import Claim, SubmissionContext
 from service.submission.matching import first_send, hide_foreign
 from service.submission.odd_rows import record_odd_rows

@@ -1,25 +1,38 @@
-"""What the portal would say of a record as it stands: nothing is sent, and nothing is changed."""
+"""The preflight endpoint: predict the portal's result for a record without sending anything."""
 
-from service import json_codec
-from service.db.statements import sql
+from collections.abc import Iterable
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+from service.config import Config
+from service.db.connections import Connection
 from service.documents import states
 from service.documents.checks import preflight
+from service.documents.checks.rule import Finding
 from service.documents.money import AmountError
 from service.documents.signing import certificate
-from service.documents.ubl import document
+from service.documents.ubl import document as ubl
 from service.errors import BadRequest
 from service.http.requests import or_not_found
 from service.offload import offload
-from service.submission import checks, submit
-from service.submission.document_kinds import check_ready
+from service.submission import checks
+from service.submission.context import SubmissionContext
+from service.submission.document_kinds import (
+    DocumentKind,
+    LockedRecord,
+    SendableDocument,
+    check_ready,
+    load_document,
+)
 
-#: status of a record that is not sent again -> our code, and what it means.
-STANDING = {
+#: Status of a record that is not sent again -> error code and message.
+ALREADY_SENT = {
     "Submitting": ("Submitting", "The submission of the {noun} is under way."),
     "Submitted": ("AlreadySubmitted", states.ALREADY_SUBMITTED),
     "Valid": ("AlreadySubmitted", states.ALREADY_SUBMITTED),
 }
-#: What a note's target means to the portal. Portal: 14.7
+#: The portal's error for a note without a valid target. Portal: 14.7
 NO_TARGET = {
     "code": "DR303",
     "path": "/targetInvoiceType",
@@ -27,72 +40,84 @@ NO_TARGET = {
 }
 
 
-async def preflight_document(context, company, subject, id, at=None):
-    """The JSON text of {ready, errors, warnings, document} of a record, judged as of the instant `at`, or now. Raises NotFound.
+async def preflight_document(
+    context: SubmissionContext,
+    company_id: int,
+    kind: DocumentKind,
+    record_id: int,
+    at: datetime | None = None,
+) -> str:
+    """Return the JSON of {ready, errors, warnings, document} of a record, judged at `at` or now.
 
-    `document` is what would be sent, without a signature; null while none can be built.
+    `document` is the document that would be sent, without a signature; null if none can be built.
+    Raises NotFound.
     """
-    async with context.database.company(company) as conn:
-        row = dict(or_not_found(await subject.locked(conn, company, id), subject.title))
-        issuer = dict(await sql.issuer_get(conn, company_id=company))
-        row["now"] = issuer["now"] = at or issuer["now"]
-        source = await offload(len(row["body"]), json_codec.stored_body, row)
-        issued_at = submit.issue_time(row["issue_date"], row["attempts"], issuer["now"])
-        errors = await _standing(context.config, conn, company, subject, row)
-        if issuer["tin_verified_at"] is None:
+    async with context.database.company(company_id) as conn:
+        row = or_not_found(await kind.locked(conn, company_id, record_id), kind.title)
+        record = LockedRecord(company_id, kind, row)
+        document = await load_document(conn, context.config, record)
+        document = document.as_of(at or document.issuer["now"])
+        issued_at = document.next_issue_time
+        record = LockedRecord(company_id, kind, document.row)
+        errors = await _find_obstacles(conn, context.config, record)
+        if document.issuer["tin_verified_at"] is None:
             errors.append(states.TIN_NOT_VERIFIED)
-        judged = await checks.findings(
-            context.config, conn, company, row, source, issuer, issued_at
-        )
-        unsigned, ending = await context.signers.outlook(conn, company, issuer)
-    standing = [*errors, *preflight.errors(judged), *unsigned]
-    facts = (context.config, row, source, issuer, issued_at, judged)
-    warnings = [*preflight.warnings(judged), *map(_of_certificate, ending)]
-    return await offload(len(row["body"]), _worded, facts, standing, warnings)
+        found = await checks.findings(conn, document, issued_at)
+        signing_errors, ending = await context.signers.outlook(conn, company_id, document.issuer)
+    errors += [*preflight.errors(found), *signing_errors]
+    warnings = [*preflight.warnings(found), *map(_certificate_warning, ending)]
+    report = partial(_report, document, issued_at, found)
+    return await offload(document.size, report, errors, warnings)
 
 
-def _worded(facts, errors, warnings):
-    built = _built(*facts)
-    errors = _each_once([*errors, *_size_refusals(built)])
-    told = {"ready": not errors, "errors": errors, "warnings": warnings, "document": built}
-    return document.encode(told).decode()
+def _report(
+    document: SendableDocument,
+    issued_at: datetime,
+    found: list[Finding],
+    errors: list[dict[str, Any]],
+    warnings: list[dict[str, Any]],
+) -> str:
+    built = _build(document, issued_at, found)
+    if built:
+        errors = [*errors, *checks.size_refusals(ubl.encode(built))]
+    errors = _distinct(errors)
+    report = {"ready": not errors, "errors": errors, "warnings": warnings, "document": built}
+    return ubl.encode(report).decode()
 
 
-def _of_certificate(sentence):
-    return {"code": "Certificate", "path": certificate.PATH, "message": sentence}
+def _certificate_warning(message: str) -> dict[str, Any]:
+    return {"code": "Certificate", "path": certificate.PATH, "message": message}
 
 
-async def _standing(config, conn, company, subject, row):
-    """Why the record is not sent, whatever is in it."""
-    if row["status"] in STANDING:
-        code, message = STANDING[row["status"]]
-        return [{"code": code, "path": "", "message": message.format(noun=subject.noun)}]
+async def _find_obstacles(
+    conn: Connection, config: Config, record: LockedRecord
+) -> list[dict[str, Any]]:
+    """Return the errors that prevent sending the record independently of its content."""
+    status = record.row["status"]
+    if status in ALREADY_SENT:
+        code, message = ALREADY_SENT[status]
+        return [{"code": code, "path": "", "message": message.format(noun=record.kind.noun)}]
     try:
-        await check_ready(conn, config, company, subject, row)
-    except BadRequest as refusal:
-        return refusal.more.get("errors") or [NO_TARGET]
+        await check_ready(conn, config, record)
+    except BadRequest as error:
+        return error.more.get("errors") or [NO_TARGET]
     return []
 
 
-def _built(config, row, source, issuer, issued_at, judged):
-    if not preflight.can_be_built(judged):
+def _build(
+    document: SendableDocument, issued_at: datetime, found: list[Finding]
+) -> dict[str, Any] | None:
+    if not preflight.can_be_built(found):
         return None
-    version = config.portal_document_version
     try:
-        return document.build(
-            source, issuer, number=row["number"], issued_at=issued_at, version=version
-        )
-    except AmountError:  # a rate that is missing on a day on which the portal did not ask for one
+        return document.build(issued_at)
+    except AmountError:  # no exchange rate on a day on which the portal did not require one
         return None
 
 
-def _size_refusals(built):
-    return checks.size_refusals(document.encode(built)) if built else []
-
-
-def _each_once(errors):
-    """What a dependency and a rule say of one place, said by the first of them."""
-    kept = {}
+def _distinct(errors: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Keep the first of errors with the same code and path, as of a dependency and a check."""
+    kept: dict[tuple[Any, Any], dict[str, Any]] = {}
     for error in errors:
         kept.setdefault((error["code"], error["path"]), error)
     return list(kept.values())

@@ -20,7 +20,8 @@ from asyncpg import Record
 
 from service.db.statements import Statement, sql
 from service.errors import format_traceback
-from service.portal.responses import Document, Held, Listing, OddRow, PortalError, Throttled
+from service.portal.errors import Held, PortalError, Throttled
+from service.portal.responses import Document, Listing, OddRow
 from service.submission import state_machine
 from service.submission.context import Claim, SubmissionContext
 from service.submission.matching import find_matches

@@ -13,7 +13,7 @@ from datetime import timedelta
 from service.db.statements import sql
 from service.db.transactions import TRANSIENT_DB_ERRORS, is_interruption
 from service.errors import describe_error
-from service.portal.responses import PortalError
+from service.portal.errors import PortalError
 from service.submission import store
 from service.submission.context import Claim, SubmissionContext
 from service.submission.runner import SubmissionRun

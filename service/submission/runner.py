@@ -9,7 +9,7 @@ from typing import Any
 
 from service.db.transactions import is_interruption
 from service.errors import describe_error, format_traceback
-from service.portal.responses import Held, LoginRefused, PortalError, Throttled
+from service.portal.errors import Held, LoginRefused, PortalError, Throttled
 from service.submission import state_machine, store
 from service.submission.context import Claim, SubmissionContext
 from service.submission.types import (

@@ -12,7 +12,7 @@ from service.db.statements import sql
 from service.db.transactions import TRANSIENT_DB_ERRORS
 from service.portal.client import OpenSubmission
 from service.portal.clock import MOST_APART, ClockReading
-from service.portal.responses import (
+from service.portal.errors import (
     Duplicate,
     Held,
     LoginRefused,

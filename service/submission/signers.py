@@ -1,14 +1,19 @@
-"""Which certificate signs a company's documents, and the signing, off the event loop. Portal: 11
+"""Signing of documents with a company's certificate, off the event loop. Portal: 11
 
-A company's own certificate comes before the configured one. Its key lies sealed in the database, and is kept open in
-memory for a short time only.
+A company's own certificate takes precedence over the configured one. Its key is encrypted in the
+database, and the decrypted key is cached in memory for a short time.
 """
 
 import asyncio
 import logging
 import time
 from collections import OrderedDict
+from collections.abc import Mapping
+from datetime import date, datetime
+from pathlib import Path
+from typing import Any, NoReturn
 
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
     NoEncryption,
@@ -16,7 +21,8 @@ from cryptography.hazmat.primitives.serialization import (
     load_der_private_key,
 )
 
-from service.config import ConfigError
+from service.config import Config, ConfigError
+from service.db.connections import Connection
 from service.db.encryption import SIGNING_KEY, DecryptionError, Vault
 from service.db.statements import sql
 from service.documents import states
@@ -26,41 +32,51 @@ from service.errors import BadRequest
 from service.offload import offload
 
 SIGNED_VERSIONS = {"1.1"}
-CHARACTERS_OF_A_LINE = 800  # at least, in a document's JSON
-MOST_WARNED = 10_000  # certificates of which it is remembered that the log was told
+CHARACTERS_OF_A_LINE = 800  # minimum of a line item in a document's JSON
+MOST_WARNED = 10_000  # certificates whose latest warning is remembered
 
 NO_CERTIFICATE = {
     "code": "DS301",
     "path": certificate.PATH,
-    "message": "There is no certificate to sign the document with: the company has none, and none is configured.",
+    "message": "There is no certificate to sign the document with: the company has none, and none "
+    "is configured.",
 }
 UNREADABLE = {
     "code": "SigningKeyUnreadable",
     "path": certificate.PATH,
-    "message": "The company's signing key cannot be opened with the SECRET_KEY of the service; set the certificate again.",
+    "message": "The company's signing key cannot be decrypted with the SECRET_KEY of the service; "
+    "set the certificate again.",
 }
 
 log = logging.getLogger(__name__)
 
 
 class Signers:
-    """The signers of one process: at most `most_open` companies' keys are open, each for `open_seconds`.
+    """Signs documents, with a cache of at most `most_open` companies' keys for `open_seconds`.
 
-    Raises ConfigError when the configured files hold no usable certificate and key.
+    Raises ConfigError if the configured files have no usable certificate and key.
     """
 
-    def __init__(self, config, *, most_open=256, open_seconds=300):
+    def __init__(self, config: Config, *, most_open: int = 256, open_seconds: float = 300) -> None:
         self._signs = config.portal_document_version in SIGNED_VERSIONS
         self.vault = Vault(config.secret_key, config.secret_key_previous)
         self._configured = configured(config)
         self._most_open, self._open_seconds = most_open, open_seconds
-        self._open = OrderedDict()  # (company, certificate's id) -> (until when, signer)
-        self._warned = {}  # der of a certificate -> the day on which the log was last told
+        #: (company id, certificate id) -> (monotonic expiry, signer), in the order of expiry.
+        self._open: OrderedDict[tuple[int, int], tuple[float, certificate.Signer]] = OrderedDict()
+        self._warned: dict[bytes, date] = {}  # DER certificate -> day of the latest warning
 
-    async def content(self, conn, company, issuer, built):
-        """The bytes to send of what `document.build` gave: signed, where its version is. Raises BadRequest.
+    async def content(
+        self,
+        conn: Connection,
+        company_id: int,
+        issuer: Mapping[str, Any],
+        built: dict[str, Any],
+    ) -> bytes:
+        """Return the bytes to send of a built document, signed if its version requires it.
 
-        `issuer` is the company's record with the database's `now`, which is the signing time.
+        `issuer` is the company's row with the database's `now`, which is the signing time. Raises
+        BadRequest.
         """
         if not self._signs:
             return await offload(
@@ -68,82 +84,93 @@ class Signers:
                 document.encode,
                 built,
             )
-        row = await sql.signing_certificate_get(conn, company_id=company)
-        refuse(self._refusals(self._certificate(row), issuer["now"]))
-        signer = await self.opened(conn, company, row) if row else self._configured
-        self._tell(company, signer.certificate, issuer["now"])
+        row = await sql.signing_certificate_get(conn, company_id=company_id)
+        if error := self._find_error(row, issuer["now"]):
+            _refuse(error)
+        signer = await self.opened(conn, company_id, row) if row else self._configured
+        assert signer is not None  # else the error is NO_CERTIFICATE
+        self._warn(company_id, signer.certificate, issuer["now"])
         return await asyncio.to_thread(signature.sign, built, signer, issuer["now"])
 
-    async def outlook(self, conn, company, issuer):
-        """(errors, warnings) for a document that would be signed now; without a signature there is nothing to say."""
+    async def outlook(
+        self, conn: Connection, company_id: int, issuer: Mapping[str, Any]
+    ) -> tuple[list[dict[str, Any]], list[str]]:
+        """Return the errors and warnings for a document that would be signed now."""
         if not self._signs:
             return [], []
-        row = await sql.signing_certificate_get(conn, company_id=company)
+        row = await sql.signing_certificate_get(conn, company_id=company_id)
+        if error := self._find_error(row, issuer["now"]):
+            return [error], []
         found = self._certificate(row)
-        if errors := self._refusals(found, issuer["now"]):
-            return errors, []
+        assert found is not None  # else the error is NO_CERTIFICATE
         return [], certificate.warnings(found, issuer["now"], issuer if row else None)
 
-    def _certificate(self, row):
-        """The certificate of a stored row, else the configured one, else None."""
-        return of_row(row) if row else self._configured and self._configured.certificate
+    def _certificate(self, row: Mapping[str, Any] | None) -> certificate.Certificate | None:
+        """Return the certificate of a stored row, else the configured one, else None."""
+        if row:
+            return of_row(row)
+        return self._configured.certificate if self._configured else None
 
-    def _refusals(self, found, now):
-        if found is None:
-            return [NO_CERTIFICATE]
-        outside = certificate.outside_validity(found, now)
-        return [outside] if outside else []
+    def _find_error(self, row: Mapping[str, Any] | None, now: datetime) -> dict[str, Any] | None:
+        """Return why nothing can be signed now, or None."""
+        found = self._certificate(row)
+        return certificate.outside_validity(found, now) if found else NO_CERTIFICATE
 
-    async def opened(self, conn, company, row):
-        """The company's signer, from memory where it was opened a short while ago. Raises BadRequest."""
-        place, now = (company, row["id"]), time.monotonic()
-        until, signer = self._open.get(place, (0, None))
-        if until < now:
-            sealed = await sql.signing_certificate_key(conn, company_id=company, id=row["id"])
-            refuse([] if sealed else [NO_CERTIFICATE])  # removed a moment ago
-            signer = await asyncio.to_thread(self._unsealed, company, row, sealed)
-            self._open[place] = now + self._open_seconds, signer
-            self._open.move_to_end(place)
-            self._forget(now)
+    async def opened(
+        self, conn: Connection, company_id: int, row: Mapping[str, Any]
+    ) -> certificate.Signer:
+        """Return the company's signer, cached or decrypted. Raises BadRequest."""
+        place, now = (company_id, row["id"]), time.monotonic()
+        cached = self._open.get(place)
+        if cached and cached[0] >= now:
+            return cached[1]
+        sealed = await sql.signing_certificate_key(conn, company_id=company_id, id=row["id"])
+        if not sealed:  # it has just been removed
+            _refuse(NO_CERTIFICATE)
+        signer = await asyncio.to_thread(self._decrypt, company_id, row, sealed)
+        self._open[place] = now + self._open_seconds, signer
+        self._open.move_to_end(place)
+        self._evict(now)
         return signer
 
-    def _unsealed(self, company, row, sealed):
+    def _decrypt(
+        self, company_id: int, row: Mapping[str, Any], sealed: bytes
+    ) -> certificate.Signer:
         try:
-            der = self.vault.open(sealed, company, SIGNING_KEY)
-        except DecryptionError as why:
-            log.error("signing: the key of company %d cannot be opened: %s", company, why)
-            refuse([UNREADABLE])
-        # It was looked at closely before it was sealed, which takes ten times as long as a
-        # signature.
+            der = self.vault.open(sealed, company_id, SIGNING_KEY)
+        except DecryptionError as error:
+            log.error("signing: cannot decrypt the key of company %d: %s", company_id, error)
+            _refuse(UNREADABLE)
+        # The key was validated before it was stored; that takes ten times as long as a signature.
         key = load_der_private_key(der, None, unsafe_skip_rsa_key_validation=True)
+        assert isinstance(key, RSAPrivateKey)
         return certificate.Signer(of_row(row), key)
 
-    def _forget(self, now):
-        """Drops what was open for long enough, and the oldest of what is too much."""
+    def _evict(self, now: float) -> None:
+        """Remove expired keys, and the oldest keys above the maximum."""
         while self._open and (
             len(self._open) > self._most_open or next(iter(self._open.values()))[0] < now
         ):
             self._open.popitem(last=False)
 
-    def _tell(self, company, found, now):
-        """Says in the log that a certificate is about to expire, once a day."""
+    def _warn(self, company_id: int, found: certificate.Certificate, now: datetime) -> None:
+        """Log once a day that a certificate is about to expire."""
         for warning in certificate.warnings(found, now):
             if self._warned.get(found.der) != now.date():
                 if len(self._warned) >= MOST_WARNED:
                     self._warned.clear()
                 self._warned[found.der] = now.date()
-                log.warning("signing: company=%d %s", company, warning)
+                log.warning("signing: company=%d %s", company_id, warning)
 
 
-def refuse(errors):
-    """Raises the BadRequest of a submission that cannot go for these reasons, if there are any."""
-    if errors:
-        raise BadRequest(states.SUBMIT_FAILED, errors=errors, retryable=False)
+def _refuse(error: dict[str, Any]) -> NoReturn:
+    """Raise the BadRequest of a submission that cannot be signed."""
+    raise BadRequest(states.SUBMIT_FAILED, errors=[error], retryable=False)
 
 
-def configured(config):
-    """The Signer of the configured files, None without them. Raises ConfigError."""
-    if not config.signing_certificate_file:
+def configured(config: Config) -> certificate.Signer | None:
+    """Return the signer of the configured files, or None without them. Raises ConfigError."""
+    if not config.signing_certificate_file or not config.signing_key_file:
         return None
     own = _read(config.signing_certificate_file, "SIGNING_CERTIFICATE_FILE")
     key = _read(config.signing_key_file, "SIGNING_KEY_FILE")
@@ -151,8 +178,8 @@ def configured(config):
         return certificate.read_pair(
             own, key, config.signing_key_password, issuer_form=config.signing_issuer_form
         )
-    except certificate.Unusable as why:
-        lines = [f"{VARIABLE_OF[each['path']]}: {each['message']}" for each in why.faults]
+    except certificate.Unusable as error:
+        lines = [f"{VARIABLE_OF[each['path']]}: {each['message']}" for each in error.faults]
         raise ConfigError("\n".join(lines)) from None
 
 
@@ -163,24 +190,30 @@ VARIABLE_OF = {
 }
 
 
-def _read(file, variable):
+def _read(file: Path, variable: str) -> str:
     try:
         return file.read_text("utf-8", errors="replace")
-    except OSError as fault:
-        raise ConfigError(f"{variable} cannot be read: {fault.strerror}") from None
+    except OSError as error:
+        raise ConfigError(f"{variable} cannot be read: {error.strerror}") from None
 
 
-# What a company has stored
+# A company's own certificate
 
 
-async def store(conn, vault, company, signer, issuer_form):
-    """Keeps a company's signer in place of the one it had. The company is locked. Raises NoSecretKey."""
+async def store(
+    conn: Connection,
+    vault: Vault,
+    company_id: int,
+    signer: certificate.Signer,
+    issuer_form: str,
+) -> None:
+    """Replace a company's signer. The caller has locked the company. Raises NoSecretKey."""
     der = signer.key.private_bytes(Encoding.DER, PrivateFormat.PKCS8, NoEncryption())
-    sealed = vault.seal(der, company, SIGNING_KEY)
-    await sql.signing_certificate_remove(conn, company_id=company)
+    sealed = vault.seal(der, company_id, SIGNING_KEY)
+    await sql.signing_certificate_remove(conn, company_id=company_id)
     await sql.signing_certificate_insert(
         conn,
-        company_id=company,
+        company_id=company_id,
         certificate=signer.certificate.der,
         subject=signer.certificate.subject,
         issuer_form=issuer_form,
@@ -190,14 +223,15 @@ async def store(conn, vault, company, signer, issuer_form):
     )
 
 
-async def stored(conn, company):
-    """The record of a company's own certificate, None when it has none."""
-    row = await sql.signing_certificate_get(conn, company_id=company)
+async def stored(conn: Connection, company_id: int) -> dict[str, Any] | None:
+    """Return the record of a company's own certificate, or None if it has none."""
+    row = await sql.signing_certificate_get(conn, company_id=company_id)
     if row is None:
         return None
-    issuer = await sql.issuer_get(conn, company_id=company)
+    issuer = await sql.issuer_get(conn, company_id=company_id)
     return certificate.record(of_row(row), issuer["now"], issuer)
 
 
-def of_row(row):
+def of_row(row: Mapping[str, Any]) -> certificate.Certificate:
+    """Return the certificate of a stored row."""
     return certificate.of_der(row["certificate"], row["issuer_form"])

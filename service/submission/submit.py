@@ -1,6 +1,7 @@
-"""Starting a submission: the document is built, its bytes frozen and the intent written, then it is sent.
+"""Start of a submission: build the document, store its bytes and the intent, then send it.
 
-Who asks for a submission that is already under way waits for its outcome. A document is never sent twice.
+A request for a document that is already being submitted waits for that outcome. A document is
+never sent twice.
 """
 
 import asyncio
@@ -8,314 +9,350 @@ import hashlib
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import timedelta
-from functools import partial
+from datetime import datetime, timedelta
 from typing import Any
 
-import asyncpg
-
 from service import failpoints, json_codec
+from service.db.connections import Connection
 from service.db.statements import sql
 from service.db.transactions import TRANSIENT_DB_ERRORS
 from service.documents import states
 from service.documents.checks import preflight
 from service.documents.signing import signature
-from service.documents.ubl import document, parties
+from service.documents.ubl import document as ubl
+from service.documents.ubl import parties
 from service.errors import BadRequest
 from service.http.requests import or_not_found
 from service.offload import offload
 from service.submission import checks, eligibility
 from service.submission.context import Claim, SubmissionContext
-from service.submission.document_kinds import INVOICE, DocumentKind, check_ready
+from service.submission.document_kinds import (
+    INVOICE,
+    DocumentKind,
+    LockedRecord,
+    SendableDocument,
+    check_ready,
+    load_document,
+)
 from service.submission.send import send
 from service.submission.state_machine import UNKNOWN
 
-RECHECK = timedelta(seconds=1)  # while waiting: news can be missed when a connection is lost
-# The outcome is known, or a person's
-TOLD = {"Accepted", "Finished", "Refused", "NotReceived", "NeedsPerson"}
+RECHECK = timedelta(seconds=1)  # while waiting: a lost connection loses notifications
+#: States of a submission in which the caller gets a response.
+ANSWERED = {"Accepted", "Finished", "Refused", "NotReceived", "NeedsPerson"}
 #: States of a submission in which a document that is not with the portal was refused by it.
 REFUSED_BY_PORTAL = {"Accepted", "Finished", "Refused"}
+#: Added for a caller whose submission has no known outcome yet.
+LOCKED_UNTIL_KNOWN = (
+    " The document is locked until the outcome is known. A repeated submit joins this submission."
+)
 
-#: Awaited with the connection of a transaction, which it undoes by raising.
-Guard = Callable[[asyncpg.Connection], Awaitable[None]]
+#: Awaited with the connection of a transaction, which it rolls back by raising.
+Guard = Callable[[Connection], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """A submission that was written down, or the reasons why none was."""
+    """A stored submission, or the errors that prevented it."""
 
     claim: Claim | None = None
     at_once: bool = False  # this process sends it now; else a worker does
-    errors: list = field(default_factory=list)
+    errors: list[dict[str, Any]] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """The way in which a submission is to be sent.
+
+    With a `lease` the caller holds the claim at once, else a worker takes it up. The `attempt_key`
+    finds the submission if the response to the commit is lost.
+    """
+
+    on_absence: str  # release or retry
+    lease: timedelta | None
+    attempt_key: uuid.UUID = field(default_factory=uuid.uuid4)
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """The bytes of a document that is to be sent."""
+
+    issued_at: datetime
+    data: bytes
+    was_sent: bool = False  # in an earlier attempt, of which the portal showed nothing
+
+
+@dataclass(frozen=True, slots=True)
+class Former:
+    """An earlier attempt whose document was absent at the portal and has not changed since."""
+
+    document_id: int
+    content: Content
 
 
 async def submit(
-    context: SubmissionContext, company: int, subject: DocumentKind, id: int, guard: Guard
+    context: SubmissionContext, company_id: int, kind: DocumentKind, record_id: int, guard: Guard
 ) -> str:
     """Submit an invoice, a note or a consolidated invoice, and return the message of success.
 
-    `guard` is awaited in the transaction that writes the submission, and undoes it by raising. Raises NotFound, and
-    BadRequest in the specified words when the submission failed or its outcome is unknown. The error is `retryable` if
-    the portal has not refused the document: then a repetition tries again, or joins the attempt that is under way.
+    `guard` is awaited in the transaction that stores the submission, and rolls it back by raising.
+    Raises NotFound, and BadRequest in the specified words if the submission failed or its outcome
+    is unknown. The error is `retryable` if the portal has not refused the document: a repetition
+    tries again, or joins the submission that is under way.
     """
-    status, claim = await _begun(context, company, subject, id, guard)
+    status, claim = await _begin(context, company_id, kind, record_id, guard)
     if status in ("Submitted", "Valid"):
-        return states.ALREADY_SUBMITTED.format(noun=subject.noun)
-    ids = subject.ids(id)
-    outcome = await (_sent(context, claim, ids) if claim else _joined(context, company, ids))
+        return states.ALREADY_SUBMITTED.format(noun=kind.noun)
+    ids = kind.ids(record_id)
+    outcome = await (_send(context, claim, ids) if claim else _join(context, company_id, ids))
     failpoints.reach("before_reply")
     if outcome["state"] in ("Accepted", "Finished") and outcome["status"] != "Rejected":
-        return states.SUBMITTED.format(noun=subject.noun)
+        return states.SUBMITTED.format(noun=kind.noun)
     raise BadRequest(
         states.SUBMIT_FAILED,
-        errors=_reasons(outcome),
+        errors=_errors(outcome),
         retryable=outcome["state"] not in REFUSED_BY_PORTAL,
     )
 
 
-async def _begun(
-    context: SubmissionContext, company: int, subject: DocumentKind, id: int, guard: Guard
+async def _begin(
+    context: SubmissionContext, company_id: int, kind: DocumentKind, record_id: int, guard: Guard
 ) -> tuple[str, Claim | None]:
-    """Write the submission of a record that has none. Return the record's status, and the Claim on the new submission.
+    """Store the submission of a record that has none. Return the record's status and the claim.
 
-    An intent whose commit was not confirmed is looked for on another connection, and carried on when it is there.
+    If the commit was not confirmed, the submission is looked up on another connection and continued
+    if it exists.
     """
-    attempt_key = uuid.uuid4()
+    intent = Intent("release", context.config.portal_lease)
     try:
-        async with context.database.company(company) as conn:
-            row = or_not_found(await subject.locked(conn, company, id), subject.title)
+        async with context.database.company(company_id) as conn:
+            row = or_not_found(await kind.locked(conn, company_id, record_id), kind.title)
             if row["status"] in states.LOCKED:
                 return row["status"], None
             await guard(conn)
-            claim = await prepare_submission(
-                context,
-                conn,
-                company,
-                subject,
-                row,
-                "release",
-                context.config.portal_lease,
-                attempt_key,
-            )
+            record = LockedRecord(company_id, kind, row)
+            claim = await prepare_submission(context, conn, record, intent)
             failpoints.reach("before_freeze_commit")
     except TRANSIENT_DB_ERRORS:
-        async with context.database.reading(company) as conn:
-            kept = await sql.submission_of_attempt(
-                conn, company_id=company, attempt_key=attempt_key
+        async with context.database.reading(company_id) as conn:
+            stored = await sql.submission_of_attempt(
+                conn, company_id=company_id, attempt_key=intent.attempt_key
             )
-        if kept is None:
+        if stored is None:
             raise
-        claim = Claim(company, kept["id"], kept["fence"])
+        claim = Claim(company_id, stored["id"], stored["fence"])
     failpoints.reach("after_freeze_commit")
     return "Submitting", claim
 
 
-async def start_if_asked(context, conn, company, invoice_id, body):
-    """Writes the submission that a body asks for, or the company's setting, in the transaction of the body.
+async def start_if_asked(
+    context: SubmissionContext,
+    conn: Connection,
+    company_id: int,
+    invoice_id: int,
+    body: Mapping[str, Any],
+) -> Started | None:
+    """Store the submission that a body or the company's setting requests, in its transaction.
 
-    Returns a Started, or None when nothing was asked. Never raises for a document that cannot be submitted.
+    Return None if none is requested. A document that cannot be submitted raises nothing.
     """
     at_once = body.get("submitImmediately", False)
     if not (
         at_once
-        or (body.get("isReady") and await sql.company_auto_submits(conn, company_id=company))
+        or (body.get("isReady") and await sql.company_auto_submits(conn, company_id=company_id))
     ):
         return None
-    row = await INVOICE.locked(conn, company, invoice_id)
-    lease = context.config.portal_lease if at_once else None
+    row = await INVOICE.locked(conn, company_id, invoice_id)
+    intent = Intent("retry", context.config.portal_lease if at_once else None)
     try:
-        return Started(
-            await prepare_submission(context, conn, company, INVOICE, row, "retry", lease),
-            at_once,
-        )
+        record = LockedRecord(company_id, INVOICE, row)
+        return Started(await prepare_submission(context, conn, record, intent), at_once)
     except BadRequest as refusal:
         return Started(errors=refusal.more["errors"])
 
 
-async def describe_outcome(context, company, invoice_id, started):
-    """(a sentence, data) on the submission that a creation or an update asked for, once it is committed.
+async def describe_outcome(
+    context: SubmissionContext, company_id: int, invoice_id: int, started: Started | None
+) -> tuple[str, dict[str, Any]]:
+    """Return a sentence and data about a committed submission; both are empty without one.
 
-    One that is to go at once is sent now. Both are empty when none was asked for.
+    A submission that was requested at once is sent now.
     """
     if started is None:
         return "", {}
     if started.claim is None:
-        return " It could not be submitted, see errors.", {
-            "status": "Draft",
-            "errors": started.errors,
-        }
+        errors = {"status": "Draft", "errors": started.errors}
+        return " It could not be submitted, see errors.", errors
     if not started.at_once:
         return " It will be submitted to the portal.", {"status": "Submitting"}
-    outcome = await _sent(context, started.claim, INVOICE.ids(invoice_id))
+    outcome = await _send(context, started.claim, INVOICE.ids(invoice_id))
     if outcome["status"] == "Rejected":
-        return " The portal did not take it, see errors.", {
-            "status": "Draft",
-            "errors": _reasons(outcome),
-        }
+        errors = {"status": "Draft", "errors": _errors(outcome)}
+        return " The portal rejected it, see errors.", errors
     if outcome["state"] in ("Accepted", "Finished"):
         return " It has been submitted to the portal.", {"status": outcome["status"]}
-    return " Its submission is under way.", {"status": "Submitting", "errors": _passing(outcome)}
+    errors = {"status": "Submitting", "errors": _last_error(outcome)}
+    return " Its submission is under way.", errors
 
 
 async def prepare_submission(
-    context, conn, company, subject, row, on_absence, lease, attempt_key=None
-):
-    """Writes a Queued submission of a locked subject, with the bytes that will be sent, and returns its Claim.
+    context: SubmissionContext, conn: Connection, record: LockedRecord, intent: Intent
+) -> Claim:
+    """Store a Queued submission of a locked record with its final bytes, and return its claim.
 
-    With a `lease` the caller holds it at once; by the `attempt_key` it is found when the commit's answer is lost. Raises
-    BadRequest with every reason why the document cannot go. The company's TIN cannot change until the transaction ends,
-    and afterwards not before the portal has judged the document.
+    Raises BadRequest with all reasons why the document cannot be sent.
     """
-    await check_ready(conn, context.config, company, subject, row)
-    await sql.company_hold(conn, company_id=company)
-    source = await offload(len(row["body"]), json_codec.stored_body, row)
-    issuer = await sql.issuer_get(conn, company_id=company)
-    refuse_unverified_tin(issuer)
-    issued_at, frozen, former = await _as_before(
-        context, conn, company, subject, row, source, issuer
-    )
-    await eligibility.check_not_blocked(conn, company, row, source, on_absence, former)
-    if errors := await _own_refusals(context, conn, company, row, source, issuer, issued_at):
-        raise BadRequest(states.SUBMIT_FAILED, errors=errors, retryable=False)
-    content = frozen or await _content(context, conn, company, row, source, issuer, issued_at)
-    submission = await sql.submission_insert(
-        conn,
-        company_id=company,
-        attempt_key=attempt_key or uuid.uuid4(),
-        tin=parties.own_tin({"tin": issuer["tin_code"]}),
-        body=document.envelope([(row["number"], content)]),
-        on_absence=on_absence,
-        possibly_received=frozen is not None,
-        lease=lease,
-        delay=None if lease else context.config.portal_batch,  # others may come that go with it
-    )
-    await sql.submitted_document_insert(
-        conn,
-        company_id=company,
-        submission_id=submission["id"],
-        **subject.ids(row["id"]),
-        number=row["number"],
-        document_type=document.document_type(source),
-        document_version=context.config.portal_document_version,
-        issued_at=issued_at,
-        document_hash=hashlib.sha256(content).hexdigest(),
-    )
-    if lease is None:
-        await sql.work_due_notify(conn)
-    return Claim(company, submission["id"], submission["fence"])
+    document = await _load(context, conn, record)
+    content = await _make_content(context, conn, document, intent)
+    return await _store(conn, document, content, intent)
 
 
-def refuse_unverified_tin(issuer: Mapping[str, Any]) -> None:
+async def _load(
+    context: SubmissionContext, conn: Connection, record: LockedRecord
+) -> SendableDocument:
+    """Load a record that is ready to be sent.
+
+    The company's TIN cannot change until the transaction ends, nor afterwards until the portal has
+    validated the document.
+    """
+    await check_ready(conn, context.config, record)
+    await sql.company_hold(conn, company_id=record.company_id)
+    document = await load_document(conn, context.config, record)
+    _check_tin_verified(document.issuer)
+    return document
+
+
+def _check_tin_verified(issuer: Mapping[str, Any]) -> None:
     """Raise BadRequest while the TIN of the issuing company is not verified."""
     if issuer["tin_verified_at"] is None:
         reason = states.TIN_NOT_VERIFIED
         raise BadRequest(states.SUBMIT_FAILED, code=reason["code"], errors=[reason], retryable=True)
 
 
-def issue_time(issue_date, attempts, now):
-    """The issue time that is sent: the client's, to the second, shifted by a second for each earlier attempt.
+async def _make_content(
+    context: SubmissionContext, conn: Connection, document: SendableDocument, intent: Intent
+) -> Content:
+    """Return the bytes to send: those of an unchanged earlier attempt, or new ones.
 
-    The portal takes two documents that agree in number, type and issue time for one, and so do we when we look
-    for one: an attempt must differ from those before it. Portal: 14.8
+    Raises BadRequest if sending is blocked or a check fails. Warnings do not block.
     """
-    at = issue_date.replace(microsecond=0)
-    later = at + timedelta(seconds=attempts)
-    return later if later <= now else at - timedelta(seconds=attempts)
+    former = await _find_former(conn, document)
+    issued_at = former.content.issued_at if former else document.next_issue_time
+    former_id = former.document_id if former else None
+    await eligibility.check_not_blocked(conn, document, intent.on_absence, former_id)
+    if errors := preflight.errors(await checks.findings(conn, document, issued_at)):
+        raise BadRequest(states.SUBMIT_FAILED, errors=errors, retryable=False)
+    if former:
+        return former.content
+    built = await offload(document.size, document.build, issued_at)
+    content = await context.signers.content(conn, document.company_id, document.issuer, built)
+    if errors := checks.size_refusals(content):
+        raise BadRequest(states.SUBMIT_FAILED, errors=errors, retryable=False)
+    return Content(issued_at, content)
 
 
-async def _as_before(context, conn, company, subject, row, source, issuer):
-    """(issue time, bytes, document's id) of the attempt before, if it was believed not to be there and is still the same.
+async def _find_former(conn: Connection, document: SendableDocument) -> Former | None:
+    """Return the previous attempt if it was absent at the portal and is unchanged.
 
-    Should the portal have had it after all, it knows the same bytes again, and later the same document. Any other attempt
-    has an issue time of its own, and no bytes yet.
+    If the portal received it after all, it recognises the same bytes, and later the same document.
+    Any other attempt has a new issue time and new bytes.
     """
-    former = row["attempts"] and await sql.submission_let_go(
-        conn, company_id=company, **subject.ids(row["id"])
+    if not document.row["attempts"]:
+        return None
+    former = await sql.submission_let_go(conn, company_id=document.company_id, **document.ids)
+    content = former and ubl.contents(former["body"]).get(document.number)
+    if not content:
+        return None
+    built = await offload(document.size, document.build, former["issued_at"])
+    if _encode_unsigned(json_codec.loads(content)) != _encode_unsigned(built):
+        return None
+    return Former(former["id"], Content(former["issued_at"], content, was_sent=True))
+
+
+def _encode_unsigned(built: dict[str, Any]) -> bytes:
+    return ubl.encode(signature.unsigned(built))
+
+
+async def _store(
+    conn: Connection, document: SendableDocument, content: Content, intent: Intent
+) -> Claim:
+    """Insert the submission and its document, and return the claim on it."""
+    # Without a lease the submission is delayed, so that others can be merged with it.
+    delay = None if intent.lease else document.config.portal_batch
+    submission = await sql.submission_insert(
+        conn,
+        company_id=document.company_id,
+        attempt_key=intent.attempt_key,
+        tin=parties.own_tin({"tin": document.issuer["tin_code"]}),
+        body=ubl.envelope([(document.number, content.data)]),
+        on_absence=intent.on_absence,
+        possibly_received=content.was_sent,
+        lease=intent.lease,
+        delay=delay,
     )
-    content = former and document.contents(former["body"]).get(row["number"])
-    if content:
-        built = await _built(context, row, source, issuer, former["issued_at"])
-        if _unsigned(json_codec.loads(content)) == _unsigned(built):
-            return former["issued_at"], content, former["id"]
-    return issue_time(row["issue_date"], row["attempts"], issuer["now"]), None, None
-
-
-def _unsigned(built):
-    return document.encode(signature.unsigned(built))
-
-
-async def _built(context, row, source, issuer, issued_at):
-    version = context.config.portal_document_version
-    facts = {"number": row["number"], "issued_at": issued_at, "version": version}
-    return await offload(len(row["body"]), partial(document.build, source, dict(issuer), **facts))
-
-
-async def _content(context, conn, company, row, source, issuer, issued_at):
-    built = await _built(context, row, source, issuer, issued_at)
-    content = await context.signers.content(conn, company, issuer, built)
-    if too_large := checks.size_refusals(content):
-        raise BadRequest(states.SUBMIT_FAILED, errors=too_large, retryable=False)
-    return content
-
-
-async def _own_refusals(context, conn, company, row, source, issuer, issued_at):
-    """Why the portal would refuse the document, before it is asked; warnings keep nothing back."""
-    return preflight.errors(
-        await checks.findings(context.config, conn, company, row, source, dict(issuer), issued_at)
+    await sql.submitted_document_insert(
+        conn,
+        company_id=document.company_id,
+        submission_id=submission["id"],
+        **document.ids,
+        number=document.number,
+        document_type=document.document_type,
+        document_version=document.version,
+        issued_at=content.issued_at,
+        document_hash=hashlib.sha256(content.data).hexdigest(),
     )
+    if intent.lease is None:
+        await sql.work_due_notify(conn)
+    return Claim(document.company_id, submission["id"], submission["fence"])
 
 
-async def _sent(context, claim, ids):
-    """Sends, and gives the submission as it then stands, or as it does when the wait is over."""
+async def _send(context: SubmissionContext, claim: Claim, ids: dict[str, int | None]) -> Any:
+    """Send a submission and return its row after the result or at the end of the wait."""
     await asyncio.wait(
         {context.spawn(send(context, claim))}, timeout=context.config.submit_wait.total_seconds()
     )
-    return await _standing(context, claim.company_id, ids)
+    return await _get_submission(context, claim.company_id, ids)
 
 
-async def _joined(context, company, ids):
-    """Somebody else's attempt once its outcome is known, or as it stands when the wait is over.
+async def _join(context: SubmissionContext, company_id: int, ids: dict[str, int | None]) -> Any:
+    """Wait for a submission of another request, and return its row.
 
-    The document is followed from call to call: it may be merged into another, or split off.
+    The document is followed from submission to submission, because it may be merged into another or
+    split off.
     """
     until = time.monotonic() + context.config.submit_wait.total_seconds()
-    row = await _standing(context, company, ids)
+    row = await _get_submission(context, company_id, ids)
     document_id = row["document_id"]
     while True:
-        submission = row["id"]
-        with context.waiters.waiting(company, submission) as moved:
-            row = await _standing(context, company, ids)
+        submission_id = row["id"]
+        with context.waiters.waiting(company_id, submission_id) as moved:
+            row = await _get_submission(context, company_id, ids)
             left = until - time.monotonic()
-            if row["document_id"] != document_id or row["state"] in TOLD or left <= 0:
+            if row["document_id"] != document_id or row["state"] in ANSWERED or left <= 0:
                 return row
-            if row["id"] == submission:
-                await _news(moved, min(left, RECHECK.total_seconds()))
+            if row["id"] == submission_id:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(min(left, RECHECK.total_seconds())):
+                        await moved.wait()
 
 
-async def _news(moved, seconds):
-    """Waits for an event, or until the time is over."""
-    try:
-        async with asyncio.timeout(seconds):
-            await moved.wait()
-    except TimeoutError:
-        pass
+async def _get_submission(
+    context: SubmissionContext, company_id: int, ids: dict[str, int | None]
+) -> Any:
+    async with context.database.reading(company_id) as conn:
+        return await sql.submission_of_subject(conn, company_id=company_id, **ids)
 
 
-async def _standing(context, company, ids):
-    async with context.database.reading(company) as conn:
-        return await sql.submission_of_subject(conn, company_id=company, **ids)
-
-
-def _reasons(outcome):
-    """Why it did not go through, for a caller."""
+def _errors(outcome: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the errors of a submission that has failed or has no outcome yet."""
     errors = json_codec.loads(outcome["errors"].encode())
     if errors or outcome["state"] not in ("Queued", "Sending", "Uncertain", "NeedsPerson"):
         return errors
-    waiting = " The document is locked until the service has found out by itself; a repeated submit joins this one."
-    return [{**UNKNOWN, "message": UNKNOWN["message"] + waiting}]
+    return [{**UNKNOWN, "message": UNKNOWN["message"] + LOCKED_UNTIL_KNOWN}]
 
 
-def _passing(outcome):
-    """What keeps a submission waiting, for a caller who was promised that it goes on."""
+def _last_error(outcome: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the last transient error of a submission that is retried."""
     return [json_codec.loads(outcome["last_error"].encode())] if outcome["last_error"] else []

@@ -1,9 +1,10 @@
-"""Compare a listing of the portal with our attempts: no I/O and no clock.
+"""Comparison of a listing of the portal with the company's attempts. No I/O and no clock.
 
-A document that no attempt accounts for is a finding only while it is live: an Invalid or a Cancelled one binds nobody.
+An attempt is a submitted document with its submission, a row of `sweep_attempts`. A listed document
+without an attempt is a finding only while it is live: an Invalid or a Cancelled one has no effect.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -12,10 +13,10 @@ from service.portal.responses import Document, OddRow
 
 Row = Mapping[str, Any]  # of sweep_attempts
 
-#: What was received so long before a submission was written is another document. The portal shows
-#: whole seconds.
+#: A document that was received this long before a submission was stored is another document. The
+#: portal shows whole seconds.
 CLOCKS_APART = timedelta(minutes=1)
-LIVE = {"Submitted", "Valid", "Unknown"}  # one whose status is not known may bind
+LIVE = {"Submitted", "Valid", "Unknown"}  # a document with an unknown status may be valid
 
 DUPLICATE, ORPHAN, MISSING = "duplicate", "orphan", "missing"
 ADOPTABLE, CANCELLED_ELSEWHERE, SHARED_UUID = "adoptable", "cancelled_elsewhere", "shared_uuid"
@@ -23,7 +24,7 @@ ADOPTABLE, CANCELLED_ELSEWHERE, SHARED_UUID = "adoptable", "cancelled_elsewhere"
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The members of a row of sweep_findings."""
+    """A row of sweep_findings."""
 
     kind: str
     tin: str
@@ -37,115 +38,136 @@ class Finding:
     reason: str | None = None
 
     @property
-    def key(self):
+    def key(self) -> str:
         return f"{self.kind} {self.uuid}"
 
 
 @dataclass(slots=True)
 class Verdict:
-    """What is to be done about a listing; submissions by id."""
+    """The result of a comparison, with documents by submission id."""
 
-    findings: list = field(default_factory=list)
-    # A Queued submission that the portal has -> a Document of it
-    adopt: dict = field(default_factory=dict)
-    # A Queued submission -> the Document that has its number
-    stop: dict = field(default_factory=dict)
-    evidence: list = field(default_factory=list)  # (submission, Document)
+    findings: list[Finding] = field(default_factory=list)
+    #: Queued submissions whose document the portal has.
+    adopt: dict[int, Document] = field(default_factory=dict)
+    #: Queued submissions whose number a document of the portal has.
+    stop: dict[int, Document] = field(default_factory=dict)
+    sightings: list[tuple[int, Document]] = field(default_factory=list)
 
 
-def judged(tin, listing, attempts, elsewhere, settled_at=None):
-    """Return the Verdict on the Documents of a listing under our TIN.
+def judge_listing(
+    tin: str,
+    listing: Sequence[Document],
+    attempts: Sequence[Row],
+    elsewhere: Set[str],
+    settled_at: datetime | None = None,
+) -> Verdict:
+    """Return the verdict on the listed documents of the company's TIN.
 
-    `attempts` are the rows of sweep_attempts, read after the listing. `elsewhere` are the uuids that other companies have,
-    or may have sent without knowing the outcome yet. What the portal received after `settled_at` is left for the next time.
+    `attempts` were read after the listing. `elsewhere` are the uuids that other companies have, or
+    may have sent with an unknown outcome. Documents received after `settled_at` are left for the
+    next sweep.
     """
     verdict = Verdict()
-    verdict.findings += _cancelled_elsewhere(tin, listing, attempts)
-    owned = {row["uuid"] for row in attempts} | set(elsewhere)
-    listed = {there.uuid: there for there in listing}
-    by_number = {}
+    verdict.findings += _find_foreign_cancellations(tin, listing, attempts)
+    owned = {row["uuid"] for row in attempts} | elsewhere
+    by_uuid = {listed.uuid: listed for listed in listing}
+    by_number: dict[str, list[Row]] = {}
     for row in attempts:
         by_number.setdefault(row["number"], []).append(row)
-    for there in listing:
+    for listed in listing:
         if (
-            there.issuer_tin == tin
-            and there.uuid not in owned
-            and not _is_later(there.received_at, settled_at)
+            listed.issuer_tin == tin
+            and listed.uuid not in owned
+            and not _is_later(listed.received_at, settled_at)
         ):
-            _judge(verdict, there, tin, by_number.get(there.number, []), listed)
+            _judge_document(verdict, listed, tin, by_number.get(listed.number, []), by_uuid)
     return verdict
 
 
-def _judge(verdict, there, tin, attempts, listed):
-    """Judge a document whose uuid no attempt has. By number, type and issue time it may still belong to one."""
-    same = [row for row in attempts if _same(row, there, tin)]
+def _judge_document(
+    verdict: Verdict,
+    listed: Document,
+    tin: str,
+    attempts: Sequence[Row],
+    by_uuid: Mapping[str, Document],
+) -> None:
+    """Judge a document whose uuid no attempt has.
+
+    By number, type and issue time it may still belong to one of `attempts`, which have its number.
+    """
+    same = [row for row in attempts if _is_same(row, listed, tin)]
     row = same[-1] if same else None
-    is_ours = row and (
+    may_be_sent = row is not None and (
         row["possibly_received"]
-        or not _is_later(row["created_at"] - CLOCKS_APART, there.received_at)
+        or not _is_later(row["created_at"] - CLOCKS_APART, listed.received_at)
     )
-    if row and row["state"] == "Queued" and is_ours:
-        verdict.adopt[row["submission_id"]] = there
-    elif is_ours and row["state"] == "NeedsPerson" and row["status"] == "Submitting":
-        verdict.findings.append(_finding(ADOPTABLE, tin, there, row))
-    elif there.status not in LIVE:
+    if row and row["state"] == "Queued" and may_be_sent:
+        verdict.adopt[row["submission_id"]] = listed
+    elif row and may_be_sent and row["state"] == "NeedsPerson" and row["status"] == "Submitting":
+        verdict.findings.append(_finding(ADOPTABLE, tin, listed, row))
+    elif listed.status not in LIVE:
         pass
     elif row and row["uuid"]:
-        verdict.evidence.append((row["submission_id"], there))
-        verdict.findings.append(_duplicate(tin, there, row, listed.get(row["uuid"])))
-    elif not row or row["state"] not in (
-        "Sending",
-        "Uncertain",
-    ):  # of which the truth is being found
-        verdict.findings.append(_finding(ORPHAN, tin, there, row))
-        waiting = (one for one in attempts if one["state"] == "Queued" and _has_type(one, there))
-        verdict.stop |= {one["submission_id"]: there for one in waiting}
+        verdict.sightings.append((row["submission_id"], listed))
+        verdict.findings.append(_duplicate(tin, listed, row, by_uuid.get(row["uuid"])))
+    elif not row or row["state"] not in ("Sending", "Uncertain"):  # reconciliation decides those
+        verdict.findings.append(_finding(ORPHAN, tin, listed, row))
+        waiting = (one for one in attempts if one["state"] == "Queued" and _has_type(one, listed))
+        verdict.stop |= {one["submission_id"]: listed for one in waiting}
 
 
-def _duplicate(tin, there, row, other):
-    """Two documents of one attempt; the later of them is the one to cancel."""
-    if other is None or not _is_later(other.received_at, there.received_at):
-        return _finding(DUPLICATE, tin, there, row, row["uuid"])
-    return _finding(DUPLICATE, tin, other, row, there.uuid)
+def _duplicate(tin: str, listed: Document, row: Row, other: Document | None) -> Finding:
+    """Return the finding of two documents of one attempt: the later one is to be cancelled."""
+    if other is None or not _is_later(other.received_at, listed.received_at):
+        return _finding(DUPLICATE, tin, listed, row, row["uuid"])
+    return _finding(DUPLICATE, tin, other, row, listed.uuid)
 
 
-def _finding(kind, tin, there, row, other_uuid=None):
-    id = row["id"] if row else None
+def _finding(
+    kind: str, tin: str, listed: Document, row: Row | None, other_uuid: str | None = None
+) -> Finding:
     return Finding(
-        kind, tin, there.number, there.type_code, there.uuid, other_uuid, id, there.received_at
+        kind,
+        tin,
+        listed.number,
+        listed.type_code,
+        listed.uuid,
+        other_uuid,
+        row["id"] if row else None,
+        listed.received_at,
     )
 
 
-def _cancelled_elsewhere(tin: str, listing: list[Document], attempts: list[Row]) -> list[Finding]:
-    """Return findings of documents that the portal shows as cancelled, and that no request of this service cancelled."""
-    ours = {row["uuid"]: row for row in attempts if row["uuid"] and row["is_foreign_if_cancelled"]}
-    cancelled = [there for there in listing if there.status == "Cancelled" and there.uuid in ours]
+def _find_foreign_cancellations(
+    tin: str, listing: Iterable[Document], attempts: Iterable[Row]
+) -> list[Finding]:
+    """Return findings of cancelled documents that no request of this service cancelled."""
+    own = {row["uuid"]: row for row in attempts if row["uuid"] and row["is_foreign_if_cancelled"]}
     return [
         replace(
-            _finding(CANCELLED_ELSEWHERE, tin, there, ours[there.uuid]),
-            cancelled_at=there.cancelled_at,
-            reason=there.reason,
+            _finding(CANCELLED_ELSEWHERE, tin, listed, own[listed.uuid]),
+            cancelled_at=listed.cancelled_at,
+            reason=listed.reason,
         )
-        for there in cancelled
+        for listed in listing
+        if listed.status == "Cancelled" and listed.uuid in own
     ]
 
 
-def shared(
-    tin: str, listing: list[Document], attempts: list[Row], uuids: set[str]
+def find_shared(
+    tin: str, listing: Iterable[Document], attempts: Iterable[Row], uuids: Set[str]
 ) -> list[Finding]:
-    """Return findings of our documents whose uuids other companies have recorded as theirs."""
-    ours = {row["uuid"]: row for row in attempts if row["uuid"] in uuids}
+    """Return findings of documents whose uuids are recorded for other companies too."""
+    own = {row["uuid"]: row for row in attempts if row["uuid"] in uuids}
     return [
-        _finding(SHARED_UUID, tin, there, ours[there.uuid])
-        for there in listing
-        if there.uuid in ours
+        _finding(SHARED_UUID, tin, listed, own[listed.uuid])
+        for listed in listing
+        if listed.uuid in own
     ]
 
 
-def unreadable(
-    tin: str, odd: Iterable[OddRow], attempts: Iterable[Mapping[str, Any]]
-) -> list[Finding]:
-    """Return findings of rows that could not be read and that no attempt accounts for: each may be a document of ours."""
+def find_unreadable(tin: str, odd: Iterable[OddRow], attempts: Iterable[Row]) -> list[Finding]:
+    """Return findings of unreadable rows without an attempt: each may be a sent document."""
     owned = {row["uuid"] for row in attempts}
     return [
         Finding(ORPHAN, tin, row.number or "", row.type_code, row.key)
@@ -154,11 +176,14 @@ def unreadable(
     ]
 
 
-def missing(tin, listing, expected, odd=()):
-    """Return findings of documents of ours that a complete listing does not have, and that no `odd` row of it may be."""
-    there = {one.uuid for one in listing} | {row.key for row in odd}
+def find_missing(
+    tin: str, listing: Iterable[Document], expected: Iterable[Row], odd: Iterable[OddRow]
+) -> list[Finding]:
+    """Return findings of expected documents that are neither listed nor one of the `odd` rows."""
+    listed = {one.uuid for one in listing} | {row.key for row in odd}
     numbers = {row.number for row in odd if row.uuid is None}
-    expected = [] if None in numbers else [row for row in expected if row["number"] not in numbers]
+    if None in numbers:
+        return []
     return [
         Finding(
             MISSING,
@@ -171,20 +196,19 @@ def missing(tin, listing, expected, odd=()):
             row["submitted_at"],
         )
         for row in expected
-        if row["uuid"] not in there
+        if row["uuid"] not in listed and row["number"] not in numbers
     ]
 
 
-def _same(row, there, tin):
-    """What a listing leaves out does not tell two documents apart; what it says has to agree."""
-    return (
-        row["tin"] == tin and _has_type(row, there) and there.issued_at in (None, row["issued_at"])
-    )
+def _is_same(row: Row, listed: Document, tin: str) -> bool:
+    """Return whether the members that the listing shows agree with an attempt."""
+    is_issue_time = listed.issued_at in (None, row["issued_at"])
+    return row["tin"] == tin and _has_type(row, listed) and is_issue_time
 
 
-def _has_type(row, there):
-    return there.type_code in (None, row["document_type"])
+def _has_type(row: Row, listed: Document) -> bool:
+    return listed.type_code in (None, row["document_type"])
 
 
-def _is_later(at, than):
+def _is_later(at: datetime | None, than: datetime | None) -> bool:
     return at is not None and than is not None and at > than

@@ -1,23 +1,32 @@
-"""Whether the portal knows a TIN: asked once for all who wait for it, and what it confirms is kept for a while."""
+"""Validation of TINs by the portal, with a cache and one request for concurrent callers."""
 
 import asyncio
 import logging
 import math
 import secrets
+from datetime import timedelta
+from typing import Any
 
 from service.db.statements import sql
 from service.documents import states
-from service.errors import BadRequest, TooManyRequests, Unavailable, UnknownTin, retry_after
+from service.errors import (
+    ApiError,
+    BadRequest,
+    TooManyRequests,
+    Unavailable,
+    UnknownTin,
+    retry_after,
+)
 from service.http.middleware import RateLimiter
-from service.portal.responses import PortalError, Refused, Throttled
+from service.portal.errors import PortalError, Refused, Throttled
+from service.submission.context import SubmissionContext
 from service.submission.runner import retry_delay
 
-AWAY = "The portal cannot be asked at the moment, please try again."
+AWAY = "The portal is unavailable at the moment, please try again."
 SLOW_DOWN = "Too many TIN checks, please slow down."
-BUSY = "The portal takes no more TIN checks for a moment, please try again later."
+BUSY = "The portal's rate limit for TIN checks is exhausted, please try again later."
 
-#: What stands in place of a member that the portal's 404 does not have; the trace id is made anew.
-#: Portal: 3.1
+#: Defaults for members that the portal's 404 does not have; the trace id is generated. Portal: 3.1
 NOT_FOUND = {
     "type": "https://tools.ietf.org/html/rfc9110#section-15.5.5",
     "title": "Not Found",
@@ -28,105 +37,108 @@ log = logging.getLogger(__name__)
 
 
 class TinChecks:
-    """The checks of one process."""
+    """The TIN checks of one process."""
 
-    def __init__(self, context):
+    def __init__(self, context: SubmissionContext) -> None:
         self._context = context
         self._limiter = RateLimiter(context.config.tin_checks_per_minute)
-        # Question -> the task that asks the portal; its result is the refusal, or None
-        self._flights = {}
+        #: Running requests by the values of their question. The result is an error, or None.
+        self._requests: dict[tuple[Any, ...], asyncio.Task[ApiError | None]] = {}
 
-    async def confirm(self, company, tin, id_type, id_value, key_id):
-        """Return when the TIN belongs with the identifier; for a TIN alone, with `id_value` '', when the TIN exists.
+    async def confirm(
+        self, company_id: int, tin: str, id_type: str, id_value: str, key_id: int
+    ) -> None:
+        """Check that a TIN belongs to an identifier or, with an empty `id_value`, that it exists.
 
-        Raises UnknownTin, BadRequest with the portal's words or while the company's own TIN is not verified,
-        TooManyRequests, and Unavailable when the portal gives no answer in time: then the question stays open in the
-        background. Only a question that goes to the portal counts for the key's limit: not one that the cache answers,
-        nor one that is being asked. Spec: Validations
+        Raises UnknownTin; BadRequest with the portal's message, or while the company's own TIN is
+        not verified; TooManyRequests; and Unavailable if the portal does not respond in time, while
+        the request continues in the background. Only questions that are sent to the portal count
+        for the limit of the API key, not those that the cache or a running request answers.
+        Spec: Validations
         """
-        question = {"company_id": company, "tin": tin, "id_type": id_type, "id_value": id_value}
+        question = {"company_id": company_id, "tin": tin, "id_type": id_type, "id_value": id_value}
         config = self._context.config
-        async with self._context.database.reading(company) as conn:
+        async with self._context.database.reading(company_id) as conn:
             known = await sql.tin_check_get(conn, **question, keep=config.tin_cache)
         if not known["is_verified"]:
             raise _unverified()
         if known["is_confirmed"]:
             return
-        if tuple(question.values()) not in self._flights and (wait := self._limiter.take(key_id)):
+        if tuple(question.values()) not in self._requests and (wait := self._limiter.take(key_id)):
             raise TooManyRequests(SLOW_DOWN, retry_after(wait))
-        flight = self._flight(question, known["own_tin"])
-        done, _ = await asyncio.wait({flight}, timeout=config.submit_wait.total_seconds())
+        request = self._start(question, known["own_tin"])
+        done, _ = await asyncio.wait({request}, timeout=config.submit_wait.total_seconds())
         if not done:
-            raise self._away()
-        if refusal := flight.result():
-            raise refusal
+            raise self._unavailable()
+        if error := request.result():
+            raise error
 
-    async def close(self):
-        """Lets go of the questions that nobody waits for any more."""
-        flights = list(self._flights.values())
-        for flight in flights:
-            flight.cancel()
-        await asyncio.gather(*flights, return_exceptions=True)
+    async def close(self) -> None:
+        """Cancel the requests that continue in the background."""
+        requests = list(self._requests.values())
+        for request in requests:
+            request.cancel()
+        await asyncio.gather(*requests, return_exceptions=True)
 
-    def _flight(self, question, taxpayer):
-        """The task that asks this question: the one under way, else a new one."""
+    def _start(self, question: dict[str, Any], taxpayer: str) -> asyncio.Task[ApiError | None]:
+        """Return the running request for a question, or start one."""
         key = tuple(question.values())
-        if key not in self._flights:
-            task = self._flights[key] = asyncio.create_task(self._ask(question, taxpayer))
-            task.add_done_callback(lambda _: self._flights.pop(key))
-        return self._flights[key]
+        if key not in self._requests:
+            task = self._requests[key] = asyncio.create_task(self._ask(question, taxpayer))
+            task.add_done_callback(lambda _: self._requests.pop(key))
+        return self._requests[key]
 
-    async def _ask(self, question, taxpayer):
-        """Asks the portal on behalf of the company, and keeps a yes."""
-        context, company = self._context, question["company_id"]
+    async def _ask(self, question: dict[str, Any], taxpayer: str) -> ApiError | None:
+        """Ask the portal on behalf of the company, and cache a confirmation."""
+        context, company_id = self._context, question["company_id"]
         try:
             await context.portal.validate_tin(
                 question["tin"], question["id_type"], question["id_value"], taxpayer=taxpayer
             )
-        except PortalError as why:
-            await context.apply_throttle(why, "validate_tin")
-            return self._refusal(why)
-        async with context.database.company(company) as conn:
+        except PortalError as error:
+            await context.apply_throttle(error, "validate_tin")
+            return self._translate(error)
+        async with context.database.company(company_id) as conn:
             await sql.tin_check_keep(conn, **question, keep=context.config.tin_cache)
         return None
 
-    def _refusal(self, why):
-        """The answer that a failure of the call means."""
-        if isinstance(why, Throttled):
-            return TooManyRequests(BUSY, retry_after(math.ceil(why.retry_after.total_seconds())))
-        if isinstance(why, Refused) and why.status == 404:
-            return UnknownTin(why.reason, error=problem(why.body, why.correlation_id))
-        if isinstance(why, Refused) and why.status == 400:
-            said = [entry["message"] for entry in why.errors if entry["message"]]
-            return BadRequest(" ".join(said) or why.reason)
-        log.warning("tin check: %s correlation_id=%s", why.reason, why.correlation_id or "-")
-        return self._away(retry_delay(why))
+    def _translate(self, error: PortalError) -> ApiError:
+        """Return the API error for a portal error."""
+        if isinstance(error, Throttled):
+            return TooManyRequests(BUSY, retry_after(math.ceil(error.retry_after.total_seconds())))
+        if isinstance(error, Refused) and error.status == 404:
+            return UnknownTin(error.reason, error=problem(error.body, error.correlation_id))
+        if isinstance(error, Refused) and error.status == 400:
+            messages = [entry["message"] for entry in error.errors if entry["message"]]
+            return BadRequest(" ".join(messages) or error.reason)
+        log.warning("tin check: %s correlation_id=%s", error.reason, error.correlation_id or "-")
+        return self._unavailable(retry_delay(error))
 
-    def _away(self, wait=None):
-        """Return the 503. `wait` is a timedelta, None where it is not known."""
+    def _unavailable(self, wait: timedelta | None = None) -> Unavailable:
+        """Return a 503 with the time until the next attempt."""
         wait = wait or self._context.config.portal_retry
         return Unavailable(AWAY, retry_after(math.ceil(wait.total_seconds())))
 
 
 def _unverified() -> BadRequest:
-    """Return the refusal while the company's own TIN is not verified. A repetition is judged again."""
+    """Return the retryable error for a company whose own TIN is not verified."""
     error = BadRequest(states.TIN_NOT_VERIFIED["message"], code=states.TIN_NOT_VERIFIED["code"])
     error.retryable = True
     return error
 
 
-def problem(body, trace):
-    """The four members of the portal's 404, at whichever depth they stand; what is missing or odd is made up."""
+def problem(body: Any, trace: str | None) -> dict[str, Any]:
+    """Return the four members of the portal's 404, at either depth, with valid defaults."""
     members = body if isinstance(body, dict) else {}
     if isinstance(members.get("error"), dict):
         members = members["error"]
-    made = {
+    defaults: dict[str, Any] = {
         **NOT_FOUND,
         "traceId": trace or f"00-{secrets.token_hex(16)}-{secrets.token_hex(8)}-00",
     }
     kept = {
         name: members[name]
-        for name, value in made.items()
+        for name, value in defaults.items()
         if type(members.get(name)) is type(value)
     }
-    return {**made, **kept}
+    return {**defaults, **kept}

@@ -1,11 +1,13 @@
-"""Delivers events: creates deliveries of new events, claims those that are due, sends each, and records the outcome.
+"""Delivery of events to webhooks: create deliveries, claim due ones, send them, record the outcome.
 
-At least once: an attempt that dies with its process is made again when its lease is over. An endpoint is called by one
-process at a time, with one event after another in the order of the feed; one that has failed is tried again by a
-schedule and does not hold up those after it. One company, and slow endpoints as a class, get a share of the places.
+Delivery is at least once: if a process dies, its attempts are repeated when their leases expire. An
+endpoint is called by one process at a time, one event after another in the order of the feed. A
+failed event is retried by a schedule and does not delay the events after it. Each company, and slow
+endpoints as a class, are limited to a share of the concurrent attempts.
 
-The recorded error of an attempt does not tell a company anything about the network of the service: an internal address,
-an unknown name and a refused connection have the same word and take a whole number of steps of time.
+The recorded error of an attempt reveals nothing about the network of the service: an internal
+address, an unknown name and a refused connection have the same error, and their attempts take a
+whole number of time steps.
 """
 
 import asyncio
@@ -13,31 +15,38 @@ import errno
 import logging
 import socket
 import time
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from decimal import Decimal
+from typing import Any
 
 import aiohttp
 
-from service.db.encryption import WEBHOOK_SECRET, DecryptionError
+from service.config import Config
+from service.db.encryption import WEBHOOK_SECRET, DecryptionError, Vault
 from service.db.statements import sql
-from service.db.transactions import TRANSIENT_DB_ERRORS
+from service.db.transactions import TRANSIENT_DB_ERRORS, Database
 from service.errors import describe_error, format_traceback
 from service.webhooks import signature, url_policy
 from service.webhooks.resolver import Resolver, company_of_attempt
 
-AT_ONCE = 64  # endpoints that one process calls
-COMPANY_SHARE = 16  # of these places; half of it for slow endpoints
-SLOW_PART = 1 / 3  # of the timeout: an attempt that takes longer makes its endpoint a slow one
+AT_ONCE = 64  # concurrent attempts of one process, each to another endpoint
+COMPANY_SHARE = 16  # of these for one company; half of it for slow endpoints
+SLOW_PART = 1 / 3  # of the timeout: a longer attempt marks its endpoint as slow
 FAILURE_STEPS = 15  # of the timeout: a failed connection is recorded at the end of a step
-# Endpoints, and events of each, that one look at the feed takes up
-BEHIND_AT_ONCE, EVENTS_AT_ONCE = 50, 100
-POLL_SECONDS = 0.5  # events announce themselves to nobody
-MOST_BYTES = 64 * 1024  # of an answer, which is read only so that its connection can be used again
-LEASE_TIMES = 2  # the timeout of one attempt: until then another process believes the claim
+BEHIND_AT_ONCE, EVENTS_AT_ONCE = (
+    50,
+    100,
+)  # endpoints, and events of each, read from the feed at once
+POLL_SECONDS = 0.5  # new events send no notification
+MOST_BYTES = 64 * 1024  # of a response, which is read only to reuse its connection
+LEASE_TIMES = 2  # lease of a claim, in timeouts of one attempt
 GONE = 410
 
-#: attempts made so far -> the pause before the next one. After the last one the delivery has
-#: failed.
+#: Pauses before the next attempt, by the number of attempts made. After the last one the delivery
+#: has failed.
 SCHEDULE = (
     timedelta(0),
     timedelta(seconds=5),
@@ -56,14 +65,14 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The outcome of an attempt: the status of the response, or why there was none."""
+    """The outcome of an attempt: the status of the response, or the error."""
 
     response_status: int | None = None
     error: str | None = None  # address (the URL itself), secret, connection, timeout or tls
     cause: str | None = None  # the exact cause, for the log only
 
-    def ends(self, step, scale):
-        """How the delivery then stands: next, delay, gone."""
+    def result(self, step: int, scale: Decimal) -> dict[str, Any]:
+        """Return {next, delay, gone}: the new state of the delivery after attempt `step`."""
         ok = self.response_status is not None and 200 <= self.response_status < 300
         gone = self.response_status == GONE
         if ok or gone or step >= len(SCHEDULE):
@@ -72,18 +81,20 @@ class Outcome:
 
 
 class AddressRefused(OSError):
-    """A name has resolved to an address that must not be called."""
+    """A name was resolved to an address to which deliveries must not connect."""
 
-    def __init__(self, text):
+    def __init__(self, text: str) -> None:
         super().__init__(errno.EACCES, f"{text} is an internal address")
 
 
-def delivery_session(config):
-    """The ClientSession of deliveries: no cookies, no proxy from outside, no answer unpacked.
+def delivery_session(config: Config) -> aiohttp.ClientSession:
+    """Return the ClientSession of deliveries, without cookies, proxies or decompression.
 
-    Its connector sees each address after the name was looked up and calls that very address, or none.
+    Its connector checks each resolved address and connects to exactly that address.
     """
-    guard = {} if config.webhook_allow_internal else {"socket_factory": _public_socket}
+    guard: dict[str, Any] = (
+        {} if config.webhook_allow_internal else {"socket_factory": _public_socket}
+    )
     timeout = config.webhook_timeout.total_seconds()
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(
@@ -96,7 +107,7 @@ def delivery_session(config):
     )
 
 
-def _public_socket(found):
+def _public_socket(found: aiohttp.AddrInfoType) -> socket.socket:
     family, kind, protocol, _, target = found
     if url_policy.is_internal(target[0]):
         raise AddressRefused(target[0])
@@ -104,28 +115,30 @@ def _public_socket(found):
 
 
 class WebhookDispatcher:
-    """Delivers until it is stopped. What it does not finish is found again in the database."""
+    """Delivers until it is stopped. Unfinished deliveries are claimed again from the database."""
 
-    def __init__(self, config, database, session, vault):
+    def __init__(
+        self, config: Config, database: Database, session: aiohttp.ClientSession, vault: Vault
+    ) -> None:
         self._config = config
         self._database = database
         self._session = session
         self._vault = vault
-        self._tasks = {}  # the attempts under way -> their claims
+        self._tasks: dict[asyncio.Task[None], Mapping[str, Any]] = {}  # attempt -> claim
         self._wake = asyncio.Event()
         self._stopping = False
 
-    async def run(self):
+    async def run(self) -> None:
         while not self._stopping:
             self._wake.clear()
             try:
                 await self._claim()
-            except TRANSIENT_DB_ERRORS as fault:
-                log.warning("webhooks: %s", describe_error(fault))
+            except TRANSIENT_DB_ERRORS as error:
+                log.warning("webhooks: %s", describe_error(error))
             await self._sleep()
 
-    async def stop(self):
-        """Claims no more, and lets the attempts under way finish."""
+    async def stop(self) -> None:
+        """Stop claiming and wait for the running attempts."""
         self._stopping = True
         self._wake.set()
         if self._tasks:
@@ -133,7 +146,7 @@ class WebhookDispatcher:
                 self._tasks, timeout=self._config.webhook_timeout.total_seconds() + 1
             )
 
-    async def _claim(self):
+    async def _claim(self) -> None:
         async with self._database.across() as conn:
             if await sql.webhook_fan_out(conn, endpoints=BEHIND_AT_ONCE, most=EVENTS_AT_ONCE):
                 self._wake.set()  # there may be more
@@ -152,19 +165,17 @@ class WebhookDispatcher:
                     self._tasks[task] = claim
                     task.add_done_callback(self._done)
 
-    def _done(self, task):
+    def _done(self, task: asyncio.Task[None]) -> None:
         del self._tasks[task]
         self._wake.set()
 
-    async def _sleep(self):
-        """Until an attempt has ended, when the endpoint may have more that is due, or until it is time to look."""
-        try:
+    async def _sleep(self) -> None:
+        """Wait until an attempt has ended, which may make another delivery due, or POLL_SECONDS."""
+        with suppress(TimeoutError):
             async with asyncio.timeout(POLL_SECONDS):
                 await self._wake.wait()
-        except TimeoutError:
-            pass
 
-    async def _deliver(self, claim):
+    async def _deliver(self, claim: Mapping[str, Any]) -> None:
         company_of_attempt.set(claim["company_id"])
         began = time.monotonic()
         try:
@@ -179,7 +190,7 @@ class WebhookDispatcher:
             took = time.monotonic() - began
             if outcome.error == "connection":
                 await asyncio.sleep(self._left_of_step(took))
-            await self._note(claim, outcome, took)
+            await self._store(claim, outcome, took)
         except Exception as error:
             log.error(
                 "webhooks: delivery %d of company %d\n%s",
@@ -188,26 +199,27 @@ class WebhookDispatcher:
                 format_traceback(error),
             )
 
-    def _left_of_step(self, took):
-        """Return the seconds until the current step of time ends.
+    def _left_of_step(self, took: float) -> float:
+        """Return the seconds until the current time step ends.
 
-        A company sees when an attempt has ended. Rounded up, this does not show how quickly a name was resolved.
+        A company sees when an attempt has ended. Rounded up, this does not reveal how quickly a
+        name was resolved.
         """
         step = self._config.webhook_timeout.total_seconds() / FAILURE_STEPS
         return step - took % step
 
-    async def _attempt(self, claim):
-        """Send one POST and return its Outcome. The rules for URLs are checked again: they may have become stricter."""
+    async def _attempt(self, claim: Mapping[str, Any]) -> Outcome:
+        """Send one POST. The rules for URLs are checked again, because they may have changed."""
         if url_policy.url_violation(claim["url"], self._config.webhook_allow_internal):
             return Outcome(error="address")
         try:
-            secrets = [*self._opened(claim), *claim["secrets"]]
-        except DecryptionError as why:
+            secrets = [*self._decrypt_secrets(claim), *claim["secrets"]]
+        except DecryptionError as error:
             log.error(
                 "webhooks: a secret of webhook %d of company %d: %s",
                 claim["endpoint_id"],
                 claim["company_id"],
-                why,
+                error,
             )
             return Outcome(error="secret")
         signed = signature.headers(claim["event_id"], int(time.time()), claim["body"], secrets)
@@ -215,29 +227,26 @@ class WebhookDispatcher:
             async with self._session.post(
                 claim["url"], data=claim["body"].encode(), headers=signed, allow_redirects=False
             ) as response:
-                await _pass_over(response)
+                await _read_to_end(response)
                 return Outcome(response_status=response.status)
         except TimeoutError:
             return Outcome(error="timeout")
-        except (aiohttp.ClientError, OSError, ValueError) as fault:
-            return _failure(fault)
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            return _classify(error)
 
-    def _opened(self, claim):
-        """The claim's sealed secrets. Raises Unopenable."""
+    def _decrypt_secrets(self, claim: Mapping[str, Any]) -> list[bytes]:
+        """Return the encrypted secrets of a claim. Raises DecryptionError."""
         return [
             self._vault.open(sealed, claim["company_id"], WEBHOOK_SECRET)
             for sealed in claim["sealed_secrets"]
         ]
 
-    async def _note(self, claim, outcome, took):
-        company, ends = (
-            claim["company_id"],
-            outcome.ends(claim["step"], self._config.webhook_retry_scale),
-        )
-        async with self._database.company(company) as conn:
+    async def _store(self, claim: Mapping[str, Any], outcome: Outcome, took: float) -> None:
+        company_id = claim["company_id"]
+        async with self._database.company(company_id) as conn:
             await sql.webhook_delivery_end(
                 conn,
-                company_id=company,
+                company_id=company_id,
                 endpoint_id=claim["endpoint_id"],
                 id=claim["id"],
                 fence=claim["fence"],
@@ -245,26 +254,27 @@ class WebhookDispatcher:
                 response_status=outcome.response_status,
                 error=outcome.error,
                 slow=took >= self._config.webhook_timeout.total_seconds() * SLOW_PART,
-                **ends,
+                **outcome.result(claim["step"], self._config.webhook_retry_scale),
             )
 
 
-async def _pass_over(response):
-    """Reads an answer to its end, so that the connection can be kept, or as far as it is worth it."""
+async def _read_to_end(response: aiohttp.ClientResponse) -> None:
+    """Read at most MOST_BYTES of a response, so that its connection can be reused."""
     left = MOST_BYTES
-    try:
+    with suppress(aiohttp.ClientError, OSError):  # the status has arrived already
         while left > 0 and (piece := await response.content.read(left)):
             left -= len(piece)
-    except (aiohttp.ClientError, OSError):
-        pass  # its status has come
 
 
-def _failure(fault: Exception) -> Outcome:
-    """Return the Outcome of a request that failed. Only its cause tells an internal address from an unknown name."""
-    if isinstance(fault, aiohttp.InvalidURL):
+def _classify(error: Exception) -> Outcome:
+    """Return the outcome of a failed request.
+
+    Only its cause, which is logged, distinguishes an internal address from an unknown name.
+    """
+    if isinstance(error, aiohttp.InvalidURL):
         return Outcome(error="address", cause="invalid URL")
-    if isinstance(fault, aiohttp.ClientSSLError):
-        return Outcome(error="tls", cause=describe_error(fault))
-    if getattr(fault, "errno", None) == errno.EACCES:
+    if isinstance(error, aiohttp.ClientSSLError):
+        return Outcome(error="tls", cause=describe_error(error))
+    if getattr(error, "errno", None) == errno.EACCES:
         return Outcome(error="connection", cause="internal address")
-    return Outcome(error="connection", cause=describe_error(fault))
+    return Outcome(error="connection", cause=describe_error(error))

@@ -1,8 +1,8 @@
-"""Look up the host names of endpoints, so that the slow name servers of one company do not delay another's deliveries.
+"""Resolver for endpoints: slow name servers of one company do not delay others' deliveries.
 
-A lookup occupies a thread until the operating system gives up, which can take longer than the attempt that needs it.
-The event loop's own threads are few and serve everything else too, so each lookup has a thread of its own, and the
-number of lookups is limited for each company and for the process.
+A lookup occupies a thread until the operating system gives up, which can take longer than the
+attempt that needs it. The event loop's own threads are few and serve other work too, so each lookup
+has a thread of its own, and the number of lookups is limited for each company and for the process.
 """
 
 import asyncio
@@ -19,15 +19,17 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 PROCESS_LOOKUPS = 64
 COMPANY_LOOKUPS = 4
 
-#: The company of the attempt that the current task makes.
+#: The company of the current task's attempt.
 company_of_attempt: ContextVar[int | None] = ContextVar("company_of_attempt", default=None)
 
 
 class Resolver(AbstractResolver):
-    """Resolves names with the operating system's resolver, at most COMPANY_LOOKUPS at once for each company."""
+    """Resolves names with the operating system, at most COMPANY_LOOKUPS at once for each company.
+
+    `timeout` limits the wait for one lookup, in seconds.
+    """
 
     def __init__(self, timeout: float) -> None:
-        """`timeout` limits the wait for one lookup, in seconds."""
         self._timeout = timeout
         self._running: Counter[int | None] = Counter()  # company -> threads
         self._ended = asyncio.Event()  # set when a thread has ended
@@ -35,7 +37,7 @@ class Resolver(AbstractResolver):
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
     ) -> list[ResolveResult]:
-        """Return the addresses of a host. Raises OSError, of which TimeoutError and socket.gaierror are kinds."""
+        """Return the addresses of a host. Raises OSError, such as TimeoutError and gaierror."""
         look = partial(
             socket.getaddrinfo, host, port, family, socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG
         )
@@ -54,10 +56,10 @@ class Resolver(AbstractResolver):
         ]
 
     async def close(self) -> None:
-        """Do nothing: threads that still wait for a name server do not keep the process from ending."""
+        """Do nothing: threads that still wait for a name server do not block the exit."""
 
     async def _look_up(self, company: int | None, look: partial[Any]) -> list[Any]:
-        """Run a lookup in a thread. Its place is free again when the thread ends, not when the caller gives up."""
+        """Run a lookup in a thread, which counts until it ends, even after a timeout."""
         while self._running[company] >= COMPANY_LOOKUPS or self._running.total() >= PROCESS_LOOKUPS:
             self._ended.clear()
             await self._ended.wait()
@@ -67,7 +69,7 @@ class Resolver(AbstractResolver):
         return await asyncio.shield(lookup)
 
     def _end(self, company: int | None, lookup: asyncio.Future[Any]) -> None:
-        lookup.exception()  # the caller may have given up
+        lookup.exception()  # mark it as retrieved; the caller may have timed out
         self._running[company] -= 1
         if not self._running[company]:
             del self._running[company]
@@ -75,7 +77,7 @@ class Resolver(AbstractResolver):
 
 
 def _in_thread(work: partial[Any]) -> asyncio.Future[Any]:
-    """Start `work` in a thread that does not keep the process from ending. Return the future of its result."""
+    """Start `work` in a daemon thread and return the future of its result."""
     loop = asyncio.get_running_loop()
     future = loop.create_future()
 

@@ -1,4 +1,4 @@
-"""Which addresses deliveries may go to: rules on a URL as it is written, and on an address that is about to be called."""
+"""Rules for webhook URLs, and for the addresses to which deliveries may connect."""
 
 import re
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
@@ -6,20 +6,18 @@ from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from yarl import URL
 
 PORTS = (443, 8443)
-#: Of IPv6 only what is in global use can be called: that leaves out loopback, link-local, unique
-#: local, multicast,
-#: IPv4-mapped and NAT64 addresses, present and future.
+#: The only IPv6 range that deliveries may use. It excludes loopback, link-local, unique local,
+#: multicast, IPv4-mapped and NAT64 addresses, present and future.
 GLOBAL_IPV6 = ip_network("2000::/3")
-#: Within what is left: networks that are not the internet, or that lead to an IPv4 address that we
-#: do not see.
+#: Networks outside the public internet, and networks that hide an embedded IPv4 address.
 INTERNAL = [
     ip_network(text)
     for text in (
-        "0.0.0.0/8",  # this network; Linux takes 0.0.0.0 for loopback
+        "0.0.0.0/8",  # this network; Linux treats 0.0.0.0 as loopback
         "10.0.0.0/8",
-        "100.64.0.0/10",  # carriers' shared addresses
+        "100.64.0.0/10",  # shared addresses of carriers
         "127.0.0.0/8",
-        "169.254.0.0/16",  # link-local; clouds give out credentials here
+        "169.254.0.0/16",  # link-local, with the metadata services of clouds
         "172.16.0.0/12",
         "192.0.0.0/24",
         "192.0.2.0/24",
@@ -29,8 +27,8 @@ INTERNAL = [
         "198.51.100.0/24",
         "203.0.113.0/24",
         "224.0.0.0/4",  # multicast
-        "240.0.0.0/4",  # reserved, and broadcast
-        "2001::/23",  # Teredo among them
+        "240.0.0.0/4",  # reserved and broadcast
+        "2001::/23",  # includes Teredo
         "2001:db8::/32",
         "2002::/16",  # 6to4
         "3fff::/20",
@@ -42,24 +40,27 @@ _NAME = re.compile(
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*", re.ASCII)
 
 
-def url_violation(text, allow_internal):
-    """Why a URL cannot be an endpoint, in words; None when it can. What its host resolves to is seen at each delivery."""
+def url_violation(text: str, allow_internal: bool) -> str | None:
+    """Return why a URL is not allowed for an endpoint, or None.
+
+    The addresses of its host are checked at each delivery.
+    """
     try:
         url = URL(text)
         host = (url.raw_host or "").lower()
     except ValueError:
-        return "url is not an address."
+        return "url is not a valid URL."
     if url.scheme != "https" and not (allow_internal and url.scheme == "http"):
         return "url must start with https://."
     if url.raw_user is not None or url.raw_password is not None or url.fragment:
-        return "url must hold neither a user nor a fragment."
+        return "url must not contain a user, a password or a fragment."
     if not allow_internal and url.port not in PORTS:
         return f"url must have the port {' or '.join(map(str, PORTS))}."
-    return _host_refusal(host, allow_internal)
+    return _host_violation(host, allow_internal)
 
 
-def is_internal(text):
-    """Whether an address, as the system resolved it, is none of the public internet; also when it cannot be read."""
+def is_internal(text: str) -> bool:
+    """Return whether a resolved address is outside the public internet or cannot be parsed."""
     try:
         address = ip_address(text)
     except ValueError:
@@ -69,22 +70,20 @@ def is_internal(text):
     return any(address in network for network in INTERNAL)
 
 
-def _host_refusal(host, allow_internal):
+def _host_violation(host: str, allow_internal: bool) -> str | None:
     if ":" in host or _looks_numeric(host):
         try:
             address = IPv6Address(host) if ":" in host else IPv4Address(host)
         except ValueError:
-            return "url has a number for its host that is not an address in its usual form."
+            return "url has a numeric host that is not an IP address in its usual form."
         if is_internal(str(address)) and not allow_internal:
             return "url leads to an internal address."
         return None
-    return (
-        None
-        if _NAME.fullmatch(host) and len(host) <= 253
-        else "url has no host that can be looked up."
-    )
+    if _NAME.fullmatch(host) and len(host) <= 253:
+        return None
+    return "url has no valid host name."
 
 
-def _looks_numeric(host):
-    """What a resolver may take for a number: its last part is one, decimal or hexadecimal."""
+def _looks_numeric(host: str) -> bool:
+    """Return whether a resolver may parse the host as a number, by its last label."""
     return bool(_NUMBER.fullmatch(host.rstrip(".").rpartition(".")[2]))

@@ -456,8 +456,8 @@ KEPT = (
     Mutant(
         "refused-cancellation-believed",
         "service/submission/cancellation.py",
-        "            return standing, Read(code)",
-        "            return standing, End(code)",
+        "            return state, Read(code)",
+        "            return state, End(code)",
         ("tests/test_cancel.py::test_a_refused_cancellation_of_a_cancelled_document_succeeds",),
     ),
     Mutant(

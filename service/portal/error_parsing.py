@@ -1,0 +1,168 @@
+"""Parsing of the portal's error bodies, in all of its formats. No I/O, no clock.
+
+Text from the portal is untrusted: characters that PostgreSQL cannot store are removed, and lengths
+are limited.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import Any
+
+MOST_TEXT = 2000  # characters of one string
+MOST_ERRORS = 200  # entries of one list of errors
+
+#: Codes that decide the next step. They take precedence over an enclosing general code.
+#: Portal: 8.4
+DECISIVE = {
+    name.lower(): name
+    for name in (
+        "OperationPeriodOver",
+        "IncorrectState",
+        "ActiveReferencingDocuments",
+        "IncorrectSubmitter",
+        "DuplicateSubmission",
+        "MaximumSizeExceeded",
+        "BadStructure",
+    )
+}
+
+#: Wording of IncorrectSubmitter in the live portal, which sends it with a general code. Portal: 4.3
+WRONG_SUBMITTER = "authenticated tin and documents tin"
+
+#: Members of the web framework's own error body, in lower case. Portal: 8.3
+PROBLEM_DETAILS = {"type", "title", "status", "traceid"}
+
+#: One reason of an error, as stored and as shown to clients: {code, path, message}.
+ErrorEntry = dict[str, Any]
+
+_UNSTORABLE = re.compile("[\0\ud800-\udfff]")
+
+
+def flatten_error(error: Any) -> list[ErrorEntry]:
+    """Return the innermost entries of an error in any format. Portal: 8.1, 8.2, 8.3
+
+    Accepts a whole body, the object in its `error`, or a list of these. Other values have no
+    entries.
+    """
+    return list(islice(_leaves(error), MOST_ERRORS))
+
+
+def authority_code(error: Any) -> str | None:
+    """Return the decisive code at any depth, else the first code, else None. Portal: 6"""
+    codes = list(islice(_codes(error), MOST_ERRORS))
+    decisive = [DECISIVE[code.lower()] for code in codes if code.lower() in DECISIVE]
+    if any(WRONG_SUBMITTER in entry["message"].lower() for entry in flatten_error(error)):
+        decisive.append("IncorrectSubmitter")
+    return next(iter(decisive + codes), None)
+
+
+def clean_text(text: str) -> str:
+    """Remove NUL characters and unpaired surrogates, and truncate to MOST_TEXT characters."""
+    return _UNSTORABLE.sub("", text)[:MOST_TEXT]
+
+
+def clean_json(value: Any) -> Any:
+    """Return a JSON value with all strings cleaned and all lists and objects truncated."""
+    if isinstance(value, str):
+        return clean_text(value)
+    if isinstance(value, list):
+        return [clean_json(item) for item in value[:MOST_ERRORS]]
+    if isinstance(value, dict):
+        return {
+            clean_text(name): clean_json(item) for name, item in list(value.items())[:MOST_ERRORS]
+        }
+    return value
+
+
+def is_not_found(body: Any) -> bool:
+    """Return whether a body is a "not found" in one of the portal's three formats."""
+    if not isinstance(body, dict):
+        return False
+    error = fold_members(body).get("error")
+    if "notfound" in {code.lower() for code in _codes(error)}:
+        return True
+    depths = [fold_members(each) for each in (body, error) if isinstance(each, dict)]
+    return any(each.keys() >= PROBLEM_DETAILS and each["status"] == 404 for each in depths)
+
+
+def login_errors(members: Mapping[str, Any], body: Any) -> list[ErrorEntry]:
+    """Return the entries of a login error; OAuth has a string and its description. Portal: 2.2"""
+    code = members.get("error")
+    if not isinstance(code, str):
+        return flatten_error(body)
+    return [_entry(code, "", members.get("error_description"))]
+
+
+def fold_members(members: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the members under lower-case names, since the portal's casing varies. Portal: 15
+
+    Of members that differ only in case, the first that is not null is used.
+    """
+    folded: dict[str, Any] = {}
+    for name, value in members.items():
+        if folded.get(name.lower()) is None:
+            folded[name.lower()] = value
+    return folded
+
+
+def _leaves(node: Any) -> Iterator[ErrorEntry]:
+    if isinstance(node, list):
+        for child in node:
+            yield from _leaves(child)
+    if not isinstance(node, dict):
+        return
+    node = fold_members(node)
+    deeper = False
+    for entry in _inner_leaves(node):
+        deeper = True
+        yield entry
+    code, message = _code(node), _message(node)
+    if not deeper and (code or message):
+        yield _entry(code, node.get("propertypath"), message)
+
+
+def _inner_leaves(node: dict[str, Any]) -> Iterator[ErrorEntry]:
+    for child in _children(node):
+        yield from _leaves(child)
+    fields = node.get("errors")  # problem details: field -> messages
+    for name, messages in fields.items() if isinstance(fields, dict) else ():
+        for message in messages if isinstance(messages, list) else [messages]:
+            yield _entry(None, name, message)
+
+
+def _codes(node: Any) -> Iterator[str]:
+    if isinstance(node, list):
+        for child in node:
+            yield from _codes(child)
+    if isinstance(node, dict):
+        node = fold_members(node)
+        if code := _code(node):
+            yield code
+        for child in _children(node):
+            yield from _codes(child)
+
+
+def _children(node: dict[str, Any]) -> list[Any]:
+    return [
+        node[name]
+        for name in ("error", "details", "innererror")
+        if isinstance(node.get(name), dict | list)
+    ]
+
+
+def _code(node: dict[str, Any]) -> str | None:
+    for code in (node.get("code"), node.get("errorcode")):
+        if type(code) in (str, int) and str(code).strip():
+            return clean_text(str(code).strip())
+    return None
+
+
+def _message(node: dict[str, Any]) -> str | None:
+    texts = (node.get("message"), node.get("error"), node.get("title"))
+    return next((text for text in texts if isinstance(text, str) and text.strip()), None)
+
+
+def _entry(code: str | None, path: Any, message: Any) -> ErrorEntry:
+    texts = [clean_text(text).strip() if isinstance(text, str) else "" for text in (path, message)]
+    return {"code": clean_text(code) if code else None, "path": texts[0], "message": texts[1]}
