@@ -610,7 +610,7 @@ EXACT = (
     Mutant(
         "amounts-as-binary-floats",
         "service/json_codec.py",
-        "parse_float=_decimal",
+        "parse_float=_parse_decimal",
         "parse_float=float",
         ("tests/test_invoices.py::test_numbers_come_back_as_they_were_sent",),
     ),
