@@ -3,10 +3,10 @@
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 import simplejson
 
@@ -22,6 +22,12 @@ _INSTANT = re.compile(
 )
 _EXPONENT = re.compile(r"[0-9]E[-+]?[0-9]", re.ASCII)
 _TOO_DEEP = f"The request body is nested deeper than {MAX_DEPTH} levels."
+
+
+class _Row(Protocol):
+    """A row of PostgreSQL, or a mapping."""
+
+    def __getitem__(self, name: str, /) -> Any: ...
 
 
 class NotJson(ValueError):
@@ -51,7 +57,7 @@ def loads(raw: bytes) -> Any:
     return value
 
 
-def stored_body(row: Mapping[str, Any]) -> dict[str, Any]:
+def stored_body(row: _Row) -> dict[str, Any]:
     """Return the fields of a record in the shape of a request, without null members.
 
     Parses the JSON text in the column `body`.

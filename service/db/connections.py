@@ -19,8 +19,12 @@ from functools import partial
 from typing import Any
 
 import asyncpg
+from asyncpg.pool import PoolConnectionProxy
 
 from service.config import SILENCE_SECONDS
+
+#: A separate connection, or one that a pool has lent.
+Connection = asyncpg.Connection | PoolConnectionProxy
 
 
 @dataclass(frozen=True, slots=True)

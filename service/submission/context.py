@@ -6,6 +6,8 @@ import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from aiohttp import web
+
 from service.config import Config
 from service.db.session import DedicatedSession
 from service.db.statements import sql
@@ -117,3 +119,7 @@ class SubmissionContext:
         """Waits for the work under way. What is not done by then is found again in the database."""
         if self.tasks:
             await asyncio.wait(self.tasks, timeout=seconds)
+
+
+#: The context of the application's own requests.
+SUBMISSION_CONTEXT = web.AppKey("submission_context", SubmissionContext)

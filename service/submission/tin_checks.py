@@ -5,10 +5,12 @@ import logging
 import math
 import secrets
 
+from aiohttp import web
+
 from service.db.statements import sql
 from service.documents import states
 from service.errors import BadRequest, TooManyRequests, Unavailable, UnknownTin, retry_after
-from service.http.middleware import RateLimiter
+from service.http.limits import RateLimiter
 from service.portal.responses import PortalError, Refused, Throttled
 from service.submission.runner import retry_delay
 
@@ -106,6 +108,10 @@ class TinChecks:
         """Return the 503. `wait` is a timedelta, None where it is not known."""
         wait = wait or self._context.config.portal_retry
         return Unavailable(AWAY, retry_after(math.ceil(wait.total_seconds())))
+
+
+#: The checks of the application's process.
+TIN_CHECKS = web.AppKey("tin_checks", TinChecks)
 
 
 def _unverified() -> BadRequest:
