@@ -5,7 +5,6 @@ import contextlib
 import dataclasses
 import logging
 import re
-import time
 
 from aiohttp import web
 
@@ -25,8 +24,8 @@ from service.api import (
     validations,
     webhooks,
 )
-from service.api.exports import Exports
-from service.api.records import Parts
+from service.api.exports import EXPORTS, Exports
+from service.api.records import PARTS, Parts
 from service.db.reencryption import seal_plaintext_secrets
 from service.db.session import DedicatedSession
 from service.db.statements import sql
@@ -41,9 +40,8 @@ from service.documents import codes
 from service.http import app_keys
 from service.http.api_keys import INTEGRATION, KeyRing
 from service.http.idempotency import UNSETTLED, handle_idempotency_key
-from service.http.limits import IntegrationQuota
+from service.http.limits import IntegrationQuota, RateLimiter, UploadBudget
 from service.http.middleware import (
-    RateLimiter,
     add_quota_headers,
     add_request_id,
     add_security_headers,
@@ -52,15 +50,20 @@ from service.http.middleware import (
     part,
     repeated,
 )
-from service.http.requests import UploadBudget, limit_uploads
+from service.http.requests import limit_uploads
+from service.http.shutdown import GracefulShutdown
 from service.monitoring.watchdog import EventLoopMonitor, Watchdog
 from service.portal.client import Portal, portal_session
 from service.portal.logins import RefusedLogins
 from service.portal.rate_limits import PortalRateLimiter
-from service.submission.context import SubmissionContext, SubmissionWaiters
+from service.submission.context import (
+    SUBMISSION_CONTEXT,
+    SubmissionContext,
+    SubmissionWaiters,
+)
 from service.submission.signers import Signers
 from service.submission.sweep import Sweeper, record_database_identity
-from service.submission.tin_checks import TinChecks
+from service.submission.tin_checks import TIN_CHECKS, TinChecks
 from service.submission.worker import Worker
 from service.webhooks.dispatcher import WebhookDispatcher, delivery_session
 
@@ -81,45 +84,7 @@ HANDLERS = (
     health,
 )
 
-STOP_SECONDS = 23  # for what is under way when the process is told to stop; who stops it waits 30
-
 log = logging.getLogger(__name__)
-
-
-class Closing:
-    """That the process has been told to stop: nothing is claimed any more, and no connection is kept for another request."""
-
-    def __init__(self):
-        self._begun = asyncio.Event()
-        self._until = None  # monotonic
-
-    def begin(self):
-        if not self._begun.is_set():
-            self._until = time.monotonic() + STOP_SECONDS
-            self._begun.set()
-
-    @property
-    def has_begun(self):
-        return self._begun.is_set()
-
-    def left(self):
-        """Seconds that what is under way may still take."""
-        return max(0, self._until - time.monotonic())
-
-    @contextlib.asynccontextmanager
-    async def stopping(self, stop):
-        """Calls `stop` as soon as the closing begins, at the latest when the block ends, and waits for it."""
-
-        async def stopped():
-            await self._begun.wait()
-            await stop()
-
-        task = asyncio.create_task(stopped())
-        try:
-            yield
-        finally:
-            self.begin()
-            await task
 
 
 def create_app(config, *, background=True):
@@ -133,10 +98,10 @@ def create_app(config, *, background=True):
     app[app_keys.WRONG_KEY_LIMITER] = RateLimiter(config.wrong_keys_per_minute)
     app[UNSETTLED] = {}
     app[app_keys.REQUEST_COUNTS] = {}
-    app[app_keys.CLOSING] = Closing()
+    app[app_keys.CLOSING] = GracefulShutdown()
     app[app_keys.WATCHDOG] = Watchdog(config)
-    app[app_keys.EXPORTS] = Exports()
-    app[app_keys.PARTS] = Parts()
+    app[EXPORTS] = Exports()
+    app[PARTS] = Parts()
     app[app_keys.UPLOAD_BUDGET] = UploadBudget(config.max_body_bytes)
     app.add_routes(_all_routes())
     app.on_response_prepare.extend([add_request_id, add_security_headers, add_quota_headers, part])
@@ -228,7 +193,7 @@ async def _session(app):
     rings = (app[app_keys.KEY_RING], app[app_keys.INTEGRATION_KEY_RING])
     session.on_reconnect += [*(ring.forget_all for ring in rings), due.set]
     app[app_keys.SESSION] = session
-    app[app_keys.SUBMISSION_CONTEXT] = SubmissionContext(
+    app[SUBMISSION_CONTEXT] = SubmissionContext(
         config,
         app[app_keys.DATABASE],
         session,
@@ -237,6 +202,7 @@ async def _session(app):
         waiters=bell,
         due=due,
     )
+    app[app_keys.SPAWN] = app[SUBMISSION_CONTEXT].spawn
     async with (
         _running(session.run()),
         _running(rings[0].record_use_forever()),
@@ -251,15 +217,13 @@ async def _session(app):
 
 async def _secrets(app):
     """Sealed from now on, also those that are older than the SECRET_KEY."""
-    await seal_plaintext_secrets(
-        app[app_keys.DATABASE], app[app_keys.SUBMISSION_CONTEXT].signers.vault
-    )
+    await seal_plaintext_secrets(app[app_keys.DATABASE], app[SUBMISSION_CONTEXT].signers.vault)
     yield
 
 
 async def _portal(app):
     """The client, and the requests' own submissions, which a stop lets finish."""
-    context = app[app_keys.SUBMISSION_CONTEXT]
+    context = app[SUBMISSION_CONTEXT]
     # The rest is the call's
     gate = PortalRateLimiter(
         context.database, context.config, urgent=True, patience=context.config.submit_wait / 2
@@ -274,9 +238,9 @@ async def _portal(app):
         portal, watchdog = context.portal, app[app_keys.WATCHDOG]
         watchdog.add_condition("PortalUnreachable", lambda: portal.unreachable_since)
         watchdog.add_condition("ClocksApart", lambda: portal.clocks_apart_since)
-        app[app_keys.TIN_CHECKS] = TinChecks(context)
+        app[TIN_CHECKS] = TinChecks(context)
         yield
-        await app[app_keys.TIN_CHECKS].close()
+        await app[TIN_CHECKS].close()
         app[app_keys.CLOSING].begin()
         await context.finish(app[app_keys.CLOSING].left())
 
@@ -295,7 +259,7 @@ async def _background(app):
 @contextlib.asynccontextmanager
 async def _worker(app, database):
     """Its calls go after those that somebody waits for."""
-    context = app[app_keys.SUBMISSION_CONTEXT]
+    context = app[SUBMISSION_CONTEXT]
     gate, refusals = (
         PortalRateLimiter(database, context.config, urgent=False),
         RefusedLogins(database, context.config),
@@ -312,7 +276,7 @@ async def _webhooks(app, database):
     config = app[app_keys.CONFIG]
     async with delivery_session(config) as session:
         courier = WebhookDispatcher(
-            config, database, session, app[app_keys.SUBMISSION_CONTEXT].signers.vault
+            config, database, session, app[SUBMISSION_CONTEXT].signers.vault
         )
         async with _running(courier.run()), app[app_keys.CLOSING].stopping(courier.stop):
             yield
@@ -321,7 +285,7 @@ async def _webhooks(app, database):
 @contextlib.asynccontextmanager
 async def _sweeper(app, database):
     """Compares the companies with the portal, with calls that go after those that somebody waits for."""
-    context = app[app_keys.SUBMISSION_CONTEXT]
+    context = app[SUBMISSION_CONTEXT]
     gate, refusals = (
         PortalRateLimiter(database, context.config, urgent=False),
         RefusedLogins(database, context.config),

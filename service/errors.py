@@ -1,25 +1,37 @@
-"""Every refusal the API can answer, and what the breach of a constraint means. Imports nothing of ours."""
+"""The errors that the API responds with, and the mapping of database constraints to them.
+
+Imports no other module of the service.
+"""
 
 import traceback
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+#: An entry of `errors` in the body of a response: path, rule and message.
+Violation = dict[str, str]
 
 STILL_RUNNING = "A request with this Idempotency-Key is still running."
 
 
 class ApiError(Exception):
-    """A refusal. `message` is for a person; `more` holds further members of the body; `headers` go along."""
+    """Base class of error responses.
+
+    `message` is for people, `more` holds further members of the body, `headers` are sent with it.
+    """
 
     status = 500
 
-    def __init__(self, message, headers=None, **more):
+    def __init__(self, message: str, headers: Mapping[str, str] | None = None, **more: Any) -> None:
         super().__init__(message)
         self.message = message
-        self.headers = headers or {}
+        self.headers: Mapping[str, str] = headers or {}
         self.more = more
-        #: The same request may succeed later: the answer is not stored for its Idempotency-Key.
+        #: The request may succeed later: the response is not stored for its Idempotency-Key.
         self.retryable = bool(more.get("retryable", False))
 
     @property
-    def body(self):
+    def body(self) -> dict[str, Any]:
+        """The JSON body of the response."""
         return {"message": self.message, **self.more}
 
 
@@ -40,10 +52,14 @@ class NotFound(ApiError):
 
 
 class UnknownTin(NotFound):
-    """The portal's own error body, given on: `error` has type, title, status, traceId. Spec: Errors"""
+    """Forwards the portal's error body, whose `error` has type, title, status and traceId.
+
+    Spec: Errors
+    """
 
     @property
-    def body(self):
+    def body(self) -> dict[str, Any]:
+        """The portal's error body."""
         return self.more
 
 
@@ -56,7 +72,10 @@ class Conflict(ApiError):
 
 
 class ClaimLost(Conflict):
-    """The request's Idempotency-Key was taken over by a repetition. Raised in a transaction, it undoes the effect."""
+    """A repetition took over the request's Idempotency-Key.
+
+    Raised inside the transaction of the effect, which is rolled back.
+    """
 
     def __init__(self) -> None:
         super().__init__(STILL_RUNNING)
@@ -79,16 +98,19 @@ class ExpectationFailed(ApiError):
 
 
 class ValidationError(ApiError):
-    """A body or a query that breaks its schema or a rule: `errors` is a list of {path, rule, message}."""
+    """A body or a query violates its schema or a rule. `errors` lists all violations."""
 
     status = 422
 
-    def __init__(self, errors, message=None):
-        super().__init__(message or _summary(errors), errors=errors)
+    def __init__(self, errors: Sequence[Violation], message: str | None = None) -> None:
+        super().__init__(message or _summarize(errors), errors=errors)
 
 
 class KeyReused(ApiError):
-    """An Idempotency-Key that came before with another body: a 422 on every surface, which Invalid is not."""
+    """An Idempotency-Key was used before with another body.
+
+    A 422 on every surface. A ValidationError is a 400 on the integration surface.
+    """
 
     status = 422
 
@@ -98,7 +120,7 @@ class TooManyRequests(ApiError):
 
 
 class Unavailable(ApiError):
-    """Something we need is away for a moment; the client may repeat the request."""
+    """PostgreSQL, the portal or capacity is unavailable for the moment. The client may retry."""
 
     status = 503
 
@@ -107,43 +129,53 @@ class VersionNotSupported(ApiError):
     status = 505
 
 
-def violation(path, rule, message):
-    """One entry of `errors`: `path` is a JSON Pointer into the body, or a query parameter's name."""
+def violation(path: str, rule: str, message: str) -> Violation:
+    """Return an entry of `errors`.
+
+    `path` is a JSON Pointer into the body, or the name of a query parameter.
+    """
     return {"path": path, "rule": rule, "message": message}
 
 
-def describe_error(error):
-    """What an error is called in a log. Messages of libraries and details of PostgreSQL quote what was sent."""
-    named = (
+def describe_error(error: BaseException) -> str:
+    """Return the class of an error, its SQLSTATE and its constraint, for a log.
+
+    Leaves out the message: messages of libraries and details of PostgreSQL quote client data.
+    """
+    names = (
         type(error).__name__,
         getattr(error, "sqlstate", None),
         getattr(error, "constraint_name", None),
     )
-    return " ".join(name for name in named if name)
+    return " ".join(name for name in names if name)
 
 
-def format_traceback(error):
-    """Where an error comes from, for a log: kinds and places, the first cause first."""
-    told = []
-    while error is not None:
-        told.insert(0, "".join([*traceback.format_tb(error.__traceback__), describe_error(error)]))
-        error = error.__cause__ or error.__context__
-    return "\n".join(told)
+def format_traceback(error: BaseException) -> str:
+    """Return the tracebacks of an error and its causes for a log, the first cause first.
+
+    Contains classes and source locations, but no messages (see describe_error).
+    """
+    parts: list[str] = []
+    cause: BaseException | None = error
+    while cause is not None:
+        parts.insert(0, "".join([*traceback.format_tb(cause.__traceback__), describe_error(cause)]))
+        cause = cause.__cause__ or cause.__context__
+    return "\n".join(parts)
 
 
-def retry_after(seconds):
-    """The header that says when to come back: whole seconds, at least 1."""
+def retry_after(seconds: int) -> dict[str, str]:
+    """Return the Retry-After header for a number of seconds, at least 1."""
     return {"Retry-After": str(max(1, seconds))}
 
 
-def _summary(errors):
+def _summarize(errors: Sequence[Violation]) -> str:
     first = errors[0]["message"]
     return first if len(errors) == 1 else f"{first} (and {len(errors) - 1} more, see errors)"
 
 
-#: constraint -> the refusal that its violation means. A test checks that each constraint, or
-#: trigger of that name, exists.
-CONSTRAINTS = {
+#: Name of a constraint, or of a trigger that raises in its name -> the error that a violation
+#: means. A test checks that every name exists in the schema.
+CONSTRAINTS: dict[str, Callable[[], ApiError]] = {
     "invoices_code_once_a_year": lambda: ValidationError(
         [violation("/code", "unique", "The code has already been used this year.")]
     ),
@@ -170,7 +202,8 @@ CONSTRAINTS = {
         errors=[violation("/email", "unique", "The e-mail address is already in use.")],
     ),
     "companies_tin_once": lambda: Conflict(
-        "This TIN is already used by another company. Ask the operator of the service if both should have it.",
+        "This TIN is already used by another company. "
+        "Ask the operator of the service to share it between both companies.",
         code="tin_taken",
     ),
 }

@@ -1,105 +1,124 @@
-"""Strict JSON with exact decimals, and the forms of instants and texts in it."""
+"""Strict JSON with exact decimals, and validation of the instants and strings in it."""
 
 import json
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
+from typing import Any, NoReturn, Protocol
 
 import simplejson
 
-#: Of a stored document, as compact JSON. The portal takes 300 kB of a document, and its form of one
-#: is always larger.
+#: Limit of a stored document as compact JSON. The portal accepts 300 kB, and its form of a document
+#: is always larger than ours.
 MOST_STORED_BYTES = 300_000
 MAX_DEPTH = 32
-MAX_DIGITS = 40  # of a number written out; a longer one is not money
+MAX_DIGITS = 40  # characters of a number without exponent
 
 _INSTANT = re.compile(
-    r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,9})?)?([Zz]|[+-][0-9]{2}:?[0-5][0-9])?"
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}"
+    r"(:[0-9]{2}(\.[0-9]{1,9})?)?([Zz]|[+-][0-9]{2}:?[0-5][0-9])?"
 )
 _EXPONENT = re.compile(r"[0-9]E[-+]?[0-9]", re.ASCII)
-_TOO_DEEP = f"The body is nested deeper than {MAX_DEPTH} levels."
+_TOO_DEEP = f"The request body is nested deeper than {MAX_DEPTH} levels."
+
+
+class _Row(Protocol):
+    """A row of PostgreSQL, or a mapping."""
+
+    def __getitem__(self, name: str, /) -> Any: ...
 
 
 class NotJson(ValueError):
-    """The bytes are not the strict JSON that we take; the message says why, for a person."""
+    """The bytes are not strict JSON. The message gives the reason to the client."""
 
 
-def loads(raw):
-    """Strict JSON: UTF-8, no duplicate member, no NaN, at most 32 levels; decimals, never binary floats.
+def loads(raw: bytes) -> Any:
+    """Parse strict JSON: UTF-8, no duplicate members, no NaN, at most MAX_DEPTH levels.
 
-    Raises NotJson. Integers are int, all other numbers Decimal.
+    Integers become int, all other numbers Decimal. Raises NotJson.
     """
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError:
-        raise NotJson("The body is not UTF-8.") from None
+        raise NotJson("The request body is not valid UTF-8.") from None
     try:
         value = _decoder.decode(text)
-    except json.JSONDecodeError as fault:
+    except json.JSONDecodeError as error:
         raise NotJson(
-            f"The body is not JSON: {fault.msg} at line {fault.lineno}, column {fault.colno}."
+            f"The request body is not valid JSON: "
+            f"{error.msg} at line {error.lineno}, column {error.colno}."
         ) from None
     except RecursionError:
         raise NotJson(_TOO_DEEP) from None
-    if _too_deep(value):
+    if _is_too_deep(value):
         raise NotJson(_TOO_DEEP)
     return value
 
 
-def stored_body(row):
-    """A record's fields in the shape of a request, from the JSON text `body` of its row, without those that are null."""
+def stored_body(row: _Row) -> dict[str, Any]:
+    """Return the fields of a record in the shape of a request, without null members.
+
+    Parses the JSON text in the column `body`.
+    """
     return {
         name: member for name, member in loads(row["body"].encode()).items() if member is not None
     }
 
 
-def dumps(value):
-    """JSON text, decimals as plain numbers."""
+def dumps(value: object) -> str:
+    """Return compact JSON text, with decimals as plain numbers."""
     return simplejson.dumps(value, use_decimal=True, ensure_ascii=False, separators=(",", ":"))
 
 
 def stored_bytes(value: object) -> int:
-    """Return the size of a value as compact UTF-8 JSON, with numbers written out as PostgreSQL stores them."""
+    """Return the size of a value as compact UTF-8 JSON in bytes.
+
+    Numbers count without exponent, as PostgreSQL stores them.
+    """
     text = dumps(value)
-    return len(text.encode()) + (sum(_written_out(value)) if _EXPONENT.search(text) else 0)
+    return len(text.encode()) + (sum(_expansions(value)) if _EXPONENT.search(text) else 0)
 
 
-def _written_out(value: object) -> Iterator[int]:
-    """Yield by how many bytes each number of a value is longer without its exponent."""
+def _expansions(value: object) -> Iterator[int]:
+    """Yield for each number of a value how many bytes it grows when written without exponent."""
     if isinstance(value, Decimal):
         yield len(f"{value:f}") - len(str(value))
     elif isinstance(value, dict | list):
         for child in _children(value):
-            yield from _written_out(child)
+            yield from _expansions(child)
 
 
-def parse_instant(text):
-    """The UTC instant of a date and time; without an offset it is UTC. Raises ValueError.
+def parse_instant(text: str) -> datetime:
+    """Return the UTC instant of a date and time; without an offset it is read as UTC.
 
-    Only what the schemas' pattern lets through: a date alone is no instant.
+    Raises ValueError, also for a date without a time.
     """
     if not _INSTANT.fullmatch(text):
-        raise ValueError("not a date and a time")
+        raise ValueError("not a date and time")
     at = datetime.fromisoformat(text.upper())
     try:
         return (at if at.tzinfo else at.replace(tzinfo=UTC)).astimezone(UTC)
     except OverflowError:
-        raise ValueError("not within the calendar") from None
+        raise ValueError("outside the years 1 to 9999") from None
 
 
-def has_invalid_text(raw):
-    """Whether JSON bytes may hold a NUL or an unpaired surrogate: only an escape can write one."""
+def has_invalid_text(raw: bytes) -> bool:
+    """Return whether JSON bytes may contain a NUL or an unpaired surrogate.
+
+    Both need an escape sequence, so that bytes without one need not be searched.
+    """
     return b"\\u" in raw
 
 
-def is_valid_text(text):
-    """Whether PostgreSQL can store it: it has neither the character NUL nor half of a surrogate pair."""
+def is_valid_text(text: str) -> bool:
+    """Return whether PostgreSQL can store a text: no NUL and no unpaired surrogate."""
     return not any(char == "\0" or "\ud800" <= char <= "\udfff" for char in text)
 
 
-def invalid_text(value, path=""):
-    """JSON Pointers of the texts, member names among them, that PostgreSQL cannot store."""
+def invalid_text(value: object, path: str = "") -> Iterator[str]:
+    """Yield the JSON Pointers of strings and member names that PostgreSQL cannot store."""
     if isinstance(value, str):
         if not is_valid_text(value):
             yield path
@@ -114,13 +133,13 @@ def invalid_text(value, path=""):
             yield from invalid_text(member, f"{path}/{index}")
 
 
-def escape_pointer(name):
-    """A member name as one part of a JSON Pointer (RFC 6901)."""
+def escape_pointer(name: str | int) -> str:
+    """Return a member name or index as a reference token of a JSON Pointer (RFC 6901)."""
     return str(name).replace("~", "~0").replace("/", "~1")
 
 
-def _too_deep(value):
-    """Whether a value is nested deeper than we take, walked level by level."""
+def _is_too_deep(value: object) -> bool:
+    """Return whether a value is nested deeper than MAX_DEPTH, without recursion."""
     level = [value] if isinstance(value, (dict, list)) else []
     for _ in range(MAX_DEPTH):
         level = [
@@ -134,12 +153,15 @@ def _too_deep(value):
     return True
 
 
-def _children(parent):
+def _children(parent: dict[str, Any] | list[Any]) -> Iterable[Any]:
     return parent.values() if isinstance(parent, dict) else parent
 
 
-def _decimal(text):
-    """Held to the length in which PostgreSQL writes it: what it gives back has to pass here too."""
+def _parse_decimal(text: str) -> Decimal:
+    """Return a number whose text without exponent fits MAX_DIGITS.
+
+    PostgreSQL writes numbers without exponent, and stored text is parsed here again.
+    """
     exponent = text.lower().partition("e")[2]
     if (
         len(text) <= MAX_DIGITS
@@ -150,29 +172,33 @@ def _decimal(text):
     raise _too_long(text)
 
 
-def _integer(text):
+def _parse_integer(text: str) -> int:
     if len(text) > MAX_DIGITS:
         raise _too_long(text)
     return int(text)
 
 
-def _too_long(text):
-    return NotJson(f"The number {text[:24]}… has more digits than we take.")
+def _too_long(text: str) -> NotJson:
+    return NotJson(f"The number {text[:24]}… is longer than {MAX_DIGITS} characters.")
 
 
-def _constant(name):
-    raise NotJson(f"The body is not JSON: {name} is not a JSON number.")
+def _reject_constant(name: str) -> NoReturn:
+    raise NotJson(f"The request body is not valid JSON: {name} is not a JSON number.")
 
 
-def _members(pairs):
+def _build_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the members of an object. Raises NotJson for a duplicate name."""
     members = dict(pairs)
     if len(members) != len(pairs):
-        seen = set()
-        twice = next(name for name, _ in pairs if name in seen or seen.add(name))
-        raise NotJson(f"The body names {json.dumps(twice[:60])} twice in one object.")
+        counts = Counter(name for name, _ in pairs)
+        duplicate = next(name for name, count in counts.items() if count > 1)
+        raise NotJson(f"The request body has the member {json.dumps(duplicate[:60])} twice.")
     return members
 
 
 _decoder = json.JSONDecoder(
-    object_pairs_hook=_members, parse_float=_decimal, parse_int=_integer, parse_constant=_constant
+    object_pairs_hook=_build_object,
+    parse_float=_parse_decimal,
+    parse_int=_parse_integer,
+    parse_constant=_reject_constant,
 )

@@ -1,11 +1,23 @@
-"""Heavy work beside the event loop, so that one large document does not keep every other request waiting."""
+"""Run CPU-heavy work on large documents in a thread, so that it does not block the event loop."""
 
 import asyncio
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
 
-# Characters of JSON: what is smaller takes a few milliseconds, which a thread would not spare
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+
+#: Characters of JSON. Smaller documents take a few milliseconds, no more than a thread costs.
 LARGE = 50_000
 
 
-async def offload(size, work, *args):
-    """What `work(*args)` gives: in a thread when what it works on is large, else at once."""
-    return await asyncio.to_thread(work, *args) if size > LARGE else work(*args)
+async def offload(
+    size: int,
+    work: Callable[Parameters, Result],
+    *args: Parameters.args,
+    **kwargs: Parameters.kwargs,
+) -> Result:
+    """Return `work(*args)`, called in a thread if its input is larger than LARGE characters."""
+    if size > LARGE:
+        return await asyncio.to_thread(work, *args, **kwargs)
+    return work(*args, **kwargs)

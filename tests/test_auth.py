@@ -281,7 +281,7 @@ async def test_there_is_nothing_at_an_unknown_path(api, keyless):
         for client in (api, keyless):
             assert await answered(client, "GET", path) == (
                 404,
-                {"message": "There is nothing at this path."},
+                {"message": "No such endpoint."},
             ), path
 
 

@@ -13,10 +13,9 @@ from test_faults import NOT_TAKEN, TAKEN
 from test_submission import STRANGER
 
 from service.db.statements import sql
-from service.http import app_keys
 from service.submission import batch, send
 from service.submission import store as records
-from service.submission.context import Claim
+from service.submission.context import SUBMISSION_CONTEXT, Claim
 
 AUTOMATIC = """update companies set setting = setting || '{"AUTO_SUBMIT_INVOICE": true}'"""
 
@@ -409,7 +408,7 @@ async def test_what_is_uncertain_of_a_company_is_looked_for_by_one(asleep, owner
     await owner.execute(
         "update submissions set not_before = clock_timestamp() - interval '1 second'"
     )
-    context = asleep.app[app_keys.SUBMISSION_CONTEXT]
+    context = asleep.app[SUBMISSION_CONTEXT]
 
     async def claims():
         async with context.database.across() as conn:
@@ -460,7 +459,7 @@ async def test_what_was_merged_by_a_process_that_died_is_sent_by_another(
     asleep, owner, start, company, sandbox
 ):
     ids = await ready(asleep, 10)
-    context = asleep.app[app_keys.SUBMISSION_CONTEXT]
+    context = asleep.app[SUBMISSION_CONTEXT]
     await batch.merged(context, await claimed(context))
     assert await states(owner) == {"Queued": 1, "Merged": 10}
     later = await ready(asleep, 5)
@@ -471,7 +470,7 @@ async def test_what_was_merged_by_a_process_that_died_is_sent_by_another(
 
 async def test_a_claim_of_what_was_merged_can_do_nothing(asleep, owner, sandbox):
     await ready(asleep, 3)
-    context = asleep.app[app_keys.SUBMISSION_CONTEXT]
+    context = asleep.app[SUBMISSION_CONTEXT]
     claim = await claimed(context)
     submission = await batch.merged(context, claim)
     assert submission != claim and await batch.merged(context, claim) is None

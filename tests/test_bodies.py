@@ -332,8 +332,8 @@ async def refusals(api, **changes):
 async def test_an_unknown_member_is_named_with_the_nearest_known_one(api):
     faults = await refusals(api, lineItem=[], zzz=1)
     assert faults == {
-        "/lineItem": ("unknown", "lineItem is not a member of this body. Did you mean lineItems?"),
-        "/zzz": ("unknown", "zzz is not a member of this body."),
+        "/lineItem": ("unknown", "lineItem is not a known member. Did you mean lineItems?"),
+        "/zzz": ("unknown", "zzz is not a known member."),
     }
 
 

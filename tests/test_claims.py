@@ -12,10 +12,9 @@ from kit import created, record, submitted, valid_invoice
 
 from service import json_codec
 from service.db.statements import sql
-from service.http import app_keys
 from service.submission import state_machine
 from service.submission import store as results
-from service.submission.context import Claim, SubmissionContext
+from service.submission.context import SUBMISSION_CONTEXT, Claim, SubmissionContext
 from service.submission.send import transmission
 from service.submission.types import (
     Change,
@@ -112,7 +111,7 @@ async def claimed(start: Any, company: Any, owner: asyncpg.Connection) -> Claime
     await owner.execute(AUTOMATIC)
     invoice_id = await created(api, isReady=True)
     await owner.execute("update submissions set not_before = now() - interval '1 hour'")
-    context = api.app[app_keys.SUBMISSION_CONTEXT]
+    context = api.app[SUBMISSION_CONTEXT]
     async with context.database.across() as conn:
         (row,) = await sql.submission_claim(
             conn, lease=LEASE, most=9, states=["Queued"], suspects=1
@@ -294,7 +293,7 @@ async def test_the_end_of_a_lost_cancellation_changes_nothing(
         "update submitted_documents set cancelling_until = now() + interval '1 hour', cancel_fence = 5 returning id"
     )
     key = {"company_id": company.id, "id": document_id}
-    async with api.app[app_keys.SUBMISSION_CONTEXT].database.company(company.id) as conn:
+    async with api.app[SUBMISSION_CONTEXT].database.company(company.id) as conn:
         assert await sql.cancellation_end(conn, **key, fence=4, is_unclear=False) is None
         assert await sql.cancellation_end(conn, **key, fence=5, is_unclear=False)
     assert await owner.fetchval("select cancelling_until is null from submitted_documents")
@@ -308,7 +307,7 @@ async def test_the_result_of_a_lost_cancellation_changes_nothing(
         "update submitted_documents set cancelling_until = now() + interval '1 hour', cancel_fence = 5 returning id"
     )
     look = {"delay": timedelta(0), "sent_by": None, "is_unclear": True}
-    async with api.app[app_keys.SUBMISSION_CONTEXT].database.company(company.id) as conn:
+    async with api.app[SUBMISSION_CONTEXT].database.company(company.id) as conn:
         assert (
             await sql.cancellation_wait(
                 conn, company_id=company.id, id=document_id, fence=4, **look

@@ -177,7 +177,7 @@ async def test_a_client_that_takes_nothing_of_its_answer_is_cut_off(environment,
         )
         await loop.sock_sendall(slow, asked.encode())
         async with patience():
-            while "takes nothing" not in caplog.text:
+            while "does not read" not in caplog.text:
                 await asyncio.sleep(0.01)
             taken = await _rest(loop, slow)
         slow.close()

@@ -294,7 +294,7 @@ async def test_an_approval_gives_the_named_invoice_its_buyer(api, name):
     invoice = await pending(api)
     id = await requested(api, invoiceCode=name)
     answer = await approved(api, id)
-    assert answer["message"] == "E-invoice request updated. The invoice is final now."
+    assert answer["message"] == "E-invoice request updated. The invoice has been finalized."
     assert answer["data"] == {"id": id, "invoice": {"id": invoice}}
     found = await record(api, invoice)
     assert (found["type"], found["status"]) == ("INVOICE", "Draft")
@@ -418,7 +418,7 @@ async def test_a_ready_invoice_is_submitted_once_it_is_final(submitting, sandbox
     assert (await documents(submitting, invoice)) == []
     answer = await approved(submitting, await requested(submitting))
     assert answer["message"].endswith(
-        "The invoice is final now. It will be submitted to the portal."
+        "The invoice has been finalized. It will be submitted to the portal."
     )
     assert answer["data"]["invoice"] == {"id": invoice, "status": "Submitting"}
     await reaches(submitting, invoice, "Valid")

@@ -9,9 +9,9 @@ import pytest
 from conftest import until
 from kit import created, reaches, record, submitted
 
-from service.http import app_keys
 from service.portal import clock
 from service.portal.clock import MOST_APART, ClockReading, PortalClock
+from service.submission.context import SUBMISSION_CONTEXT
 
 DIFFERENCE = "The portal clock and the database clock differ by (\\d+) seconds \\(at most 60 allowed\\). Nothing was sent."
 
@@ -28,7 +28,7 @@ async def test_one_wrong_date_does_not_stop_sending(api, sandbox, operation, sec
 
 async def test_wrong_portal_clock_stops_sending_until_it_is_right(start, company, sandbox):
     api = await start(company, background=False)  # nothing else calls the portal
-    portal = api.app[app_keys.SUBMISSION_CONTEXT].portal
+    portal = api.app[SUBMISSION_CONTEXT].portal
     await sandbox.move_clock(75)
     id = await created(api)
     status, body = await submitted(api, id)

@@ -17,8 +17,7 @@ from service.db.migrations import migrate
 from service.db.transactions import MOST_WAITING, Bounds, Database, connected_pool
 from service.errors import Unavailable
 from service.http import app_keys
-from service.http.middleware import MOST_BUCKETS, RateLimiter
-from service.http.requests import MOST_UNREAD_BYTES
+from service.http.limits import MOST_BUCKETS, MOST_UNREAD_BYTES, RateLimiter
 
 #: Makes each insert into and update of a table fail with an SQLSTATE, as often as a sequence says.
 FAILING = """

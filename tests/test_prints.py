@@ -453,7 +453,7 @@ async def test_there_is_no_code_of_what_is_not_valid(api, sandbox):
     ):
         for kind in ("svg", "png"):
             body = {
-                "message": f"The {noun} is not valid at the portal, so it has no validation link."
+                "message": f"The {noun} is not Valid, so it has no validation link."
             }
             assert await answered(api, "GET", f"{path}/qr.{kind}") == (404, body), path
 

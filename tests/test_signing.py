@@ -399,7 +399,7 @@ async def test_what_is_wrong_with_a_pair_is_named_by_its_path(api, change, fault
 
 async def test_without_a_secret_key_no_key_is_kept(start, company):
     api = await start(company)
-    message = "The service cannot keep a private key: its operator has set no SECRET_KEY."
+    message = "The service cannot store private keys: SECRET_KEY is not set. Ask the operator."
     assert await answered(api, "PUT", CERTIFICATE, json=issued().pair) == (
         409,
         {"message": message},

@@ -41,7 +41,8 @@ from service.errors import CONSTRAINTS
 
 OWN, OTHER = DEMO_COMPANY["tin_code"], "C20880059990"
 TAKEN = {
-    "message": "This TIN is already used by another company. Ask the operator of the service if both should have it.",
+    "message": "This TIN is already used by another company. "
+    "Ask the operator of the service to share it between both companies.",
     "code": "tin_taken",
 }
 UNVERIFIED = {

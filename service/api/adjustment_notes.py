@@ -1,4 +1,11 @@
-"""Adjustment notes: create against an invoice, list, get, update, delete, export. Spec: Adjustment notes."""
+"""Adjustment notes: create for an invoice, list, get, update, delete, export.
+
+Spec: Adjustment notes
+"""
+
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
 
 import asyncpg
 from aiohttp import web
@@ -6,7 +13,8 @@ from aiohttp import web
 from service import json_codec, schema
 from service.api import pagination
 from service.api.exports import export_batches, stream_array
-from service.api.records import Source, list_page
+from service.api.records import Source, export_record, get_record, list_page
+from service.db.connections import Connection
 from service.db.statements import sql
 from service.documents import states
 from service.documents.body_checks import Draft, check_draft
@@ -33,117 +41,146 @@ FILTERS = {
 }
 
 
-@routes.post("/api/invoices/{id}/adjustment-note")
-async def create_adjustment_note(request):
-    """Store a draft note against an invoice whose latest submitted document is Valid.
+@dataclass(frozen=True, slots=True)
+class NewNote:
+    """A note as its creation request describes it: the checked body and its JSON text."""
 
-    The invoice stays locked against its cancellation meanwhile. Raises Forbidden by states.NOTE_REFUSALS,
-    Invalid for a note that does not fit its invoice.
-    """
+    draft: Draft
+    text: str
+
+
+async def read_note(request: web.Request) -> NewNote:
+    """Return the note of a creation request. Raises ValidationError."""
     body, text = await read_body(request, "adjustment_note_create")
-    draft = await offload(
-        len(text), check_draft, body, document_instant(body, "adjustmentNoteIssueDate"), len(text)
-    )
-    id = path_id(request, "Invoice")
-    async with request.app[app_keys.DATABASE].company(request[app_keys.COMPANY]) as conn:
+    issued = document_instant(body, "adjustmentNoteIssueDate")
+    return NewNote(await offload(len(text), check_draft, body, issued, len(text)), text)
+
+
+@routes.post("/api/invoices/{id}/adjustment-note")
+async def create_adjustment_note(request: web.Request) -> web.Response:
+    """Store a draft note for an invoice whose latest submitted document is Valid.
+
+    Locks the invoice, so that it cannot be cancelled meanwhile. Raises Forbidden by
+    states.NOTE_REFUSALS, ValidationError for a note that does not match its invoice.
+    """
+    note = await read_note(request)
+    company, invoice_id = request[app_keys.COMPANY], path_id(request, "Invoice")
+    async with request.app[app_keys.DATABASE].company(company) as conn:
         target = or_not_found(
-            await sql.invoice_share(conn, company_id=request[app_keys.COMPANY], id=id), "Invoice"
+            await sql.invoice_share(conn, company_id=company, id=invoice_id), "Invoice"
         )
-        note = await insert_note(
-            conn, request[app_keys.COMPANY], {"invoice_id": id}, target, draft, text
-        )
-        answer = responses.json_response(
-            {"success": True, "message": "Adjustment note created.", "data": {"id": note}}, 201
-        )
-        await store_response(request, conn, answer)
-    return answer
+        note_id = await insert_note(conn, company, {"invoice_id": invoice_id}, target, note)
+        response = responses.created_response(NOUN, note_id)
+        await store_response(request, conn, response)
+    return response
 
 
-async def insert_note(conn, company, target_id, target, draft, text):
-    """The id of a new note against a locked target, {invoice_id} or {consolidated_invoice_id}."""
+async def insert_note(
+    conn: Connection,
+    company: int,
+    target_id: dict[str, int],
+    target: asyncpg.Record,
+    note: NewNote,
+) -> int:
+    """Insert a note for a locked document, and return its id.
+
+    `target_id` is {invoice_id} or {consolidated_invoice_id}. Raises Forbidden and ValidationError.
+    """
     latest = await sql.submitted_document_latest(
         conn, company_id=company, **{**dict.fromkeys(COLUMNS), **target_id}
     )
     if message := states.refusal(states.NOTE_REFUSALS, latest):
         raise Forbidden(message)
-    _refuse_misfit(target, draft)
+    draft = note.draft
+    if draft.body["targetInvoiceType"] != target["type"]:
+        message = f"targetInvoiceType must be the type of the invoice, {target['type']}."
+        raise ValidationError([violation("/targetInvoiceType", "target", message)])
+    _reject_excess(target["final_adjusted_amount"], draft)
     ids = {"invoice_id": None, "consolidated_invoice_id": None, **target_id}
     return await sql.adjustment_note_insert(
-        conn, company_id=company, **ids, body=text, issue_date=draft.issue_date, **draft.amounts
+        conn,
+        company_id=company,
+        **ids,
+        body=note.text,
+        issue_date=draft.issue_date,
+        **draft.amounts,
     )
 
 
 @routes.get("/api/adjustment-notes")
-async def list_adjustment_notes(request):
+async def list_adjustment_notes(request: web.Request) -> web.StreamResponse:
+    """Return a page of notes."""
     page = pagination.read_page(request, FILTERS, SORTS)
     return await list_page(request, page, LIST)
 
 
-# Above {id}, which would take it for an id.
+# Registered before {id}, which would match "export-all".
 @routes.get("/api/adjustment-notes/export-all")
-async def export_adjustment_notes(request):
-    """Every note of the company, newest first, as one JSON array, streamed in batches."""
+async def export_adjustment_notes(request: web.Request) -> web.StreamResponse:
+    """Stream all notes of the company, newest first, as one JSON array."""
     return await stream_array(
         request, "adjustment-notes.json", export_batches(request, sql.adjustment_note_export_batch)
     )
 
 
 @routes.get("/api/adjustment-notes/{id}")
-async def get_adjustment_note(request):
-    company, id = request[app_keys.COMPANY], path_id(request, NOUN)
-    async with request.app[app_keys.DATABASE].reading(company) as conn:
-        return responses.record_response(
-            request,
-            or_not_found(await sql.adjustment_note_get(conn, company_id=company, id=id), NOUN),
-        )
+async def get_adjustment_note(request: web.Request) -> web.Response:
+    """Return a note."""
+    return await get_record(request, sql.adjustment_note_get, NOUN)
 
 
 @routes.put("/api/adjustment-notes/{id}")
-async def update_adjustment_note(request):
+async def update_adjustment_note(request: web.Request) -> web.Response:
     """Merge the sent members into a draft. Raises Forbidden for a submitted note."""
     body, _ = await read_body(request, "adjustment_note_update")
-    company, id = request[app_keys.COMPANY], path_id(request, NOUN)
+    company, note_id = request[app_keys.COMPANY], path_id(request, NOUN)
     async with request.app[app_keys.DATABASE].company(company) as conn:
-        row = or_not_found(await NOTE.locked(conn, company, id), NOUN)
-        await check_if_match(request, conn, sql.adjustment_note_get, company_id=company, id=id)
+        row = await _lock(request, conn, note_id)
         if row["status"] in states.LOCKED:
             raise Forbidden(states.locked_refusal("adjustment note", "updated"))
-        draft, text = await offload(len(row["body"]), _merged, row, body)
-        _refuse_excess(row["adjustable"], draft)
+        draft, text = await offload(len(row["body"]), _merge, row, body)
+        _reject_excess(row["adjustable"], draft)
         await sql.adjustment_note_update(
-            conn, company_id=company, id=id, body=text, issue_date=draft.issue_date, **draft.amounts
+            conn,
+            company_id=company,
+            id=note_id,
+            body=text,
+            issue_date=draft.issue_date,
+            **draft.amounts,
         )
-    return responses.json_response({"success": True, "message": "Adjustment note updated."})
+    return responses.success_response("Adjustment note updated.")
 
 
 @routes.delete("/api/adjustment-notes/{id}")
-async def delete_adjustment_note(request):
-    """Hide a note that is not submitted; its code is free again. Spec: Errors"""
-    company, id = request[app_keys.COMPANY], path_id(request, NOUN)
+async def delete_adjustment_note(request: web.Request) -> web.Response:
+    """Hide a note that is not submitted, and free its code. Spec: Errors"""
+    company, note_id = request[app_keys.COMPANY], path_id(request, NOUN)
     async with request.app[app_keys.DATABASE].company(company) as conn:
-        row = or_not_found(await NOTE.locked(conn, company, id), NOUN)
-        await check_if_match(request, conn, sql.adjustment_note_get, company_id=company, id=id)
+        row = await _lock(request, conn, note_id)
         if row["status"] in states.LOCKED:
             raise Forbidden(states.locked_refusal("adjustment note", "deleted"))
-        await sql.adjustment_note_delete(conn, company_id=company, id=id)
+        await sql.adjustment_note_delete(conn, company_id=company, id=note_id)
     return responses.json_response({"message": "Adjustment note deleted."})
 
 
 @routes.get("/api/adjustment-notes/{id}/export")
-async def export_adjustment_note(request):
-    company, id = request[app_keys.COMPANY], path_id(request, NOUN)
-    async with request.app[app_keys.DATABASE].reading(company) as conn:
-        row = or_not_found(await sql.adjustment_note_export(conn, company_id=company, id=id), NOUN)
-    return responses.json_text_response(
-        row["export"],
-        headers=responses.attachment_headers(f"adjustment-note-{row['full_code']}.json"),
-    )
+async def export_adjustment_note(request: web.Request) -> web.Response:
+    """Return a note as a file."""
+    return await export_record(request, sql.adjustment_note_export, NOUN)
 
 
-def _merged(row: asyncpg.Record, changes: dict) -> tuple[Draft, str]:
+async def _lock(request: web.Request, conn: Connection, note_id: int) -> asyncpg.Record:
+    """Lock a note. Raises NotFound, and PreconditionFailed if If-Match does not match."""
+    company = request[app_keys.COMPANY]
+    row = or_not_found(await NOTE.locked(conn, company, note_id), NOUN)
+    await check_if_match(request, conn, sql.adjustment_note_get, company_id=company, id=note_id)
+    return row
+
+
+def _merge(row: asyncpg.Record, changes: dict[str, Any]) -> tuple[Draft, str]:
     """Return the Draft of a stored note with changes, and its JSON text.
 
-    Raises Invalid when an amount or code of the whole is wrong.
+    Raises ValidationError if an amount or code of the merged note is invalid.
     """
     stored = json_codec.loads(row["body"].encode())
     kept = {name: stored[name] for name in schema.ALL["adjustment_note_update"]["properties"]}
@@ -155,14 +192,8 @@ def _merged(row: asyncpg.Record, changes: dict) -> tuple[Draft, str]:
     return check_draft(body, issued, len(text)), text
 
 
-def _refuse_misfit(target, draft):
-    if draft.body["targetInvoiceType"] != target["type"]:
-        wording = f"targetInvoiceType is not the type of the invoice, which is {target['type']}."
-        raise ValidationError([violation("/targetInvoiceType", "target", wording)])
-    _refuse_excess(target["final_adjusted_amount"], draft)
-
-
-def _refuse_excess(adjustable, draft):
+def _reject_excess(adjustable: Decimal, draft: Draft) -> None:
+    """Raise ValidationError for a credit or refund that exceeds the remaining amount."""
     if draft.body["type"] != "DEBIT_NOTE" and draft.amounts["payable_amount"] > adjustable:
-        wording = f"The note would take the invoice, adjusted to {adjustable}, under zero."
-        raise ValidationError([violation("/lineItems", "amount", wording)])
+        message = f"The note exceeds the invoice's remaining amount of {adjustable}."
+        raise ValidationError([violation("/lineItems", "amount", message)])

@@ -1,29 +1,33 @@
-"""Consolidated invoices: plan, create, list, get, delete, export, and notes against them. Portal: 13"""
+"""Consolidated invoices: plan, create, list, get, delete, export, and notes for them. Portal: 13"""
 
 import asyncio
 from dataclasses import dataclass
 from datetime import date, datetime
+from decimal import Decimal
+from typing import Any
 
+import asyncpg
 from aiohttp import web
 
 from service import json_codec, schema
 from service.api import pagination
-from service.api.adjustment_notes import insert_note
+from service.api.adjustment_notes import insert_note, read_note
 from service.api.exports import export_batches, stream_array
-from service.api.records import Source, list_page
+from service.api.records import Source, export_record, get_record, list_page
+from service.config import Config
+from service.db.connections import Connection
 from service.db.statements import sql
 from service.documents import consolidation, states
-from service.documents.body_checks import check_draft, code_year
-from service.errors import Forbidden, ValidationError, violation
+from service.documents.body_checks import Draft, check_draft, code_year
+from service.errors import Forbidden, ValidationError, Violation, violation
 from service.http import app_keys, responses
 from service.http.idempotency import store_response
 from service.http.requests import check_if_match, document_instant, or_not_found, path_id, read_body
-from service.offload import offload
 
 routes = web.RouteTableDef()
 
 NOUN = "Consolidated invoice"
-BATCH = 500  # invoices whose lines are held in memory at once
+BATCH = 500  # invoices whose lines are in memory at once
 LIST = Source(
     sql.consolidated_invoice_page, sql.consolidated_invoice_search, sql.consolidated_invoice_listed
 )
@@ -39,17 +43,25 @@ FILTERS = {
 
 @dataclass(frozen=True, slots=True)
 class ConsolidationRequest:
-    """What a body asks for: the candidates, and what they are held against; `terms` is None when there is none
-    of the invoices it names. `place` is the member that names them, `ids` its invoices, None for a month."""
+    """The candidates that a request selects, and the rules that apply to them.
 
-    candidates: list
+    `ids` are the invoices that it names, None if it names a month; `place` is the JSON Pointer of
+    either. `terms` is None if none of the named invoices exists.
+    """
+
+    candidates: list[asyncpg.Record]
     terms: consolidation.Terms | None
     now: datetime
     place: str
-    ids: list | None
+    ids: list[int] | None
 
-    def faults(self, issue_date):
-        """Why no such document can be made now, whatever the invoices are."""
+    @property
+    def month(self) -> date | None:
+        """The first day of the month."""
+        return self.terms.period.month if self.terms else None
+
+    def violations(self, issue_date: datetime) -> list[Violation]:
+        """Return why no such document can be created now, regardless of its invoices."""
         refusals = self.terms and consolidation.period_refusals(
             self.terms.period, issue_date, self.now
         )
@@ -60,227 +72,228 @@ class ConsolidationRequest:
 
 
 @routes.post("/api/consolidated-invoices/plan")
-async def plan_consolidated_invoice(request):
-    """What a creation would take, what it would leave out, and what stands against it; nothing is changed."""
+async def plan_consolidated_invoice(request: web.Request) -> web.Response:
+    """Return the contents of a new consolidated invoice, exclusions and violations.
+
+    Changes nothing.
+    """
     body, _ = await read_body(request, "consolidated_invoice_plan")
     issue_date = document_instant(body, "issueDateTime") if "issueDateTime" in body else None
     company = request[app_keys.COMPANY]
     async with request.app[app_keys.DATABASE].reading(company) as conn:
-        wish = await _wish(request, conn, body)
-        drawing = await _drawn(conn, company, wish)
-    at = issue_date or wish.now
-    draft = check_draft(drawing.body(), at)
+        wanted = await _read_request(request, conn, body)
+        plan = await _make_plan(conn, company, wanted)
+    at = issue_date or wanted.now
+    draft = check_draft(plan.body(), at)
     data = {
-        "month": wish.terms and f"{wish.terms.period.month:%Y-%m}",
+        "month": wanted.month and f"{wanted.month:%Y-%m}",
         "lines": draft.body["lineItems"],
         "invoiceLevelAllowanceCharge": draft.body["invoiceLevelAllowanceCharge"],
         "totals": _totals(draft.amounts),
-        "invoices": drawing.ids,
-        "left_out": drawing.left_out,
-        "refusals": wish.faults(at),
+        "invoices": plan.ids,
+        "left_out": plan.left_out,
+        "refusals": wanted.violations(at),
     }
     return responses.json_response({"data": data})
 
 
 @routes.post("/api/consolidated-invoices")
-async def create_consolidated_invoice(request):
-    """Store a draft and put its invoices into it.
+async def create_consolidated_invoice(request: web.Request) -> web.Response:
+    """Store a draft, and assign its invoices to it.
 
-    Raises Invalid for a month that is not over or too long over, for named invoices that may not be consolidated,
-    when nothing is left to take, and for a code that was used that year.
+    Raises ValidationError for a month that has not ended or ended too long ago, for named invoices
+    that must not be consolidated, if no invoice is left, and for a code used in that year.
     """
     body, _ = await read_body(request, "consolidated_invoice_create")
     issue_date = document_instant(body, "issueDateTime")
     company = request[app_keys.COMPANY]
     async with request.app[app_keys.DATABASE].company(company) as conn:
-        wish = await _wish(request, conn, body)
-        if faults := wish.faults(issue_date):
-            raise ValidationError(faults)
-        drawing = await _drawn(conn, company, wish, lock=True)
-        _refuse_unmet(wish, drawing)
-        columns = _columns(request, body, wish, drawing, check_draft(drawing.body(), issue_date))
-        id = await sql.consolidated_invoice_insert(conn, company_id=company, **columns)
-        answer = responses.json_response(
-            {"success": True, "message": "Consolidated invoice created.", "data": {"id": id}}, 201
+        wanted = await _read_request(request, conn, body)
+        if violations := wanted.violations(issue_date):
+            raise ValidationError(violations)
+        plan = await _make_plan(conn, company, wanted, lock=True)
+        _reject_incomplete(wanted, plan)
+        draft = check_draft(plan.body(), issue_date)
+        invoice_id = await sql.consolidated_invoice_insert(
+            conn,
+            company_id=company,
+            code=int(body["code"]),
+            code_year=code_year(issue_date, request.app[app_keys.CONFIG].time_zone),
+            type=body["type"],
+            month=wanted.month,
+            ids=plan.ids,
+            **_columns(draft),
         )
-        await store_response(request, conn, answer)
-    return answer
+        response = responses.created_response(NOUN, invoice_id)
+        await store_response(request, conn, response)
+    return response
 
 
 @routes.get("/api/consolidated-invoices")
-async def list_consolidated_invoices(request):
+async def list_consolidated_invoices(request: web.Request) -> web.StreamResponse:
+    """Return a page of consolidated invoices."""
     page = pagination.read_page(request, FILTERS, SORTS)
     return await list_page(request, page, LIST)
 
 
-# Above {id}, which would take it for an id.
+# Registered before {id}, which would match "export-all".
 @routes.get("/api/consolidated-invoices/export-all")
-async def export_consolidated_invoices(request):
-    """Every consolidated invoice of the company, newest first, as one JSON array, streamed in batches."""
+async def export_consolidated_invoices(request: web.Request) -> web.StreamResponse:
+    """Stream all consolidated invoices of the company, newest first, as one JSON array."""
     pieces = export_batches(request, sql.consolidated_invoice_export_batch)
     return await stream_array(request, "consolidated-invoices.json", pieces)
 
 
 @routes.get("/api/consolidated-invoices/{id}")
-async def get_consolidated_invoice(request):
-    company, id = request[app_keys.COMPANY], path_id(request, NOUN)
-    async with request.app[app_keys.DATABASE].reading(company) as conn:
-        return responses.record_response(
-            request,
-            or_not_found(await sql.consolidated_invoice_get(conn, company_id=company, id=id), NOUN),
-        )
+async def get_consolidated_invoice(request: web.Request) -> web.Response:
+    """Return a consolidated invoice."""
+    return await get_record(request, sql.consolidated_invoice_get, NOUN)
 
 
 @routes.delete("/api/consolidated-invoices/{id}")
-async def delete_consolidated_invoice(request):
-    """Hide one that is not submitted; its code and its invoices are free again."""
-    company, id = request[app_keys.COMPANY], path_id(request, NOUN)
+async def delete_consolidated_invoice(request: web.Request) -> web.Response:
+    """Hide a consolidated invoice that is not submitted, and free its code and its invoices."""
+    company, invoice_id = request[app_keys.COMPANY], path_id(request, NOUN)
+    key = {"company_id": company, "id": invoice_id}
     async with request.app[app_keys.DATABASE].company(company) as conn:
-        row = or_not_found(
-            await sql.consolidated_invoice_lock(conn, company_id=company, id=id), NOUN
-        )
-        await check_if_match(request, conn, sql.consolidated_invoice_get, company_id=company, id=id)
+        row = or_not_found(await sql.consolidated_invoice_lock(conn, **key), NOUN)
+        await check_if_match(request, conn, sql.consolidated_invoice_get, **key)
         if row["status"] in states.LOCKED:
             raise Forbidden(states.locked_refusal("consolidated invoice", "deleted"))
-        await sql.consolidated_invoice_members_lock(conn, company_id=company, id=id)
-        await sql.consolidated_invoice_delete(conn, company_id=company, id=id)
-    return responses.json_response({"success": True, "message": "Consolidated invoice deleted."})
+        await sql.consolidated_invoice_members_lock(conn, **key)
+        await sql.consolidated_invoice_delete(conn, **key)
+    return responses.success_response("Consolidated invoice deleted.")
 
 
 @routes.post("/api/consolidated-invoices/{id}/adjustment-note")
-async def create_adjustment_note(request):
-    """As against an invoice; its lines are classified as the consolidated invoice's own."""
-    body, text = await read_body(request, "adjustment_note_create")
-    draft = await offload(
-        len(text), check_draft, body, document_instant(body, "adjustmentNoteIssueDate"), len(text)
-    )
-    company, id = request[app_keys.COMPANY], path_id(request, NOUN)
+async def create_adjustment_note(request: web.Request) -> web.Response:
+    """Store a draft note for a consolidated invoice, with the same rules as for an invoice.
+
+    Its lines must have the classification of the consolidated invoice.
+    """
+    note = await read_note(request)
+    company, invoice_id = request[app_keys.COMPANY], path_id(request, NOUN)
     async with request.app[app_keys.DATABASE].company(company) as conn:
         target = or_not_found(
-            await sql.consolidated_invoice_share(conn, company_id=company, id=id), NOUN
+            await sql.consolidated_invoice_share(conn, company_id=company, id=invoice_id), NOUN
         )
-        if faults := consolidation.misclassified(body["lineItems"]):
-            raise ValidationError(faults[: schema.MAX_FAULTS])
-        note = await insert_note(
-            conn, company, {"consolidated_invoice_id": id}, target, draft, text
+        if violations := consolidation.misclassified(note.draft.body["lineItems"]):
+            raise ValidationError(violations[: schema.MAX_FAULTS])
+        note_id = await insert_note(
+            conn, company, {"consolidated_invoice_id": invoice_id}, target, note
         )
-        answer = responses.json_response(
-            {"success": True, "message": "Adjustment note created.", "data": {"id": note}}, 201
-        )
-        await store_response(request, conn, answer)
-    return answer
+        response = responses.created_response("Adjustment note", note_id)
+        await store_response(request, conn, response)
+    return response
 
 
 @routes.get("/api/consolidated-invoices/{id}/export")
-async def export_consolidated_invoice(request):
-    company, id = request[app_keys.COMPANY], path_id(request, NOUN)
-    async with request.app[app_keys.DATABASE].reading(company) as conn:
-        row = or_not_found(
-            await sql.consolidated_invoice_export(conn, company_id=company, id=id), NOUN
-        )
-    return responses.json_text_response(
-        row["export"],
-        headers=responses.attachment_headers(f"consolidated-invoice-{row['full_code']}.json"),
-    )
+async def export_consolidated_invoice(request: web.Request) -> web.Response:
+    """Return a consolidated invoice as a file."""
+    return await export_record(request, sql.consolidated_invoice_export, NOUN)
 
 
-async def _wish(request, conn, body):
+async def _read_request(
+    request: web.Request, conn: Connection, body: dict[str, Any]
+) -> ConsolidationRequest:
     company, config = request[app_keys.COMPANY], request.app[app_keys.CONFIG]
     facts = await sql.consolidation_terms(conn, company_id=company)
     if "month" in body:
         ids, place = None, "/month"
-        span = _period(date.fromisoformat(f"{body['month'].strip()}-01"), config)
+        period = _period(date.fromisoformat(f"{body['month'].strip()}-01"), config)
         rows = await sql.consolidation_of_month(
-            conn, company_id=company, since=span.since, until=span.until
+            conn, company_id=company, since=period.since, until=period.until
         )
     else:
-        ids, place = [int(id) for id in body["invoiceIds"]], "/invoiceIds"
+        ids, place = [int(number) for number in body["invoiceIds"]], "/invoiceIds"
         rows = await sql.consolidation_of_ids(conn, company_id=company, ids=ids)
-        span = _common_period(rows, ids, config)
-    terms = span and consolidation.Terms(
-        body["type"], span, config.time_zone, facts["relaxed_until"]
+        period = _common_period(rows, ids, config)
+    terms = period and consolidation.Terms(
+        body["type"], period, config.time_zone, facts["relaxed_until"]
     )
     return ConsolidationRequest(rows, terms, facts["now"], place, ids)
 
 
-def _common_period(rows, ids, config):
-    """The period that named invoices are held against: that of the first one which is there, None if none is."""
+def _common_period(
+    rows: list[asyncpg.Record], ids: list[int], config: Config
+) -> consolidation.Period | None:
+    """Return the period of the first named invoice that exists, or None."""
     dates = {row["id"]: row["issue_date"] for row in rows}
-    first = next((dates[id] for id in ids if id in dates), None)
+    first = next((dates[invoice_id] for invoice_id in ids if invoice_id in dates), None)
     return first and _period(consolidation.month_of(first, config.time_zone), config)
 
 
-def _period(month, config):
+def _period(month: date, config: Config) -> consolidation.Period:
     return consolidation.period(month, config.time_zone, config.consolidation_days)
 
 
-async def _drawn(conn, company, wish, lock=False):
-    """The Drawing of a wish. With `lock`, of what its invoices are once nobody else can change them."""
-    taken, left_out = consolidation.sift(wish.candidates, wish.terms)
+async def _make_plan(
+    conn: Connection, company: int, wanted: ConsolidationRequest, *, lock: bool = False
+) -> consolidation.ConsolidationPlan:
+    """Return the plan for a request. With `lock`, lock its invoices and use their locked state."""
+    taken, left_out = consolidation.sift(wanted.candidates, wanted.terms)
     if lock:
-        taken, changed = consolidation.sift(await _locked(conn, company, taken), wish.terms)
+        taken, changed = consolidation.sift(await _lock(conn, company, taken), wanted.terms)
         left_out += changed
-    drawing = consolidation.ConsolidationPlan(left_out=left_out)
+    plan = consolidation.ConsolidationPlan(left_out=left_out)
     for start in range(0, len(taken), BATCH):
         batch = taken[start : start + BATCH]
-        rows = (
-            []
-            if drawing.is_full
-            else await sql.consolidation_lines(conn, company_id=company, ids=_ids(batch))
-        )
-        # Seconds of work in all: beside the event loop
-        await asyncio.to_thread(drawing.take, batch, rows)
-    seen = {*drawing.ids, *(entry["invoice_id"] for entry in drawing.left_out)}
-    unknown = [id for id in wish.ids or () if id not in seen]
-    drawing.left_out += (consolidation.left_out(id, *consolidation.UNKNOWN) for id in unknown)
-    return drawing
+        rows: list[asyncpg.Record] = []
+        if not plan.is_full:
+            rows = await sql.consolidation_lines(conn, company_id=company, ids=_ids(batch))
+        # All batches together take seconds, so they run in a thread.
+        await asyncio.to_thread(plan.take, batch, rows)
+    known = {*plan.ids, *(entry["invoice_id"] for entry in plan.left_out)}
+    unknown = [invoice_id for invoice_id in wanted.ids or () if invoice_id not in known]
+    plan.left_out += (
+        consolidation.left_out(invoice_id, *consolidation.UNKNOWN) for invoice_id in unknown
+    )
+    return plan
 
 
-async def _locked(conn, company, candidates):
-    """The candidates as they are once they are locked; one that was deleted meanwhile is not there."""
+async def _lock(
+    conn: Connection, company: int, candidates: list[asyncpg.Record]
+) -> list[asyncpg.Record]:
+    """Lock candidates, and return their current rows, without those deleted meanwhile."""
     await sql.consolidation_lock(conn, company_id=company, ids=_ids(candidates))
     return await sql.consolidation_of_ids(conn, company_id=company, ids=_ids(candidates))
 
 
-def _ids(invoices):
+def _ids(invoices: list[asyncpg.Record]) -> list[int]:
     return [invoice["id"] for invoice in invoices]
 
 
-def _refuse_unmet(wish, drawing):
-    """Raises Invalid when a named invoice is left out, or nothing is left of a month."""
-    if wish.ids is not None and drawing.left_out:
-        places = {id: index for index, id in enumerate(wish.ids)}
+def _reject_incomplete(wanted: ConsolidationRequest, plan: consolidation.ConsolidationPlan) -> None:
+    """Raise ValidationError if a named invoice is left out, or no invoice of a month is left."""
+    if wanted.ids is not None and plan.left_out:
+        places = {invoice_id: index for index, invoice_id in enumerate(wanted.ids)}
         refused = sorted(
             (places[entry["invoice_id"]], entry["reason"], entry["message"])
-            for entry in drawing.left_out
+            for entry in plan.left_out
         )
         raise ValidationError(
             [
-                violation(f"/invoiceIds/{index}", *why)
-                for index, *why in refused[: schema.MAX_FAULTS]
+                violation(f"/invoiceIds/{index}", reason, message)
+                for index, reason, message in refused[: schema.MAX_FAULTS]
             ]
         )
-    if not drawing.ids:
-        wording = f"No invoice of {wish.terms.period.month:%Y-%m} is left to consolidate."
-        raise ValidationError([violation(wish.place, "empty", wording)])
+    if not plan.ids:
+        message = f"No invoice of {wanted.month:%Y-%m} is left to consolidate."
+        raise ValidationError([violation(wanted.place, "empty", message)])
 
 
-def _columns(request, body, wish, drawing, draft):
+def _columns(draft: Draft) -> dict[str, Any]:
+    """Return the variables of the insert that come from the draft."""
     adjustments = draft.body["invoiceLevelAllowanceCharge"]
     return {
-        "code": int(body["code"]),
-        "code_year": code_year(draft.issue_date, request.app[app_keys.CONFIG].time_zone),
-        "type": body["type"],
         "issue_date": draft.issue_date,
-        "month": wish.terms.period.month,
         "line_items": json_codec.dumps(draft.body["lineItems"]),
         "adjustments": adjustments and json_codec.dumps(adjustments),
-        "ids": drawing.ids,
         **draft.amounts,
     }
 
 
-def _totals(amounts):
+def _totals(amounts: dict[str, Decimal]) -> dict[str, Decimal]:
     return {
         "excludingTax": amounts["excluding_tax"],
         "includingTax": amounts["including_tax"],

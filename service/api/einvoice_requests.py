@@ -1,11 +1,17 @@
-"""E-invoice requests: a buyer asks for an e-invoice, the company approves or rejects. Spec: E-invoice requests."""
+"""E-invoice requests: a buyer asks for an e-invoice, the company approves or rejects it.
+
+Spec: E-invoice requests
+"""
+
+from typing import Any
 
 import asyncpg
 from aiohttp import web
 
 from service import json_codec, schema
 from service.api import invoices, pagination
-from service.api.records import Source, list_page
+from service.api.records import Source, get_record, list_page
+from service.db.connections import Connection
 from service.db.statements import sql
 from service.documents import codes, states
 from service.documents.body_checks import size_violations
@@ -15,6 +21,7 @@ from service.http.idempotency import store_response
 from service.http.requests import check_if_match, or_not_found, path_id, read_body
 from service.offload import offload
 from service.submission import submit
+from service.submission.context import SUBMISSION_CONTEXT
 
 routes = web.RouteTableDef()
 
@@ -27,76 +34,89 @@ FILTERS = {
     ),
     "query": pagination.words,
 }
-BYTES_OF_A_CHARACTER = 4  # in UTF-8, at most
-SEVERAL = "The invoice code names several invoices that wait to be finalised, please update the one that is meant."
+MAX_CHARACTER_BYTES = 4  # in UTF-8
+SEVERAL = (
+    "The invoice code matches several invoices that are pending finalization. "
+    "Update the intended invoice instead."
+)
 
 
 @routes.post("/api/einvoice-requests")
-async def create_einvoice_request(request):
-    """Store a pending request. Raises Invalid for an unknown code of its buyer."""
+async def create_einvoice_request(request: web.Request) -> web.Response:
+    """Store a pending request. Raises ValidationError, also for an unknown code of its buyer."""
     body, text = await read_body(request, "einvoice_request_create")
-    _refuse_unknown_codes(body)
-    await offload(len(text), _refuse_too_large, body, len(text))
+    _reject_unknown_codes(body)
+    await offload(len(text), _reject_too_large, body, len(text))
     company = request[app_keys.COMPANY]
     async with request.app[app_keys.DATABASE].company(company) as conn:
-        id = await sql.einvoice_request_insert(conn, company_id=company, body=text)
-        answer = responses.json_response(
-            {"success": True, "message": f"{NOUN} created.", "data": {"id": id}}, 201
-        )
-        await store_response(request, conn, answer)
-    return answer
+        request_id = await sql.einvoice_request_insert(conn, company_id=company, body=text)
+        response = responses.created_response(NOUN, request_id)
+        await store_response(request, conn, response)
+    return response
 
 
 @routes.get("/api/einvoice-requests")
-async def list_einvoice_requests(request):
+async def list_einvoice_requests(request: web.Request) -> web.StreamResponse:
+    """Return a page of requests."""
     page = pagination.read_page(request, FILTERS, SORTS)
     return await list_page(request, page, LIST)
 
 
 @routes.get("/api/einvoice-requests/{id}")
-async def get_einvoice_request(request):
-    company, id = request[app_keys.COMPANY], path_id(request, NOUN)
-    async with request.app[app_keys.DATABASE].reading(company) as conn:
-        return responses.record_response(
-            request,
-            or_not_found(await sql.einvoice_request_get(conn, company_id=company, id=id), NOUN),
-        )
+async def get_einvoice_request(request: web.Request) -> web.Response:
+    """Return a request."""
+    return await get_record(request, sql.einvoice_request_get, NOUN)
 
 
 @routes.put("/api/einvoice-requests/{id}")
-async def update_einvoice_request(request):
-    """Change the sent fields; any state may follow any other. An approval finalises the invoice that is named.
+async def update_einvoice_request(request: web.Request) -> web.Response:
+    """Change the sent fields. Any status may follow any other.
 
-    Raises Conflict when that invoice is part of a consolidated one, or the code names several.
+    An approval finalizes the named invoice. Raises Conflict if that invoice is part of a
+    consolidated invoice, or if the code matches several.
     """
     body, text = await read_body(request, "einvoice_request_update")
-    _refuse_unknown_codes(body)
-    company, id = request[app_keys.COMPANY], path_id(request, NOUN)
-    invoice = started = None
+    _reject_unknown_codes(body)
+    company, request_id = request[app_keys.COMPANY], path_id(request, NOUN)
+    key = {"company_id": company, "id": request_id}
+    finalized = None
     async with request.app[app_keys.DATABASE].company(company) as conn:
-        or_not_found(await sql.einvoice_request_lock(conn, company_id=company, id=id), NOUN)
-        await check_if_match(request, conn, sql.einvoice_request_get, company_id=company, id=id)
-        row = await sql.einvoice_request_update(conn, company_id=company, id=id, body=text)
-        await offload(len(row["buyer"]), _refuse_too_large_merged, row)
+        or_not_found(await sql.einvoice_request_lock(conn, **key), NOUN)
+        await check_if_match(request, conn, sql.einvoice_request_get, **key)
+        row = await sql.einvoice_request_update(conn, **key, body=text)
+        await offload(len(row["buyer"]), _reject_too_large_merged, row)
         if body.get("status") == "Approve":
-            invoice, started = await _finalise(request, conn, row)
-    return await _updated(request, id, invoice, started)
+            finalized = await _finalize(request, conn, row)
+    if finalized is None:
+        return responses.success_response(f"{NOUN} updated.", data={"id": request_id})
+    invoice_id, started = finalized
+    sentence, outcome = await submit.describe_outcome(
+        request.app[SUBMISSION_CONTEXT], company, invoice_id, started
+    )
+    data = {"id": request_id, "invoice": {"id": invoice_id, **outcome}}
+    return responses.success_response(
+        f"{NOUN} updated. The invoice has been finalized.{sentence}", data=data
+    )
 
 
 @routes.delete("/api/einvoice-requests/{id}")
-async def delete_einvoice_request(request):
-    company, id = request[app_keys.COMPANY], path_id(request, NOUN)
-    async with request.app[app_keys.DATABASE].company(company) as conn:
-        or_not_found(await sql.einvoice_request_lock(conn, company_id=company, id=id), NOUN)
-        await check_if_match(request, conn, sql.einvoice_request_get, company_id=company, id=id)
-        await sql.einvoice_request_delete(conn, company_id=company, id=id)
-    return responses.json_response({"success": True, "message": f"{NOUN} deleted."})
+async def delete_einvoice_request(request: web.Request) -> web.Response:
+    """Delete a request."""
+    key = {"company_id": request[app_keys.COMPANY], "id": path_id(request, NOUN)}
+    async with request.app[app_keys.DATABASE].company(key["company_id"]) as conn:
+        or_not_found(await sql.einvoice_request_lock(conn, **key), NOUN)
+        await check_if_match(request, conn, sql.einvoice_request_get, **key)
+        await sql.einvoice_request_delete(conn, **key)
+    return responses.success_response(f"{NOUN} deleted.")
 
 
-async def _finalise(request, conn, row):
-    """(invoice id, Started) of the invoice that a locked, approved request makes final, both None when there is none.
+async def _finalize(
+    request: web.Request, conn: Connection, row: asyncpg.Record
+) -> tuple[int, submit.Started | None] | None:
+    """Finalize the invoice that a locked, approved request names.
 
-    Its other party becomes who asked: the buyer, or where the company bills itself the supplier.
+    The requester becomes its buyer, or the supplier of a self-billed invoice. Returns the invoice's
+    id and its submission, if one was prepared, or None if the request names no pending invoice.
     """
     company = request[app_keys.COMPANY]
     named = await sql.pending_invoice_lock_named(
@@ -105,46 +125,34 @@ async def _finalise(request, conn, row):
     if len(named) > 1:
         raise Conflict(SEVERAL)
     if not named or row["invoice_id"] not in (None, named[0]["id"]):
-        return None, None
+        return None
     invoice = await sql.invoice_lock(conn, company_id=company, id=named[0]["id"])
-    final, member = states.PENDING_FINALIZE[invoice["type"]]
+    final_type, member = states.PENDING_FINALIZE[invoice["type"]]
     party = json_codec.loads(row["buyer"].encode())
-    started = await invoices.rewrite(request, conn, invoice, {"type": final, member: party})
+    changes = {"type": final_type, member: party}
+    started = await invoices.update_draft(request, conn, invoice, changes)
     await sql.einvoice_request_finalised(
         conn, company_id=company, id=row["id"], invoice_id=invoice["id"]
     )
     return invoice["id"], started
 
 
-async def _updated(request, id, invoice, started):
-    """The answer to an update, once it is committed: it says what became of the invoice and of its submission."""
-    if invoice is None:
-        return responses.json_response(
-            {"success": True, "message": f"{NOUN} updated.", "data": {"id": id}}
-        )
-    context = request.app[app_keys.SUBMISSION_CONTEXT]
-    sentence, submitted = await submit.describe_outcome(
-        context, request[app_keys.COMPANY], invoice, started
-    )
-    message = f"{NOUN} updated. The invoice is final now.{sentence}"
-    data = {"id": id, "invoice": {"id": invoice, **submitted}}
-    return responses.json_response({"success": True, "message": message, "data": data})
+def _reject_unknown_codes(body: dict[str, Any]) -> None:
+    if violations := codes.violations(body, codes.PARTY):
+        raise ValidationError(violations)
 
 
-def _refuse_unknown_codes(body):
-    if faults := codes.violations(body, codes.PARTY):
-        raise ValidationError(faults)
+def _reject_too_large(record: dict[str, Any], length: int | None = None) -> None:
+    """Raise ValidationError for a request that is too large to be stored.
+
+    `length` is that of its JSON text, see size_violations.
+    """
+    if violations := list(size_violations(record, length)):
+        raise ValidationError(violations)
 
 
-def _refuse_too_large(record: dict, length: int | None = None) -> None:
-    """Raise Invalid for a request that is too large to be stored; `length` as drafts.size_faults takes it."""
-    if faults := list(size_violations(record, length)):
-        raise ValidationError(faults)
-
-
-def _refuse_too_large_merged(row: asyncpg.Record) -> None:
-    """Raise Invalid for a request that is too large once it is updated, which undoes the update."""
-    if len(row["buyer"]) * BYTES_OF_A_CHARACTER > json_codec.MOST_STORED_BYTES:
-        _refuse_too_large(
-            {"invoiceCode": row["invoice_code"], **json_codec.loads(row["buyer"].encode())}
-        )
+def _reject_too_large_merged(row: asyncpg.Record) -> None:
+    """Raise ValidationError for an updated request that is too large. Rolls the update back."""
+    if len(row["buyer"]) * MAX_CHARACTER_BYTES > json_codec.MOST_STORED_BYTES:
+        buyer = json_codec.loads(row["buyer"].encode())
+        _reject_too_large({"invoiceCode": row["invoice_code"], **buyer})

@@ -1,12 +1,13 @@
-"""Answers that are too large to hold: written piece by piece."""
+"""Streaming of responses that are too large for memory."""
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import aclosing, contextmanager
 
 from aiohttp import web
 
+from service.db.statements import Statement
 from service.errors import TooManyRequests, Unavailable, format_traceback, retry_after
 from service.http import app_keys, responses
 
@@ -14,42 +15,50 @@ log = logging.getLogger(__name__)
 
 FIRST_BATCH = 20
 LARGEST_BATCH = 500
-BATCH_CHARACTERS = 1_000_000  # of text, which is held while the client takes it
+BATCH_CHARACTERS = 1_000_000  # of text, which is in memory while the client reads it
 LAST_ID = 2**63 - 1
-# At once in one process; between two batches one holds its text, and no connection
+#: Running exports of a process. Between two batches an export holds text, but no connection.
 MOST_EXPORTS = 16
-EXPORT_AGAIN_SECONDS = 5
+RETRY_SECONDS = 5
 PIECE_CHARACTERS = 64 * 1024
-PIECE_SECONDS = 10  # for a client to take so much; a slower one would keep the others waiting
+PIECE_SECONDS = 10  # for a client to read a piece
 
 
 class Exports:
-    """The exports under way in this process: one of each kind of a company, and MOST_EXPORTS in all."""
+    """Limits running exports: one per company and path, and MOST_EXPORTS in the process."""
 
-    def __init__(self):
-        self._under_way = set()  # (company, path)
+    def __init__(self) -> None:
+        self._running: set[tuple[int, str]] = set()  # (company, path)
 
     @contextmanager
-    def one(self, company, path=""):
-        """Raises TooManyRequests for a company that has one under way, Unavailable while others have all places."""
-        if (company, path) in self._under_way:
+    def one(self, company: int, path: str = "") -> Iterator[None]:
+        """Count an export while the block runs.
+
+        Raises TooManyRequests if the company has one running, Unavailable at MOST_EXPORTS.
+        """
+        if (company, path) in self._running:
             raise TooManyRequests(
-                "An export of this company is under way.", retry_after(EXPORT_AGAIN_SECONDS)
+                "An export of this company is already running.", retry_after(RETRY_SECONDS)
             )
-        if len(self._under_way) >= MOST_EXPORTS:
+        if len(self._running) >= MOST_EXPORTS:
             raise Unavailable(
-                "Other exports are under way, please try again.", retry_after(EXPORT_AGAIN_SECONDS)
+                "Too many exports are running, please try again.", retry_after(RETRY_SECONDS)
             )
-        self._under_way.add((company, path))
+        self._running.add((company, path))
         try:
             yield
         finally:
-            self._under_way.discard((company, path))
+            self._running.discard((company, path))
 
 
-async def export_batches(request, statement):
-    """Pieces of an export, newest first. A batch is one transaction: a client that reads slowly holds no connection
-    and no snapshot meanwhile."""
+EXPORTS = web.AppKey("exports", Exports)
+
+
+async def export_batches(request: web.Request, statement: Statement) -> AsyncGenerator[str, None]:
+    """Yield the text of an export in batches, newest first.
+
+    Each batch is one transaction: a slow client holds neither a connection nor a snapshot.
+    """
     company, before, most = request[app_keys.COMPANY], LAST_ID, FIRST_BATCH
     while before is not None:
         async with request.app[app_keys.DATABASE].reading(company) as conn:
@@ -63,9 +72,9 @@ async def export_batches(request, statement):
 
 
 async def stream_array(
-    request: web.Request, filename: str, pieces: AsyncIterator[str]
+    request: web.Request, filename: str, pieces: AsyncGenerator[str, None]
 ) -> web.StreamResponse:
-    """Stream a JSON array as a file to download, from pieces that each hold some of its entries.
+    """Stream a JSON array as a file, from pieces that each contain some of its entries.
 
     Raises TooManyRequests and Unavailable, as Exports does. After that, see stream_text.
     """
@@ -73,17 +82,17 @@ async def stream_array(
     response.content_type = "application/json"
     if request.method == "HEAD":
         return await stream_text(request, response, pieces)
-    with request.app[app_keys.EXPORTS].one(request[app_keys.COMPANY], request.path):
+    with request.app[EXPORTS].one(request[app_keys.COMPANY], request.path):
         return await stream_text(request, response, _array(pieces))
 
 
 async def stream_text(
-    request: web.Request, response: web.StreamResponse, pieces: AsyncIterator[str]
+    request: web.Request, response: web.StreamResponse, pieces: AsyncGenerator[str, None]
 ) -> web.StreamResponse:
     """Send the head of a response at once, then the pieces of its body.
 
-    When a piece fails, or the client takes too little, the connection is broken: a short body that looks whole would be
-    taken for everything.
+    If a piece fails or the client reads too slowly, the connection is aborted: a truncated body
+    must not look complete.
     """
     await response.prepare(request)
     if request.method == "HEAD":
@@ -93,11 +102,9 @@ async def stream_text(
             async for piece in pieces:
                 await _write(response, piece)
         await response.write_eof()
-    except (
-        Exception
-    ) as error:  # also when the client went away, which nobody can tell from a database that did
+    except Exception as error:  # a closed connection may be the client's or PostgreSQL's
         log.error(
-            "request_id=%s: a streamed response broke off\n%s",
+            "request_id=%s: a streamed response was aborted\n%s",
             request[app_keys.REQUEST_ID],
             format_traceback(error),
         )
@@ -106,8 +113,8 @@ async def stream_text(
     return response
 
 
-async def _array(pieces: AsyncIterator[str]) -> AsyncIterator[str]:
-    """Yield the text of a JSON array from pieces that each hold some of its entries."""
+async def _array(pieces: AsyncIterator[str]) -> AsyncGenerator[str, None]:
+    """Yield the text of a JSON array from pieces that each contain some of its entries."""
     start = "["
     async for piece in pieces:
         yield start + piece
@@ -116,7 +123,7 @@ async def _array(pieces: AsyncIterator[str]) -> AsyncIterator[str]:
 
 
 async def _write(response: web.StreamResponse, piece: str) -> None:
-    """Write a piece in small parts. Raises TimeoutError if the client does not take one within PIECE_SECONDS."""
+    """Write a piece in small parts. Raises TimeoutError if one takes over PIECE_SECONDS."""
     for start in range(0, len(piece), PIECE_CHARACTERS):
         async with asyncio.timeout(PIECE_SECONDS):
             await response.write(piece[start : start + PIECE_CHARACTERS].encode())

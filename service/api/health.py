@@ -1,4 +1,4 @@
-"""Whether the process lives, whether it can serve, and what people and their monitoring should know of it."""
+"""Liveness, readiness and metrics of the process."""
 
 from aiohttp import web
 
@@ -9,16 +9,17 @@ routes = web.RouteTableDef()
 
 
 @routes.get("/healthz")
-async def live(request):
+async def get_liveness(request: web.Request) -> web.Response:
+    """Return 200 while the process runs."""
     return responses.json_response({"status": "ok"})
 
 
 @routes.get("/readyz")
-async def ready(request):
-    """Unavailable while PostgreSQL does not answer. Asked over the connection of this process's locks, which
-    requests do not use: a service that is busy is not away.
+async def get_readiness(request: web.Request) -> web.Response:
+    """Return 200 while PostgreSQL responds, else 503.
 
-    What is overdue makes it `degraded` and is no reason to take the API away: that would help nothing on.
+    Asks over the dedicated session, which requests do not use: a full pool is not an outage.
+    Overdue work gives the status `degraded`, but still a 200: the API itself can serve.
     """
     summary = request.app[app_keys.WATCHDOG].summary()
     if not await request.app[app_keys.SESSION].answers():
@@ -29,7 +30,8 @@ async def ready(request):
 
 
 @routes.get("/metrics")
-async def measured(request):
+async def get_metrics(request: web.Request) -> web.Response:
+    """Return the metrics of the process in the text format of Prometheus."""
     app = request.app
     text = metrics_text(
         app[app_keys.WATCHDOG], app[app_keys.EVENT_LOOP_MONITOR], app[app_keys.REQUEST_COUNTS]

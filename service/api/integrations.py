@@ -1,13 +1,15 @@
-"""Users and organizations of the account that an integration key belongs to. Spec: Integration surface."""
+"""Users and organizations of an integration key's account. Spec: Integration surface"""
 
 import re
+from typing import Any
 
 from aiohttp import web
 
 from service import json_codec, schema
 from service.api import pagination
-from service.db.statements import sql
-from service.errors import ValidationError, violation
+from service.db.connections import Connection
+from service.db.statements import Statement, sql
+from service.errors import ValidationError, Violation, violation
 from service.http import app_keys, responses
 from service.http.api_keys import random_text
 from service.http.idempotency import store_response
@@ -22,121 +24,129 @@ FILTERS = {"query": pagination.words}
 SORTS = (pagination.NEWEST_FIRST,)
 
 
-def new_user_id():
+def new_user_id() -> str:
+    """Return a new random id of a user."""
     return f"usr_{random_text(22)}"
 
 
-def new_organization_id():
+def new_organization_id() -> str:
+    """Return a new random id of an organization."""
     return f"org_{random_text(22)}"
 
 
 @routes.get("/api/integrations/users")
-async def list_users(request):
-    return await _listed(request, sql.integration_user_page)
+async def list_users(request: web.Request) -> web.Response:
+    """Return a page of users."""
+    return await _list(request, sql.integration_user_page)
 
 
 @routes.get("/api/integrations/users/{id}")
-async def get_user(request):
-    account, id = request[app_keys.ACCOUNT], text_id(request, USER, USER_ID)
+async def get_user(request: web.Request) -> web.Response:
+    """Return a user."""
+    account, user_id = request[app_keys.ACCOUNT], text_id(request, USER, USER_ID)
     async with request.app[app_keys.DATABASE].reading_account(account) as conn:
-        return responses.record_response(
-            request,
-            or_not_found(await sql.integration_user_get(conn, account_id=account, id=id), USER),
-        )
+        record = await sql.integration_user_get(conn, account_id=account, id=user_id)
+    return responses.record_response(request, or_not_found(record, USER))
 
 
 @routes.post("/api/integrations/users")
-async def create_user(request):
-    """Answers with the record. Raises Conflict when another user of the account has the address."""
+async def create_user(request: web.Request) -> web.Response:
+    """Create a user, and return the record.
+
+    An e-mail address of another user of the account violates integration_users_email_once.
+    """
     body, _ = await read_body(request, "integration_user_create")
-    account, id = request[app_keys.ACCOUNT], new_user_id()
+    account, user_id = request[app_keys.ACCOUNT], new_user_id()
     async with request.app[app_keys.DATABASE].account(account) as conn:
-        await sql.integration_user_insert(conn, account_id=account, id=id, **body)
-        answer = responses.json_text_response(
-            await sql.integration_user_get(conn, account_id=account, id=id), 201
-        )
-        await store_response(request, conn, answer)
-    return answer
+        await sql.integration_user_insert(conn, account_id=account, id=user_id, **body)
+        record = await sql.integration_user_get(conn, account_id=account, id=user_id)
+        response = responses.json_text_response(record, 201)
+        await store_response(request, conn, response)
+    return response
 
 
 @routes.put("/api/integrations/users/{id}")
-async def update_user(request):
-    """Change what is sent, and answer with the record. Raises Conflict as create_user."""
+async def update_user(request: web.Request) -> web.Response:
+    """Change the sent fields, and return the record. See create_user for the e-mail address."""
     body, _ = await read_body(request, "integration_user_update")
-    account, id = request[app_keys.ACCOUNT], text_id(request, USER, USER_ID)
+    key = {"account_id": request[app_keys.ACCOUNT], "id": text_id(request, USER, USER_ID)}
     changes = {"name": body.get("name"), "email": body.get("email")}
-    async with request.app[app_keys.DATABASE].account(account) as conn:
-        or_not_found(await sql.integration_user_lock(conn, account_id=account, id=id), USER)
-        await check_if_match(request, conn, sql.integration_user_get, account_id=account, id=id)
-        await sql.integration_user_update(conn, account_id=account, id=id, **changes)
-        return responses.json_text_response(
-            await sql.integration_user_get(conn, account_id=account, id=id)
-        )
+    async with request.app[app_keys.DATABASE].account(request[app_keys.ACCOUNT]) as conn:
+        or_not_found(await sql.integration_user_lock(conn, **key), USER)
+        await check_if_match(request, conn, sql.integration_user_get, **key)
+        await sql.integration_user_update(conn, **key, **changes)
+        return responses.json_text_response(await sql.integration_user_get(conn, **key))
 
 
 @routes.get("/api/integrations/users/{id}/organizations")
-async def list_user_organizations(request):
-    """All of them: the specification gives this list no pages, so that `count` is `total`."""
-    account, id = request[app_keys.ACCOUNT], text_id(request, USER, USER_ID)
+async def list_user_organizations(request: web.Request) -> web.Response:
+    """Return all organizations of a user. The list has no pages, so `count` equals `total`."""
+    account, user_id = request[app_keys.ACCOUNT], text_id(request, USER, USER_ID)
     async with request.app[app_keys.DATABASE].reading_account(account) as conn:
-        or_not_found(await sql.integration_user_exists(conn, account_id=account, id=id), USER)
-        row = await sql.integration_user_organizations(conn, account_id=account, id=id)
+        or_not_found(await sql.integration_user_exists(conn, account_id=account, id=user_id), USER)
+        row = await sql.integration_user_organizations(conn, account_id=account, id=user_id)
     return _with_meta(row["data"], {"total": row["total"], "count": row["total"]})
 
 
 @routes.get("/api/integrations/organizations")
-async def list_organizations(request):
-    return await _listed(request, sql.organization_page)
+async def list_organizations(request: web.Request) -> web.Response:
+    """Return a page of organizations."""
+    return await _list(request, sql.organization_page)
 
 
 @routes.get("/api/integrations/organizations/{id}")
-async def get_organization(request):
-    account, id = request[app_keys.ACCOUNT], text_id(request, ORGANIZATION, ORGANIZATION_ID)
+async def get_organization(request: web.Request) -> web.Response:
+    """Return an organization."""
+    account = request[app_keys.ACCOUNT]
+    organization_id = text_id(request, ORGANIZATION, ORGANIZATION_ID)
     async with request.app[app_keys.DATABASE].reading_account(account) as conn:
-        return responses.record_response(
-            request,
-            or_not_found(await sql.organization_get(conn, account_id=account, id=id), ORGANIZATION),
-        )
+        record = await sql.organization_get(conn, account_id=account, id=organization_id)
+    return responses.record_response(request, or_not_found(record, ORGANIZATION))
 
 
 @routes.put("/api/integrations/organizations/{id}")
-async def update_organization(request):
-    """Change what is sent, and answer with the record; `members` replaces the whole membership.
+async def update_organization(request: web.Request) -> web.Response:
+    """Change the sent fields, and return the record. `members` replaces all members.
 
-    Raises Invalid for a member who is no user of the account, or is named twice.
+    Raises ValidationError for a member who is not a user of the account, or is listed twice.
     """
     body, text = await read_body(request, "integration_organization_update")
-    account, id = request[app_keys.ACCOUNT], text_id(request, ORGANIZATION, ORGANIZATION_ID)
+    account = request[app_keys.ACCOUNT]
+    organization_id = text_id(request, ORGANIZATION, ORGANIZATION_ID)
+    key = {"account_id": account, "id": organization_id}
     async with request.app[app_keys.DATABASE].account(account) as conn:
-        or_not_found(await sql.organization_lock(conn, account_id=account, id=id), ORGANIZATION)
-        await check_if_match(request, conn, sql.organization_get, account_id=account, id=id)
-        await sql.organization_update(conn, account_id=account, id=id, body=text)
+        or_not_found(await sql.organization_lock(conn, **key), ORGANIZATION)
+        await check_if_match(request, conn, sql.organization_get, **key)
+        await sql.organization_update(conn, **key, body=text)
         if "members" in body:
-            await _replace_members(conn, account, id, body["members"])
-        return responses.json_text_response(
-            await sql.organization_get(conn, account_id=account, id=id)
-        )
+            await _replace_members(conn, account, organization_id, body["members"])
+        return responses.json_text_response(await sql.organization_get(conn, **key))
 
 
-async def _replace_members(conn, account, id, members):
+async def _replace_members(
+    conn: Connection, account: int, organization_id: str, members: list[dict[str, Any]]
+) -> None:
     users = [member["userId"] for member in members]
     unknown = await sql.organization_members_unknown(conn, account_id=account, users=users)
-    faults = [
-        _member_fault(row["place"], "exists", "is no user of this account") for row in unknown
+    violations = [
+        _member_violation(row["place"], "exists", "is not a user of this account")
+        for row in unknown
     ]
-    again = [place for place, user in enumerate(users) if users.index(user) < place]
-    faults += [_member_fault(place, "unique", "is named twice") for place in again]
-    if faults:
-        raise ValidationError(faults[: schema.MAX_FAULTS])
+    repeated = [place for place, user in enumerate(users) if users.index(user) < place]
+    violations += [_member_violation(place, "unique", "is listed twice") for place in repeated]
+    if violations:
+        raise ValidationError(violations[: schema.MAX_FAULTS])
     roles = [member.get("role") for member in members]
-    await sql.organization_members_put(conn, account_id=account, id=id, users=users, roles=roles)
+    await sql.organization_members_put(
+        conn, account_id=account, id=organization_id, users=users, roles=roles
+    )
 
 
-def _member_fault(place, rule, wording):
-    return violation(f"/members/{place}/userId", rule, f"userId {wording}.")
+def _member_violation(place: int, rule: str, message: str) -> Violation:
+    return violation(f"/members/{place}/userId", rule, f"userId {message}.")
 
 
-async def _listed(request, statement):
+async def _list(request: web.Request, statement: Statement) -> web.Response:
     page = pagination.read_page(request, FILTERS, SORTS)
     account = request[app_keys.ACCOUNT]
     async with request.app[app_keys.DATABASE].reading_account(account) as conn:
@@ -145,5 +155,5 @@ async def _listed(request, statement):
     return _with_meta(row["data"], page.window(row["total"]))
 
 
-def _with_meta(data, meta):
+def _with_meta(data: str, meta: dict[str, Any]) -> web.Response:
     return responses.json_text_response(f'{{"data":{data},"meta":{json_codec.dumps(meta)}}}')

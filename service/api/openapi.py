@@ -1,13 +1,15 @@
-"""The OpenAPI 3.1 description, made from the table of operations and from the schemas that hold requests to it.
+"""The OpenAPI 3.1 description, derived from the operations and the request schemas.
 
-What holds for many operations stands here once and is added by rule: a refusal by the key, by the body, by the
-headers that a method takes. Pure functions of their arguments.
+Everything that many operations share is added here by rule: errors of authentication and of the
+body, headers by method. Pure functions.
 """
 
 import json
 import re
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from http import HTTPStatus
+from typing import Any
 
 from service.api.operations import (
     COMPANY,
@@ -17,6 +19,7 @@ from service.api.operations import (
     PATH_PARAMETERS,
     QUERY,
     VALIDATION,
+    Operation,
     Refusal,
 )
 from service.json_codec import MOST_STORED_BYTES
@@ -24,37 +27,51 @@ from service.json_codec import MOST_STORED_BYTES
 VERSION = "1.0.0"
 JSON = "application/json"
 
-INTRODUCTION = f"""\
-Creates invoices and adjustment notes, submits them to the tax authority's portal, cancels them, and tells how they stand.
+#: Parsed JSON of a schema, or of a part of the description.
+Json = dict[str, Any]
+#: (description, schema) of a header.
+Header = tuple[str, Json]
 
-**Keys.** A company's key goes into `X-API-Key` and reaches the data of that company only. The integration surface takes a key \
-of its own in `X-Portal-Key`.
+_TEXT = f"""\
+Creates invoices and adjustment notes, submits them to the tax authority's portal, cancels them and
+reports their status.
 
-**Bodies** are JSON in UTF-8. Numbers are decimals and come back as they were sent. A date and time without an offset is UTC; \
-what is given back is UTC. Unknown members at the top are refused; within parties, addresses and line items they are kept. A \
-document, an invoice, a note or an e-invoice request as it is stored, has at most {MOST_STORED_BYTES:,} bytes as compact JSON, after an \
-update as well (422, rule `maxBytes`): the portal takes no more of its own, larger form.
+**Authentication.** A company's key is sent in `X-API-Key` and gives access to the data of that
+company only. The integration surface has its own keys, sent in `X-Portal-Key`.
 
-**Refusals** carry a `message` for a person. A 422 lists everything that is wrong at once under `errors`, each with a JSON \
-Pointer into the body or the name of a query parameter. An unknown path is a 404, a method that a path does not have a 405 \
-with `Allow`, both `{{"message": …}}`; a request that is not HTTP is a 400.
+**Bodies** are JSON in UTF-8. Numbers are decimals and are returned as they were sent. Date-times
+without an offset are UTC; responses contain UTC. Unknown members are rejected at the top level;
+within parties, addresses and line items they are kept. A stored document (invoice, note, e-invoice
+request) has at most {MOST_STORED_BYTES:,} bytes as compact JSON, also after an update (422, rule
+`maxBytes`): the portal's own form of a document, which is larger, has a limit too.
 
-**Repeating.** Send an `Idempotency-Key` with a POST and repeat it without fear: the first answer is kept for 72 hours and \
-given again with `Idempotent-Replayed: true`. **Changing what others change too:** send the `ETag` of the record as `If-Match`.
+**Errors** have a `message` for people. A 422 lists all violations under `errors`, each with a JSON
+Pointer into the body or the name of a query parameter. An unknown path is a 404, a method that a
+path does not have a 405 with `Allow`, both `{{"message": …}}`; a malformed HTTP request is a 400.
 
-**Every response** has an `X-Request-Id`: the request's own, if it sent a sane one."""
+**Idempotency.** Send an `Idempotency-Key` with a POST to repeat it safely: the first response is
+stored for 72 hours and replayed with `Idempotent-Replayed: true`. **Concurrent updates:** send the
+`ETag` of the record as `If-Match`.
+
+**Every response** has an `X-Request-Id`: that of the request, if it sent a valid one."""
+#: One line per paragraph.
+INTRODUCTION = re.sub(r"(?<!\n)\n(?!\n)", " ", _TEXT)
 
 
 @dataclass(frozen=True, slots=True)
 class Surface:
-    """What the operations of one surface share. `error` and `fault` are the schemas of its refusals."""
+    """The properties that the operations of a surface share.
 
-    security: tuple
+    `error` and `invalid` are the schemas of its error bodies, the latter with violations, which
+    have the status `invalid_status`. `always` are the errors of every operation.
+    """
+
+    security: tuple[str, ...]
     error: str
-    fault: str
-    misfit: int = 422  # the status of a body or a query that breaks its schema
-    headers: tuple = ()
-    always: tuple = ()
+    invalid: str
+    invalid_status: int = 422
+    headers: tuple[str, ...] = ()
+    always: tuple[Refusal, ...] = ()
 
 
 BUSY = "The service is not available for a moment, please try again."
@@ -79,7 +96,7 @@ SURFACES = {
         ("IntegrationKey",),
         "IntegrationError",
         "IntegrationError",
-        misfit=400,
+        invalid_status=400,
         headers=RATES,
         always=(
             Refusal(
@@ -92,72 +109,77 @@ SURFACES = {
     OPEN: Surface((), "Message", "Faults"),
 }
 
-#: Whatever reads a body can answer these.
+#: Errors of every operation that reads a body.
 UNREADABLE = (
-    Refusal(400, "", "The body is not JSON: Expecting value at line 1, column 1."),
-    Refusal(408, "", "The body took longer than 20 seconds."),
-    Refusal(413, "", "The body is larger than is taken."),
+    Refusal(400, "", "The request body is not valid JSON: Expecting value at line 1, column 1."),
+    Refusal(408, "", "The request body was not received within 20 seconds."),
+    Refusal(413, "", "The request body exceeds the limit of 2097152 bytes."),
     Refusal(415, "", "The content type must be application/json."),
 )
-MISFIT_BODY = [("/lineItems/0/unit/price", "minimum", "price must be at least 0.")]
-MISFIT_QUERY = [("per_page", "range", "per_page must be a whole number from 1 to 100.")]
+INVALID_BODY = [("/lineItems/0/unit/price", "minimum", "price must be at least 0.")]
+INVALID_QUERY = [("per_page", "range", "per_page must be an integer from 1 to 100.")]
 KEYED = (
     Refusal(400, "", "Idempotency-Key must be 1 to 255 printable characters."),
     Refusal(409, "", "A request with this Idempotency-Key is still running."),
 )
 REUSED = [("Idempotency-Key", "reused", "Idempotency-Key was used with another body.")]
-NO_HTTP = Refusal(
-    400, "Message", "The request is not one that HTTP allows, or its head is too large."
-)
+NO_HTTP = Refusal(400, "Message", "The request is not valid HTTP, or its head is too large.")
 STALE = Refusal(412, "", "The record has changed since it was read.")
 
-HEADER_PARAMETERS = {
+HEADER_PARAMETERS: dict[str, Header] = {
     "Idempotency-Key": (
-        "Makes the request one that can be repeated: any text that is new for each intent.",
+        "Makes the request safe to repeat. Choose a new text for each operation.",
         {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[ -~]+$"},
     ),
     "If-Match": (
-        "The ETag of the record as it was read; refused when it has changed since.",
+        "The ETag of the record. The request is rejected if the record has changed.",
         {"type": "string"},
     ),
     "If-None-Match": (
-        "The ETag of the record as it is known; 304 while it has not changed.",
+        "The ETag of the record. The response is a 304 if the record has not changed.",
         {"type": "string"},
     ),
 }
-HEADERS = {
-    "X-Request-Id": ("Names the request in our logs.", {"type": "string"}),
+HEADERS: dict[str, Header] = {
+    "X-Request-Id": ("Identifies the request in the logs of the service.", {"type": "string"}),
     "ETag": ("Changes with the record.", {"type": "string"}),
     "Idempotent-Replayed": (
-        "Present when the answer is that of an earlier request.",
+        "Present if the response is that of an earlier request.",
         {"const": "true"},
     ),
     "Retry-After": ("Seconds to wait.", {"type": "integer", "minimum": 1}),
     "Content-Disposition": ("The name of the file.", {"type": "string"}),
-    "X-RateLimit-Limit": ("Requests a minute.", {"type": "integer"}),
-    "X-RateLimit-Remaining": ("Requests left.", {"type": "integer"}),
-    "X-RateLimit-Reset": ("When the count starts anew, in Unix seconds.", {"type": "integer"}),
+    "X-RateLimit-Limit": ("Requests per minute.", {"type": "integer"}),
+    "X-RateLimit-Remaining": ("Remaining requests.", {"type": "integer"}),
+    "X-RateLimit-Reset": (
+        "The time at which the limit is reset, in Unix seconds.",
+        {"type": "integer"},
+    ),
 }
 SECURITY = {
     "CompanyKey": ("X-API-Key", "The key of one company."),
     "IntegrationKey": ("X-Portal-Key", "The key of an integration account."),
 }
 
-#: Files whose definitions are named as they stand; other files put their own name in front.
+#: Files whose definitions keep their names; definitions of other files get the file's as a prefix.
 SHARED = {"common", "records"}
 
 
-def describe(operations, schemas, examples):
-    """The description, as a dict. `schemas` maps a file's stem to its schema, `examples` a body's to {title: body}.
+def describe(
+    operations: Iterable[Operation], schemas: dict[str, Json], examples: dict[str, Json]
+) -> Json:
+    """Return the description.
 
-    A request schema that is not there is described as any object.
+    `schemas` maps file stems to schemas, `examples` file stems to {title: body}. A request schema
+    that does not exist is described as any object.
     """
+    operations = tuple(operations)
     components = _components(
         schemas, {operation.body for operation in operations if operation.body}
     )
-    paths = {}
+    paths: dict[str, Json] = {}
     for operation in operations:
-        described = _operation(operation, components, schemas, examples)
+        described = _describe_operation(operation, components, schemas, examples)
         paths.setdefault(operation.path, {})[operation.method.lower()] = described
     return {
         "openapi": "3.1.0",
@@ -183,27 +205,27 @@ def describe(operations, schemas, examples):
     }
 
 
-def component_name(stem):
-    """invoice_create -> InvoiceCreate."""
+def component_name(stem: str) -> str:
+    """Return the name of a component: InvoiceCreate for invoice_create."""
     return "".join(part[:1].upper() + part[1:] for part in stem.split("_"))
 
 
-def _components(schemas, bodies):
-    """{name: schema} of every file and of every definition in one. Raises ValueError when two have one name."""
-    found = {}
+def _components(schemas: dict[str, Json], bodies: set[str]) -> dict[str, Json]:
+    """Return {name: schema} of all files and their definitions.
 
-    def add(name, schema, stem):
+    Raises ValueError for two schemas of one name.
+    """
+    found: dict[str, Json] = {}
+
+    def add(name: str, schema: Json, stem: str) -> None:
         if name in found:
             raise ValueError(f"Two schemas would be the component {name}.")
-        found[name] = _rewritten(schema, stem)
+        found[name] = _rewrite(schema, stem)
 
     for stem, schema in schemas.items():
         if stem not in SHARED:
-            add(
-                component_name(stem),
-                {key: value for key, value in schema.items() if key not in FILE_ONLY},
-                stem,
-            )
+            public = {key: value for key, value in schema.items() if key not in FILE_ONLY}
+            add(component_name(stem), public, stem)
         for name, definition in schema.get("$defs", {}).items():
             add(_definition_name(stem, name), definition, stem)
     for stem in sorted(bodies - schemas.keys()):
@@ -213,31 +235,31 @@ def _components(schemas, bodies):
 
 
 FILE_ONLY = {"$schema", "$id", "$defs", "title"}
-AS_THEY_ARE = {"const", "enum", "default", "examples"}
+UNCHANGED = {"const", "enum", "default", "examples"}
 
 
-def _definition_name(stem, name):
+def _definition_name(stem: str, name: str) -> str:
     return component_name(name) if stem in SHARED else component_name(stem) + component_name(name)
 
 
-def _rewritten(part, stem):
-    """A part of the schema file `stem` as it reads in the description: references point to components."""
+def _rewrite(part: Any, stem: str) -> Any:
+    """Return a part of the schema file `stem` with references to components."""
     if isinstance(part, list):
-        return [_rewritten(entry, stem) for entry in part]
+        return [_rewrite(entry, stem) for entry in part]
     if not isinstance(part, dict):
         return part
     return {
         key: value
-        if key in AS_THEY_ARE
-        else _pointed(value, stem)
+        if key in UNCHANGED
+        else _rewrite_reference(value, stem)
         if key == "$ref"
-        else _rewritten(value, stem)
+        else _rewrite(value, stem)
         for key, value in part.items()
         if not (key == "$comment" and isinstance(value, str))
     }
 
 
-def _pointed(reference, stem):
+def _rewrite_reference(reference: str, stem: str) -> str:
     file, _, pointer = reference.partition("#")
     stem = file.removesuffix(".json") or stem
     definition = re.fullmatch(r"/\$defs/([^/]+)(.*)", pointer)
@@ -246,9 +268,14 @@ def _pointed(reference, stem):
     return f"#/components/schemas/{component_name(stem)}{pointer}"
 
 
-def _operation(operation, components, schemas, examples):
+def _describe_operation(
+    operation: Operation,
+    components: dict[str, Json],
+    schemas: dict[str, Json],
+    examples: dict[str, Json],
+) -> Json:
     surface = SURFACES[operation.surface]
-    described = {
+    described: Json = {
         "tags": [operation.tag],
         "operationId": _operation_id(operation),
         "summary": operation.summary,
@@ -266,25 +293,25 @@ def _operation(operation, components, schemas, examples):
     return {key: value for key, value in described.items() if value or key == "security"}
 
 
-def _operation_id(operation):
+def _operation_id(operation: Operation) -> str:
     words = operation.path.removeprefix("/api").replace("{", "by_").replace("}", "")
     parts = [part for part in re.split(r"[^A-Za-z0-9]+", words) if part]
     return operation.method.lower() + "".join(part[0].upper() + part[1:] for part in parts)
 
 
-def _path_parameters(operation):
-    whole = {"type": "string"} if operation.surface == INTEGRATION else None
+def _path_parameters(operation: Operation) -> list[Json]:
+    text = {"type": "string"} if operation.surface == INTEGRATION else None
     return [
-        {"name": name, "in": "path", "required": True, "schema": whole or PATH_PARAMETERS[name]}
+        {"name": name, "in": "path", "required": True, "schema": text or PATH_PARAMETERS[name]}
         for name in re.findall(r"{(\w+)}", operation.path)
     ]
 
 
-def _query_parameters(operation):
+def _query_parameters(operation: Operation) -> list[Json]:
     return [_query_parameter(*QUERY[name], name in FILTERS) for name in operation.query]
 
 
-def _query_parameter(name, text, schema, is_filter):
+def _query_parameter(name: str, text: str, schema: Json, is_filter: bool) -> Json:
     described = {
         "name": name,
         "in": "query",
@@ -295,7 +322,7 @@ def _query_parameter(name, text, schema, is_filter):
     return {key: value for key, value in described.items() if value}
 
 
-def _header_references(operation):
+def _header_references(operation: Operation) -> list[Json]:
     return [
         {"$ref": f"#/components/parameters/{name}"}
         for name, takes in TAKES_HEADER.items()
@@ -303,20 +330,20 @@ def _header_references(operation):
     ]
 
 
-#: header -> whether an operation takes it.
-TAKES_HEADER = {
+#: Request header -> predicate: whether an operation accepts it.
+TAKES_HEADER: dict[str, Callable[[Operation], bool]] = {
     "Idempotency-Key": lambda operation: operation.method == "POST",
     "If-Match": lambda operation: operation.method in ("PUT", "DELETE"),
     "If-None-Match": lambda operation: operation.one,
 }
 
 
-def _header_parameter(name, text, schema):
+def _header_parameter(name: str, text: str, schema: Json) -> Json:
     return {"name": name, "in": "header", "description": text, "schema": schema}
 
 
-def _request_body(stem, schemas, examples):
-    media = {"schema": {"$ref": f"#/components/schemas/{component_name(stem)}"}}
+def _request_body(stem: str, schemas: dict[str, Json], examples: dict[str, Json]) -> Json:
+    media: Json = {"schema": {"$ref": f"#/components/schemas/{component_name(stem)}"}}
     if stem in examples:
         media["examples"] = {
             _slug(title): {"summary": title, "value": body}
@@ -325,22 +352,22 @@ def _request_body(stem, schemas, examples):
     return {"required": "required" in schemas.get(stem, {}), "content": {JSON: media}}
 
 
-def _responses(operation, surface, components):
+def _responses(operation: Operation, surface: Surface, components: dict[str, Json]) -> Json:
     responses = {str(operation.status): _success(operation, surface, components)}
     if operation.one:
         responses["304"] = {
             "description": "Not changed.",
             "headers": _headers("X-Request-Id", *surface.headers, "ETag"),
         }
-    by_status = {}
-    for refusal in _refusals(operation, surface):
+    by_status: dict[int, list[Refusal]] = {}
+    for refusal in _errors(operation, surface):
         by_status.setdefault(refusal.status, []).append(refusal)
     for status, refusals in sorted(by_status.items()):
-        responses[str(status)] = _refused(status, refusals, surface, components)
+        responses[str(status)] = _describe_error(status, refusals, surface, components)
     return responses
 
 
-def _success(operation, surface, components):
+def _success(operation: Operation, surface: Surface, components: dict[str, Json]) -> Json:
     names = ["X-Request-Id", *surface.headers]
     names += ["ETag"] * operation.one + ["Content-Disposition"] * operation.file
     names += ["Idempotent-Replayed"] * TAKES_HEADER["Idempotency-Key"](operation)
@@ -358,32 +385,34 @@ def _success(operation, surface, components):
     return {**described, "content": {JSON: {"schema": reference, "example": example}}}
 
 
-def _refusals(operation, surface):
-    """The operation's own refusals, then those that it shares by rule."""
+def _errors(operation: Operation, surface: Surface) -> Iterator[Refusal]:
+    """Yield the operation's own errors, then those that it shares by rule."""
     yield from operation.refusals
     yield from surface.always
     keyed = TAKES_HEADER["Idempotency-Key"](operation)
     if operation.body or keyed:
         yield from UNREADABLE
     if operation.body:
-        yield Refusal(surface.misfit, surface.fault, MISFIT_BODY)
+        yield Refusal(surface.invalid_status, surface.invalid, INVALID_BODY)
     if operation.query:
-        yield Refusal(surface.misfit, surface.fault, MISFIT_QUERY)
+        yield Refusal(surface.invalid_status, surface.invalid, INVALID_QUERY)
     if keyed:
         yield from KEYED
-        yield Refusal(422, surface.fault, REUSED)
+        yield Refusal(422, surface.invalid, REUSED)
     if TAKES_HEADER["If-Match"](operation):
         yield STALE
     if any(takes(operation) for takes in TAKES_HEADER.values()):
         yield NO_HTTP
 
 
-def _refused(status, refusals, surface, components):
+def _describe_error(
+    status: int, refusals: list[Refusal], surface: Surface, components: dict[str, Json]
+) -> Json:
     schemas = list(dict.fromkeys(refusal.schema or surface.error for refusal in refusals))
     references = [{"$ref": f"#/components/schemas/{name}"} for name in schemas]
     examples = {}
     for refusal in refusals:
-        body = _refusal_body(refusal, surface, components)
+        body = _error_body(refusal, surface, components)
         title = refusal.title or body.get("message") or refusal.schema
         examples.setdefault(_slug(title), {"summary": title, "value": body})
     names = ["X-Request-Id", *surface.headers, *(["Retry-After"] if status in (429, 503) else [])]
@@ -399,16 +428,16 @@ def _refused(status, refusals, surface, components):
     }
 
 
-def _refusal_body(refusal, surface, components):
-    """The body of a refusal, from its message, from (path, rule, message) faults, or as it stands."""
+def _error_body(refusal: Refusal, surface: Surface, components: dict[str, Json]) -> Json:
+    """Return the body of an error, from the body, the message or the violations of its example."""
     schema, example = refusal.schema or surface.error, refusal.example
     if example is None:
         return example_of({"$ref": f"#/components/schemas/{schema}"}, components)
     if isinstance(example, dict):
         return example
-    body = {"message": example}
+    body: Json = {"message": example}
     if isinstance(example, list):
-        errors = [dict(zip(("path", "rule", "message"), fault, strict=False)) for fault in example]
+        errors = [dict(zip(("path", "rule", "message"), entry, strict=True)) for entry in example]
         body = {"message": errors[0]["message"], "errors": errors}
     if schema == "Failure":
         return {"success": False, **body}
@@ -421,8 +450,8 @@ def _refusal_body(refusal, surface, components):
     return body
 
 
-def example_of(schema, components):
-    """An example of a schema: its own first one, else put together from those of its parts."""
+def example_of(schema: Json, components: dict[str, Json]) -> Any:
+    """Return the first example of a schema, or one built from the examples of its parts."""
     if "examples" in schema:
         return schema["examples"][0]
     if "$ref" in schema:
@@ -445,23 +474,23 @@ def example_of(schema, components):
     return PLAIN[kind]
 
 
-def _component(reference, components):
+def _component(reference: str, components: dict[str, Json]) -> Json:
     part = components
     for name in reference.removeprefix("#/components/schemas/").split("/"):
         part = part[name]
     return part
 
 
-PLAIN = {"string": "text", "integer": 1, "number": 1, "boolean": True, "null": None}
+PLAIN: Json = {"string": "text", "integer": 1, "number": 1, "boolean": True, "null": None}
 
 
-def _headers(*names):
+def _headers(*names: str) -> Json:
     return {name: {"$ref": f"#/components/headers/{name}"} for name in names}
 
 
-def _shared_responses(paths):
-    """Moves refusals that several operations have in common into components, and returns those."""
-    places = {}
+def _shared_responses(paths: dict[str, Json]) -> Json:
+    """Replace errors that several operations share by references, and return the shared ones."""
+    places: dict[str, list[tuple[Json, str]]] = {}
     for methods in paths.values():
         for operation in methods.values():
             for status, response in operation["responses"].items():
@@ -469,7 +498,7 @@ def _shared_responses(paths):
                     places.setdefault(json.dumps(response, default=str), []).append(
                         (operation["responses"], status)
                     )
-    shared = {}
+    shared: Json = {}
     for found in places.values():
         if len(found) > 1:
             responses, status = found[0]
@@ -480,7 +509,7 @@ def _shared_responses(paths):
     return shared
 
 
-def _unused(name, taken):
+def _unused(name: str, taken: Json) -> str:
     number = 2
     unused = name
     while unused in taken:
@@ -488,5 +517,5 @@ def _unused(name, taken):
     return unused
 
 
-def _slug(text):
+def _slug(text: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:80].rstrip("-")

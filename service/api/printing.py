@@ -1,15 +1,20 @@
-"""A document as it is handed out: a page to print, and the QR code of its validation link.
+"""Printable pages of documents, and the QR code of the validation link.
 
-The page reaches nothing outside itself and runs nothing; the policy that says so is in it too, for who saves it.
+A page loads nothing and runs no script. The policy that forbids it is also part of the page, for
+saved copies.
 """
 
 import asyncio
 import base64
 import hashlib
 import io
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo
 
+import asyncpg
 import jinja2
 import segno
 from aiohttp import web
@@ -23,38 +28,52 @@ from service.documents.ubl import reader
 from service.errors import NotFound
 from service.http import app_keys
 from service.http.requests import or_not_found, path_id
-from service.submission.document_kinds import CONSOLIDATED, INVOICE, NOTE
+from service.submission.document_kinds import CONSOLIDATED, INVOICE, NOTE, DocumentKind
 
 routes = web.RouteTableDef()
 
 FOLDER = Path(__file__).with_name("templates")
-LOOKS = (FOLDER / "print.css").read_text("utf-8")
-LOOKS_HASH = base64.b64encode(hashlib.sha256(LOOKS.encode()).digest()).decode()
-POLICY = f"default-src 'none'; style-src 'sha256-{LOOKS_HASH}'; base-uri 'none'; form-action 'none'"
+STYLE = (FOLDER / "print.css").read_text("utf-8")
+STYLE_HASH = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
+POLICY = f"default-src 'none'; style-src 'sha256-{STYLE_HASH}'; base-uri 'none'; form-action 'none'"
 PAGE_HEADERS = {
     "Content-Security-Policy": f"{POLICY}; frame-ancestors 'none'",
     "Referrer-Policy": "no-referrer",
 }
 
-#: How a subject is read as it is stored.
+#: Kind of document -> statement that reads the stored document.
 STORED = {
     INVOICE: sql.invoice_print,
     NOTE: sql.adjustment_note_print,
     CONSOLIDATED: sql.consolidated_invoice_print,
 }
-#: What is printed as it was sent; a Draft or an Invalid one is printed as it is stored, and may
-#: still be changed.
+#: Statuses in which the sent document is printed. In other statuses the stored document is printed,
+#: which can still change.
 AS_SENT = {"Submitting", "Submitted", "Valid", "Cancelled"}
 
-#: What only the portal says of a document.
+#: Facts about a document that only the portal has.
 UNSENT = dict.fromkeys(("uuid", "validation_link", "validated_at", "cancelled_at", "cancel_reason"))
 
-#: Of a picture of the QR code: modules of quiet around it, pixels of one module.
+#: Quiet zone of the QR code in modules, and pixels per module.
 QUIET, PIXELS = 4, 8
 
+FILTERS = (
+    printing.amount,
+    printing.price,
+    printing.plain,
+    printing.share,
+    printing.tax_name,
+    printing.tax_rate,
+    printing.unit_name,
+    printing.day,
+    printing.clock,
+    printing.facts,
+    printing.address,
+)
 
-def _environment():
-    made = jinja2.Environment(
+
+def _make_environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(FOLDER),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
@@ -62,79 +81,82 @@ def _environment():
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    words = (
-        printing.amount, printing.price, printing.plain, printing.share, printing.tax_name, printing.tax_rate,
-        printing.unit_name, printing.day, printing.clock, printing.facts, printing.address,
-    )  # fmt: skip
-    made.filters.update({word.__name__: word for word in words})
-    made.globals.update(looks=LOOKS, policy=POLICY)
-    return made
+    environment.filters.update({function.__name__: function for function in FILTERS})
+    environment.globals.update(style=STYLE, policy=POLICY)
+    return environment
 
 
-PAGE = _environment().get_template("print.html")
+PAGE = _make_environment().get_template("print.html")
 
 
-async def print_document(subject, request):
-    """The page: of what was sent to the portal, or of the draft."""
-    company, id = request[app_keys.COMPANY], path_id(request, subject.title)
+async def print_document(kind: DocumentKind, request: web.Request) -> web.Response:
+    """Return the page of the sent document, or of the draft."""
+    company, document_id = request[app_keys.COMPANY], path_id(request, kind.title)
     async with request.app[app_keys.DATABASE].reading(company) as conn:
-        row = or_not_found(await STORED[subject](conn, company_id=company, id=id), subject.title)
+        row = or_not_found(await STORED[kind](conn, company_id=company, id=document_id), kind.title)
         issuer = await sql.issuer_get(conn, company_id=company)
         sent = None
         if row["status"] in AS_SENT:
-            sent = await sql.submitted_document_print(conn, company_id=company, **subject.ids(id))
-    # Thousands of lines take a while, in which others are served.
+            sent = await sql.submitted_document_print(
+                conn, company_id=company, **kind.ids(document_id)
+            )
+    # In a thread, since thousands of lines take a while.
     text = await asyncio.to_thread(
-        _page, row, dict(issuer), sent, request.app[app_keys.CONFIG].time_zone
+        _render, row, dict(issuer), sent, request.app[app_keys.CONFIG].time_zone
     )
     return web.Response(text=text, content_type="text/html", charset="utf-8", headers=PAGE_HEADERS)
 
 
-def _page(row, issuer, sent, zone):
+def _render(
+    row: asyncpg.Record, issuer: Mapping[str, Any], sent: asyncpg.Record | None, zone: ZoneInfo
+) -> str:
     if sent:
-        shown, told = reader.read(sent["document"]), dict(sent)
+        shown, record = reader.read(sent["document"]), dict(sent)
     else:
-        source = json_codec.stored_body(row)
-        shown = printing.drafted(source, issuer)
-        told = {
+        shown = printing.drafted(json_codec.stored_body(row), issuer)
+        record = {
             **UNSENT,
             "status": row["status"],
             "number": row["number"],
             "issued_at": row["issue_date"],
         }
     title, malay = printing.titles(shown.kind)
-    link = told["validation_link"] if told["status"] == "Valid" else None
+    link = record["validation_link"] if record["status"] == "Valid" else None
     return PAGE.render(
         shown=shown,
-        told=told,
+        record=record,
         title=title,
         malay=malay,
-        mark=printing.MARKS.get(told["status"]),
+        mark=printing.MARKS.get(record["status"]),
         link=link,
-        code=_code(link).svg_inline(border=QUIET, omitsize=True, light="#fff") if link else None,
+        code=_make_code(link).svg_inline(border=QUIET, omitsize=True, light="#fff")
+        if link
+        else None,
         zone=zone,
     )
 
 
-async def picture(kind, subject, request):
-    """The QR code. Raises NotFound while there is no validation link: a picture of it is not there. README: Decisions"""
-    company, id = request[app_keys.COMPANY], path_id(request, subject.title)
+async def get_qr_code(extension: str, kind: DocumentKind, request: web.Request) -> web.Response:
+    """Return the QR code of the validation link. Raises NotFound if there is no link."""
+    company, document_id = request[app_keys.COMPANY], path_id(request, kind.title)
     async with request.app[app_keys.DATABASE].reading(company) as conn:
-        or_not_found(await subject.exists(conn, company_id=company, id=id), subject.title)
-        row = await sql.submitted_document_link(conn, company_id=company, **subject.ids(id))
+        or_not_found(await kind.exists(conn, company_id=company, id=document_id), kind.title)
+        row = await sql.submitted_document_link(conn, company_id=company, **kind.ids(document_id))
     if not row or row["status"] != "Valid" or not row["validation_link"]:
-        raise NotFound(NO_LINK.format(noun=subject.noun))
-    drawn = io.BytesIO()
-    _code(row["validation_link"]).save(drawn, kind=kind, border=QUIET, scale=PIXELS, light="#fff")
-    return web.Response(body=drawn.getvalue(), content_type=PICTURES[kind])
+        raise NotFound(NO_LINK.format(noun=kind.noun))
+    image = io.BytesIO()
+    _make_code(row["validation_link"]).save(
+        image, kind=extension, border=QUIET, scale=PIXELS, light="#fff"
+    )
+    return web.Response(body=image.getvalue(), content_type=PICTURES[extension])
 
 
-def _code(link):
-    """Readable with 15 % of it damaged, as printing does."""
+def _make_code(link: str) -> segno.QRCode:
+    """Return a QR code that stays readable with 15 % of it damaged."""
     return segno.make_qr(link, error="m")
 
 
-for place, subject, _ in PLACES:
-    routes.get(f"{place}/print")(partial(print_document, subject))
-    for kind in PICTURES:
-        routes.get(f"{place}/qr.{kind}")(partial(picture, kind, subject))
+for place, kind, _ in PLACES:
+    routes.get(f"{place}/print")(partial(print_document, kind))
+    for extension in PICTURES:
+        routes.get(f"{place}/qr.{extension}")(partial(get_qr_code, extension, kind))

@@ -1,10 +1,15 @@
-"""One page of a list: in one response where it is small, else streamed in parts, so that no page is held as a whole."""
+"""Get, export and list records of a resource.
+
+A small page of a list is one response. A large one is streamed in parts, so that it is never in
+memory as a whole.
+"""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
+import asyncpg
 from aiohttp import web
 
 from service import json_codec
@@ -13,18 +18,19 @@ from service.api.pagination import Page
 from service.db.statements import Statement
 from service.errors import Unavailable, retry_after
 from service.http import app_keys, responses
+from service.http.requests import or_not_found, path_id
 
-# Of the records of a page that one statement returns; a larger page is streamed
+#: Bytes of records that one statement returns. A larger page is streamed.
 BUDGET_BYTES = 1_000_000
-PART_CHARACTERS = 250_000  # of a streamed page; a part is larger only where a single record is
-MOST_PARTS = 4  # of one company that are held at once in one process
-PART_SECONDS = 60  # how long a part may wait for its turn
-SEPARATOR = ", \n "  # as PostgreSQL writes it between the records of an array
+PART_CHARACTERS = 250_000  # of a streamed page, more only if a single record is larger
+MOST_PARTS = 4  # in memory, per company and process
+PART_SECONDS = 60  # for which a part may wait for memory
+SEPARATOR = ", \n "  # between the records of an array, as PostgreSQL writes it
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The statements of one list: a plain page, one that is filtered or sorted, and a record as the list has it."""
+    """The statements of a list: an unfiltered page, a search, and a single record of the list."""
 
     page: Statement
     search: Statement
@@ -32,15 +38,15 @@ class Source:
 
 
 class Parts:
-    """Bounds the parts of streamed pages that are in memory, per company."""
+    """Limits the number of parts of streamed pages in memory per company."""
 
     def __init__(self) -> None:
         self._semaphores: dict[int, asyncio.Semaphore] = {}
-        self._users: dict[int, int] = {}  # company -> parts that are held or waited for
+        self._users: dict[int, int] = {}  # company -> parts in memory or waiting
 
     @asynccontextmanager
     async def one(self, company: int) -> AsyncIterator[None]:
-        """Wait for room for one part. Raises Unavailable if there is none for PART_SECONDS."""
+        """Wait for memory for one part. Raises Unavailable after PART_SECONDS."""
         semaphore = self._semaphores.setdefault(company, asyncio.Semaphore(MOST_PARTS))
         self._users[company] = self._users.get(company, 0) + 1
         try:
@@ -49,7 +55,8 @@ class Parts:
                     await semaphore.acquire()
             except TimeoutError:
                 raise Unavailable(
-                    "Other large pages of the company are under way.", retry_after(5)
+                    "Other large pages of the company are being sent, please try again.",
+                    retry_after(5),
                 ) from None
             try:
                 yield
@@ -61,11 +68,37 @@ class Parts:
                 del self._users[company], self._semaphores[company]
 
 
-async def list_page(request: web.Request, page: Page, source: Source) -> web.StreamResponse:
-    """Return the list that a Page asks for.
+PARTS = web.AppKey("parts", Parts)
 
-    A page of more than BUDGET_BYTES is streamed: its records are read by id, a part at a time, each in a transaction of
-    its own. A record that is deleted meanwhile is left out. If a part fails, the connection is broken.
+
+async def get_record(request: web.Request, statement: Statement, noun: str) -> web.Response:
+    """Return the record of the path's id. `statement` returns its JSON text."""
+    company, record_id = request[app_keys.COMPANY], path_id(request, noun)
+    async with request.app[app_keys.DATABASE].reading(company) as conn:
+        record = await statement(conn, company_id=company, id=record_id)
+    return responses.record_response(request, or_not_found(record, noun))
+
+
+async def export_record(request: web.Request, statement: Statement, noun: str) -> web.Response:
+    """Return the record of the path's id as a file, which is named after its full code.
+
+    `statement` returns the columns export and full_code.
+    """
+    company, record_id = request[app_keys.COMPANY], path_id(request, noun)
+    async with request.app[app_keys.DATABASE].reading(company) as conn:
+        row = or_not_found(await statement(conn, company_id=company, id=record_id), noun)
+    prefix = noun.lower().replace(" ", "-")
+    return responses.json_text_response(
+        row["export"], headers=responses.attachment_headers(f"{prefix}-{row['full_code']}.json")
+    )
+
+
+async def list_page(request: web.Request, page: Page, source: Source) -> web.StreamResponse:
+    """Return a page of a list.
+
+    A page of more than BUDGET_BYTES is streamed: its records are read by id, one part at a time in
+    a transaction of its own. A record that is deleted meanwhile is left out. If a part fails, the
+    connection is aborted.
     """
     row = await _read_page(request, page, source)
     head = f'{{"meta":{json_codec.dumps(page.meta(row["total"]))},"data":'
@@ -78,8 +111,8 @@ async def list_page(request: web.Request, page: Page, source: Source) -> web.Str
     )
 
 
-async def _read_page(request, page, source):
-    """The row of the page's statement: total, and data or ids."""
+async def _read_page(request: web.Request, page: Page, source: Source) -> asyncpg.Record:
+    """Return the row of the page's statement: total, and data or ids."""
     company, database = request[app_keys.COMPANY], request.app[app_keys.DATABASE]
     window = {
         "company_id": company,
@@ -96,12 +129,15 @@ async def _read_page(request, page, source):
 
 async def _large_page(
     request: web.Request, head: str, record: Statement, ids: list[int]
-) -> AsyncIterator[str]:
-    """Yield the text of a page in parts. While the caller writes a part, its room is taken and no connection is held."""
+) -> AsyncGenerator[str, None]:
+    """Yield the text of a page in parts.
+
+    While the caller writes a part, its memory is reserved and no connection is held.
+    """
     company, place, separator = request[app_keys.COMPANY], 0, ""
     yield f"{head}["
     while place < len(ids):
-        async with request.app[app_keys.PARTS].one(company):
+        async with request.app[PARTS].one(company):
             records, place = await _read_part(request, record, ids, place)
             if records:
                 yield separator + SEPARATOR.join(records)
@@ -113,8 +149,9 @@ async def _large_page(
 async def _read_part(
     request: web.Request, record: Statement, ids: list[int], place: int
 ) -> tuple[list[str], int]:
-    """Return the next records from `place` on, until they are PART_CHARACTERS long, and the place after them."""
-    company, records, length = request[app_keys.COMPANY], [], 0
+    """Return the records from `place` on, about PART_CHARACTERS, and the place after them."""
+    company, length = request[app_keys.COMPANY], 0
+    records: list[str] = []
     async with request.app[app_keys.DATABASE].reading(company) as conn:
         while place < len(ids) and length < PART_CHARACTERS:
             text = await record(conn, company_id=company, id=ids[place])

@@ -1,24 +1,28 @@
-"""Validation helpers: whether a TIN exists, and whether a code is free. Spec: Validations."""
+"""Validation of TINs and of codes for new documents. Spec: Validations"""
 
+from collections.abc import Callable
 from datetime import UTC, datetime
+from typing import Any
 
 from aiohttp import web
 
 from service import schema
-from service.db.statements import sql
+from service.db.statements import Statement, sql
 from service.documents import codes, states
 from service.documents.body_checks import code_year
 from service.documents.ubl import parties
 from service.errors import BadRequest
 from service.http import app_keys, responses
 from service.http.requests import read_body
+from service.submission.tin_checks import TIN_CHECKS
 
 routes = web.RouteTableDef()
 
 NOTE_TYPES = schema.ALL["adjustment_note_create"]["properties"]["type"]["enum"]
 
-#: checking a TIN: the first row that holds refuses. Spec: Errors
-TIN_REFUSALS = (
+#: (condition of registration type, registration number and TIN; message). The first condition that
+#: is true rejects a TIN check. Spec: Errors
+TIN_REFUSALS: tuple[tuple[Callable[[Any, str, str], object], str], ...] = (
     (
         lambda kind, number, tin: kind not in codes.TABLES["registration_types"],
         "Invalid registration type",
@@ -32,62 +36,68 @@ TIN_REFUSALS = (
 
 
 @routes.post("/api/validation/tin")
-async def validate_tin(request):
-    """Ask the portal for a TIN and the identifier that belongs with it; the portal decides what a TIN alone is worth.
+async def validate_tin(request: web.Request) -> web.Response:
+    """Ask the portal whether a TIN exists and matches a registration number.
 
-    Blank texts count as absent. Raises BadRequest by TIN_REFUSALS.
+    Empty texts count as absent. A TIN alone is sent to the portal as well. Raises BadRequest by
+    TIN_REFUSALS, UnknownTin.
     """
     body, _ = await read_body(request, "validation_tin")
-    kind, number, tin = (
-        body.get("registration_type"),
-        parties.identifier(body.get("registration_number")),
-        _tin(body),
-    )
+    kind, tin = body.get("registration_type"), _read_tin(body)
+    number = parties.identifier(body.get("registration_number"))
     if message := states.refusal(TIN_REFUSALS, kind, number, tin):
         raise BadRequest(message)
-    await request.app[app_keys.TIN_CHECKS].confirm(
+    await request.app[TIN_CHECKS].confirm(
         request[app_keys.COMPANY], tin, kind, number, request[app_keys.KEY_ID]
     )
     return responses.json_response({"data": {"valid": True}, "message": "TIN is valid"})
 
 
 @routes.post("/api/validation/invoice-code")
-async def validate_invoice_code(request):
-    """Whether a code is free in the current year of the business time zone."""
+async def validate_invoice_code(request: web.Request) -> web.Response:
+    """Return whether a code is free in the current year of the business time zone."""
     body, _ = await read_body(request, "validation_invoice_code")
     year = code_year(datetime.now(UTC), request.app[app_keys.CONFIG].time_zone)
-    code, except_id = _whole(body["invoice_code"]), _whole(body.get("invoice_id"))
-    return await _free(
+    code, except_id = _to_integer(body["invoice_code"]), _to_integer(body.get("invoice_id"))
+    return await _report_use(
         request, sql.invoice_code_used, code_year=year, code=code, except_id=except_id
     )
 
 
 @routes.post("/api/validation/adjustment-note-code")
-async def validate_adjustment_note_code(request):
-    """Whether a code is free among the notes of a type. Raises BadRequest for a type that there is not."""
+async def validate_adjustment_note_code(request: web.Request) -> web.Response:
+    """Return whether a code is free among the notes of a type.
+
+    Raises BadRequest for an unknown type.
+    """
     body, _ = await read_body(request, "validation_adjustment_note_code")
     kind = body.get("adjustment_note_type")
     if kind not in NOTE_TYPES:
         raise BadRequest("Invalid adjustment note type")
-    code, except_id = _whole(body["adjustment_note_code"]), _whole(body.get("adjustment_note_id"))
-    return await _free(
+    code = _to_integer(body["adjustment_note_code"])
+    except_id = _to_integer(body.get("adjustment_note_id"))
+    return await _report_use(
         request, sql.adjustment_note_code_used, type=kind, code=code, except_id=except_id
     )
 
 
-async def _free(request, used, **asked):
+async def _report_use(request: web.Request, statement: Statement, **variables: Any) -> web.Response:
+    """Return a response that tells whether a code is free. `statement` returns if it is used."""
     company = request[app_keys.COMPANY]
     async with request.app[app_keys.DATABASE].reading(company) as conn:
-        is_used = await used(conn, company_id=company, **asked)
+        is_used = await statement(conn, company_id=company, **variables)
     return responses.json_response({"data": {"success": not is_used}})
 
 
-def _tin(body):
-    """The TIN as the portal compares them; '' for one of dots alone, which cannot stand in an address."""
+def _read_tin(body: dict[str, Any]) -> str:
+    """Return the TIN as the portal compares it.
+
+    A TIN of dots alone counts as absent: it cannot be a segment of a URL path.
+    """
     tin = parties.own_tin(body)
     return tin if tin.strip(".") else ""
 
 
-def _whole(number):
-    """An integer of a body, which may be written 7.0."""
+def _to_integer(number: Any) -> int | None:
+    """Return an integer of a body, which may be sent as 7.0."""
     return None if number is None else int(number)

@@ -1,15 +1,20 @@
-"""Webhooks: the endpoints of a company, their secrets, and the log of what was delivered to them."""
+"""Webhooks: the endpoints of a company, their secrets, and the log of deliveries."""
 
+from typing import Any
+
+import asyncpg
 from aiohttp import web
 
 from service import json_codec
 from service.api import pagination
+from service.api.records import get_record
 from service.db.encryption import WEBHOOK_SECRET, MissingSecretKey
 from service.db.statements import sql
 from service.errors import Conflict, ValidationError, violation
 from service.http import app_keys, responses
 from service.http.idempotency import store_response, store_response_without
 from service.http.requests import check_if_match, or_not_found, path_id, read_body
+from service.submission.context import SUBMISSION_CONTEXT
 from service.webhooks import signature
 from service.webhooks.url_policy import url_violation
 
@@ -17,151 +22,152 @@ routes = web.RouteTableDef()
 
 NOUN = "Webhook"
 DELIVERY = "Delivery"
-MOST = 20  # endpoints of one company
-NO_SECRET_KEY = "The service cannot keep a secret: its operator has set no SECRET_KEY."
-NEW = {"description": "", "types": [], "enabled": True}  # what a body need not say
+MOST = 20  # endpoints of a company
+NO_SECRET_KEY = "The service cannot store secrets: SECRET_KEY is not set. Ask the operator."
+DEFAULTS = {"description": "", "types": [], "enabled": True}
 FILTERS = {"status": pagination.one_of("status", ("Pending", "Delivered", "Failed"))}
 
 
 @routes.post("/api/webhooks")
-async def create_webhook(request):
-    """Store an endpoint for future events. Only this response shows its secret.
+async def create_webhook(request: web.Request) -> web.Response:
+    """Store an endpoint for future events. Only this response contains its secret.
 
-    Raises Conflict when the company has the most endpoints allowed, and when the service has no SECRET_KEY.
+    Raises Conflict if the company has MOST endpoints, or if SECRET_KEY is not set.
     """
     body, _ = await read_body(request, "webhook_create")
-    _check_url(request, body)
+    _reject_url(request, body)
     company, secret = request[app_keys.COMPANY], signature.new_secret()
-    sealed = _sealed(request, secret)
+    sealed = _seal(request, secret)
     async with request.app[app_keys.DATABASE].company(company) as conn:
         await sql.webhook_limit_lock(conn, company_id=company)
-        id = await sql.webhook_insert(
-            conn, company_id=company, sealed_secret=sealed, most=MOST, **{**NEW, **body}
+        webhook_id = await sql.webhook_insert(
+            conn, company_id=company, sealed_secret=sealed, most=MOST, **{**DEFAULTS, **body}
         )
-        if id is None:
-            raise Conflict(f"A company has at most {MOST} webhooks.")
-        data = {"id": id, "secret": signature.shown(secret)}
-        answer = responses.json_response(
-            {"success": True, "message": "Webhook created.", "data": data}, 201
-        )
-        await store_response_without(request, conn, answer, "secret")
-    return answer
+        if webhook_id is None:
+            raise Conflict(f"A company can have at most {MOST} webhooks.")
+        data = {"id": webhook_id, "secret": signature.shown(secret)}
+        response = responses.success_response("Webhook created.", 201, data=data)
+        await store_response_without(request, conn, response, "secret")
+    return response
 
 
 @routes.get("/api/webhooks")
-async def list_webhooks(request):
+async def list_webhooks(request: web.Request) -> web.Response:
+    """Return a page of endpoints."""
     company = request[app_keys.COMPANY]
     page = pagination.read_page(request, {}, (pagination.NEWEST_FIRST,))
     async with request.app[app_keys.DATABASE].reading(company) as conn:
         row = await sql.webhook_page(
             conn, company_id=company, per_page=page.per_page, offset=page.offset
         )
-    return _listed(page, row)
+    return _list_response(page, row)
 
 
 @routes.get("/api/webhooks/{id}")
-async def get_webhook(request):
-    company, id = request[app_keys.COMPANY], path_id(request, NOUN)
-    async with request.app[app_keys.DATABASE].reading(company) as conn:
-        return responses.record_response(
-            request, or_not_found(await sql.webhook_get(conn, company_id=company, id=id), NOUN)
-        )
+async def get_webhook(request: web.Request) -> web.Response:
+    """Return an endpoint."""
+    return await get_record(request, sql.webhook_get, NOUN)
 
 
 @routes.put("/api/webhooks/{id}")
-async def update_webhook(request):
-    """Merge the sent members. An endpoint that is enabled again gets what was due, and what happens from now on."""
+async def update_webhook(request: web.Request) -> web.Response:
+    """Merge the sent members.
+
+    An endpoint that is enabled again receives pending deliveries and all future events.
+    """
     body, _ = await read_body(request, "webhook_update")
-    _check_url(request, body)
-    company, id = request[app_keys.COMPANY], path_id(request, NOUN)
-    async with request.app[app_keys.DATABASE].company(company) as conn:
-        row = or_not_found(await sql.webhook_lock(conn, company_id=company, id=id), NOUN)
-        await check_if_match(request, conn, sql.webhook_get, company_id=company, id=id)
-        await sql.webhook_update(conn, company_id=company, id=id, **{**row, **body})
-    return responses.json_response({"success": True, "message": "Webhook updated."})
+    _reject_url(request, body)
+    key = {"company_id": request[app_keys.COMPANY], "id": path_id(request, NOUN)}
+    async with request.app[app_keys.DATABASE].company(key["company_id"]) as conn:
+        row = or_not_found(await sql.webhook_lock(conn, **key), NOUN)
+        await check_if_match(request, conn, sql.webhook_get, **key)
+        await sql.webhook_update(conn, **key, **{**row, **body})
+    return responses.success_response("Webhook updated.")
 
 
 @routes.delete("/api/webhooks/{id}")
-async def delete_webhook(request):
-    """Delete an endpoint and its log. The events stay."""
-    company, id = request[app_keys.COMPANY], path_id(request, NOUN)
-    async with request.app[app_keys.DATABASE].company(company) as conn:
-        or_not_found(await sql.webhook_lock(conn, company_id=company, id=id), NOUN)
-        await check_if_match(request, conn, sql.webhook_get, company_id=company, id=id)
-        await sql.webhook_delete(conn, company_id=company, id=id)
-    return responses.json_response({"success": True, "message": "Webhook deleted."})
+async def delete_webhook(request: web.Request) -> web.Response:
+    """Delete an endpoint and its log. The events remain."""
+    key = {"company_id": request[app_keys.COMPANY], "id": path_id(request, NOUN)}
+    async with request.app[app_keys.DATABASE].company(key["company_id"]) as conn:
+        or_not_found(await sql.webhook_lock(conn, **key), NOUN)
+        await check_if_match(request, conn, sql.webhook_get, **key)
+        await sql.webhook_delete(conn, **key)
+    return responses.success_response("Webhook deleted.")
 
 
 @routes.post("/api/webhooks/{id}/rotate-secret")
-async def rotate_secret(request):
-    """A new secret, shown in this answer alone. The former one signs too for a while."""
+async def rotate_secret(request: web.Request) -> web.Response:
+    """Replace the secret. Only this response contains the new one.
+
+    Deliveries are signed with both for WEBHOOK_ROTATION_SECONDS.
+    """
     await read_body(request, "webhook_action")
-    company, id, secret = request[app_keys.COMPANY], path_id(request, NOUN), signature.new_secret()
-    overlap = request.app[app_keys.CONFIG].webhook_rotation
-    async with request.app[app_keys.DATABASE].company(company) as conn:
-        or_not_found(await sql.webhook_lock(conn, company_id=company, id=id), NOUN)
-        sealed = _sealed(request, secret)
-        until = await sql.webhook_secret_rotate(
-            conn, company_id=company, id=id, sealed_secret=sealed, overlap=overlap
-        )
+    key = {"company_id": request[app_keys.COMPANY], "id": path_id(request, NOUN)}
+    secret, overlap = signature.new_secret(), request.app[app_keys.CONFIG].webhook_rotation
+    async with request.app[app_keys.DATABASE].company(key["company_id"]) as conn:
+        or_not_found(await sql.webhook_lock(conn, **key), NOUN)
+        sealed = _seal(request, secret)
+        until = await sql.webhook_secret_rotate(conn, **key, sealed_secret=sealed, overlap=overlap)
         data = {"secret": signature.shown(secret), "previous_valid_until": until}
-        answer = responses.json_response(
-            {"success": True, "message": "Secret rotated.", "data": data}
-        )
-        await store_response_without(request, conn, answer, "secret")
-    return answer
+        response = responses.success_response("Secret rotated.", data=data)
+        await store_response_without(request, conn, response, "secret")
+    return response
 
 
 @routes.get("/api/webhooks/{id}/deliveries")
-async def list_deliveries(request):
-    """The log of an endpoint, newest first."""
-    company, id = request[app_keys.COMPANY], path_id(request, NOUN)
+async def list_deliveries(request: web.Request) -> web.Response:
+    """Return a page of the delivery log of an endpoint, newest first."""
+    company, webhook_id = request[app_keys.COMPANY], path_id(request, NOUN)
     page = pagination.read_page(request, FILTERS, (pagination.NEWEST_FIRST,))
     window = {"per_page": page.per_page, "offset": page.offset, **page.filters}
     async with request.app[app_keys.DATABASE].searching(company) as conn:
-        or_not_found(await sql.webhook_exists(conn, company_id=company, id=id), NOUN)
-        row = await sql.webhook_delivery_page(conn, company_id=company, endpoint_id=id, **window)
-    return _listed(page, row)
+        or_not_found(await sql.webhook_exists(conn, company_id=company, id=webhook_id), NOUN)
+        row = await sql.webhook_delivery_page(
+            conn, company_id=company, endpoint_id=webhook_id, **window
+        )
+    return _list_response(page, row)
 
 
 @routes.post("/api/webhooks/{id}/deliveries/{delivery_id}/redeliver")
-async def redeliver(request):
-    """Make a delivery due at once, whatever became of it. Raises Conflict while its endpoint is disabled."""
+async def redeliver(request: web.Request) -> web.Response:
+    """Make a delivery due at once, in any state. Raises Conflict if its endpoint is disabled."""
     await read_body(request, "webhook_action")
-    company, id = request[app_keys.COMPANY], path_id(request, NOUN)
-    delivery = path_id(request, DELIVERY, "delivery_id")
+    company, webhook_id = request[app_keys.COMPANY], path_id(request, NOUN)
+    delivery_id = path_id(request, DELIVERY, "delivery_id")
     async with request.app[app_keys.DATABASE].company(company) as conn:
-        endpoint = or_not_found(await sql.webhook_lock(conn, company_id=company, id=id), NOUN)
-        or_not_found(
-            await sql.webhook_delivery_again(conn, company_id=company, endpoint_id=id, id=delivery),
-            DELIVERY,
+        webhook = or_not_found(
+            await sql.webhook_lock(conn, company_id=company, id=webhook_id), NOUN
         )
-        if not endpoint["enabled"]:  # after the 404s; raising undoes the statement
+        delivery = await sql.webhook_delivery_again(
+            conn, company_id=company, endpoint_id=webhook_id, id=delivery_id
+        )
+        or_not_found(delivery, DELIVERY)
+        if not webhook["enabled"]:  # after the 404s; raising rolls the update back
             raise Conflict("The webhook is disabled; enable it first.")
-        answer = responses.json_response(
-            {"success": True, "message": "The event will be delivered again."}
-        )
-        await store_response(request, conn, answer)
-    return answer
+        response = responses.success_response("The event will be delivered again.")
+        await store_response(request, conn, response)
+    return response
 
 
-def _sealed(request, secret):
-    """The secret as it is stored. Raises Conflict where the service has no SECRET_KEY."""
+def _seal(request: web.Request, secret: bytes) -> bytes:
+    """Return the encrypted secret. Raises Conflict if SECRET_KEY is not set."""
     try:
-        return request.app[app_keys.SUBMISSION_CONTEXT].signers.vault.seal(
+        return request.app[SUBMISSION_CONTEXT].signers.vault.seal(
             secret, request[app_keys.COMPANY], WEBHOOK_SECRET
         )
     except MissingSecretKey:
         raise Conflict(NO_SECRET_KEY) from None
 
 
-def _check_url(request, body):
+def _reject_url(request: web.Request, body: dict[str, Any]) -> None:
+    """Raise ValidationError for a URL to which the service must not send requests."""
     allow_internal = request.app[app_keys.CONFIG].webhook_allow_internal
-    if "url" in body and (wording := url_violation(body["url"], allow_internal)):
-        raise ValidationError([violation("/url", "address", wording)])
+    if "url" in body and (message := url_violation(body["url"], allow_internal)):
+        raise ValidationError([violation("/url", "address", message)])
 
 
-def _listed(page, row):
+def _list_response(page: pagination.Page, row: asyncpg.Record) -> web.Response:
     return responses.json_text_response(
         f'{{"meta":{json_codec.dumps(page.meta(row["total"]))},"data":{row["data"]}}}'
     )

@@ -179,7 +179,7 @@ async def revoke_key(config, key_id):
     """{key_id, revoked}, of a key of any kind; `revoked` is false when it no longer worked before. Raises CommandError."""
     async with with_database(config) as (config, database):
         kind, owner = await _key_owner(database, key_id)
-        async with kind.wall(database, owner) as conn:
+        async with kind.transaction(database, owner) as conn:
             revoked = await kind.revoke(conn, key_id=key_id, **{kind.owner: owner})
         return {"key_id": key_id, "revoked": bool(revoked)}
 
@@ -187,7 +187,7 @@ async def revoke_key(config, key_id):
 async def _key_owner(database, key_id):
     async with database.across() as conn:
         for kind in (api_keys.COMPANY, api_keys.INTEGRATION):
-            if row := await kind.of(conn, key_id=key_id):
+            if row := await kind.find(conn, key_id=key_id):
                 return kind, row[kind.owner]
     raise CommandError(
         f"There is no key {key_id}; a key id is the 12 characters after einv_live_ or einp_live_."

@@ -12,7 +12,7 @@ from aiohttp import web
 from asyncpg import UniqueViolationError
 
 from service import json_codec
-from service.app import STOP_SECONDS, create_app
+from service.app import create_app
 from service.commands import companies
 from service.commands.bootstrap import start_logging, with_portal, with_postgres
 from service.config import ROOT
@@ -21,6 +21,7 @@ from service.db.statements import sql
 from service.db.transactions import Database, acting_as, connected_pool
 from service.http import app_keys
 from service.http.server import HardenedRunner
+from service.http.shutdown import STOP_SECONDS
 
 PARTING_SECONDS = 0.1  # for what was sent before clients could know
 LONGEST_STOP_SECONDS = 28  # then the process ends all the same: rows are safe

@@ -1,4 +1,7 @@
-"""API keys: `einv_live_<key id>_<secret><checksum>`, `einp_` for integrations. Only the secret's SHA-256 is kept."""
+"""API keys: `einv_live_<key id>_<secret><checksum>`, for integrations `einp_live_…`.
+
+The database stores only the SHA-256 of the secret.
+"""
 
 import asyncio
 import hashlib
@@ -9,8 +12,11 @@ import re
 import secrets
 import time
 import zlib
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 
+from service.db.connections import Connection
 from service.db.statements import Statement, sql
 from service.db.transactions import TRANSIENT_DB_ERRORS, Database
 from service.errors import Unauthorized, describe_error
@@ -25,29 +31,33 @@ BASE62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _KEY = re.compile(
     r"((ein[vp])_(?:live|test)_([0-9A-Za-z]{12})_([0-9A-Za-z]{43}))([0-9A-Za-z]{6})", re.ASCII
 )
-_SHOWN = re.compile(r"ein[vp]_(?:live|test)_[0-9A-Za-z]{12}_", re.ASCII)
-_NOBODY = bytes(32)  # what an unknown key id is compared with, so that both ways do the same work
+_KEY_START = re.compile(r"ein[vp]_(?:live|test)_[0-9A-Za-z]{12}_", re.ASCII)
+#: The digest that a secret is compared with if the key id is unknown: both cases take equal time.
+_NO_DIGEST = bytes(32)
 
-#: How long a key is believed without asking. A revocation is told to every process; one that cannot
-#: hear it, and does
-#: not know that either, finds out in less than a second all the same.
-TRUST_SECONDS = 0.5
+#: Lifetime of a cache entry. Processes are notified of a revocation; one that has lost its session
+#: without noticing it still revokes a key within a second.
+CACHE_SECONDS = 0.5
 MAX_CACHED = 10_000
-#: From when on the log says, once a day, that a key which is in use is about to expire.
+#: Time before the expiry of a key from which its use is logged as a warning, once a day.
 WARN_SECONDS = 14 * 86400
 DAY_SECONDS = 86400
 
 
 @dataclass(frozen=True, slots=True)
 class KeyKind:
-    """What sets the keys of one surface apart: `owner` is the column, and the variable, of whom they belong to."""
+    """The differences between keys of companies and of integration accounts.
+
+    `owner` is the column and variable of the owner's id. `transaction` opens a transaction with
+    tenant isolation for the owner.
+    """
 
     prefix: str
     owner: str
     wrong: str
-    wall: object  # (database, owner's id) -> a transaction behind the owner's wall
-    of: Statement
-    used: Statement
+    transaction: Callable[[Database, int], AbstractAsyncContextManager[Connection]]
+    find: Statement
+    record_use: Statement
     revoke: Statement
 
 
@@ -73,7 +83,7 @@ INTEGRATION = KeyKind(
 
 @dataclass(frozen=True, slots=True)
 class NewKey:
-    """A key as it is shown once: `text` is never stored, `digest` is."""
+    """A new key. `text` is shown once and never stored; `digest` is stored."""
 
     text: str = field(repr=False)
     key_id: str
@@ -81,31 +91,34 @@ class NewKey:
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
-    """What PostgreSQL says of a key. `asked` and `ends` are of the monotonic clock: no clock of ours has to be right."""
+class _CachedKey:
+    """A key as read from the database.
+
+    `read_at` and `expires_at` are monotonic times, which do not depend on the process's clock.
+    """
 
     owner: int
     digest: bytes
-    revoked: bool
-    asked: float
-    ends: float
+    is_revoked: bool
+    read_at: float
+    expires_at: float
 
 
-def random_text(length):
-    """Letters and digits that nobody guesses."""
+def random_text(length: int) -> str:
+    """Return random letters and digits from a cryptographic source."""
     return "".join(secrets.choice(BASE62) for _ in range(length))
 
 
-def new_key(live, kind=COMPANY):
-    """A fresh key; `live` is false where the portal is a sandbox."""
+def new_key(live: bool, kind: KeyKind = COMPANY) -> NewKey:
+    """Return a new key. `live` is false if the portal is a sandbox."""
     key_id = random_text(12)
     secret = _base62(int.from_bytes(secrets.token_bytes(32)), 43)
     body = f"{kind.prefix}_{'live' if live else 'test'}_{key_id}_{secret}"
     return NewKey(body + _checksum(body), key_id, _digest(secret))
 
 
-def parse_key(text, kind=COMPANY):
-    """(key id, SHA-256 of the secret) of a key's text; None for anything that is no key of this kind."""
+def parse_key(text: str, kind: KeyKind = COMPANY) -> tuple[str, bytes] | None:
+    """Return (key id, SHA-256 of the secret) of a key, or None if it is not a key of this kind."""
     parts = _KEY.fullmatch(text)
     if (
         parts is None
@@ -116,115 +129,118 @@ def parse_key(text, kind=COMPANY):
     return parts[3], _digest(parts[4])
 
 
-def contains_key(text):
-    """Whether a text that may be seen by others, as an address may, holds a key of any kind."""
-    return _SHOWN.search(text) is not None
+def contains_key(text: str) -> bool:
+    """Return whether a text contains an API key of any kind, valid or not."""
+    return _KEY_START.search(text) is not None
 
 
 class KeyRing:
-    """Who a key belongs to: looked up once, then for a moment in memory, or until it is revoked or expires."""
+    """Looks up the owners of keys, with a short cache that notifications invalidate."""
 
-    def __init__(self, database, kind=COMPANY):
+    def __init__(self, database: Database, kind: KeyKind = COMPANY) -> None:
         self._kind = kind
         self._database = database
-        self._known = {}  # key id -> _Known
-        self._news = 0  # notifications so far
-        self._used = {}  # key id -> owner, since the last flush
-        self._warned = {}  # key id -> when the log was last told, by the monotonic clock
+        self._cached: dict[str, _CachedKey] = {}
+        self._invalidations = 0  # counts notifications
+        self._used: dict[str, int] = {}  # key id -> owner, of keys used since the last flush
+        self._warned: dict[str, float] = {}  # key id -> monotonic time of the last warning
 
-    async def owner_of(self, text):
-        """(owner's id, key id) of a key's text. Raises Unauthorized, in the same words for every fault."""
+    async def owner_of(self, text: str) -> tuple[int, str]:
+        """Return (owner's id, key id) of a key.
+
+        Raises Unauthorized with one message for unknown, wrong, revoked and expired keys.
+        """
         parsed = parse_key(text, self._kind)
         if parsed is None:
             raise Unauthorized(self._kind.wrong)
         key_id, digest = parsed
-        known = await self._look_up(key_id)
-        fits = hmac.compare_digest(known.digest if known else _NOBODY, digest)
-        if not (known and fits) or known.revoked or known.ends <= time.monotonic():
+        cached = await self._look_up(key_id)
+        is_right = hmac.compare_digest(cached.digest if cached else _NO_DIGEST, digest)
+        if not cached or not is_right or cached.is_revoked or cached.expires_at <= time.monotonic():
             raise Unauthorized(self._kind.wrong)
-        self._used[key_id] = known.owner
-        self._tell(key_id, known)
-        return known.owner, key_id
+        self._used[key_id] = cached.owner
+        self._warn_of_expiry(key_id, cached)
+        return cached.owner, key_id
 
-    def forget(self, key_id):
-        """A key has changed somewhere: the next request asks again."""
-        self._news += 1
-        self._known.pop(key_id, None)
+    def forget(self, key_id: str) -> None:
+        """Invalidate the cache entry of a key that was changed."""
+        self._invalidations += 1
+        self._cached.pop(key_id, None)
 
-    def forget_all(self):
-        """Notifications may have been missed."""
-        self._news += 1
-        self._known.clear()
+    def forget_all(self) -> None:
+        """Clear the cache, since notifications may have been missed."""
+        self._invalidations += 1
+        self._cached.clear()
 
-    async def record_use(self):
-        """Writes last_used_at of the keys used since the last call, outside of any request.
+    async def record_use(self) -> None:
+        """Write last_used_at of the keys used since the last call.
 
-        What cannot be written now is written with the next call.
+        Keys that cannot be written because of a transient error are written by the next call.
         """
         try:
             for key_id, owner in list(self._used.items()):
-                async with self._kind.wall(self._database, owner) as conn:
-                    await self._kind.used(conn, key_id=key_id, **{self._kind.owner: owner})
+                async with self._kind.transaction(self._database, owner) as conn:
+                    await self._kind.record_use(conn, key_id=key_id, **{self._kind.owner: owner})
                 self._used.pop(key_id, None)
-        except TRANSIENT_DB_ERRORS as fault:
-            log.warning("keys: the last use is not noted: %s", describe_error(fault))
+        except TRANSIENT_DB_ERRORS as error:
+            log.warning("keys: last_used_at is not written yet: %s", describe_error(error))
 
-    async def record_use_forever(self):
+    async def record_use_forever(self) -> None:
+        """Call record_use every minute."""
         while True:
             await asyncio.sleep(60)
             await self.record_use()
 
-    async def _look_up(self, key_id):
-        known, now = self._known.get(key_id), time.monotonic()
-        if known is not None and now < known.asked + TRUST_SECONDS:
-            return known
-        news = self._news
+    async def _look_up(self, key_id: str) -> _CachedKey | None:
+        cached, now = self._cached.get(key_id), time.monotonic()
+        if cached is not None and now < cached.read_at + CACHE_SECONDS:
+            return cached
+        invalidations = self._invalidations
         async with self._database.across() as conn:
-            row = await self._kind.of(conn, key_id=key_id)
+            row = await self._kind.find(conn, key_id=key_id)
         if row is None:
             return None
-        ends = math.inf if row["expires_in"] is None else now + row["expires_in"]
-        known = _Known(row[self._kind.owner], row["secret_sha256"], row["revoked"], now, ends)
-        if news == self._news:  # else what was just read may be older than the news
-            _make_room(self._known)
-            self._known[key_id] = known
-        return known
+        expires_at = math.inf if row["expires_in"] is None else now + row["expires_in"]
+        key = _CachedKey(
+            row[self._kind.owner], row["secret_sha256"], row["revoked"], now, expires_at
+        )
+        if invalidations == self._invalidations:  # otherwise the row may be older than the change
+            _make_room(self._cached)
+            self._cached[key_id] = key
+        return key
 
-    def _tell(self, key_id, known):
-        """Says in the log that a key which is in use is about to expire, once a day."""
+    def _warn_of_expiry(self, key_id: str, key: _CachedKey) -> None:
+        """Log once a day that a used key is about to expire."""
         now = time.monotonic()
-        if (
-            known.ends - now > WARN_SECONDS
-            or now < self._warned.get(key_id, -math.inf) + DAY_SECONDS
-        ):
+        left = key.expires_at - now
+        if left > WARN_SECONDS or now < self._warned.get(key_id, -math.inf) + DAY_SECONDS:
             return
         _make_room(self._warned)
         self._warned[key_id] = now
-        days = (known.ends - now) / DAY_SECONDS
         log.warning(
             "keys: %s=%d key_id=%s expires in %.1f days",
             self._kind.owner,
-            known.owner,
+            key.owner,
             key_id,
-            days,
+            left / DAY_SECONDS,
         )
 
 
-def _make_room(cache):
+def _make_room(cache: dict[str, _CachedKey] | dict[str, float]) -> None:
     if len(cache) >= MAX_CACHED:
         cache.clear()
 
 
-def _digest(secret):
+def _digest(secret: str) -> bytes:
     return hashlib.sha256(secret.encode()).digest()
 
 
-def _checksum(body):
+def _checksum(body: str) -> str:
     return _base62(zlib.crc32(body.encode()), 6)
 
 
-def _base62(number, width):
-    digits = []
+def _base62(number: int, width: int) -> str:
+    digits: list[str] = []
     for _ in range(width):
         number, digit = divmod(number, 62)
         digits.append(BASE62[digit])

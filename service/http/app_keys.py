@@ -1,30 +1,42 @@
-"""The keys under which the application and a request keep their values."""
+"""Keys of the values that the application and a request carry, with their types.
+
+Types of higher layers have their keys in their own modules, for example in submission/context.py.
+"""
+
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from aiohttp import web
 
-#: What the wiring gives to an application; each is made in service/app.py.
-CONFIG = web.AppKey("config", object)
-DATABASE = web.AppKey("database", object)
-SESSION = web.AppKey("keeper", object)
-KEY_RING = web.AppKey("key_ring", object)
-INTEGRATION_KEY_RING = web.AppKey("integration_key_ring", object)
-LIMITER = web.AppKey("limiter", object)
-WRONG_KEY_LIMITER = web.AppKey("wrong_keys", object)
-INTEGRATION_QUOTA = web.AppKey("quota", object)
-SUBMISSION_CONTEXT = web.AppKey("desk", object)
-WATCHDOG = web.AppKey("watchdog", object)
-EVENT_LOOP_MONITOR = web.AppKey("loop_guard", object)
-REQUEST_COUNTS = web.AppKey("counts", dict)  # (method, route, status) -> requests answered
-TIN_CHECKS = web.AppKey("tins", object)
-UPLOAD_BUDGET = web.AppKey("uploads", object)
-EXPORTS = web.AppKey("exports", object)
-PARTS = web.AppKey("parts", object)
-CLOSING = web.AppKey("closing", object)
+from service.config import Config
+from service.db.session import DedicatedSession
+from service.db.transactions import Database
+from service.http.api_keys import KeyRing
+from service.http.limits import IntegrationQuota, RateLimiter, UploadBudget
+from service.http.shutdown import GracefulShutdown
+from service.monitoring.watchdog import EventLoopMonitor, Watchdog
 
-#: What the middleware finds out of a request.
+#: Values of the application, set in service/app.py.
+CONFIG = web.AppKey("config", Config)
+DATABASE = web.AppKey("database", Database)
+SESSION = web.AppKey("session", DedicatedSession)
+KEY_RING = web.AppKey("key_ring", KeyRing)
+INTEGRATION_KEY_RING = web.AppKey("integration_key_ring", KeyRing)
+LIMITER = web.AppKey("limiter", RateLimiter)
+WRONG_KEY_LIMITER = web.AppKey("wrong_key_limiter", RateLimiter)
+INTEGRATION_QUOTA = web.AppKey("integration_quota", IntegrationQuota)
+UPLOAD_BUDGET = web.AppKey("upload_budget", UploadBudget)
+WATCHDOG = web.AppKey("watchdog", Watchdog)
+EVENT_LOOP_MONITOR = web.AppKey("event_loop_monitor", EventLoopMonitor)
+CLOSING = web.AppKey("closing", GracefulShutdown)
+#: (method, route, status) -> number of responses.
+REQUEST_COUNTS: web.AppKey[dict[tuple[str, str, int], int]] = web.AppKey("request_counts")
+#: Starts a background task that a graceful shutdown waits for.
+SPAWN: web.AppKey[Callable[[Coroutine[Any, Any, None]], object]] = web.AppKey("spawn")
+
+#: Values of a request, set by the middleware.
 COMPANY = web.RequestKey("company", int)
 ACCOUNT = web.RequestKey("account", int)
 KEY_ID = web.RequestKey("key_id", str)
-QUOTA_HEADERS = web.RequestKey("quota_headers", dict)
+QUOTA_HEADERS: web.RequestKey[dict[str, str]] = web.RequestKey("quota_headers")
 REQUEST_ID = web.RequestKey("request_id", str)
-UPLOAD_BYTES = web.RequestKey("room", int)  # bytes that are kept for its body

@@ -1,8 +1,8 @@
-"""Idempotency-Key: the first answer to a POST is stored with its effect, and replayed to a repetition.
+"""Idempotency-Key: the first response to a POST is stored with its effect, and replayed.
 
-A request claims its key under a token. Its effect and its answer are committed only while the token is still there: a
-request that was paused for longer than its lease, and whose key a repetition has taken over, changes nothing and gets the
-answer of that repetition.
+A request claims its key under a token. Its effect and its response are committed only while the
+claim holds. A request that was paused beyond its lease, and whose key a repetition has taken over,
+changes nothing and gets the response of that repetition.
 """
 
 import asyncio
@@ -19,8 +19,10 @@ from functools import partial
 
 import asyncpg
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
 from service import json_codec
+from service.db.connections import Connection
 from service.db.statements import Statement, sql
 from service.db.transactions import TRANSIENT_DB_ERRORS, Database
 from service.errors import (
@@ -38,28 +40,35 @@ from service.http.requests import header, read_raw
 
 HEADER = "Idempotency-Key"
 LONGEST_KEY = 255
-LONGEST_PATH = 255  # no id is so long that a longer one could be of a record
+LONGEST_PATH = 255  # longer than the path of any record
 LEASE = timedelta(seconds=90)  # longer than any request takes
-# For an answer that cannot be kept at once; within the lease, when the key is nobody else's
+#: A response that could not be stored is stored within this time, which is below the lease.
 SETTLE_SECONDS = 60
-SETTLE_AGAIN_SECONDS = 0.5
-# How long a request whose key was taken over waits for the answer of the one that has it
+SETTLE_RETRY_SECONDS = 0.5
+#: A request that lost its key waits this long for the response of the request that has it.
 TAKEN_OVER_SECONDS = 3
-TAKEN_OVER_AGAIN_SECONDS = 0.05
-SWEEP_ONE_IN = 100  # keyed requests, so that old answers go without a task of their own
-#: Answers that say nothing of the effect: a repetition is the first again.
-NOT_KEPT = {401, 408, 409, 413, 415, 429}
+TAKEN_OVER_RETRY_SECONDS = 0.05
+RELEASED = "Another request with this Idempotency-Key was running, please try again."
+SWEEP_ONE_IN = 100  # requests with a key; the others do not delete expired responses
+#: Statuses of responses that are not stored: a repetition runs as a first request.
+NOT_STORED = {401, 408, 409, 413, 415, 429}
 
 log = logging.getLogger(__name__)
+
+Write = Callable[[], Awaitable[bool]]
 
 
 @dataclass(frozen=True, slots=True)
 class IdempotencyStore:
-    """Where the answers to owners of one kind are kept: behind which wall, and by which statements."""
+    """The statements that store responses for owners of one kind.
 
-    owner: web.RequestKey[int]  # under which a request has the owner's id
+    `owner` is the request key of the owner's id, `column` its variable. `transaction` opens a
+    transaction with tenant isolation for the owner.
+    """
+
+    owner: web.RequestKey[int]
     column: str
-    wall: Callable[[Database, int], AbstractAsyncContextManager[asyncpg.Connection]]
+    transaction: Callable[[Database, int], AbstractAsyncContextManager[Connection]]
     claim: Statement
     get: Statement
     hold: Statement
@@ -96,63 +105,60 @@ STORES = (
 
 @dataclass(frozen=True, slots=True)
 class IdempotencyClaim:
-    """One request's claim on an Idempotency-Key."""
+    """One request's claim on an Idempotency-Key. `key` holds owner, route and key."""
 
-    memory: IdempotencyStore
-    under: dict[str, object]  # owner, route and key
+    store: IdempotencyStore
+    key: dict[str, object]
     token: uuid.UUID
     body_sha256: bytes
 
     @property
-    def named(self) -> dict[str, object]:
+    def variables(self) -> dict[str, object]:
         """The variables by which a statement finds the key only while this claim holds it."""
-        return {**self.under, "claim_token": self.token}
+        return {**self.key, "claim_token": self.token}
 
 
-#: (owner, route, key) -> what writes that which could not be written yet
-UNSETTLED = web.AppKey("unsettled", dict)
+#: (owner, route, key) -> the write that failed because of a transient error.
+UNSETTLED: web.AppKey[dict[tuple[object, ...], Write]] = web.AppKey("unsettled")
 CLAIM = web.RequestKey("claim", IdempotencyClaim)
-# What was kept is the final answer but for what is shown once
+#: The stored response is final, but lacks the secrets of the response that is sent.
 SECRET_OUT = web.RequestKey("secret_out", bool)
 
 
 @web.middleware
-async def handle_idempotency_key(
-    request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
-) -> web.StreamResponse:
-    """Replay the answer to a repetition; run the handler for the first request with a key, and store its answer.
+async def handle_idempotency_key(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Replay the response to a repetition. Otherwise run the handler and store its response.
 
     Raises KeyReused for the key with another body, Conflict while the first request is running.
     """
-    text, memory = header(request, HEADER), _memory(request)
-    if text is None or request.method != "POST" or memory is None:
+    text, store = header(request, HEADER), _find_store(request)
+    if text is None or request.method != "POST" or store is None:
         return await handler(request)
-    under = _under(request, memory, text)
-    with suppress(*TRANSIENT_DB_ERRORS):  # the claim says what there is
-        await _settle_first(request, under)
+    key = _read_key(request, store, text)
+    with suppress(*TRANSIENT_DB_ERRORS):
+        await _settle_first(request, key)
     claim = IdempotencyClaim(
-        memory, under, uuid.uuid4(), hashlib.sha256(await read_raw(request)).digest()
+        store, key, uuid.uuid4(), hashlib.sha256(await read_raw(request)).digest()
     )
-    if (first := await _take(request, claim)) is not None:
+    if (first := await _claim_key(request, claim)) is not None:
         return _replay(first, claim)
     request[CLAIM] = claim
     try:
-        response, is_kept = await handler(request), True
+        response, is_final = await handler(request), True
     except ClaimLost:
-        return _replay(await _answer_of_other(request, claim), claim)
+        return _replay(await _wait_for_other(request, claim), claim)
     except Exception as error:
         if is_client_gone(request, error):
             raise
-        response, is_kept = error_response(error, request), not getattr(error, "retryable", False)
-    return await _settle(request, response, is_kept)
+        response, is_final = error_response(error, request), not getattr(error, "retryable", False)
+    return await _settle(request, response, is_final)
 
 
-async def store_response(
-    request: web.Request, conn: asyncpg.Connection, response: web.Response
-) -> None:
-    """Store an answer in the transaction of its effect; the middleware replaces it when a later one is final.
+async def store_response(request: web.Request, conn: Connection, response: web.Response) -> None:
+    """Store a response in the transaction of its effect.
 
-    Raises ClaimLost, which rolls the effect back, if another request has taken the key over.
+    The middleware replaces it by the final response. Raises ClaimLost, which rolls the effect back,
+    if another request has taken the key over.
     """
     claim = request.get(CLAIM)
     if claim is not None and not await _store(conn, claim, response):
@@ -160,84 +166,86 @@ async def store_response(
 
 
 async def store_response_without(
-    request: web.Request, conn: asyncpg.Connection, response: web.Response, *shown_once: str
+    request: web.Request, conn: Connection, response: web.Response, *secrets: str
 ) -> None:
-    """Store an answer as `keep` does, without members of its data that are shown once and stored nowhere."""
-    body = json_codec.loads(response.body)
-    kept = {
-        **body,
-        "data": {name: member for name, member in body["data"].items() if name not in shown_once},
-    }
-    await store_response(request, conn, responses.json_response(kept, response.status))
+    """Store a response as store_response does, without the named secrets in its data."""
+    body = json_codec.loads((response.text or "").encode())
+    data = {name: member for name, member in body["data"].items() if name not in secrets}
+    stored = responses.json_response({**body, "data": data}, response.status)
+    await store_response(request, conn, stored)
     request[SECRET_OUT] = True
 
 
-async def hold_claim(request: web.Request, conn: asyncpg.Connection) -> None:
-    """Lock the request's claim until the transaction ends, for an effect whose answer is known only later.
+async def hold_claim(request: web.Request, conn: Connection) -> None:
+    """Lock the request's claim until the transaction ends, for an effect without response yet.
 
     Raises ClaimLost, which rolls the effect back, if another request has taken the key over.
     """
     claim = request.get(CLAIM)
-    if claim is not None and not await claim.memory.hold(conn, **claim.named):
+    if claim is not None and not await claim.store.hold(conn, **claim.variables):
         raise ClaimLost
 
 
-def _memory(request):
-    """The memory for whom the key belongs to; None for nobody, and where there is nothing that could have an effect."""
+def _find_store(request: web.Request) -> IdempotencyStore | None:
+    """Return the store of the key's owner, or None for a path that has no effects."""
     if (
         request.match_info.http_exception
         or len(request.path) > LONGEST_PATH
         or not request.path.isprintable()
     ):
         return None
-    return next((memory for memory in STORES if memory.owner in request), None)
+    return next((store for store in STORES if store.owner in request), None)
 
 
-def _behind_wall(
-    request: web.Request, memory: IdempotencyStore
-) -> AbstractAsyncContextManager[asyncpg.Connection]:
-    """A transaction that sees what is kept for the owner."""
-    return memory.wall(request.app[app_keys.DATABASE], request[memory.owner])
+def _transaction(
+    request: web.Request, store: IdempotencyStore
+) -> AbstractAsyncContextManager[Connection]:
+    """Open a transaction that sees the responses stored for the request's owner."""
+    return store.transaction(request.app[app_keys.DATABASE], request[store.owner])
 
 
-def _under(request, memory, text):
+def _read_key(request: web.Request, store: IdempotencyStore, text: str) -> dict[str, object]:
+    """Return the variables owner, route and key. Raises BadRequest for an invalid key."""
     if not 0 < len(text) <= LONGEST_KEY or not text.isprintable():
         raise BadRequest(f"{HEADER} must be 1 to {LONGEST_KEY} printable characters.")
     return {
-        memory.column: request[memory.owner],
+        store.column: request[store.owner],
         "route": f"{request.method} {request.path}",
         "key": text,
     }
 
 
-async def _take(request: web.Request, claim: IdempotencyClaim) -> asyncpg.Record | None:
-    """Claim the key. Return None, or what is stored of the request that has the key.
+async def _claim_key(request: web.Request, claim: IdempotencyClaim) -> asyncpg.Record | None:
+    """Claim the key. Return None, or the stored row of the request that has the key.
 
     Raises Conflict if that request has released the key meanwhile.
     """
-    memory, is_taken = claim.memory, False
+    store, is_taken = claim.store, False
     try:
-        async with _behind_wall(request, memory) as conn:
+        async with _transaction(request, store) as conn:
             if random.randrange(SWEEP_ONE_IN) == 0:
-                await memory.sweep(conn, **{memory.column: request[memory.owner]})
-            is_taken = await memory.claim(
-                conn, **claim.named, body_sha256=claim.body_sha256, lease=LEASE
+                await store.sweep(conn, **{store.column: request[store.owner]})
+            is_taken = await store.claim(
+                conn, **claim.variables, body_sha256=claim.body_sha256, lease=LEASE
             )
-            first = None if is_taken else await memory.get(conn, **claim.under)
+            first = None if is_taken else await store.get(conn, **claim.key)
     except TRANSIENT_DB_ERRORS:
-        if is_taken:  # which may have been committed all the same
-            _settle_later(request, claim.under, partial(_drop, request, claim))
+        if is_taken:  # the claim may have been committed
+            _settle_later(request, claim.key, partial(_release, request, claim))
         raise
     if not is_taken and first is None:
-        raise Conflict("The request was under way when this one came, please try again.")
+        raise Conflict(RELEASED)
     return first
 
 
 def _replay(first: asyncpg.Record, claim: IdempotencyClaim) -> web.Response:
-    """Return the stored answer. Raises KeyReused if it is of another body, Conflict if there is no answer yet."""
+    """Return the stored response.
+
+    Raises KeyReused if its request had another body, Conflict if there is no response yet.
+    """
     if first["body_sha256"] != claim.body_sha256:
-        wording = f"{HEADER} was used with another body."
-        raise KeyReused(wording, errors=[violation(HEADER, "reused", wording)])
+        message = f"{HEADER} was used with another body."
+        raise KeyReused(message, errors=[violation(HEADER, "reused", message)])
     if first["status"] is None:
         raise Conflict(STILL_RUNNING)
     return responses.json_text_response(
@@ -245,92 +253,95 @@ def _replay(first: asyncpg.Record, claim: IdempotencyClaim) -> web.Response:
     )
 
 
-async def _answer_of_other(request: web.Request, claim: IdempotencyClaim) -> asyncpg.Record:
-    """Wait for the answer of the request that has taken the key over, and return what is stored of it by then.
+async def _wait_for_other(request: web.Request, claim: IdempotencyClaim) -> asyncpg.Record:
+    """Wait for the response of the request that has taken the key over, and return its stored row.
 
-    Raises Conflict if it has released the key.
+    Raises Conflict if that request has released the key.
     """
     until = time.monotonic() + TAKEN_OVER_SECONDS
     while True:
-        async with _behind_wall(request, claim.memory) as conn:
-            other = await claim.memory.get(conn, **claim.under)
+        async with _transaction(request, claim.store) as conn:
+            other = await claim.store.get(conn, **claim.key)
         if other is None:
-            raise Conflict("The request was under way when this one came, please try again.")
+            raise Conflict(RELEASED)
         if other["status"] is not None or time.monotonic() >= until:
             return other
-        await asyncio.sleep(TAKEN_OVER_AGAIN_SECONDS)
+        await asyncio.sleep(TAKEN_OVER_RETRY_SECONDS)
 
 
-async def _settle(request: web.Request, response: web.Response, is_kept: bool) -> web.Response:
-    """Store the final answer, or release the key where the answer must not be replayed, and return the answer.
+async def _settle(
+    request: web.Request, response: web.StreamResponse, is_final: bool
+) -> web.StreamResponse:
+    """Store the final response, or release the key if it must not be replayed. Return the response.
 
-    If the key was taken over meanwhile, that is the answer of the request that has it, if there is one.
+    If the key was taken over, return the response of the request that has it, if there is one.
     """
     if SECRET_OUT in request and response.status < 400:
         return response
     claim = request[CLAIM]
-    is_kept = is_kept and response.status < 500 and response.status not in NOT_KEPT
-    write = (
-        partial(_keep_final, request, claim, response)
-        if is_kept
-        else partial(_drop, request, claim)
-    )
+    is_stored = is_final and response.status < 500 and response.status not in NOT_STORED
+    write: Write = partial(_release, request, claim)
+    if is_stored and isinstance(response, web.Response):
+        write = partial(_store_final, request, claim, response)
     try:
         if await write():
             return response
-        return _replay(await _answer_of_other(request, claim), claim)
+        return _replay(await _wait_for_other(request, claim), claim)
     except Conflict:
         return response
-    except TRANSIENT_DB_ERRORS as why:  # what came of the request is told all the same
-        log.warning("idempotency: an answer is not kept yet: %s", describe_error(why))
-        _settle_later(request, claim.under, write)
+    except TRANSIENT_DB_ERRORS as error:
+        log.warning("idempotency: a response is not stored yet: %s", describe_error(error))
+        _settle_later(request, claim.key, write)
         return response
 
 
-def _settle_later(request, under, write):
-    """Sees that a key is settled once PostgreSQL is back: else its repetition would wait for the whole lease."""
-    request.app[UNSETTLED][_name(under)] = write
-    request.app[app_keys.SUBMISSION_CONTEXT].spawn(_settling(request, under))
+def _settle_later(request: web.Request, key: dict[str, object], write: Write) -> None:
+    """Retry a write in the background, so that a repetition need not wait for the lease to end."""
+    request.app[UNSETTLED][_identify(key)] = write
+    request.app[app_keys.SPAWN](_retry_settling(request, key))
 
 
-async def _settling(request, under):
+async def _retry_settling(request: web.Request, key: dict[str, object]) -> None:
     until = time.monotonic() + SETTLE_SECONDS
     while time.monotonic() < until and not request.app[app_keys.CLOSING].has_begun:
-        await asyncio.sleep(SETTLE_AGAIN_SECONDS)
+        await asyncio.sleep(SETTLE_RETRY_SECONDS)
         with suppress(*TRANSIENT_DB_ERRORS):
-            return await _settle_first(request, under)
-    request.app[UNSETTLED].pop(_name(under), None)
-    return None
+            await _settle_first(request, key)
+            return
+    request.app[UNSETTLED].pop(_identify(key), None)
 
 
-async def _settle_first(request, under):
-    """Writes what could not be written of an earlier request with this key."""
-    if (write := request.app[UNSETTLED].get(_name(under))) is not None:
+async def _settle_first(request: web.Request, key: dict[str, object]) -> None:
+    """Repeat the failed write of an earlier request with this key."""
+    if (write := request.app[UNSETTLED].get(_identify(key))) is not None:
         await write()
-        request.app[UNSETTLED].pop(_name(under), None)
+        request.app[UNSETTLED].pop(_identify(key), None)
 
 
-def _name(under):
-    return tuple(under.values())
+def _identify(key: dict[str, object]) -> tuple[object, ...]:
+    return tuple(key.values())
 
 
-async def _keep_final(
+async def _store_final(
     request: web.Request, claim: IdempotencyClaim, response: web.Response
 ) -> bool:
-    """Store the final answer. False if another request has taken the key over."""
-    async with _behind_wall(request, claim.memory) as conn:
-        return bool(await _store(conn, claim, response))
+    """Store the final response. Return false if another request has taken the key over."""
+    async with _transaction(request, claim.store) as conn:
+        return await _store(conn, claim, response)
 
 
-async def _drop(request: web.Request, claim: IdempotencyClaim) -> bool:
-    """Release the key if no answer is stored for it. False if another request has taken the key over."""
-    async with _behind_wall(request, claim.memory) as conn:
-        return await claim.memory.drop(conn, **claim.named)
+async def _release(request: web.Request, claim: IdempotencyClaim) -> bool:
+    """Release the key if no response is stored for it.
+
+    Return false if another request has taken the key over.
+    """
+    async with _transaction(request, claim.store) as conn:
+        return bool(await claim.store.drop(conn, **claim.variables))
 
 
-async def _store(
-    conn: asyncpg.Connection, claim: IdempotencyClaim, response: web.Response
-) -> bool | None:
-    return await claim.memory.keep(
-        conn, **claim.named, status=response.status, answer=response.text
+async def _store(conn: Connection, claim: IdempotencyClaim, response: web.Response) -> bool:
+    return bool(
+        await claim.store.keep(
+            conn, **claim.variables, status=response.status, answer=response.text
+        )
     )

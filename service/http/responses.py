@@ -1,43 +1,58 @@
-"""JSON responses, entity tags and the headers of downloads."""
+"""JSON responses, entity tags and download headers."""
 
 import hashlib
 import re
+from collections.abc import Mapping
 
 from aiohttp import web
 
 from service.json_codec import dumps
 
 
-def json_response(value, status=200, headers=None):
-    """A response of ours, from Python values."""
+def json_response(
+    value: object, status: int = 200, headers: Mapping[str, str] | None = None
+) -> web.Response:
+    """Return a JSON response for a Python value."""
     return json_text_response(dumps(value), status, headers)
 
 
-def json_text_response(text, status=200, headers=None):
-    """A response from JSON text that PostgreSQL made."""
+def json_text_response(
+    text: str, status: int = 200, headers: Mapping[str, str] | None = None
+) -> web.Response:
+    """Return a JSON response for JSON text, which PostgreSQL produces for records."""
     return web.Response(text=text, status=status, headers=headers, content_type="application/json")
 
 
-def record_response(request, text):
-    """One record with its ETag; 304 when the client has it already."""
+def record_response(request: web.Request, text: str) -> web.Response:
+    """Return a record with its ETag, or a 304 if If-None-Match matches."""
     headers = {"ETag": etag(text)}
     if etag_matches(request.headers.get("If-None-Match", ""), text):
         return web.Response(status=304, headers=headers)
     return json_text_response(text, headers=headers)
 
 
-def etag(text):
-    """A strong validator of a record's JSON text."""
+def etag(text: str) -> str:
+    """Return a strong entity tag for the JSON text of a record."""
     return f'"{hashlib.sha256(text.encode()).hexdigest()[:32]}"'
 
 
-def etag_matches(header, text):
-    """Whether an If-Match or If-None-Match names the record, or any."""
-    names = [name.strip().removeprefix("W/") for name in header.split(",")]
-    return "*" in names or etag(text) in names
+def etag_matches(header: str, text: str) -> bool:
+    """Return whether an If-Match or If-None-Match header names the record, or is `*`."""
+    tags = [tag.strip().removeprefix("W/") for tag in header.split(",")]
+    return "*" in tags or etag(text) in tags
 
 
-def attachment_headers(filename):
-    """The header of a file to download; the name keeps letters, digits, dot, dash and underscore."""
+def attachment_headers(filename: str) -> dict[str, str]:
+    """Return the header of a download. Replaces special characters of the file name."""
     safe = re.sub(r"[^A-Za-z0-9._-]", "_", filename)
     return {"Content-Disposition": f'attachment; filename="{safe}"'}
+
+
+def success_response(message: str, status: int = 200, **members: object) -> web.Response:
+    """Return `{"success": true, "message": …}` with further members such as `data`."""
+    return json_response({"success": True, "message": message, **members}, status)
+
+
+def created_response(noun: str, record_id: int) -> web.Response:
+    """Return the 201 for a new record, with its id in `data`."""
+    return success_response(f"{noun} created.", 201, data={"id": record_id})

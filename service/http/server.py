@@ -1,41 +1,52 @@
-"""Below the application: what never becomes a request of it is answered in our shape, and echoed nowhere.
+"""HTTP hardening below aiohttp: limits of connections, and JSON errors for malformed requests.
 
-aiohttp answers a head that it cannot parse by itself, quotes the line at fault, which may be the one with
-the key, and logs it. It waits for a head, and for a client that takes its answer, as long as that likes.
+By itself aiohttp quotes a malformed line in its response and log, which may contain the key, and
+waits without limit for the head of a request and for a client to read its response.
 """
 
+import asyncio
 import logging
 import secrets
 import socket
+from collections.abc import Awaitable, Callable
+from typing import Any, cast
 
 from aiohttp import HttpVersion10, HttpVersion11, web
 
 from service import json_codec
-from service.errors import BadRequest, ExpectationFailed, VersionNotSupported, retry_after
-from service.http import app_keys, responses
+from service.config import Config
+from service.errors import (
+    ApiError,
+    BadRequest,
+    ExpectationFailed,
+    VersionNotSupported,
+    retry_after,
+)
+from service.http import aiohttp_internals, app_keys, responses
 from service.http.middleware import INTERNAL, error_response
 from service.http.requests import header
 
+Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+
 log = logging.getLogger(__name__)
 
-NOT_HTTP = "The request is not one that HTTP allows, or its head is too large."
-FULL = "The service has as many connections as it takes, please try again."
-KEEPALIVE_SECONDS = 75  # between two requests; longer than a proxy keeps its own
-LINGERING_SECONDS = 5  # for what a client still sends when it has been refused
-#: What the system keeps of an answer that is not taken. More of it, and a slow reader would seem to
-#: stand still.
+NOT_HTTP = "The request is not valid HTTP, or its head is too large."
+FULL = "The service has reached its connection limit, please try again."
+KEEPALIVE_SECONDS = 75  # longer than proxies keep idle connections
+LINGERING_SECONDS = 5  # for reading the rest of a rejected request
+#: The system buffers this much of a response. A larger buffer would hide that a slow client reads.
 SEND_BUFFER = 256 * 1024
 
 
-class HardenedRunner(web.AppRunner):
-    """An AppRunner whose connections answer and log in our way, within the limits of the application's Config.
+class HardenedRunner(aiohttp_internals.Runner):
+    """An AppRunner whose server enforces the connection limits of the application's Config.
 
-    A compressed body, which is refused, is not inflated either: a small one can hold up everything.
+    Does not inflate compressed bodies, which are rejected: a small one can expand to gigabytes.
     """
 
     __slots__ = ()
 
-    def __init__(self, app, **options):
+    def __init__(self, app: web.Application, **options: Any) -> None:
         options = {
             "keepalive_timeout": KEEPALIVE_SECONDS,
             "lingering_time": LINGERING_SECONDS,
@@ -43,149 +54,142 @@ class HardenedRunner(web.AppRunner):
         }
         super().__init__(app, access_log=None, auto_decompress=False, **options)
 
-    async def _make_server(self):
-        server = await super()._make_server()
-        server.__class__ = _Server
-        server.limits = self.app[app_keys.CONFIG]
-        server.request_handler = _guarded(server.request_handler)
-        return server
+    def build_server(self, server: web.Server) -> web.Server:
+        """Return a server with limits in place of aiohttp's."""
+        return _Server(server, self.app[app_keys.CONFIG])
 
 
-def _guarded(handler):
-    """The application's handler, behind what it would answer in another shape or not see at all."""
+def _reject_unsupported(handler: Handler) -> Handler:
+    """Wrap the application's handler to reject requests that aiohttp would mishandle."""
 
-    async def guarded(request):
-        refusal = _refusal(request)
-        if refusal is None:
+    async def handle(request: web.BaseRequest) -> web.StreamResponse:
+        error = _find_unsupported(request)
+        if error is None:
             return await handler(request)
-        response = error_response(refusal, request)
+        response = error_response(error, request)
         response.headers["X-Request-Id"] = secrets.token_hex(12)
         response.force_close()
         return response
 
-    return guarded
+    return handle
 
 
-def _refusal(request):
-    """What is wrong with the head of a request that aiohttp has let through, or None."""
+def _find_unsupported(request: web.BaseRequest) -> ApiError | None:
+    """Return an error if the head of a request that aiohttp has accepted is not supported."""
     if request.version not in (HttpVersion10, HttpVersion11):
-        return VersionNotSupported("The version of HTTP must be 1.0 or 1.1.")
+        return VersionNotSupported("The HTTP version must be 1.0 or 1.1.")
     coding = header(request, "Transfer-Encoding")
     if coding is not None and (
         coding.strip().lower() != "chunked" or request.version == HttpVersion10
     ):
-        return BadRequest("The transfer encoding must be chunked, in HTTP 1.1.")
+        return BadRequest("The transfer encoding must be chunked, with HTTP 1.1.")
     expected = header(request, "Expect")
     if expected is not None and expected.strip().lower() != "100-continue":
-        return ExpectationFailed("Nothing but 100-continue can be expected.")
+        return ExpectationFailed("The only supported expectation is 100-continue.")
     return None
 
 
-class _Server(web.Server):
-    def __call__(self):
-        return _Connection(self, loop=self._loop, **self._kwargs)
+class _Connection(aiohttp_internals.Connection):
+    """A connection with a timeout for request heads and for clients that stop reading."""
 
-    def makes_room(self):
-        """Whether one more connection may be: of too many, the one that has been between two requests for longest has to go."""
-        if len(self._connections) < self.limits.max_connections:
-            return True
-        idle = [connection for connection in self._connections if connection.is_idle]
-        if idle:
-            min(idle, key=_Connection.idle_until).force_close()
-        return bool(idle)
+    __slots__ = ("_head_timer", "_limits", "_stall_timer", "_transport")
 
-
-class _Connection(web.RequestHandler):
-    __slots__ = ("_head_timer", "_limits", "_socket", "_stall_timer")
-
-    def __init__(self, manager, **options):
+    def __init__(self, manager: "_Server", **options: Any) -> None:
         super().__init__(manager, **options)
         self._limits = manager.limits
-        self._socket = self._head_timer = self._stall_timer = None
+        self._transport: asyncio.Transport | None = None
+        self._head_timer: asyncio.TimerHandle | None = None
+        self._stall_timer: asyncio.TimerHandle | None = None
 
-    @property
-    def is_idle(self):
-        """Whether nothing is under way but, at most, a head."""
-        return self._waiter is not None and not self._waiter.done()
-
-    def idle_until(self):
-        """When it would be closed for its idleness: the sooner, the longer it has been idle."""
-        return self._next_keepalive_close_time
-
-    def connection_made(self, transport):
-        if not self._manager.makes_room():
-            self._turn_away(transport)
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Accept the connection, or reject it with a 503 at the connection limit."""
+        transport = cast(asyncio.Transport, transport)
+        if not cast(_Server, self.server).make_room():
+            self._reject(transport)
             return
         transport.get_extra_info("socket").setsockopt(
             socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER
         )
-        self._socket = transport
+        self._transport = transport
         super().connection_made(transport)
-        self._await_head()
+        self._start_head_timer()
 
-    def data_received(self, data):
+    def data_received(self, data: bytes) -> None:
+        """Parse data, and limit the time from the first byte of a head to its last."""
         try:
             super().data_received(data)
-        except Exception as fault:  # what asyncio would say of it quotes what was sent
-            log.warning("a connection was broken off: %s", type(fault).__name__)
+        except Exception as error:  # asyncio would log its message, which quotes client data
+            log.warning("connection closed: %s", type(error).__name__)
             self.force_close()
         if self.is_idle:
             if self._head_timer is None and data:
-                self._await_head()
-        elif self._request_count and self._head_timer is not None:
+                self._start_head_timer()
+        elif self.has_had_request and self._head_timer is not None:
             self._head_timer.cancel()
             self._head_timer = None
 
-    def pause_writing(self):
+    def pause_writing(self) -> None:
+        """Limit the time for which the client may read nothing."""
         super().pause_writing()
-        self._stall_timer = self._loop.call_later(
-            self._limits.stall_timeout.total_seconds(), self._stalled
+        self._stall_timer = self.call_later(
+            self._limits.stall_timeout.total_seconds(), self._close_stalled
         )
 
-    def resume_writing(self):
-        self._stall_timer.cancel()
+    def resume_writing(self) -> None:
+        """Stop the timer, since the client has read."""
+        if self._stall_timer is not None:
+            self._stall_timer.cancel()
         super().resume_writing()
 
-    def connection_lost(self, exc):
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """Stop the timers."""
         for timer in (self._head_timer, self._stall_timer):
             if timer is not None:
                 timer.cancel()
         super().connection_lost(exc)
 
-    def handle_error(self, request, status=500, exc=None, message=None):
-        """The response to a head or a body that breaks HTTP; the connection is closed after it."""
-        self.log_exception("request refused", exc_info=exc)
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """Return the response to malformed HTTP, and close the connection after it."""
+        self.log_exception("request rejected", exc_info=exc)
         if request.writer.output_size > 0:
-            raise ConnectionError("The response has begun; the connection is broken off.")
-        wording = INTERNAL if status >= 500 else NOT_HTTP
+            raise ConnectionError("The response has begun; the connection is closed.")
         response = responses.json_response(
-            {"message": wording}, status, {"X-Request-Id": secrets.token_hex(12)}
+            {"message": INTERNAL if status >= 500 else NOT_HTTP},
+            status,
+            {"X-Request-Id": secrets.token_hex(12)},
         )
         response.force_close()
         return response
 
-    def log_exception(self, *args, **kw):
-        """The kind of fault alone: messages of the parser quote what was sent."""
-        fault = kw.get("exc_info")
-        log.warning("a connection was broken off: %s", type(fault).__name__ if fault else args[0])
+    def log_exception(self, *args: Any, **kw: Any) -> None:
+        """Log only the class of an exception: messages of the parser quote client data."""
+        error = kw.get("exc_info")
+        log.warning("connection closed: %s", type(error).__name__ if error else args[0])
 
-    def _await_head(self):
-        """From the first byte of a head, or from the start of a connection, to its last there is so much time."""
-        self._head_timer = self._loop.call_later(
-            self._limits.head_timeout.total_seconds(), self._head_is_late
+    def _start_head_timer(self) -> None:
+        self._head_timer = self.call_later(
+            self._limits.head_timeout.total_seconds(), self._close_without_head
         )
 
-    def _head_is_late(self):
+    def _close_without_head(self) -> None:
         self._head_timer = None
         if self.is_idle:
             self.force_close()
 
-    def _stalled(self):
-        log.warning("a connection was broken off: the client takes nothing of its answer")
-        self._socket.abort()
+    def _close_stalled(self) -> None:
+        log.warning("connection closed: the client does not read the response")
+        if self._transport is not None:
+            self._transport.abort()
 
-    def _turn_away(self, transport):
-        self._force_close = True
+    def _reject(self, transport: asyncio.Transport) -> None:
+        """Write a 503 and close, without reading a request."""
+        self.ignore_input()
         body = json_codec.dumps({"message": FULL}).encode()
         fields = {
             "Content-Type": "application/json",
@@ -196,3 +200,27 @@ class _Connection(web.RequestHandler):
         head = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
         transport.write(f"HTTP/1.1 503 Service Unavailable\r\n{head}\r\n".encode() + body)
         transport.close()
+
+
+class _Server(aiohttp_internals.Server):
+    connection_class = _Connection
+
+    def __init__(self, server: web.Server, limits: Config) -> None:
+        super().__init__(server, handler=_reject_unsupported(server.request_handler))
+        self.limits = limits
+
+    def make_room(self) -> bool:
+        """Return whether a new connection is accepted.
+
+        At the limit, closes the connection that has been idle longest; without one, returns False.
+        """
+        if self.connection_count < self.limits.max_connections:
+            return True
+        idle = [
+            connection
+            for connection in self.connections
+            if isinstance(connection, _Connection) and connection.is_idle
+        ]
+        if idle:
+            min(idle, key=lambda connection: connection.keepalive_deadline).force_close()
+        return bool(idle)

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from aiohttp import web
+
 from service.config import Config
 from service.db.session import DedicatedSession
 from service.db.statements import sql
@@ -123,3 +125,7 @@ class SubmissionContext:
         """Wait for running tasks. Unfinished work is found in the database again."""
         if self.tasks:
             await asyncio.wait(self.tasks, timeout=seconds)
+
+
+#: The context of the application's own requests.
+SUBMISSION_CONTEXT = web.AppKey("submission_context", SubmissionContext)

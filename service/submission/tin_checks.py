@@ -7,6 +7,8 @@ import secrets
 from datetime import timedelta
 from typing import Any
 
+from aiohttp import web
+
 from service.db.statements import sql
 from service.documents import states
 from service.errors import (
@@ -17,7 +19,7 @@ from service.errors import (
     UnknownTin,
     retry_after,
 )
-from service.http.middleware import RateLimiter
+from service.http.limits import RateLimiter
 from service.portal.errors import PortalError, Refused, Throttled
 from service.submission.context import SubmissionContext
 from service.submission.runner import retry_delay
@@ -118,6 +120,10 @@ class TinChecks:
         """Return a 503 with the time until the next attempt."""
         wait = wait or self._context.config.portal_retry
         return Unavailable(AWAY, retry_after(math.ceil(wait.total_seconds())))
+
+
+#: The checks of the application's process.
+TIN_CHECKS = web.AppKey("tin_checks", TinChecks)
 
 
 def _unverified() -> BadRequest:

@@ -610,7 +610,7 @@ EXACT = (
     Mutant(
         "amounts-as-binary-floats",
         "service/json_codec.py",
-        "parse_float=_decimal",
+        "parse_float=_parse_decimal",
         "parse_float=float",
         ("tests/test_invoices.py::test_numbers_come_back_as_they_were_sent",),
     ),
@@ -623,7 +623,7 @@ EXACT = (
     ),
     Mutant(
         "rate-limit-counts-twice",
-        "service/http/middleware.py",
+        "service/http/limits.py",
         "self._buckets[name] = tokens - (tokens >= 1), now",
         "self._buckets[name] = tokens - 2 * (tokens >= 1), now",
         ("tests/test_auth.py::test_a_key_over_its_limit_is_told_when_to_come_back",),

@@ -1,0 +1,83 @@
+"""The private parts of aiohttp's server that the service uses, under names of its own.
+
+tests/test_aiohttp_internals.py pins the behaviour that is relied on.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from aiohttp import web
+
+
+class Connection(web.RequestHandler):
+    """A client connection of aiohttp's server."""
+
+    __slots__ = ()
+
+    @property
+    def server(self) -> web.Server | None:
+        """The server of the connection, None once the connection is lost."""
+        return self._manager
+
+    @property
+    def has_had_request(self) -> bool:
+        """True once the head of a first request was parsed."""
+        return bool(self._request_count)
+
+    @property
+    def is_idle(self) -> bool:
+        """True while no request is running. The head of the next may be partly received."""
+        return self._waiter is not None and not self._waiter.done()
+
+    @property
+    def keepalive_deadline(self) -> float:
+        """The time of the event loop at which aiohttp closes the connection if it stays idle."""
+        return self._next_keepalive_close_time
+
+    def ignore_input(self) -> None:
+        """Discard all data that the client sends from now on."""
+        self._force_close = True
+
+    def call_later(self, seconds: float, callback: Callable[[], object]) -> asyncio.TimerHandle:
+        """Schedule a callback on the connection's event loop."""
+        return self._loop.call_later(seconds, callback)
+
+
+class Server(web.Server):
+    """aiohttp's server of an application, with connections of the class `connection_class`."""
+
+    connection_class: type[Connection] = Connection
+
+    def __init__(self, server: web.Server, **changes: Any) -> None:
+        """Take over handler and options of a server that has no connections yet."""
+        options = {
+            "handler": server.request_handler,
+            "request_factory": server.request_factory,
+            "handler_cancellation": server.handler_cancellation,
+            "loop": server._loop,
+            **server._kwargs,
+        }
+        super().__init__(**{**options, **changes})
+
+    def __call__(self) -> web.RequestHandler:
+        """Return the protocol for a new connection."""
+        return self.connection_class(self, loop=self._loop, **self._kwargs)
+
+    @property
+    def connection_count(self) -> int:
+        """The number of open connections."""
+        return len(self._connections)
+
+
+class Runner(web.AppRunner):
+    """An AppRunner that replaces aiohttp's server by the result of `build_server`."""
+
+    __slots__ = ()
+
+    async def _make_server(self) -> web.Server:
+        return self.build_server(await super()._make_server())
+
+    def build_server(self, server: web.Server) -> web.Server:
+        """Return the server to use. `server` is aiohttp's, without connections yet."""
+        return Server(server)

@@ -1,0 +1,100 @@
+"""The behaviour of aiohttp's private parts that service/http/aiohttp_internals.py relies on."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from aiohttp import web
+from conftest import patience
+
+from service.http.aiohttp_internals import Connection, Runner, Server
+
+REQUEST = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+class Observed:
+    """A server on a free port, and what its handler saw of its connection."""
+
+    def __init__(self) -> None:
+        self.runner = Runner(self._application())
+        self.states: list[tuple[bool, bool]] = []
+
+    def _application(self) -> web.Application:
+        app = web.Application()
+        app.router.add_get("/", self._handle)
+        return app
+
+    async def _handle(self, request: web.Request) -> web.Response:
+        connection = self.connection
+        self.states.append((connection.is_idle, connection.has_had_request))
+        return web.Response(text="ok")
+
+    @property
+    def server(self) -> Server:
+        server = self.runner.server
+        assert isinstance(server, Server)
+        return server
+
+    @property
+    def connection(self) -> Connection:
+        """The only connection."""
+        (connection,) = self.server.connections
+        assert isinstance(connection, Connection)
+        return connection
+
+
+@asynccontextmanager
+async def observed() -> AsyncIterator[tuple[Observed, asyncio.StreamReader, asyncio.StreamWriter]]:
+    """Serve, and open one connection."""
+    seen = Observed()
+    await seen.runner.setup()
+    try:
+        await web.TCPSite(seen.runner, "127.0.0.1", 0).start()
+        reader, writer = await asyncio.open_connection(*seen.runner.addresses[0])
+        async with patience():
+            while not (seen.server.connection_count and seen.connection.is_idle):
+                await asyncio.sleep(0.01)
+        yield seen, reader, writer
+        writer.close()
+    finally:
+        await seen.runner.cleanup()
+
+
+async def test_a_connection_is_idle_except_during_a_request() -> None:
+    async with observed() as (seen, reader, writer), patience():
+        assert seen.connection.server is seen.server
+        assert seen.connection.is_idle and not seen.connection.has_had_request
+        first_deadline = seen.connection.keepalive_deadline
+        writer.write(REQUEST[:10])
+        await writer.drain()
+        assert seen.connection.is_idle and not seen.connection.has_had_request
+        writer.write(REQUEST[10:])
+        await reader.readuntil(b"ok")
+        assert seen.states == [(False, True)]
+        while not seen.connection.is_idle:
+            await asyncio.sleep(0.01)
+        assert seen.connection.has_had_request
+        assert seen.connection.keepalive_deadline > first_deadline > 0
+
+
+async def test_force_close_ends_an_idle_connection() -> None:
+    async with observed() as (seen, reader, _), patience():
+        seen.connection.force_close()
+        assert await reader.read() == b""
+        while seen.server.connection_count:
+            await asyncio.sleep(0.01)
+
+
+async def test_ignored_input_reaches_no_handler() -> None:
+    async with observed() as (seen, _, _writer):
+        seen.connection.ignore_input()
+        seen.connection.data_received(REQUEST)
+        await asyncio.sleep(0)
+        assert seen.connection.is_idle and seen.states == []
+
+
+async def test_a_scheduled_callback_runs_on_the_loop_of_the_connection() -> None:
+    async with observed() as (seen, _, _writer), patience():
+        called = asyncio.Event()
+        seen.connection.call_later(0, called.set)
+        await called.wait()
