@@ -270,7 +270,7 @@ async def test_a_key_that_cannot_be_opened_sends_nothing(start, api, company, sa
     assert await refused(none) == stop("SigningKeyUnreadable", UNREADABLE)
     assert await sandbox.ledger() == []
     assert (
-        f"the key of company {company.id} cannot be opened: It was sealed with the secret key "
+        f"the key of company {company.id} cannot be opened: It was encrypted with the secret key "
         in caplog.text
     )
 
