@@ -184,6 +184,11 @@ def _get(app: web.Application, key: web.AppKey[Any], kind: type[_Value]) -> _Val
     return value
 
 
+def begin_shutdown(app: web.Application) -> None:
+    """Begin the graceful shutdown of an application."""
+    _get(app, app_keys.CLOSING, Closing).begin()
+
+
 def _context_of(app: web.Application) -> SubmissionContext:
     return _get(app, app_keys.SUBMISSION_CONTEXT, SubmissionContext)
 
