@@ -13,7 +13,7 @@ RUN_STAMP := $(VENV)/installed
 DEV_STAMP := $(VENV)/installed-dev
 $(shell $(RUNNING) -c '' 2>/dev/null || rm -f $(RUN_STAMP) $(DEV_STAMP))
 
-.PHONY: help run demo test lint format types mutants fuzz chaos clean
+.PHONY: help run demo test lint format types docs mutants fuzz chaos clean
 
 help: ## Show the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -37,6 +37,9 @@ format: $(DEV_STAMP) ## Format the code and repair what the linter can repair.
 
 types: $(DEV_STAMP) ## Check the types.
 	@$(BIN)/pyright
+
+docs: $(RUN_STAMP) ## Generate docs/configuration.md and docs/commands.md.
+	@exec $(RUNNING) run.py docs
 
 mutants: $(DEV_STAMP) ## Plant known defects, each of which a test must notice: ARGS="--list", "--only NAME", "--jobs N".
 	@exec env PYTHONPATH=.:tests $(RUNNING) -m mutants $(ARGS)

@@ -1,10 +1,11 @@
-"""The wiring: what an application is made of, in the order in which it opens and, backwards, closes."""
+"""The wiring: the parts of an application, opened in order and closed in reverse."""
 
 import asyncio
 import contextlib
 import dataclasses
-import logging
 import re
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from typing import Any
 
 from aiohttp import web
 
@@ -26,6 +27,7 @@ from service.api import (
 )
 from service.api.exports import EXPORTS, Exports
 from service.api.records import PARTS, Parts
+from service.config import Config
 from service.db.reencryption import seal_plaintext_secrets
 from service.db.session import DedicatedSession
 from service.db.statements import sql
@@ -56,11 +58,7 @@ from service.monitoring.watchdog import EventLoopMonitor, Watchdog
 from service.portal.client import Portal, portal_session
 from service.portal.logins import RefusedLogins
 from service.portal.rate_limits import PortalRateLimiter
-from service.submission.context import (
-    SUBMISSION_CONTEXT,
-    SubmissionContext,
-    SubmissionWaiters,
-)
+from service.submission.context import SUBMISSION_CONTEXT, SubmissionContext, SubmissionWaiters
 from service.submission.signers import Signers
 from service.submission.sweep import Sweeper, record_database_identity
 from service.submission.tin_checks import TIN_CHECKS, TinChecks
@@ -84,11 +82,14 @@ HANDLERS = (
     health,
 )
 
-log = logging.getLogger(__name__)
+#: Parts of the submission context that are made before it.
+SIGNERS = web.AppKey("signers", Signers)
+WAITERS = web.AppKey("waiters", SubmissionWaiters)
+DUE = web.AppKey("due", asyncio.Event)  # Set by notifications.
 
 
-def create_app(config, *, background=True):
-    """The application on a migrated database. Without `background` it serves requests only."""
+def create_app(config: Config, *, background: bool = True) -> web.Application:
+    """Return the application on a migrated database, with or without background work."""
     app = web.Application(
         middlewares=[handle_errors, authenticate, limit_uploads, handle_idempotency_key, repeated],
         client_max_size=config.max_body_bytes,
@@ -103,7 +104,7 @@ def create_app(config, *, background=True):
     app[EXPORTS] = Exports()
     app[PARTS] = Parts()
     app[app_keys.UPLOAD_BUDGET] = UploadBudget(config.max_body_bytes)
-    app.add_routes(_all_routes())
+    app.add_routes(list(_all_routes()))
     app.on_response_prepare.extend([add_request_id, add_security_headers, add_quota_headers, part])
     app.cleanup_ctx.extend([_database, _watchdog, _code_lists, _session, _secrets, _portal])
     if background:
@@ -111,12 +112,14 @@ def create_app(config, *, background=True):
     return app
 
 
-def _all_routes():
-    """The routes of all handlers, where no {id} is a word that has a route of its own, as export-all has.
+def _all_routes() -> Iterator[web.RouteDef]:
+    """Yield the routes of all handlers, with an {id} that excludes fixed words such as export-all.
 
-    A method that such a word does not have is a 405 then, and not a search for a record of that name.
+    Another method of such a path is then a 405 instead of a search for a record of that name.
     """
-    table = [route for module in HANDLERS for route in module.routes]
+    table = [
+        route for module in HANDLERS for route in module.routes if isinstance(route, web.RouteDef)
+    ]
     words = sorted(route.path for route in table if "{" not in route.path)
     for route in table:
         place = route.path.removesuffix("{id}")
@@ -131,33 +134,33 @@ def _all_routes():
         yield web.RouteDef(route.method, path, route.handler, route.kwargs)
 
 
-async def _database(app):
+async def _database(app: web.Application) -> AsyncIterator[None]:
     config = app[app_keys.CONFIG]
     async with connected_pool(
         config.database_url, config.pool_size, config.database_silence
     ) as pool:
         await check_tenant_isolation(pool)
-        app[app_keys.DATABASE] = Database(pool, bounds_of(config))
-        await record_database_identity(app[app_keys.DATABASE])
+        database = app[app_keys.DATABASE] = Database(pool, bounds_of(config))
+        await record_database_identity(database)
         app[app_keys.INTEGRATION_QUOTA] = IntegrationQuota(
-            app[app_keys.DATABASE], config.integration_requests_per_minute
+            database, config.integration_requests_per_minute
         )
         yield
 
 
-async def _watchdog(app):
-    """Runs in every process, also in one that does no background work."""
-    guard = app[app_keys.EVENT_LOOP_MONITOR] = EventLoopMonitor(asyncio.get_running_loop())
-    guard.begin()
+async def _watchdog(app: web.Application) -> AsyncIterator[None]:
+    """Run the watchdog, in processes without background work too."""
+    monitor = app[app_keys.EVENT_LOOP_MONITOR] = EventLoopMonitor(asyncio.get_running_loop())
+    monitor.begin()
     try:
         async with _running(app[app_keys.WATCHDOG].run()):
             yield
     finally:
-        guard.end()
+        monitor.end()
 
 
-async def _code_lists(app):
-    """Lists that an operator has loaded; a process that runs keeps those that it started with."""
+async def _code_lists(app: web.Application) -> AsyncIterator[None]:
+    """Load the code lists of the operator. A running process keeps those of its start."""
     async with app[app_keys.DATABASE].across() as conn:
         rows = await sql.code_list_all(conn)
     for name in {row["code_list"] for row in rows}:
@@ -167,42 +170,32 @@ async def _code_lists(app):
     yield
 
 
-async def _session(app):
-    """The session of this process: its locks, its ears, and the keys that it forgets when it hears of them."""
-    bell, due = SubmissionWaiters(), asyncio.Event()
+async def _session(app: web.Application) -> AsyncIterator[None]:
+    """Open the dedicated session, and pass its notifications to waiters and key caches."""
+    config, database = app[app_keys.CONFIG], app[app_keys.DATABASE]
+    waiters, due = SubmissionWaiters(), asyncio.Event()
+    rings = (KeyRing(database), KeyRing(database, INTEGRATION))
 
-    def moved(name):
-        bell.wake(name)
-        due.set()  # when it falls due next has changed too
+    def wake(name: str) -> None:
+        waiters.wake(name)
+        due.set()  # The next due time has changed too.
 
-    def forget(key_id):
+    def forget_key(key_id: str) -> None:
         for ring in rings:
             ring.forget(key_id)
 
-    heard = {
-        "submission_moved": moved,
+    listeners: dict[str, Callable[[str], None]] = {
+        "submission_moved": wake,
         "submission_due": lambda _: due.set(),
-        "api_key_changed": forget,
+        "api_key_changed": forget_key,
     }
-    config = app[app_keys.CONFIG]
     session = DedicatedSession(
-        config.database_url, heard, config.database_silence, bounds_of(config)
+        config.database_url, listeners, config.database_silence, bounds_of(config)
     )
-    app[app_keys.KEY_RING] = KeyRing(app[app_keys.DATABASE])
-    app[app_keys.INTEGRATION_KEY_RING] = KeyRing(app[app_keys.DATABASE], INTEGRATION)
-    rings = (app[app_keys.KEY_RING], app[app_keys.INTEGRATION_KEY_RING])
     session.on_reconnect += [*(ring.forget_all for ring in rings), due.set]
+    app[app_keys.KEY_RING], app[app_keys.INTEGRATION_KEY_RING] = rings
     app[app_keys.SESSION] = session
-    app[SUBMISSION_CONTEXT] = SubmissionContext(
-        config,
-        app[app_keys.DATABASE],
-        session,
-        portal=None,
-        signers=Signers(config),
-        waiters=bell,
-        due=due,
-    )
-    app[app_keys.SPAWN] = app[SUBMISSION_CONTEXT].spawn
+    app[SIGNERS], app[WAITERS], app[DUE] = Signers(config), waiters, due
     async with (
         _running(session.run()),
         _running(rings[0].record_use_forever()),
@@ -215,38 +208,43 @@ async def _session(app):
     await session.close()
 
 
-async def _secrets(app):
-    """Sealed from now on, also those that are older than the SECRET_KEY."""
-    await seal_plaintext_secrets(app[app_keys.DATABASE], app[SUBMISSION_CONTEXT].signers.vault)
+async def _secrets(app: web.Application) -> AsyncIterator[None]:
+    """Encrypt secrets that were stored before SECRET_KEY was set."""
+    await seal_plaintext_secrets(app[app_keys.DATABASE], app[SIGNERS].vault)
     yield
 
 
-async def _portal(app):
-    """The client, and the requests' own submissions, which a stop lets finish."""
-    context = app[SUBMISSION_CONTEXT]
-    # The rest is the call's
-    gate = PortalRateLimiter(
-        context.database, context.config, urgent=True, patience=context.config.submit_wait / 2
-    )
-    async with portal_session(context.config) as session:
-        context.portal = Portal(
-            session,
-            context.config,
-            rate_limiter=gate,
-            refusals=RefusedLogins(context.database, context.config),
+async def _portal(app: web.Application) -> AsyncIterator[None]:
+    """Open the portal client and the context of submissions. A shutdown lets them finish."""
+    config, database = app[app_keys.CONFIG], app[app_keys.DATABASE]
+    closing = app[app_keys.CLOSING]
+    # The other half of a caller's wait is for the request to the portal.
+    rate_limiter = PortalRateLimiter(database, config, urgent=True, patience=config.submit_wait / 2)
+    async with portal_session(config) as session:
+        refusals = RefusedLogins(database, config)
+        portal = Portal(session, config, rate_limiter=rate_limiter, refusals=refusals)
+        context = app[SUBMISSION_CONTEXT] = SubmissionContext(
+            config,
+            database,
+            app[app_keys.SESSION],
+            portal=portal,
+            signers=app[SIGNERS],
+            waiters=app[WAITERS],
+            due=app[DUE],
         )
-        portal, watchdog = context.portal, app[app_keys.WATCHDOG]
+        app[app_keys.SPAWN] = context.spawn
+        watchdog = app[app_keys.WATCHDOG]
         watchdog.add_condition("PortalUnreachable", lambda: portal.unreachable_since)
         watchdog.add_condition("ClocksApart", lambda: portal.clocks_apart_since)
-        app[TIN_CHECKS] = TinChecks(context)
+        tin_checks = app[TIN_CHECKS] = TinChecks(context)
         yield
-        await app[TIN_CHECKS].close()
-        app[app_keys.CLOSING].begin()
-        await context.finish(app[app_keys.CLOSING].left())
+        await tin_checks.close()
+        closing.begin()
+        await context.finish(closing.left())
 
 
-async def _background(app):
-    """The work behind the requests, on connections of its own: neither side can use up those of the other."""
+async def _background(app: web.Application) -> AsyncIterator[None]:
+    """Run the background work with a pool of its own, so that requests cannot use it up."""
     config = app[app_keys.CONFIG]
     async with connected_pool(
         config.database_url, BACKGROUND_CONNECTIONS, config.database_silence
@@ -256,50 +254,52 @@ async def _background(app):
             yield
 
 
-@contextlib.asynccontextmanager
-async def _worker(app, database):
-    """Its calls go after those that somebody waits for."""
+def _background_context(app: web.Application, database: Database) -> SubmissionContext:
+    """Return a context whose portal requests wait behind those of clients."""
     context = app[SUBMISSION_CONTEXT]
-    gate, refusals = (
-        PortalRateLimiter(database, context.config, urgent=False),
-        RefusedLogins(database, context.config),
-    )
-    portal = context.portal.through(gate, refusals)
-    worker = Worker(dataclasses.replace(context, database=database, portal=portal))
+    rate_limiter = PortalRateLimiter(database, context.config, urgent=False)
+    portal = context.portal.through(rate_limiter, RefusedLogins(database, context.config))
+    return dataclasses.replace(context, database=database, portal=portal)
+
+
+@contextlib.asynccontextmanager
+async def _worker(app: web.Application, database: Database) -> AsyncIterator[None]:
+    worker = Worker(_background_context(app, database))
     app[app_keys.WATCHDOG].listen("Worker", lambda: worker.beat)
-    async with _running(worker.run()), app[app_keys.CLOSING].stopping(worker.stop):
+    async with (
+        _running(worker.run()),
+        app[app_keys.CLOSING].stopping(worker.stop),
+    ):
         yield
 
 
 @contextlib.asynccontextmanager
-async def _webhooks(app, database):
-    config = app[app_keys.CONFIG]
-    async with delivery_session(config) as session:
-        courier = WebhookDispatcher(
-            config, database, session, app[SUBMISSION_CONTEXT].signers.vault
-        )
-        async with _running(courier.run()), app[app_keys.CLOSING].stopping(courier.stop):
+async def _webhooks(app: web.Application, database: Database) -> AsyncIterator[None]:
+    context = app[SUBMISSION_CONTEXT]
+    async with delivery_session(context.config) as session:
+        dispatcher = WebhookDispatcher(context.config, database, session, context.signers.vault)
+        async with (
+            _running(dispatcher.run()),
+            app[app_keys.CLOSING].stopping(dispatcher.stop),
+        ):
             yield
 
 
 @contextlib.asynccontextmanager
-async def _sweeper(app, database):
-    """Compares the companies with the portal, with calls that go after those that somebody waits for."""
-    context = app[SUBMISSION_CONTEXT]
-    gate, refusals = (
-        PortalRateLimiter(database, context.config, urgent=False),
-        RefusedLogins(database, context.config),
-    )
-    portal = context.portal.through(gate, refusals)
-    sweeper = Sweeper(dataclasses.replace(context, database=database, portal=portal))
-    context.session.on_reconnect.append(sweeper.woken.set)
+async def _sweeper(app: web.Application, database: Database) -> AsyncIterator[None]:
+    """Compare the companies with the portal."""
+    sweeper = Sweeper(_background_context(app, database))
+    app[SUBMISSION_CONTEXT].session.on_reconnect.append(sweeper.woken.set)
     async with _running(sweeper.run()):
         yield
 
 
 @contextlib.asynccontextmanager
-async def _running(work):
-    """A task that goes on while the block runs. Cancelled until it ends: a connection that fails meanwhile can hide that."""
+async def _running(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Run a task during the block, then cancel it until it ends.
+
+    One cancellation may be lost: a connection that fails at the same time can hide it.
+    """
     task = asyncio.create_task(work)
     try:
         yield

@@ -1,12 +1,12 @@
-"""What can be set from outside: environment variables, read once, all faults reported at once."""
+"""Configuration: environment variables, read once, with all errors reported together."""
 
 import base64
 import binascii
 import hashlib
 import hmac
 import os
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
@@ -16,122 +16,65 @@ from zoneinfo import ZoneInfo
 ROOT = Path(__file__).resolve().parent.parent
 
 SECRET_KEY_BYTES = 32
-SILENCE_SECONDS = 45  # unless DATABASE_SILENCE_SECONDS says otherwise
-MAKE_SECRET_KEY = "Make one with: python3 -c 'import base64, os; print(base64.b64encode(os.urandom(32)).decode())'"
+SILENCE_SECONDS = 45  # The default of DATABASE_SILENCE_SECONDS.
+MAKE_SECRET_KEY = (
+    "Make one with: python3 -c "
+    "'import base64, os; print(base64.b64encode(os.urandom(32)).decode())'"
+)
 
 
 class ConfigError(Exception):
-    """One line per variable that is wrong."""
+    """Invalid or missing variables, one per line."""
 
 
 @dataclass(frozen=True, slots=True)
-class Config:
-    """Times are timedeltas, sizes bytes, counts integers. The README's table lists every variable."""
+class Parser:
+    """A type of values: `read` raises ValueError, `allowed` describes the valid texts."""
 
-    database_url: str  # empty: the embedded PostgreSQL under data_dir
-    database_owner_url: str  # the login that migrates; empty: the same as database_url
-    database_silence: int  # seconds until a connection whose other end has vanished is over
-    database_acquire: timedelta  # how long a request waits for a connection
-    database_answer: timedelta  # after which a connection that does not answer is dead
-    data_dir: Path
-    host: str
-    port: int
-    workers: int
-    pool_size: int  # connections of one process for requests
-    time_zone: ZoneInfo  # decides the year of a code and the month of a sale
-    # Calendar days after a month in which its sales may be consolidated. Portal: 13
-    consolidation_days: int
-    max_body_bytes: int
-    max_connections: int  # of one process
-    head_timeout: timedelta  # for the whole of a request's head
-    body_timeout: timedelta  # for the whole of its body
-    stall_timeout: timedelta  # that a client may take nothing of an answer
-    requests_per_minute: int  # per key and process; 0 switches it off
-    tin_checks_per_minute: int  # that go to the portal, per key and process; 0 switches it off
-    # Per integration key, all processes together; 0 switches it off
-    integration_requests_per_minute: int
-    # Per address and process, before they are refused with 429; 0 switches it off
-    wrong_keys_per_minute: int
-    log_level: str
-
-    portal_api_base: str  # empty: the sandbox
-    portal_identity_base: str
-    portal_web_base: str
-    portal_client_id: str
-    portal_client_secret: str
-    portal_intermediary: bool  # log in on behalf of each company's TIN
-    portal_document_version: str  # 1.1 is signed
-    portal_connect_timeout: timedelta
-    portal_timeout: timedelta
-    portal_lease: timedelta  # how long a claim holds without a sign of life
-    portal_settle: timedelta  # after a send, how long absence at the portal proves nothing
-    portal_proof_gap: timedelta  # between the two proofs of absence
-    portal_poll: timedelta  # first interval of asking how validation went
-    portal_poll_max: timedelta
-    portal_recheck: timedelta  # how often a Valid document is looked at while it can be cancelled
-    # How long an accepted submission may be unknown before it is looked for by number
-    portal_unknown: timedelta
-    portal_retry: timedelta  # first pause after a passing failure
-    # First pause after a refused login of a taxpayer; it doubles up to an hour
-    portal_login_retry: timedelta
-    portal_batch: timedelta  # how long an automatic submission waits for others to go with it
-    # The portal's quotas are multiplied by it; 0 switches our counting off
-    portal_rate_scale: Decimal
-    watchdog: timedelta  # how often is looked at what is overdue
-    overdue: timedelta  # past the time at which something was due
-    sweep: timedelta  # how often each company is compared with the portal
-    submit_wait: timedelta  # how long a submit request waits for an attempt that is under way
-    tin_verification: str  # operator or automatic: who verifies a TIN that a company has changed
-    tin_cache: timedelta  # how long a TIN that the portal confirmed is not asked about again
-
-    webhook_timeout: timedelta  # of one attempt to deliver; a claim holds for twice as long
-    webhook_retry_scale: Decimal  # the pauses between attempts are multiplied by it
-    webhook_rotation: timedelta  # how long a replaced secret signs too
-    # Http, any port and internal addresses: for tests and a local sandbox only
-    webhook_allow_internal: bool
-
-    secret_key: bytes  # seals what is kept readable in the database; empty: nothing can be sealed
-    secret_key_previous: bytes  # opens what was sealed before the key was replaced
-    # Signs for companies that have no certificate of their own
-    signing_certificate_file: Path | None
-    signing_key_file: Path | None
-    signing_key_password: str
-    signing_issuer_form: str  # how its signatures write the issuer's name
-
-    sandbox_port: int
-
-    @property
-    def portal_credentials_fingerprint(self) -> str:
-        """Return a short hash of the portal credentials that does not reveal the secret."""
-        secret, client_id = self.portal_client_secret.encode(), self.portal_client_id.encode()
-        return hmac.new(secret, client_id, hashlib.sha256).hexdigest()[:8]
-
-    def __repr__(self):
-        """Names only the addresses: secrets stay out of logs and tracebacks."""
-        return f"Config(host={self.host}, port={self.port}, portal={self.portal_api_base})"
+    read: Callable[[str], Any]
+    allowed: str
 
 
-def _text(value):
-    return value
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """The environment variable of a field of Config.
+
+    `needs` are fields that must be set if this one is. `description` is for the documentation.
+    """
+
+    variable: str
+    default: str
+    parser: Parser
+    description: str
+    needs: tuple[str, ...] = ()
 
 
-def _flag(value):
+def _setting(
+    variable: str, default: str, parser: Parser, description: str, needs: tuple[str, ...] = ()
+) -> Any:
+    """Return a dataclass field that is read from an environment variable."""
+    return field(metadata={"setting": Setting(variable, default, parser, description, needs)})
+
+
+def _flag(value: str) -> bool:
     words = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
     if value.lower() not in words:
         raise ValueError("must be true or false")
     return words[value.lower()]
 
 
-def _count(low, high):
-    def read(value):
+def _integer(low: int, high: int) -> Parser:
+    """Return the type of integers within bounds."""
+
+    def read(value: str) -> int:
         if not value.isascii() or not value.isdigit() or not low <= int(value) <= high:
             raise ValueError(f"must be a whole number from {low} to {high}")
         return int(value)
 
-    return read
+    return Parser(read, f"{low} to {high}")
 
 
-def _seconds(value):
+def _seconds(value: str) -> timedelta:
     try:
         number = Decimal(value)
     except InvalidOperation:
@@ -141,22 +84,22 @@ def _seconds(value):
     return timedelta(milliseconds=int(number * 1000))
 
 
-def _scale(value):
+def _scale(value: str) -> Decimal:
     number = _number(value)
     if not 0 < number <= 1:
         raise ValueError("must be a number above 0, at most 1")
     return number
 
 
-def _rate(value):
+def _rate(value: str) -> Decimal:
     number = _number(value)
     if not 0 <= number <= 1000:
         raise ValueError("must be a number from 0 to 1000")
     return number
 
 
-def _number(value):
-    """A Decimal; -1 for what is none."""
+def _number(value: str) -> Decimal:
+    """Return a number, or -1 for an invalid one."""
     try:
         number = Decimal(value)
     except InvalidOperation:
@@ -164,23 +107,26 @@ def _number(value):
     return number if number.is_finite() else Decimal(-1)
 
 
-def _one_of(*allowed):
-    def read(value):
+def _one_of(*allowed: str) -> Parser:
+    """Return the type of some words. The empty one is not shown."""
+    shown = [word for word in allowed if word]
+
+    def read(value: str) -> str:
         if value not in allowed:
-            raise ValueError("must be one of " + ", ".join(filter(None, allowed)))
+            raise ValueError("must be one of " + ", ".join(shown))
         return value
 
-    return read
+    return Parser(read, ", ".join(f"`{word}`" for word in shown))
 
 
-def _zone(value):
+def _zone(value: str) -> ZoneInfo:
     try:
         return ZoneInfo(value)
     except (KeyError, ValueError, OSError):
         raise ValueError("must be a time zone, like Asia/Kuala_Lumpur") from None
 
 
-def _secret_key(value):
+def _secret_key(value: str) -> bytes:
     try:
         key = base64.b64decode(value, validate=True)
     except (binascii.Error, ValueError):
@@ -190,124 +136,392 @@ def _secret_key(value):
     return key
 
 
-def _file(value):
+def _file(value: str) -> Path | None:
     return Path(value) if value else None
 
 
-def _base(value):
+def _base_url(value: str) -> str:
     if value and not value.startswith(("http://", "https://")):
         raise ValueError("must be an address that starts with https:// or http://")
     return value.rstrip("/")
 
 
-#: field -> (variable, default, reader). The README's table is checked against it.
-VARIABLES = {
-    "database_url": ("DATABASE_URL", "", _text),
-    "database_owner_url": ("DATABASE_OWNER_URL", "", _text),
-    "database_silence": ("DATABASE_SILENCE_SECONDS", str(SILENCE_SECONDS), _count(3, 300)),
-    "database_acquire": ("DATABASE_ACQUIRE_SECONDS", "2", _seconds),
-    "database_answer": ("DATABASE_ANSWER_SECONDS", "1", _seconds),
-    "data_dir": ("DATA_DIR", str(ROOT / ".data"), Path),
-    "host": ("HOST", "127.0.0.1", _text),
-    "port": ("PORT", "8080", _count(0, 65535)),
-    "workers": ("WORKERS", "1", _count(1, 64)),
-    "pool_size": ("POOL_SIZE", "16", _count(2, 200)),
-    "time_zone": ("TIME_ZONE", "Asia/Kuala_Lumpur", _zone),
-    "consolidation_days": ("CONSOLIDATION_DAYS", "7", _count(0, 366)),
-    "max_body_bytes": ("MAX_BODY_BYTES", str(2 * 1024 * 1024), _count(1024, 64 * 1024 * 1024)),
-    "max_connections": ("MAX_CONNECTIONS", "1000", _count(1, 100_000)),
-    "head_timeout": ("REQUEST_HEAD_SECONDS", "10", _seconds),
-    "body_timeout": ("REQUEST_BODY_SECONDS", "20", _seconds),
-    "stall_timeout": ("ANSWER_STALL_SECONDS", "60", _seconds),
-    "requests_per_minute": ("REQUESTS_PER_MINUTE", "6000", _count(0, 10**7)),
-    "tin_checks_per_minute": ("TIN_CHECKS_PER_MINUTE", "20", _count(0, 10**7)),
-    "integration_requests_per_minute": ("INTEGRATION_REQUESTS_PER_MINUTE", "120", _count(0, 10**7)),
-    "wrong_keys_per_minute": ("WRONG_KEYS_PER_MINUTE", "300", _count(0, 10**7)),
-    "log_level": ("LOG_LEVEL", "INFO", _one_of("DEBUG", "INFO", "WARNING", "ERROR")),
-    "portal_api_base": ("PORTAL_API_BASE", "", _base),
-    "portal_identity_base": ("PORTAL_IDENTITY_BASE", "", _base),
-    "portal_web_base": ("PORTAL_WEB_BASE", "", _base),
-    "portal_client_id": ("PORTAL_CLIENT_ID", "", _text),
-    "portal_client_secret": ("PORTAL_CLIENT_SECRET", "", _text),
-    "portal_intermediary": ("PORTAL_INTERMEDIARY", "false", _flag),
-    "portal_document_version": ("PORTAL_DOCUMENT_VERSION", "1.0", _one_of("1.0", "1.1")),
-    "portal_connect_timeout": ("PORTAL_CONNECT_TIMEOUT_SECONDS", "5", _seconds),
-    "portal_timeout": ("PORTAL_TIMEOUT_SECONDS", "25", _seconds),
-    "portal_lease": ("PORTAL_LEASE_SECONDS", "60", _seconds),
-    "portal_settle": ("PORTAL_SETTLE_SECONDS", "360", _seconds),
-    "portal_proof_gap": ("PORTAL_PROOF_GAP_SECONDS", "30", _seconds),
-    "portal_poll": ("PORTAL_POLL_SECONDS", "3", _seconds),
-    "portal_poll_max": ("PORTAL_POLL_MAX_SECONDS", "60", _seconds),
-    "portal_recheck": ("PORTAL_RECHECK_SECONDS", "3600", _seconds),
-    "portal_unknown": ("PORTAL_UNKNOWN_SECONDS", "3600", _seconds),
-    "portal_retry": ("PORTAL_RETRY_SECONDS", "5", _seconds),
-    "portal_login_retry": ("PORTAL_LOGIN_RETRY_SECONDS", "60", _seconds),
-    "portal_batch": ("PORTAL_BATCH_SECONDS", "1", _seconds),
-    "portal_rate_scale": ("PORTAL_RATE_SCALE", "1", _rate),
-    "watchdog": ("WATCHDOG_SECONDS", "30", _seconds),
-    "overdue": ("OVERDUE_SECONDS", "300", _seconds),
-    "sweep": ("SWEEP_SECONDS", "3600", _seconds),
-    "submit_wait": ("SUBMIT_WAIT_SECONDS", "20", _seconds),
-    "tin_verification": ("TIN_VERIFICATION", "", _one_of("", "operator", "automatic")),
-    "tin_cache": ("TIN_CACHE_SECONDS", "86400", _seconds),
-    "webhook_timeout": ("WEBHOOK_TIMEOUT_SECONDS", "15", _seconds),
-    "webhook_retry_scale": ("WEBHOOK_RETRY_SCALE", "1", _scale),
-    "webhook_rotation": ("WEBHOOK_ROTATION_SECONDS", "86400", _seconds),
-    "webhook_allow_internal": ("WEBHOOK_ALLOW_INTERNAL", "false", _flag),
-    "secret_key": ("SECRET_KEY", "", _secret_key),
-    "secret_key_previous": ("SECRET_KEY_PREVIOUS", "", _secret_key),
-    "signing_certificate_file": ("SIGNING_CERTIFICATE_FILE", "", _file),
-    "signing_key_file": ("SIGNING_KEY_FILE", "", _file),
-    "signing_key_password": ("SIGNING_KEY_PASSWORD", "", _text),
-    "signing_issuer_form": (
+TEXT, HOST, URL = Parser(str, "text"), Parser(str, "address"), Parser(str, "URL")
+BASE_URL = Parser(_base_url, "URL")
+PATH, FILE = Parser(Path, "path"), Parser(_file, "path")
+FLAG = Parser(_flag, "`true`, `false`")
+SECONDS = Parser(_seconds, "seconds, from 0.001")
+RATE, SCALE = Parser(_rate, "0 to 1000"), Parser(_scale, "above 0, at most 1")
+ZONE = Parser(_zone, "IANA name")
+KEY = Parser(_secret_key, f"{SECRET_KEY_BYTES} bytes in base64")
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """The settings of the service, from which docs/configuration.md is generated.
+
+    Times are timedeltas, sizes bytes and counts integers. An empty path is None.
+    """
+
+    database_url: str = _setting(
+        "DATABASE_URL",
+        "",
+        URL,
+        "Login of the service. Empty: the embedded PostgreSQL under `DATA_DIR`.",
+    )
+    database_owner_url: str = _setting(
+        "DATABASE_OWNER_URL",
+        "",
+        URL,
+        "Login that runs migrations. Empty: the same as `DATABASE_URL`.",
+    )
+    database_silence: int = _setting(
+        "DATABASE_SILENCE_SECONDS",
+        str(SILENCE_SECONDS),
+        _integer(3, 300),
+        "Ends a connection whose other end acknowledges nothing for this long, on both ends. "
+        "PostgreSQL then releases the locks of a host that vanished.",
+    )
+    database_acquire: timedelta = _setting(
+        "DATABASE_ACQUIRE_SECONDS",
+        "2",
+        SECONDS,
+        "How long a request waits for a connection to PostgreSQL before it gets a 503.",
+    )
+    database_answer: timedelta = _setting(
+        "DATABASE_ANSWER_SECONDS",
+        "1",
+        SECONDS,
+        "Replaces a connection that does not answer a trivial statement within this time.",
+    )
+    data_dir: Path = _setting(
+        "DATA_DIR",
+        str(ROOT / ".data"),
+        PATH,
+        "Directory of the embedded PostgreSQL, the sandbox's state, the demo company's id and "
+        "the generated secret key.",
+    )
+    host: str = _setting("HOST", "127.0.0.1", HOST, "Address on which the API listens.")
+    port: int = _setting("PORT", "8080", _integer(0, 65535), "Port on which the API listens.")
+    workers: int = _setting("WORKERS", "1", _integer(1, 64), "Number of processes on one port.")
+    pool_size: int = _setting(
+        "POOL_SIZE",
+        "16",
+        _integer(2, 200),
+        "PostgreSQL connections of one process for requests. Each process has six more: four "
+        "for background work, one for locks and notifications, one for the watchdog.",
+    )
+    time_zone: ZoneInfo = _setting(
+        "TIME_ZONE",
+        "Asia/Kuala_Lumpur",
+        ZONE,
+        "Business time zone. It decides the year of a code and the month of a sale.",
+    )
+    consolidation_days: int = _setting(
+        "CONSOLIDATION_DAYS",
+        "7",
+        _integer(0, 366),
+        "Days after the end of a month in which its sales can be consolidated.",
+    )
+    max_body_bytes: int = _setting(
+        "MAX_BODY_BYTES",
+        str(2 * 1024 * 1024),
+        _integer(1024, 64 * 1024 * 1024),
+        "Maximum size of a request body; a larger one is a 413.",
+    )
+    max_connections: int = _setting(
+        "MAX_CONNECTIONS",
+        "1000",
+        _integer(1, 100_000),
+        "Client connections of one process. At the limit, the connection that has been idle "
+        "longest is closed; if none is idle, the new one gets a 503.",
+    )
+    head_timeout: timedelta = _setting(
+        "REQUEST_HEAD_SECONDS",
+        "10",
+        SECONDS,
+        "Closes a connection whose request head takes longer.",
+    )
+    body_timeout: timedelta = _setting(
+        "REQUEST_BODY_SECONDS",
+        "20",
+        SECONDS,
+        "Rejects a request whose body takes longer with a 408.",
+    )
+    stall_timeout: timedelta = _setting(
+        "ANSWER_STALL_SECONDS",
+        "60",
+        SECONDS,
+        "Closes a connection whose client reads no response data for this long.",
+    )
+    requests_per_minute: int = _setting(
+        "REQUESTS_PER_MINUTE",
+        "6000",
+        _integer(0, 10**7),
+        "Requests of one API key per process. 0 disables the limit.",
+    )
+    tin_checks_per_minute: int = _setting(
+        "TIN_CHECKS_PER_MINUTE",
+        "20",
+        _integer(0, 10**7),
+        "TIN checks of one API key that go to the portal, per process. Cached results do not "
+        "count. 0 disables the limit.",
+    )
+    integration_requests_per_minute: int = _setting(
+        "INTEGRATION_REQUESTS_PER_MINUTE",
+        "120",
+        _integer(0, 10**7),
+        "Requests of one integration key over all processes. 0 disables the limit.",
+    )
+    wrong_keys_per_minute: int = _setting(
+        "WRONG_KEYS_PER_MINUTE",
+        "300",
+        _integer(0, 10**7),
+        "Requests with an invalid key from one address (IPv6: one /64 network) per process, "
+        "before they get a 429. Behind a proxy all clients share one address. Valid keys are "
+        "not affected. 0 disables the limit.",
+    )
+    log_level: str = _setting(
+        "LOG_LEVEL", "INFO", _one_of("DEBUG", "INFO", "WARNING", "ERROR"), "Log level."
+    )
+    portal_api_base: str = _setting(
+        "PORTAL_API_BASE",
+        "",
+        BASE_URL,
+        "Base address of the portal's API. Empty: the sandbox. If set, the next four are required.",
+        needs=(
+            "portal_identity_base",
+            "portal_web_base",
+            "portal_client_id",
+            "portal_client_secret",
+        ),
+    )
+    portal_identity_base: str = _setting(
+        "PORTAL_IDENTITY_BASE", "", BASE_URL, "Base address of the portal's login."
+    )
+    portal_web_base: str = _setting(
+        "PORTAL_WEB_BASE",
+        "",
+        BASE_URL,
+        "Base address of the portal's public pages; validation links start with it.",
+    )
+    portal_client_id: str = _setting("PORTAL_CLIENT_ID", "", TEXT, "Client id at the portal.")
+    portal_client_secret: str = _setting(
+        "PORTAL_CLIENT_SECRET", "", TEXT, "Client secret at the portal."
+    )
+    portal_intermediary: bool = _setting(
+        "PORTAL_INTERMEDIARY", "false", FLAG, "Log in on behalf of each company's TIN."
+    )
+    portal_document_version: str = _setting(
+        "PORTAL_DOCUMENT_VERSION",
+        "1.0",
+        _one_of("1.0", "1.1"),
+        "Version of documents. 1.1 is signed and needs a certificate.",
+    )
+    portal_connect_timeout: timedelta = _setting(
+        "PORTAL_CONNECT_TIMEOUT_SECONDS",
+        "5",
+        SECONDS,
+        "Time to get a free connection and connect. A request that fails here was not sent.",
+    )
+    portal_timeout: timedelta = _setting(
+        "PORTAL_TIMEOUT_SECONDS",
+        "25",
+        SECONDS,
+        "Time for a whole request to the portal. A request that takes longer has an unknown "
+        "outcome.",
+    )
+    portal_lease: timedelta = _setting(
+        "PORTAL_LEASE_SECONDS",
+        "60",
+        SECONDS,
+        "How long a claim on a submission holds without renewal.",
+    )
+    portal_settle: timedelta = _setting(
+        "PORTAL_SETTLE_SECONDS",
+        "360",
+        SECONDS,
+        "After a send, how long the absence of a document at the portal confirms nothing.",
+    )
+    portal_proof_gap: timedelta = _setting(
+        "PORTAL_PROOF_GAP_SECONDS", "30", SECONDS, "Time between the two absence confirmations."
+    )
+    portal_poll: timedelta = _setting(
+        "PORTAL_POLL_SECONDS",
+        "3",
+        SECONDS,
+        "First interval of polling for the result of validation. Each interval is half as long "
+        "again as the one before.",
+    )
+    portal_poll_max: timedelta = _setting(
+        "PORTAL_POLL_MAX_SECONDS", "60", SECONDS, "Longest interval of polling."
+    )
+    portal_recheck: timedelta = _setting(
+        "PORTAL_RECHECK_SECONDS",
+        "3600",
+        SECONDS,
+        "How often a Valid document is polled while it can still be cancelled.",
+    )
+    portal_unknown: timedelta = _setting(
+        "PORTAL_UNKNOWN_SECONDS",
+        "3600",
+        SECONDS,
+        "How long the portal may not know a submission that it accepted, before its documents "
+        "are searched by number. After 24 times as long the submission needs manual review.",
+    )
+    portal_retry: timedelta = _setting(
+        "PORTAL_RETRY_SECONDS", "5", SECONDS, "First pause after a transient error; it doubles."
+    )
+    portal_login_retry: timedelta = _setting(
+        "PORTAL_LOGIN_RETRY_SECONDS",
+        "60",
+        SECONDS,
+        "First pause after a rejected login of a taxpayer; it doubles up to an hour.",
+    )
+    portal_batch: timedelta = _setting(
+        "PORTAL_BATCH_SECONDS",
+        "1",
+        SECONDS,
+        "How long an automatic submission waits for others to be sent with it.",
+    )
+    portal_rate_scale: Decimal = _setting(
+        "PORTAL_RATE_SCALE",
+        "1",
+        RATE,
+        "Multiplies the portal's rate limits, and those of the sandbox that `serve` starts. 0 "
+        "disables both.",
+    )
+    watchdog: timedelta = _setting(
+        "WATCHDOG_SECONDS", "30", SECONDS, "How often each process looks for overdue work."
+    )
+    overdue: timedelta = _setting(
+        "OVERDUE_SECONDS", "300", SECONDS, "How long past its due time work is reported as overdue."
+    )
+    sweep: timedelta = _setting(
+        "SWEEP_SECONDS",
+        "3600",
+        SECONDS,
+        "How often each company that sends is compared with the portal.",
+    )
+    submit_wait: timedelta = _setting(
+        "SUBMIT_WAIT_SECONDS",
+        "20",
+        SECONDS,
+        "How long a submit or cancel request waits for a running submission or cancellation.",
+    )
+    tin_verification: str = _setting(
+        "TIN_VERIFICATION",
+        "",
+        _one_of("", "operator", "automatic"),
+        "Who verifies a TIN that a company has changed: the operator with `verify-tin`, or the "
+        "service at once. Empty: `automatic` with the sandbox, else `operator`.",
+    )
+    tin_cache: timedelta = _setting(
+        "TIN_CACHE_SECONDS", "86400", SECONDS, "How long a TIN that the portal confirmed is cached."
+    )
+    webhook_timeout: timedelta = _setting(
+        "WEBHOOK_TIMEOUT_SECONDS", "15", SECONDS, "Time for one delivery attempt."
+    )
+    webhook_retry_scale: Decimal = _setting(
+        "WEBHOOK_RETRY_SCALE", "1", SCALE, "Multiplies the pauses between delivery attempts."
+    )
+    webhook_rotation: timedelta = _setting(
+        "WEBHOOK_ROTATION_SECONDS", "86400", SECONDS, "How long a replaced secret signs too."
+    )
+    webhook_allow_internal: bool = _setting(
+        "WEBHOOK_ALLOW_INTERNAL",
+        "false",
+        FLAG,
+        "Allow http, any port and internal addresses. For trials on one machine only.",
+    )
+    secret_key: bytes = _setting(
+        "SECRET_KEY",
+        "",
+        KEY,
+        "Encrypts signing keys and webhook secrets. Empty: none can be stored. The embedded "
+        "PostgreSQL uses the file `secret-key` under `DATA_DIR` instead.",
+    )
+    secret_key_previous: bytes = _setting(
+        "SECRET_KEY_PREVIOUS",
+        "",
+        KEY,
+        "Decrypts secrets that were encrypted before `SECRET_KEY` was replaced. Needs "
+        "`SECRET_KEY`.",
+        needs=("secret_key",),
+    )
+    signing_certificate_file: Path | None = _setting(
+        "SIGNING_CERTIFICATE_FILE",
+        "",
+        FILE,
+        "PEM certificate that signs for companies without one of their own, as an intermediary "
+        "does. Needs `SIGNING_KEY_FILE`.",
+        needs=("signing_key_file",),
+    )
+    signing_key_file: Path | None = _setting(
+        "SIGNING_KEY_FILE",
+        "",
+        FILE,
+        "Its RSA private key in PEM. Needs `SIGNING_CERTIFICATE_FILE`.",
+        needs=("signing_certificate_file",),
+    )
+    signing_key_password: str = _setting(
+        "SIGNING_KEY_PASSWORD", "", TEXT, "Password of an encrypted key."
+    )
+    signing_issuer_form: str = _setting(
         "SIGNING_ISSUER_FORM",
         "rfc2253",
         _one_of("rfc2253", "encoded", "rfc2253_blanks"),
-    ),
-    "sandbox_port": ("SANDBOX_PORT", "8090", _count(0, 65535)),
-}
+        "How signatures write the issuer's name: in RFC 2253 order, in the encoded order, or in "
+        "RFC 2253 order with blanks around `=`.",
+    )
+    sandbox_port: int = _setting(
+        "SANDBOX_PORT", "8090", _integer(0, 65535), "Port of the sandbox that `serve` starts."
+    )
 
-#: What is set -> what else has to be: of use only together.
-NEEDS = {
-    "portal_api_base": (
-        "portal_identity_base",
-        "portal_web_base",
-        "portal_client_id",
-        "portal_client_secret",
-    ),
-    "secret_key_previous": ("secret_key",),
-    "signing_certificate_file": ("signing_key_file",),
-    "signing_key_file": ("signing_certificate_file",),
-}
+    @property
+    def portal_credentials_fingerprint(self) -> str:
+        """Return a short hash of the portal credentials that does not reveal the secret."""
+        secret, client_id = self.portal_client_secret.encode(), self.portal_client_id.encode()
+        return hmac.new(secret, client_id, hashlib.sha256).hexdigest()[:8]
 
-#: field -> its value when the variable is empty, from the values of all fields.
+    def __repr__(self) -> str:
+        """Return the addresses only, so that secrets do not get into logs and tracebacks."""
+        return f"Config(host={self.host}, port={self.port}, portal={self.portal_api_base})"
+
+
+#: field of Config -> its setting
+SETTINGS: dict[str, Setting] = {item.name: item.metadata["setting"] for item in fields(Config)}
+
+#: field -> its value if the variable is empty, computed from the values of all fields
 DERIVED: dict[str, Callable[[Mapping[str, Any]], Any]] = {
     "tin_verification": lambda values: "operator" if values["portal_api_base"] else "automatic",
 }
 
 
 def read_config(environ: Mapping[str, str] = os.environ) -> Config:
-    """Return the Config of an environment. Raise ConfigError with a line per variable that is wrong or missing."""
-    values, faults = {}, []
-    for field, (variable, default, read) in VARIABLES.items():
+    """Return the configuration of an environment. Raises ConfigError with a line per error."""
+    values: dict[str, Any] = {}
+    errors: list[str] = []
+    for name, setting in SETTINGS.items():
+        text = environ.get(setting.variable, setting.default).strip() or setting.default
         try:
-            values[field] = read(environ.get(variable, default).strip() or default)
-        except ValueError as fault:
-            faults.append(f"{variable} {fault}")
-    faults += _missing(values)
-    if faults:
-        raise ConfigError("\n".join(faults))
-    derived = {field: derive(values) for field, derive in DERIVED.items() if not values[field]}
+            values[name] = setting.parser.read(text)
+        except ValueError as error:
+            errors.append(f"{setting.variable} {error}")
+    errors += _missing(values)
+    if errors:
+        raise ConfigError("\n".join(errors))
+    derived = {name: derive(values) for name, derive in DERIVED.items() if not values[name]}
     return Config(**{**values, **derived})
 
 
-def _missing(values):
-    for field, needed in NEEDS.items():
-        for other in needed if values.get(field) else ():
-            if other in values and not values[other]:
-                variable, name = VARIABLES[other][0], VARIABLES[field][0]
-                hint = f". {MAKE_SECRET_KEY}" if other == "secret_key" else ""
-                yield f"{variable} is missing: {name} is set, and is of use only with it{hint}"
-
-
-assert [field.name for field in fields(Config)] == list(VARIABLES)
+def _missing(values: Mapping[str, Any]) -> Iterator[str]:
+    """Yield an error for each setting that another one needs."""
+    for name, setting in SETTINGS.items():
+        for needed in setting.needs if values.get(name) else ():
+            if needed in values and not values[needed]:
+                hint = f". {MAKE_SECRET_KEY}" if needed == "secret_key" else ""
+                yield (
+                    f"{SETTINGS[needed].variable} is missing: {setting.variable} is set "
+                    f"and requires it{hint}"
+                )

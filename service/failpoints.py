@@ -1,33 +1,35 @@
-"""Named moments of a submission at which a test may end its process, or hold it up. The service puts nothing there."""
+"""Failpoints: named steps of a submission at which a test may stop or pause the process."""
 
-#: name -> where the process is when it passes.
+from collections.abc import Callable
+
+#: name -> the state of the process at the failpoint
 NAMES = {
     "before_freeze_commit": "the bytes of a submission are written and not yet committed",
-    "after_freeze_commit": "they are committed, and nothing is under way",
-    "after_merge_commit": "a call of several submissions is committed in their place",
-    "lock_taken": "this process alone may send the submission, and nothing says so on disk",
+    "after_freeze_commit": "they are committed, and no request is running",
+    "after_merge_commit": "a submission that merges several others is committed in their place",
+    "lock_taken": "the process holds the submission's lock, of which there is no row",
     "before_intent_commit": "the intent to send is written and not yet committed",
-    "after_intent_commit": "it is committed, and no byte is out",
-    "bytes_written": "a part of the body is out",
-    "answer_read": "the portal's answer is here, or it is clear that none comes",
+    "after_intent_commit": "it is committed, and no byte was sent",
+    "bytes_written": "a part of the body was sent",
+    "answer_read": "the portal's response was read, or there will be none",
     "sightings_written": "the uuids of a receipt are committed, and nothing else of it",
     "before_state_commit": "a result is written and not yet committed",
     "after_state_commit": "it is committed",
     "before_reply": "the outcome is known and the client waits for it",
-    "before_cancel_sent": "a cancellation is committed, and no byte is out",
-    "after_cancel_answer": "the portal's answer to it is here, and nothing is written",
+    "before_cancel_sent": "a cancellation is committed, and no byte was sent",
+    "after_cancel_answer": "the portal's response to it was read, and nothing is written",
 }
 
-_actions = {}  # name -> callable
+_actions: dict[str, Callable[[], object]] = {}
 
 
-def set_action(name, action):
-    """Has `action()` called whenever the moment passes. Raises KeyError for a name that is none."""
+def set_action(name: str, action: Callable[[], object]) -> None:
+    """Call `action` whenever the failpoint is reached. Raises KeyError for an unknown name."""
     NAMES[name]
     _actions[name] = action
 
 
-def reach(name):
-    """Says that the moment has come."""
+def reach(name: str) -> None:
+    """Run the action of a failpoint, if a test has set one."""
     if name in _actions:
         _actions[name]()

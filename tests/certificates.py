@@ -1,12 +1,15 @@
-"""Certificates to sign documents with, from a certification authority that exists for the tests only. Portal: 11.1"""
+"""Signing certificates from a certification authority for tests. Portal: 11.1"""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache
+from typing import Literal
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 from cryptography.hazmat.primitives.serialization import (
     BestAvailableEncryption,
     Encoding,
@@ -22,49 +25,63 @@ COUNTRY, ORGANISATION, COMMON_NAME = (
 )
 TIN = NameOID.ORGANIZATION_IDENTIFIER  # 2.5.4.97
 REGISTRATION = NameOID.SERIAL_NUMBER  # 2.5.4.5
+USAGES = (
+    "digital_signature",
+    "content_commitment",
+    "key_encipherment",
+    "data_encipherment",
+    "key_agreement",
+    "key_cert_sign",
+    "crl_sign",
+    "encipher_only",
+    "decipher_only",
+)
 DOCUMENT_SIGNING = x509.ObjectIdentifier("1.3.6.1.4.1.311.10.3.12")
 
 
 @dataclass(frozen=True)
 class Issued:
-    """A certificate and its private key, as objects and as the texts of their files."""
+    """A certificate and its private key, as objects and as PEM."""
 
     certificate: x509.Certificate
-    key: object
+    key: rsa.RSAPrivateKey
 
     @property
-    def certificate_pem(self):
+    def certificate_pem(self) -> str:
+        """Return the certificate as PEM."""
         return self.certificate.public_bytes(Encoding.PEM).decode()
 
     @property
-    def key_pem(self):
+    def key_pem(self) -> str:
+        """Return the private key as PEM."""
         return key_text(self.key)
 
     @property
-    def der(self):
+    def der(self) -> bytes:
+        """Return the certificate as DER."""
         return self.certificate.public_bytes(Encoding.DER)
 
     @property
-    def pair(self):
-        """The body of a request that stores it."""
+    def pair(self) -> dict[str, str]:
+        """Return the body of a request that stores the certificate."""
         return {"certificate": self.certificate_pem, "key": self.key_pem}
 
 
 @cache
-def rsa_key(name="signer", bits=2048):
-    """The private key of that name, made once a process: making one takes longer than most tests."""
+def rsa_key(name: str = "signer", bits: int = 2048) -> rsa.RSAPrivateKey:
+    """Return the private key of a name, generated once per process because that is slow."""
     return rsa.generate_private_key(public_exponent=65537, key_size=bits)
 
 
-def key_text(key, password=None):
-    """A private key as PEM, encrypted where there is a password."""
+def key_text(key: PrivateKeyTypes, password: str | None = None) -> str:
+    """Return a private key as PEM, encrypted if there is a password."""
     encryption = BestAvailableEncryption(password.encode()) if password else NoEncryption()
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, encryption).decode()
 
 
 @cache
-def authority():
-    """The authority that issues where nothing else is said; a validator of signatures trusts its certificate."""
+def authority() -> Issued:
+    """Return the default authority, which the sandbox's validator of signatures trusts."""
     names = {
         COUNTRY: "MY",
         ORGANISATION: "Contoh Amanah Sdn Bhd",
@@ -80,19 +97,19 @@ def authority():
 
 
 def issued(
-    tin="C20880050010",
-    registration="202001234567",
+    tin: str | None = "C20880050010",
+    registration: str | None = "202001234567",
     *,
-    not_before=None,
-    not_after=None,
-    subject=None,
-    key=None,
-    by=None,
-):
-    """A certificate of an organisation that is the taxpayer `tin`, with the registration number; valid now.
+    not_before: datetime | None = None,
+    not_after: datetime | None = None,
+    subject: Mapping[x509.ObjectIdentifier, str | None] | None = None,
+    key: rsa.RSAPrivateKey | None = None,
+    by: Issued | Literal["itself"] | None = None,
+) -> Issued:
+    """Return a certificate of an organisation, valid now by default.
 
-    The instants say otherwise. `subject` changes members of the subject, {OID: text}, and None leaves one out; `by` is
-    who issues it, another Issued or "itself".
+    `subject` replaces members of the subject; None removes one. `by` is the issuer, the authority
+    by default.
     """
     names = {
         COUNTRY: "MY",
@@ -102,18 +119,27 @@ def issued(
     }
     names = {**names, COMMON_NAME: "Kopi Tiga Sdn. Bhd.", **(subject or {})}
     key, now = key or rsa_key(), datetime.now(UTC)
-    by = Issued(None, key) if by == "itself" else by or authority()
-    issuer = by.certificate.subject if by.certificate else _name(names)
+    if by == "itself":
+        issuer, issuer_key = _name(names), key
+    else:
+        by = by or authority()
+        issuer, issuer_key = by.certificate.subject, by.key
     begin, end = not_before or now - timedelta(days=1), not_after or now + timedelta(days=365)
     built = _builder(_name(names), issuer, key, begin, end)
     built = built.add_extension(
         _usage(digital_signature=True, content_commitment=True), critical=True
     )
     built = built.add_extension(x509.ExtendedKeyUsage([DOCUMENT_SIGNING]), critical=False)
-    return Issued(built.sign(by.key, hashes.SHA256()), key)
+    return Issued(built.sign(issuer_key, hashes.SHA256()), key)
 
 
-def _builder(subject, issuer, key, not_before, not_after):
+def _builder(
+    subject: x509.Name,
+    issuer: x509.Name,
+    key: rsa.RSAPrivateKey,
+    not_before: datetime,
+    not_after: datetime,
+) -> x509.CertificateBuilder:
     return (
         x509.CertificateBuilder()
         .subject_name(subject)
@@ -125,14 +151,12 @@ def _builder(subject, issuer, key, not_before, not_after):
     )
 
 
-def _name(names):
-    """In the order given, which is how a certificate encodes it; an absent member has the text None."""
+def _name(names: Mapping[x509.ObjectIdentifier, str | None]) -> x509.Name:
+    """Return a name with its members in the given order, without those that are None."""
     return x509.Name(
         [x509.NameAttribute(oid, text) for oid, text in names.items() if text is not None]
     )
 
 
-def _usage(**used):
-    names = "digital_signature content_commitment key_encipherment data_encipherment key_agreement key_cert_sign crl_sign"
-    usages = dict.fromkeys([*names.split(), "encipher_only", "decipher_only"], False)
-    return x509.KeyUsage(**{**usages, **used})
+def _usage(**used: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(**{**dict.fromkeys(USAGES, False), **used})

@@ -1,4 +1,4 @@
-"""A network between the service and PostgreSQL that can be cut, and that can fall silent."""
+"""A network between the service and PostgreSQL that a test can cut or silence."""
 
 import asyncio
 import socket
@@ -8,13 +8,13 @@ from urllib.parse import urlsplit, urlunsplit
 
 
 class Network:
-    """Carries bytes from a port of its own to the server of `url`; `self.url` is the way through it.
+    """A proxy to the server of `url`, with its own address in `self.url`.
 
-    What is `silenced` stays open and carries nothing, like a path whose router has forgotten it. Each piece is carried
-    `delay` seconds after it came.
+    A silenced connection stays open and carries nothing, as after the loss of a router's state.
+    Data is carried after a delay in seconds.
     """
 
-    def __init__(self, url, delay=0.0):
+    def __init__(self, url: str, delay: float = 0.0) -> None:
         self._delay = delay
         parts = urlsplit(url.replace("sslmode=disable", "sslmode=prefer"))
         self._server = (parts.hostname, parts.port)
@@ -22,41 +22,41 @@ class Network:
             self.port = probe.getsockname()[1]
         login = parts.netloc.rpartition("@")[0]
         self.url = urlunsplit(parts._replace(netloc=f"{login}@127.0.0.1:{self.port}"))
-        self._accepting = None
-        self._paths = set()  # writers of both ends
-        self._silent = set()
+        self._accepting: asyncio.Server | None = None
+        self._paths: set[asyncio.StreamWriter] = set()  # Writers of both ends.
+        self._silent: set[asyncio.StreamWriter] = set()
         self._swallows = self._resets = False
 
-    async def refuse(self):
-        """Cuts every connection, and takes no new one."""
+    async def refuse(self) -> None:
+        """Cut every connection and accept no new ones."""
         if self._accepting:
             self._accepting.close()
             self._accepting = None
         for writer in list(self._paths):
             writer.transport.abort()
 
-    async def heal(self):
-        """Carries new connections again, and what they say; those that were silenced stay silent."""
+    async def heal(self) -> None:
+        """Carry new connections again. Silenced connections stay silent."""
         self._swallows = self._resets = False
         if not self._accepting:
             self._accepting = await asyncio.start_server(self._accept, "127.0.0.1", self.port)
 
-    async def reset(self):
-        """Cuts every connection, and each new one as soon as it is made, as a server does whose process dies."""
+    async def reset(self) -> None:
+        """Reset every connection, and each new one at once, as a server whose process dies."""
         await self.refuse()
         await self.heal()
         self._resets = True
 
-    def forget(self):
-        """The connections that there are carry nothing any more; new ones do."""
+    def forget(self) -> None:
+        """Silence the current connections. New ones are carried."""
         self._silent |= self._paths
 
-    def swallow(self):
-        """No connection carries anything, and new ones are taken and not answered."""
+    def swallow(self) -> None:
+        """Silence all connections. New ones are accepted and get no response."""
         self._swallows = True
         self.forget()
 
-    async def _accept(self, reader, writer):
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self._resets:
             writer.get_extra_info("socket").setsockopt(
                 socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
@@ -72,7 +72,7 @@ class Network:
         await asyncio.gather(self._carry(reader, back), self._carry(there, writer))
         return None
 
-    async def _carry(self, reader, writer):
+    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         loop = asyncio.get_running_loop()
         with suppress(ConnectionError):
             while piece := await reader.read(65536):
@@ -83,6 +83,6 @@ class Network:
         self._paths.discard(writer)
         loop.call_later(self._delay, writer.close)
 
-    def _write(self, writer, piece):
+    def _write(self, writer: asyncio.StreamWriter, piece: bytes) -> None:
         if writer not in self._silent and not writer.is_closing():
             writer.write(piece)

@@ -1,10 +1,11 @@
-"""What documents are built of in tests: an issuer, its partners, and the source of every golden document.
+"""Sources of documents for tests: an issuer, its partners, and one for every golden document.
 
-A source is the body of a request, but for what only the service adds to it: `selfBilled` and `originals` of a note,
-the period of a consolidated invoice.
+A source is the body of a request, with the members that the service adds: `selfBilled` and
+`originals` of a note, the period of a consolidated invoice.
 """
 
 from decimal import Decimal
+from typing import Any
 
 ISSUER = {
     "name": "Perabot Seri Maju Sdn. Bhd.",
@@ -54,11 +55,13 @@ MILL = {
 ADDRESS = RESTAURANT["address"]
 
 
-def tax(kind, percentage):
+def tax(kind: str, percentage: Decimal | int) -> dict[str, Any]:
+    """Return a tax with a percentage."""
     return {"taxType": kind, "taxRate": {"percentage": percentage}}
 
 
-def line(**changes):
+def line(**changes: Any) -> dict[str, Any]:
+    """Return a line item, with some members replaced."""
     item = {
         "id": "1",
         "description": "Rubberwood dining chair",
@@ -90,8 +93,8 @@ ORIGINALS = [{"uuid": "7G3KX2M9QPWZ41VTB8RHNYDC10", "number": "INV-2026-000123"}
 ONE_CHAIR = line(unit={"code": "H87", "price": Decimal("145.00"), "count": 1})
 
 
-def note(kind, **changes):
-    """A note of one chair, against the example."""
+def note(kind: str, **changes: Any) -> dict[str, Any]:
+    """Return a note for one chair against the example."""
     return {
         "type": kind,
         "selfBilled": False,
@@ -102,7 +105,8 @@ def note(kind, **changes):
     }
 
 
-def self_billed_note(kind):
+def self_billed_note(kind: str) -> dict[str, Any]:
+    """Return a note against a self-billed invoice."""
     original = {"uuid": ORIGINALS[0]["uuid"], "number": "SB-2026-000017"}
     item = {**SELF_BILLED["lineItems"][0], "unit": ONE_CHAIR["unit"]}
     return {
@@ -111,8 +115,8 @@ def self_billed_note(kind):
     }
 
 
-def receipts(first, last, price):
-    """The line of a consolidated invoice."""
+def receipts(first: str, last: str, price: str) -> dict[str, Any]:
+    """Return the line of a consolidated invoice."""
     unit = {"code": "C62", "price": Decimal(price), "count": 1}
     return line(
         description=f"Receipts {first} - {last}",
@@ -122,7 +126,8 @@ def receipts(first, last, price):
     )
 
 
-def consolidated(kind, member, prefix):
+def consolidated(kind: str, member: str, prefix: str) -> dict[str, Any]:
+    """Return a consolidated invoice whose public party is in `member`."""
     item = receipts(f"{prefix}00500", f"{prefix}00502", "150.00")
     month = {"start": "2026-08-01", "end": "2026-08-31", "frequency": "Monthly"}
     return {"type": kind, member: PUBLIC, "billingPeriod": month, "lineItems": [item]}
@@ -189,7 +194,7 @@ EVERYTHING = {
 }
 
 #: golden file -> the source of its document
-GOLDEN = {
+GOLDEN: dict[str, dict[str, Any]] = {
     "invoice": {
         **EXAMPLE,
         "lineItems": [
@@ -237,5 +242,5 @@ GOLDEN = {
     "everything": EVERYTHING,
 }
 
-#: golden file -> the company that it is of, where that is another than ISSUER
+#: golden file -> its company, if not ISSUER
 ISSUERS = {"everything": EXPORTER}

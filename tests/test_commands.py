@@ -233,7 +233,7 @@ async def test_a_certificate_that_cannot_be_set_is_said_in_one_line(command, com
         ("set-certificate", "--company", company.id, *pair),
     )
     assert (await complaint(command(*own))).startswith(
-        "SECRET_KEY is missing: the private key is stored with it. Make one"
+        "SECRET_KEY is missing: the private key is encrypted with it. Make one"
     )
     assert (
         await complaint(command(*own[:-2], **secret))

@@ -322,7 +322,7 @@ async def test_a_directory_of_somebody_else_is_refused(data):
 async def test_data_of_another_major_version_names_that_version(data):
     (data / "cluster" / "PG_VERSION").write_text("9\n")
     with pytest.raises(
-        EmbeddedError, match=r"made by PostgreSQL 9, which is not installed .there is: .*\d"
+        EmbeddedError, match=r"created by PostgreSQL 9, which is not installed .installed: .*\d"
     ):
         async with postgres(data):
             pass

@@ -104,7 +104,7 @@ async def test_a_document_of_the_same_number_and_another_time_is_not_taken(
 async def test_while_the_portal_cannot_be_asked_nothing_is_settled(stuck, config, company, sandbox):
     api, id, submission = await stuck("drop")
     await sandbox.fault("search", "error_before", status=503)
-    with pytest.raises(CommandError, match="could not be asked"):
+    with pytest.raises(CommandError, match="The portal request failed"):
         await settle_submission(config, company.id, submission, None, "I think it is not there.")
     assert (await record(api, id))["status"] == "Submitting"
 

@@ -452,9 +452,7 @@ async def test_there_is_no_code_of_what_is_not_valid(api, sandbox):
         (f"/api/adjustment-notes/{note}", "adjustment note"),
     ):
         for kind in ("svg", "png"):
-            body = {
-                "message": f"The {noun} is not Valid, so it has no validation link."
-            }
+            body = {"message": f"The {noun} is not Valid, so it has no validation link."}
             assert await answered(api, "GET", f"{path}/qr.{kind}") == (404, body), path
 
 

@@ -139,7 +139,7 @@ async def test_a_new_secret_key_takes_over_and_the_former_is_no_longer_needed(
 
 async def test_without_a_key_nothing_is_sealed_anew(environment):
     with pytest.raises(
-        CommandError, match=r"SECRET_KEY is missing: secrets are sealed with it. Make one"
+        CommandError, match=r"SECRET_KEY is missing: secrets are encrypted with it. Make one"
     ):
         await reseal_all(read_config(environment))
 

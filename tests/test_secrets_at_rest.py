@@ -45,7 +45,7 @@ def test_a_replaced_key_still_opens_and_no_longer_seals():
     assert rotated.seal(SECRET, 7, "signing key")[:4] == rotated.version == Vault(NEW).version
     with pytest.raises(
         DecryptionError,
-        match=f"sealed with the secret key {Vault(OLD).version.hex()}, which is not set",
+        match=f"encrypted with the secret key {Vault(OLD).version.hex()}, which is not set",
     ):
         Vault(NEW).open(sealed, 7, "signing key")
 

@@ -273,7 +273,7 @@ async def test_a_key_that_cannot_be_opened_sends_nothing(start, api, company, sa
     assert await refused(none) == stop("SigningKeyUnreadable", UNREADABLE)
     assert await sandbox.ledger() == []
     assert (
-        f"cannot decrypt the key of company {company.id}: It was sealed with the secret key "
+        f"cannot decrypt the key of company {company.id}: It was encrypted with the secret key "
         in caplog.text
     )
 

@@ -47,7 +47,7 @@ from service.db.transactions import SERVICE_ROLE, Database, check_tenant_isolati
 OWN_AGAIN = "create policy own_company on invoices for select to einvoice_service"
 DEFINER = "language sql security definer set search_path = pg_catalog return 1"
 
-#: What opens the wall, and how the refusal to start names it.
+#: Statements that open a gap in tenant isolation, and how the error at startup names it.
 BREACHES = (
     ("alter table invoices no force row level security", "the table invoices has no forced policy"),
     ("alter table invoices disable row level security", "the table invoices has no forced policy"),
@@ -110,24 +110,36 @@ BREACHES = (
     ),
     (
         "alter view invoice_records reset (security_invoker)",
-        "the view invoice_records does not ask",
+        "the view invoice_records does not use its caller's rights",
     ),
     (
         "alter view organization_records reset (security_invoker)",
-        "the view organization_records does not ask",
+        "the view organization_records does not use its caller's rights",
     ),
-    ("create view leaks as select * from invoices", "the view leaks does not ask"),
+    (
+        "create view leaks as select * from invoices",
+        "the view leaks does not use its caller's rights",
+    ),
     (
         f"create materialized view leaks as select * from invoices; grant select on leaks to {SERVICE_ROLE}",
-        "the view leaks does not ask",
+        "the view leaks does not use its caller's rights",
     ),
     (
         f"alter table events owner to {SERVICE_ROLE}",
         f"the role {SERVICE_ROLE} owns the table events",
     ),
-    (f"alter role {SERVICE_ROLE} bypassrls", f"the role {SERVICE_ROLE} may step over it"),
-    (f"alter role {SERVICE_ROLE} superuser", f"the role {SERVICE_ROLE} may step over it"),
-    (f"alter role {SERVICE_ROLE} createrole", f"the role {SERVICE_ROLE} may step over it"),
+    (
+        f"alter role {SERVICE_ROLE} bypassrls",
+        f"the role {SERVICE_ROLE} may bypass row-level security",
+    ),
+    (
+        f"alter role {SERVICE_ROLE} superuser",
+        f"the role {SERVICE_ROLE} may bypass row-level security",
+    ),
+    (
+        f"alter role {SERVICE_ROLE} createrole",
+        f"the role {SERVICE_ROLE} may bypass row-level security",
+    ),
     (
         f"grant einvoice_across to {SERVICE_ROLE}",
         f"the role {SERVICE_ROLE} is a member of einvoice_across",
@@ -138,16 +150,19 @@ BREACHES = (
     ),
     (
         f"grant truncate on invoices to {SERVICE_ROLE}",
-        f"the role {SERVICE_ROLE} may empty the table invoices",
+        f"the role {SERVICE_ROLE} may truncate the table invoices",
     ),
-    ("grant truncate on events to public", f"the role {SERVICE_ROLE} may empty the table events"),
+    (
+        "grant truncate on events to public",
+        f"the role {SERVICE_ROLE} may truncate the table events",
+    ),
     (
         "create or replace function current_company() returns bigint stable language sql return 1::bigint",
-        "current_company() or current_account() is somebody without a setting",
+        "current_company() or current_account() has a value without a setting",
     ),
     (
         f"create function leaks() returns int {DEFINER}",
-        "the function leaks runs with another's rights and these may",
+        "the function leaks runs with another's rights and these",
     ),
     (
         "grant execute on function api_key_of(text) to public",
@@ -155,7 +170,7 @@ BREACHES = (
     ),
     (
         "alter function claim_submissions reset search_path",
-        "the function claim_submissions runs with another's rights and finds tables by a path of its caller's",
+        "the function claim_submissions runs with another's rights and uses the caller's search path",
     ),
     (
         "create unique index anyones on invoices (code)",
@@ -254,7 +269,7 @@ async def test_the_service_does_not_start_with_a_gap_in_the_wall(
 
 async def test_the_service_does_not_run_as_a_superuser(database):
     async with asyncpg.create_pool(database, min_size=1, max_size=1) as pool:
-        with pytest.raises(RuntimeError, match="may step over it"):
+        with pytest.raises(RuntimeError, match="may bypass row-level security"):
             await check_tenant_isolation(pool)
 
 

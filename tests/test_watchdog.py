@@ -176,4 +176,4 @@ async def test_a_loop_that_stands_still_is_said_with_the_place(caplog):
             break
     await until(lambda: asyncio.sleep(0, guard.longest))
     guard.end()
-    assert "stands still" in said[0].message and said[0].levelno == logging.WARNING
+    assert "blocked" in said[0].message and said[0].levelno == logging.WARNING

@@ -1,4 +1,4 @@
-"""What every command stands on: a configuration, a PostgreSQL that is migrated, and an event loop."""
+"""The start of every command: an event loop, a configuration, and a migrated PostgreSQL."""
 
 import asyncio
 import gc
@@ -6,45 +6,51 @@ import logging
 import os
 import resource
 import secrets
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
 
 import uvloop
 
-from service.config import SECRET_KEY_BYTES
+from service.config import SECRET_KEY_BYTES, Config
 from service.db.migrations import migrate
 from service.db.transactions import Database, acting_as, connected_pool
 from service.embedded_postgres.lifecycle import postgres
 
-FILES = 65_536
+OPEN_FILES = 65_536
 SANDBOX_CLIENT = {"portal_client_id": "sandbox-client", "portal_client_secret": "sandbox-secret"}
 LOG_FORMAT = "%(asctime)s level=%(levelname)s logger=%(name)s %(message)s"
 
+_Result = TypeVar("_Result")
 
-def run(work):
-    """Runs a coroutine on the fast event loop and gives its result."""
-    # The memory holds keys and secrets, and buyers
+
+def run(work: Coroutine[Any, Any, _Result]) -> _Result:
+    """Run a coroutine with uvloop and return its result."""
+    # No core dumps: memory holds keys, secrets and personal data.
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    _allow_connections()
-    gc.freeze()  # what is loaded by now stays: no collection has to look through it again
+    _raise_file_limit()
+    gc.freeze()  # Loaded modules stay, so the collector need not scan them.
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(work)
 
 
-def _allow_connections():
-    """A connection is an open file, of which many systems allow a process a thousand unless it asks for more."""
+def _raise_file_limit() -> None:
+    """Raise the limit of open files, of which each connection is one. The default is often 1024."""
     allowed, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = FILES if most == resource.RLIM_INFINITY else min(FILES, most)
+    wanted = OPEN_FILES if most == resource.RLIM_INFINITY else min(OPEN_FILES, most)
     if allowed != resource.RLIM_INFINITY and allowed < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
 
 
-def start_logging(config):
+def start_logging(config: Config) -> None:
+    """Log to stderr at the configured level."""
     logging.basicConfig(level=config.log_level, format=LOG_FORMAT)
 
 
-def with_portal(config):
-    """The Config with the sandbox's addresses where no portal is configured."""
+def with_portal(config: Config) -> Config:
+    """Return the configuration, with the sandbox as the portal if none is configured."""
     if config.portal_api_base:
         return config
     base = f"http://127.0.0.1:{config.sandbox_port}"
@@ -53,44 +59,49 @@ def with_portal(config):
 
 
 @asynccontextmanager
-async def with_postgres(config):
-    """The Config with an address for the database: the configured one, or the embedded server's while it runs.
+async def with_postgres(config: Config) -> AsyncIterator[Config]:
+    """Yield the configuration with a database, the embedded one if none is configured.
 
-    The embedded one has a secret key beside it, so that what needs one works with nothing configured.
+    The embedded one has a generated secret key, so that secrets can be stored without
+    configuration.
     """
     if config.database_url:
         yield config
     else:
         async with postgres(config.data_dir / "postgres") as url:
-            kept = _kept_key(config.data_dir / "secret-key")
+            generated = _kept_key(config.data_dir / "secret-key")
             keys = {
-                "secret_key": config.secret_key or kept,
-                "secret_key_previous": config.secret_key_previous or kept,
+                "secret_key": config.secret_key or generated,
+                "secret_key_previous": config.secret_key_previous or generated,
             }
             yield replace(config, database_url=url, **keys)
 
 
-def _kept_key(path):
-    """The 32 bytes of a file that only its user can read, which is made at the first need of it."""
+def _kept_key(path: Path) -> bytes:
+    """Return the 32 bytes of a private file, which is created with random ones if missing."""
     draft = path.with_name(f"{path.name}.{secrets.token_hex(6)}")
     if not path.exists():
         with open(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
             file.write(secrets.token_bytes(SECRET_KEY_BYTES))
             file.flush()
             os.fsync(file.fileno())
-        with suppress(FileExistsError):  # another command was quicker
+        with suppress(FileExistsError):  # A concurrent command was first.
             os.link(draft, path)
         draft.unlink()
     return path.read_bytes()
 
 
+async def migrate_database(config: Config) -> list[str]:
+    """Bring the database up to date as its owner, and return the names of the applied files."""
+    url = config.database_owner_url or config.database_url
+    return await migrate(url, silence=config.database_silence)
+
+
 @asynccontextmanager
-async def with_database(config):
-    """(Config, Database) on a migrated database, for a command that needs no more."""
+async def with_database(config: Config) -> AsyncIterator[tuple[Config, Database]]:
+    """Yield the configuration and a migrated database, for a command."""
     async with with_postgres(config) as config:
-        await migrate(
-            config.database_owner_url or config.database_url, silence=config.database_silence
-        )
+        await migrate_database(config)
         async with connected_pool(config.database_url, 2, config.database_silence) as pool:
             with acting_as("command"):
                 yield config, Database(pool)

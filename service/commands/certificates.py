@@ -1,51 +1,115 @@
-"""The certificates that companies sign with, from the command line."""
+"""The certificates with which companies sign."""
 
-from service.commands.bootstrap import with_database
+import argparse
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+
+from service.commands.bootstrap import run, with_database
+from service.commands.command_line import CommandLine, add_company_option, print_json
 from service.commands.companies import CommandError
-from service.config import MAKE_SECRET_KEY
+from service.config import MAKE_SECRET_KEY, Config, read_config
+from service.db.connections import Connection
 from service.db.encryption import MissingSecretKey, Vault
 from service.db.statements import sql
 from service.documents.signing import certificate
 from service.submission import signers
 
 
+def register(line: CommandLine) -> None:
+    """Add the commands."""
+    parser = line.add(
+        "set-certificate",
+        _set_certificate,
+        "Store the certificate (PEM) with which a company's documents are signed. "
+        "Prints it, with a `warning` if there is one.",
+    )
+    add_company_option(parser)
+    for name, required, text in (
+        ("--certificate", True, "an X.509 certificate in PEM"),
+        ("--key", True, "its RSA private key in PEM"),
+        ("--password-file", False, "the password of an encrypted key"),
+    ):
+        parser.add_argument(name, type=Path, required=required, metavar="FILE", help=text)
+    parser.add_argument(
+        "--issuer-form",
+        choices=certificate.ISSUER_FORMS,
+        default=certificate.DEFAULT_FORM,
+        help="how signatures write the issuer's name",
+    )
+    parser = line.add(
+        "remove-certificate",
+        _remove_certificate,
+        "Remove a company's certificate and destroy its key.",
+    )
+    add_company_option(parser)
+
+
+@dataclass(frozen=True, slots=True)
+class CertificateFiles:
+    """The files of a certificate, its key, and the password of an encrypted key."""
+
+    certificate: Path
+    key: Path
+    password: Path | None = None
+
+
+def _set_certificate(options: argparse.Namespace) -> None:
+    files = CertificateFiles(options.certificate, options.key, options.password_file)
+    print_json(run(set_certificate(read_config(), options.company, files, options.issuer_form)))
+
+
+def _remove_certificate(options: argparse.Namespace) -> None:
+    print_json(run(remove_certificate(read_config(), options.company)))
+
+
 async def set_certificate(
-    config, company, certificate_file, key_file, password_file=None, issuer_form=None
-):
-    """The record of the certificate that the company signs with from now on. Raises CommandError."""
-    texts = [_text(file) for file in (certificate_file, key_file)]
-    password = _text(password_file).removesuffix("\n").removesuffix("\r") if password_file else None
-    form = issuer_form or certificate.DEFAULT_FORM
-    async with with_database(config) as (config, database), database.company(company) as conn:
-        issuer = await _locked(conn, company)
+    config: Config, company_id: int, files: CertificateFiles, issuer_form: str
+) -> dict[str, Any]:
+    """Store a company's certificate and key, and return its record. Raises CommandError."""
+    certificate_pem, key_pem = _read_text(files.certificate), _read_text(files.key)
+    password = None
+    if files.password:
+        password = _read_text(files.password).removesuffix("\n").removesuffix("\r")
+    async with with_database(config) as (config, database), database.company(company_id) as conn:
+        issuer = await _lock_company(conn, company_id)
         try:
-            signer = certificate.read_pair(*texts, password, issuer_form=form, now=issuer["now"])
+            signer = certificate.read_pair(
+                certificate_pem, key_pem, password, issuer_form=issuer_form, now=issuer["now"]
+            )
             vault = Vault(config.secret_key, config.secret_key_previous)
-            await signers.store(conn, vault, company, signer, form)
-        except certificate.Unusable as why:
-            raise CommandError(f"{why}") from None
+            await signers.store(conn, vault, company_id, signer, issuer_form)
+        except certificate.Unusable as error:
+            raise CommandError(f"{error}") from None
         except MissingSecretKey:
             raise CommandError(
-                f"SECRET_KEY is missing: the private key is stored with it. {MAKE_SECRET_KEY}"
+                f"SECRET_KEY is missing: the private key is encrypted with it. {MAKE_SECRET_KEY}"
             ) from None
-        return await signers.stored(conn, company)
+        record = await signers.stored(conn, company_id)
+        assert record is not None
+        return record
 
 
-async def remove_certificate(config, company):
-    """{company_id, removed}; `removed` is false when the company had none. Raises CommandError."""
-    async with with_database(config) as (_, database), database.company(company) as conn:
-        await _locked(conn, company)
-        removed = await sql.signing_certificate_remove(conn, company_id=company)
-        return {"company_id": company, "removed": removed is not None}
+async def remove_certificate(config: Config, company_id: int) -> dict[str, Any]:
+    """Remove a company's certificate and return {company_id, removed}.
+
+    `removed` is false if the company had none. Raises CommandError.
+    """
+    async with with_database(config) as (_, database), database.company(company_id) as conn:
+        await _lock_company(conn, company_id)
+        removed = await sql.signing_certificate_remove(conn, company_id=company_id)
+        return {"company_id": company_id, "removed": removed is not None}
 
 
-async def _locked(conn, company):
-    """The company's record, locked for a change. Raises CommandError."""
-    if not await sql.company_lock(conn, company_id=company):
-        raise CommandError(f"There is no company {company}.")
-    return await sql.issuer_get(conn, company_id=company)
+async def _lock_company(conn: Connection, company_id: int) -> asyncpg.Record:
+    """Lock a company for a change and return it as an issuer. Raises CommandError."""
+    if not await sql.company_lock(conn, company_id=company_id):
+        raise CommandError(f"There is no company {company_id}.")
+    return await sql.issuer_get(conn, company_id=company_id)
 
 
-def _text(file):
-    """Raises OSError, which names the file."""
-    return file.read_text("utf-8", errors="replace")
+def _read_text(path: Path) -> str:
+    """Return the text of a file. Raises OSError with its name."""
+    return path.read_text("utf-8", errors="replace")

@@ -1,21 +1,22 @@
-"""Companies, their TINs and keys from the command line; each command returns a dict that is printed as one JSON object."""
+"""Companies, their TINs and keys."""
 
-import json
+import argparse
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from asyncpg import Connection
-
 from service import json_codec, schema
-from service.commands.bootstrap import with_database
-from service.config import Config
+from service.commands.bootstrap import run, with_database
+from service.commands.command_line import CommandLine, add_company_option, print_json
+from service.config import Config, read_config
+from service.db.connections import Connection
 from service.db.statements import sql
 from service.db.transactions import Database
 from service.documents import codes
 from service.documents.ubl import parties
 from service.http import api_keys
 
-#: The columns of a company that add-company takes beside its name and TIN.
+#: The columns of a company, other than name and TIN, that add-company sets.
 DETAILS = (
     "registration_number",
     "registration_type",
@@ -31,28 +32,98 @@ DETAILS = (
     "phone",
     "email",
 )
-
-
-#: No company has this id: a transaction of it sees no company's rows.
+#: The id of no company: its transactions see no rows of a company.
 NO_COMPANY = 0
 
 
 class CommandError(Exception):
-    """What a person can mend; printed as it is."""
+    """An error that the user can correct; its text is printed."""
+
+
+def register(line: CommandLine) -> None:
+    """Add the commands."""
+    parser = line.add(
+        "add-company",
+        _add_company,
+        "Create a company with a verified TIN and print its id. Validates like "
+        "`PUT /api/companies`.",
+    )
+    parser.add_argument("--name", required=True)
+    parser.add_argument("--tin", required=True, help="its tax identification number")
+    for name in DETAILS:
+        parser.add_argument(f"--{name.replace('_', '-')}", dest=name, metavar="TEXT")
+    parser = line.add(
+        "verify-tin",
+        _verify_tin,
+        "Confirm a company's TIN. With `--tin`, fails if the company has another TIN by now.",
+    )
+    add_company_option(parser)
+    parser.add_argument("--tin", help="the TIN that was confirmed")
+    parser = line.add("share-tin", _share_tin, "Allow several companies to use a TIN.")
+    parser.add_argument("--tin", required=True)
+    parser.add_argument("--note", required=True, metavar="TEXT", help="why it is shared")
+    parser = line.add(
+        "unshare-tin",
+        _unshare_tin,
+        "Allow only one company to use a TIN again. Fails while several use it.",
+    )
+    parser.add_argument("--tin", required=True)
+    parser = line.add("add-key", _add_key, "Create an API key and print it, once.")
+    add_company_option(parser)
+    add_key_options(parser)
+    parser = line.add(
+        "revoke-key",
+        _revoke_key,
+        "Revoke a key of a company or an account. "
+        "It stops working in every process within a second.",
+    )
+    parser.add_argument("key_id", metavar="KEY_ID")
+
+
+def add_key_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of a new key."""
+    parser.add_argument("--name", default="", help="the purpose of the key")
+    parser.add_argument("--expires", metavar="ISO", help="the instant at which it stops working")
+
+
+def _add_company(options: argparse.Namespace) -> None:
+    details = {name: getattr(options, name) for name in DETAILS}
+    created = add_company(read_config(), name=options.name, tin_code=options.tin, **details)
+    print_json(run(created))
+
+
+def _verify_tin(options: argparse.Namespace) -> None:
+    print_json(run(verify_tin(read_config(), options.company, options.tin)))
+
+
+def _share_tin(options: argparse.Namespace) -> None:
+    print_json(run(share_tin(read_config(), options.tin, options.note)))
+
+
+def _unshare_tin(options: argparse.Namespace) -> None:
+    print_json(run(unshare_tin(read_config(), options.tin)))
+
+
+def _add_key(options: argparse.Namespace) -> None:
+    print_json(run(add_key(read_config(), options.company, options.name, options.expires)))
+
+
+def _revoke_key(options: argparse.Namespace) -> None:
+    print_json(run(revoke_key(read_config(), options.key_id)))
 
 
 async def add_company(config: Config, **facts: str | None) -> dict[str, int]:
-    """Make a company with a verified TIN and return {id}. `facts` are name, tin_code and any of DETAILS.
+    """Create a company with a verified TIN and return {id}.
 
-    Raises CommandError for what PUT /api/companies refuses too.
+    `facts` are name, tin_code and any of DETAILS. Raises CommandError for invalid facts.
     """
     async with with_database(config) as (config, database):
         return {"id": await insert_company(database, facts)}
 
 
-async def insert_company(database: Database, facts: dict[str, str | None]) -> int:
+async def insert_company(database: Database, facts: Mapping[str, str | None]) -> int:
     """Insert a company and return its id. Raises CommandError for invalid facts."""
-    _refuse_faults({name: value for name, value in facts.items() if value is not None})
+    _reject_violations({name: value for name, value in facts.items() if value is not None})
     async with database.across() as conn:
         company_id = await sql.company_id_next(conn)
     values = {name: facts.get(name) for name in ("name", "tin_code", *DETAILS)}
@@ -60,15 +131,17 @@ async def insert_company(database: Database, facts: dict[str, str | None]) -> in
         return await sql.company_insert(conn, company_id=company_id, **values)
 
 
-def _refuse_faults(facts: dict[str, str]) -> None:
-    """Raise CommandError, with every violation, for facts that PUT /api/companies refuses."""
-    faults = schema.violations("company_update", facts)
-    reported = {fault["path"] for fault in faults}
-    faults += [
-        fault for fault in codes.violations(facts, codes.COMPANY) if fault["path"] not in reported
+def _reject_violations(facts: dict[str, str]) -> None:
+    """Raise CommandError with the violations that PUT /api/companies would report."""
+    found = schema.violations("company_update", facts)
+    reported = {violation["path"] for violation in found}
+    found += [
+        violation
+        for violation in codes.violations(facts, codes.COMPANY)
+        if violation["path"] not in reported
     ]
-    if faults:
-        raise CommandError(" ".join(fault["message"] for fault in faults))
+    if found:
+        raise CommandError(" ".join(violation["message"] for violation in found))
 
 
 async def verify_tin(
@@ -76,7 +149,7 @@ async def verify_tin(
 ) -> dict[str, Any]:
     """Verify the TIN of a company and return {company_id, tin, tin_verified_at}.
 
-    Raises CommandError for an unknown company, one without a TIN, or one whose TIN is not the `expected` one.
+    Raises CommandError if there is no such company, or if it has no TIN or not the `expected` one.
     """
     async with with_database(config) as (config, database), database.company(company_id) as conn:
         row = await sql.company_tin_lock(conn, company_id=company_id)
@@ -99,27 +172,28 @@ async def verify_tin(
 
 
 async def share_tin(config: Config, tin: str, note: str) -> dict[str, Any]:
-    """Allow several companies to have a TIN and return {tin, note, shared_at, companies}. Raises CommandError.
+    """Allow several companies to use a TIN and return {tin, note, shared_at, companies}.
 
-    The audit log of each company that has it gets a row.
+    The audit log of each company that uses it gets a row. Raises CommandError.
     """
     wanted = _read_tin(tin)
     if not note.strip():
         raise CommandError("A note is required: why the TIN is shared.")
     async with with_database(config) as (config, database):
         companies = await _find_companies(database, wanted)
+        shared: dict[str, Any] = {}
         for company_id in companies or [None]:
             async with database.company(company_id or NO_COMPANY) as conn:
                 await sql.tin_lock(conn, tin=wanted)
                 row = await sql.tin_share(conn, company_id=company_id, tin=wanted, note=note)
-    shared_at = _write_instant(row["shared_at"])
-    return {"tin": row["tin"], "note": row["note"], "shared_at": shared_at, "companies": companies}
+            shared = {**row, "shared_at": _write_instant(row["shared_at"])}
+    return {**{name: shared[name] for name in ("tin", "note", "shared_at")}, "companies": companies}
 
 
 async def unshare_tin(config: Config, tin: str) -> dict[str, Any]:
-    """Return a shared TIN to its one company, and return {tin, unshared}; `unshared` is false if it was not shared.
+    """Allow only one company to use a TIN again, and return {tin, unshared}.
 
-    Raises CommandError while several companies have it.
+    `unshared` is false if the TIN was not shared. Raises CommandError while several use it.
     """
     wanted = _read_tin(tin)
     async with with_database(config) as (config, database):
@@ -127,17 +201,17 @@ async def unshare_tin(config: Config, tin: str) -> dict[str, Any]:
         company_id = holders[0] if holders else None
         async with database.company(company_id or NO_COMPANY) as conn:
             await sql.tin_lock(conn, tin=wanted)
-            await _refuse_several(conn, wanted)
+            await _reject_several(conn, wanted)
             unshared = await sql.tin_unshare(conn, company_id=company_id, tin=wanted)
     return {"tin": wanted, "unshared": unshared is not None}
 
 
-async def _refuse_several(conn: Connection, tin: str) -> None:
-    """Raise CommandError if several companies have the TIN, which is locked."""
+async def _reject_several(conn: Connection, tin: str) -> None:
+    """Raise CommandError if several companies use the TIN. The caller has locked it."""
     holders = await sql.tin_companies(conn, tin=tin)
     if len(holders) > 1:
         raise CommandError(
-            f"Companies {', '.join(map(str, holders))} have the TIN {tin}; it can be of one only."
+            f"Companies {', '.join(map(str, holders))} have the TIN {tin}; only one may have it."
         )
 
 
@@ -147,36 +221,51 @@ async def _find_companies(database: Database, tin: str) -> list[int]:
 
 
 def _read_tin(text: str) -> str:
-    """Return a TIN as it is compared. Raises CommandError for what cannot be one."""
+    """Return a TIN in the form that is compared. Raises CommandError for invalid ones."""
     if schema.violations("company_update", {"tin_code": text}):
         raise CommandError(f"{text!r} is not a TIN: letters and digits, like C20880050010.")
     return parties.own_tin({"tin": text})
 
 
-async def add_key(config, company, name="", expires=None):
-    """{key, key_id, company_id}; the key is not stored and cannot be shown again. Raises CommandError."""
+async def add_key(
+    config: Config, company_id: int, name: str = "", expires: str | None = None
+) -> dict[str, Any]:
+    """Create an API key and return {key, key_id, company_id}. Raises CommandError.
+
+    The key itself is not stored and cannot be shown again.
+    """
     async with with_database(config) as (config, database):
-        return await insert_key(config, database, company, name, read_instant(expires))
+        return await insert_key(config, database, company_id, name, read_instant(expires))
 
 
-async def insert_key(config, database, company, name, expires_at=None):
+async def insert_key(
+    config: Config,
+    database: Database,
+    company_id: int,
+    name: str,
+    expires_at: datetime | None = None,
+) -> dict[str, Any]:
+    """Create an API key and return {key, key_id, company_id}. Raises CommandError."""
     key = api_keys.new_key(live=bool(config.portal_api_base))
-    async with database.company(company) as conn:
-        if not await sql.company_exists(conn, company_id=company):
-            raise CommandError(f"There is no company {company}.")
+    async with database.company(company_id) as conn:
+        if not await sql.company_exists(conn, company_id=company_id):
+            raise CommandError(f"There is no company {company_id}.")
         await sql.api_key_insert(
             conn,
-            company_id=company,
+            company_id=company_id,
             key_id=key.key_id,
             name=name,
             secret_sha256=key.digest,
             expires_at=expires_at,
         )
-    return {"key": key.text, "key_id": key.key_id, "company_id": company}
+    return {"key": key.text, "key_id": key.key_id, "company_id": company_id}
 
 
-async def revoke_key(config, key_id):
-    """{key_id, revoked}, of a key of any kind; `revoked` is false when it no longer worked before. Raises CommandError."""
+async def revoke_key(config: Config, key_id: str) -> dict[str, Any]:
+    """Revoke a key of a company or an account, and return {key_id, revoked}.
+
+    `revoked` is false if it was revoked before. Raises CommandError for an unknown key.
+    """
     async with with_database(config) as (config, database):
         kind, owner = await _key_owner(database, key_id)
         async with kind.transaction(database, owner) as conn:
@@ -184,7 +273,8 @@ async def revoke_key(config, key_id):
         return {"key_id": key_id, "revoked": bool(revoked)}
 
 
-async def _key_owner(database, key_id):
+async def _key_owner(database: Database, key_id: str) -> tuple[api_keys.KeyKind, int]:
+    """Return the kind and the owner of a key. Raises CommandError."""
     async with database.across() as conn:
         for kind in (api_keys.COMPANY, api_keys.INTEGRATION):
             if row := await kind.find(conn, key_id=key_id):
@@ -194,12 +284,8 @@ async def _key_owner(database, key_id):
     )
 
 
-def printed(result):
-    return json.dumps(result)
-
-
-def read_instant(text):
-    """The instant that an option names, None where it is not given. Raises CommandError."""
+def read_instant(text: str | None) -> datetime | None:
+    """Return the instant of an option, or None if it is not given. Raises CommandError."""
     if text is None:
         return None
     try:
@@ -209,5 +295,5 @@ def read_instant(text):
 
 
 def _write_instant(at: datetime) -> str:
-    """Return an instant as the API writes it."""
+    """Return an instant in the format of the API."""
     return at.isoformat(timespec="milliseconds")

@@ -1,30 +1,42 @@
-"""The main job, step by step against the running service: one invoice from its creation to its cancellation."""
+"""The main use case against the running service: one invoice from creation to cancellation."""
 
+import argparse
 import asyncio
 import sys
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import aiohttp
 
 from service import json_codec
 from service.commands import companies
+from service.commands.bootstrap import run
+from service.commands.command_line import CommandLine
 from service.commands.companies import CommandError
+from service.config import Config, read_config
 
 KEY_LIFE = timedelta(hours=1)
-ANSWER_SECONDS = 60  # for one request; a submit waits for the portal
-VALID_SECONDS = 90  # for the portal's validation
-LOOK_SECONDS = 0.5
+ANSWER_SECONDS = 60  # For one request; a submit waits for the portal.
+VALID_SECONDS = 90  # For the portal's validation.
+POLL_SECONDS = 0.5
 
-NOT_RUNNING = "No service answers at {base} ({why}): start it with `make run`, or set HOST and PORT to where it runs."
-NO_COMPANY = "There is no demo company in {data_dir}: start the service once with the same DATA_DIR, or say --company ID."
+NOT_RUNNING = (
+    "No service answers at {base} ({why}). "
+    "Start it with `make run`, or set HOST and PORT to its address."
+)
+NO_COMPANY = (
+    "There is no demo company in {data_dir}. "
+    "Start the service once with the same DATA_DIR, or use --company ID."
+)
 LEGAL = (
-    "PORTAL_API_BASE is set: what the demo submits could be a legal document there. "
-    "Where the portal is one for trials, say --company ID."
+    "PORTAL_API_BASE is set, so the demo could submit a legal document. "
+    "If the portal is a test environment, use --company ID."
 )
 OTHER_DATABASE = (
     "The service at {base} does not know the demo's key: it runs on another database. "
-    "Set DATABASE_URL and DATA_DIR as they are set for it."
+    "Use its values of DATABASE_URL and DATA_DIR."
 )
 
 LINE = {
@@ -50,20 +62,38 @@ BUYER = {
 }
 
 
-def _members(*names):
-    """Picks members of a record, or of each record of a list."""
+def register(line: CommandLine) -> None:
+    """Add the command."""
+    parser = line.add(
+        "demo",
+        _run_demo,
+        "Walk through the main use case against the running service, with a key of its own.",
+    )
+    parser.add_argument(
+        "--company", type=int, metavar="ID", help="a company other than the demo company"
+    )
 
-    def pick(found):
-        return (
-            [pick(one) for one in found]
-            if isinstance(found, list)
-            else {name: found.get(name) for name in names}
-        )
+
+def _run_demo(options: argparse.Namespace) -> None:
+    sys.exit(run(demo(read_config(), options.company)))
+
+
+def _members(*names: str) -> Callable[[Any], Any]:
+    """Return a function that picks members of a record, or of each record of a list."""
+
+    def pick(found: Any) -> Any:
+        if isinstance(found, list):
+            return [pick(one) for one in found]
+        return {name: found.get(name) for name in names}
 
     return pick
 
 
-#: What is shown of an answer that is long.
+def _whole(answer: Any) -> Any:
+    return answer
+
+
+#: The members that are shown of long responses.
 RECORD = _members("id", "invoice_code", "type", "status", "final_adjusted_amount")
 DOCUMENT = _members(
     "id", "status", "uuid", "validated_at", "cancellable_until", "validation_link", "errors"
@@ -71,47 +101,45 @@ DOCUMENT = _members(
 EXPORT = _members("invoiceCodeWithPrefixAndDigits", "invoiceDateTime", "lineItems")
 
 
-async def demo(config, company=None):
-    """Walks and prints every step. Returns the exit code: 1, with a line that says why, where it had to stop."""
+async def demo(config: Config, company_id: int | None = None) -> int:
+    """Print every step and return the exit code, 1 after an error."""
     try:
-        await _demo(config, company)
-    except CommandError as why:
-        print(why, file=sys.stderr)
+        await _demo(config, company_id)
+    except CommandError as error:
+        print(error, file=sys.stderr)
         return 1
     return 0
 
 
-async def _demo(config, company):
+async def _demo(config: Config, company_id: int | None) -> None:
     base = f"http://{'127.0.0.1' if config.host == '0.0.0.0' else config.host}:{config.port}"
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(ANSWER_SECONDS)) as session:
-        await _refuse_without_service(session, base)
+        await _check_service(session, base)
         until = datetime.now(UTC) + KEY_LIFE
-        key = await companies.add_key(
-            config, company or _demo_company(config), "demo", until.isoformat()
-        )
+        owner = company_id or _demo_company(config)
+        key = await companies.add_key(config, owner, "demo", until.isoformat())
         try:
-            print(
-                f"A key of company {key['company_id']}, until {until:%H:%M} UTC: {key['key'][:22]}…"
-            )
+            print(f"A key of company {owner}, until {until:%H:%M} UTC: {key['key'][:22]}…")
             await _walk(Api(session, base, key["key"]))
         finally:
             await companies.revoke_key(config, key["key_id"])
-    print("\nAll steps went as expected; the key is revoked.")
+    print("\nAll steps succeeded. The key is revoked.")
 
 
-async def _refuse_without_service(session, base):
+async def _check_service(session: aiohttp.ClientSession, base: str) -> None:
+    """Raise CommandError if no service answers."""
     try:
         async with session.get(f"{base}/healthz") as response:
             if response.status == 200:
                 return
             why = f"status {response.status}"
-    except (aiohttp.ClientError, OSError) as fault:  # a TimeoutError is an OSError
-        why = type(fault).__name__
+    except (aiohttp.ClientError, OSError) as error:  # A TimeoutError is an OSError.
+        why = type(error).__name__
     raise CommandError(NOT_RUNNING.format(base=base, why=why))
 
 
-def _demo_company(config):
-    """The id of the company that the service made for itself at its first start with the sandbox."""
+def _demo_company(config: Config) -> int:
+    """Return the id of the demo company. Raises CommandError."""
     if config.portal_api_base:
         raise CommandError(LEGAL)
     try:
@@ -121,48 +149,58 @@ def _demo_company(config):
 
 
 class Api:
-    """Requests with the demo's key; each prints what was asked and what came."""
+    """Sends requests with the demo's key, and prints each with its response."""
 
-    def __init__(self, session, base, key):
+    def __init__(self, session: aiohttp.ClientSession, base: str, key: str) -> None:
         self._session = session
         self._base = base
         self._headers = {"X-API-Key": key}
 
-    async def step(self, does, method, path, body=None, expected=200, sees=lambda answer: answer):
-        """The JSON of an answer with the expected status, of which it prints what `sees` picks.
+    async def step(
+        self,
+        title: str,
+        request: str,
+        body: dict[str, Any] | None = None,
+        show: Callable[[Any], Any] = _whole,
+    ) -> Any:
+        """Send a request such as "GET /readyz", print what `show` picks, and return the JSON.
 
-        Raises CommandError for any other.
+        Raises CommandError for an error.
         """
-        print(f"\n{does}\n  {method} {path}")
+        print(f"\n{title}\n  {request}")
+        method, path = request.split(" ", 1)
         status, answer = await self.ask(method, path, body)
-        print(f"  {status} {_short(sees(answer) if status == expected else answer)}")
+        print(f"  {status} {_short(show(answer) if status < 300 else answer)}")
         if status == 401:
             raise CommandError(OTHER_DATABASE.format(base=self._base))
-        if status != expected:
-            raise CommandError(f"{method} {path} answered {status}, and {expected} was expected.")
+        _expect(status < 300, f"{request} failed with status {status}.")
         return answer
 
-    async def ask(self, method, path, body=None):
-        """(status, JSON). Raises CommandError when there is none to be had."""
+    async def ask(
+        self, method: str, path: str, body: dict[str, Any] | None = None
+    ) -> tuple[int, Any]:
+        """Return the status and the JSON of a response. Raises CommandError without one."""
         url = f"{self._base}{path}"
         try:
             async with self._session.request(
                 method, url, json=body, headers=self._headers
             ) as response:
                 return response.status, json_codec.loads(await response.read())
-        except (aiohttp.ClientError, OSError, json_codec.NotJson) as fault:
-            raise CommandError(f"{method} {path} got no answer ({type(fault).__name__}).") from None
+        except (aiohttp.ClientError, OSError, json_codec.NotJson) as error:
+            raise CommandError(
+                f"{method} {path} got no response ({type(error).__name__})."
+            ) from None
 
-    async def open(self, link):
-        """The status of a page outside of the service."""
+    async def open(self, link: str) -> int | str:
+        """Return the status of a page of the portal, or the name of the error."""
         try:
             async with self._session.get(link) as response:
                 return response.status
-        except (aiohttp.ClientError, OSError) as fault:
-            return type(fault).__name__
+        except (aiohttp.ClientError, OSError) as error:
+            return type(error).__name__
 
 
-async def _walk(api):
+async def _walk(api: Api) -> None:
     code, now = _code(), datetime.now(UTC).isoformat(timespec="seconds")
     body = {
         "type": "INVOICE",
@@ -171,12 +209,12 @@ async def _walk(api):
         "buyer": BUYER,
         "lineItems": [LINE],
     }
-    created = await api.step("Create an invoice", "POST", "/api/invoices", body, expected=201)
+    created = await api.step("Create an invoice", "POST /api/invoices", body)
     path = f"/api/invoices/{created['data']['id']}"
-    await api.step("Submit it to the portal", "POST", f"{path}/submit-to-portal", {})
-    await _see_valid(api, path)
-    await _see_listed(api, code)
-    await _see_export(api, path, code)
+    await api.step("Submit it to the portal", f"POST {path}/submit-to-portal", {})
+    await _wait_until_valid(api, path)
+    await _show_listed(api, code)
+    await _show_export(api, path, code)
     note = {
         "targetInvoiceType": "INVOICE",
         "type": "CREDIT_NOTE",
@@ -184,25 +222,21 @@ async def _walk(api):
         "adjustmentNoteIssueDate": now,
         "lineItems": [{**LINE, "unit": {**LINE["unit"], "count": 1}}],
     }
+    await api.step("Create a credit note against it", f"POST {path}/adjustment-note", note)
     await api.step(
-        "Create a credit note against it", "POST", f"{path}/adjustment-note", note, expected=201
+        "Cancel the invoice (a draft note does not prevent it)",
+        f"POST {path}/cancel-latest-invoice-submitted",
+        {"reason": "The demo is over"},
     )
-    cancel, reason = f"{path}/cancel-latest-invoice-submitted", {"reason": "The demo is over"}
-    await api.step(
-        "Cancel the invoice, which a note that is only a draft does not hinder",
-        "POST",
-        cancel,
-        reason,
-    )
-    record = await api.step("Look at it once more", "GET", path, sees=RECORD)
+    record = await api.step("Show it again", f"GET {path}", show=RECORD)
     _expect(
         record["status"] == "Cancelled",
-        f"The invoice is {record['status']}, and Cancelled was expected.",
+        f"The invoice is {record['status']}; expected Cancelled.",
     )
 
 
-async def _see_valid(api, path):
-    """Waits for the portal's validation, then opens the link that it gave."""
+async def _wait_until_valid(api: Api, path: str) -> None:
+    """Wait for the portal's validation, then open the validation link."""
     end = time.monotonic() + VALID_SECONDS
     print(f"\nWait until the portal has validated it\n  GET {path}")
     status = None
@@ -210,55 +244,52 @@ async def _see_valid(api, path):
         _expect(
             time.monotonic() < end, f"The invoice is still {status} after {VALID_SECONDS} seconds."
         )
-        await asyncio.sleep(LOOK_SECONDS if status else 0)
+        await asyncio.sleep(POLL_SECONDS if status else 0)
         code, record = await api.ask("GET", path)
-        _expect(code == 200, f"GET {path} answered {code}, and 200 was expected.")
+        _expect(code == 200, f"GET {path} failed with status {code}.")
         if record["status"] != status:
             status = record["status"]
             print(f"  {code} {status}")
     rows = await api.step(
-        "Read what was submitted", "GET", f"{path}/submitted-documents", sees=DOCUMENT
+        "Show the submitted document", f"GET {path}/submitted-documents", show=DOCUMENT
     )
     latest = rows[0]
     _expect(
-        status == "Valid",
-        f"The invoice is {status}, and Valid was expected: {_short(latest['errors'])}",
+        status == "Valid", f"The invoice is {status}; expected Valid: {_short(latest['errors'])}"
     )
     print(f"\nOpen its page at the portal\n  GET {latest['validation_link']}")
     page = await api.open(latest["validation_link"])
     print(f"  {page}")
-    _expect(page == 200, f"The validation link answered {page}, and 200 was expected.")
+    _expect(page == 200, f"The validation link failed with {page}.")
 
 
-async def _see_listed(api, code):
-    path = f"/api/invoices?status=Valid&query={code}"
+async def _show_listed(api: Api, code: int) -> None:
     listed = await api.step(
-        "Find it among the valid ones", "GET", path, sees=lambda page: RECORD(page["data"])
+        "Find it in the list of valid invoices",
+        f"GET /api/invoices?status=Valid&query={code}",
+        show=lambda page: RECORD(page["data"]),
     )
-    _expect(
-        listed["meta"]["total"] == 1,
-        f"The list has {listed['meta']['total']} invoices of code {code}, not one.",
-    )
+    total = listed["meta"]["total"]
+    _expect(total == 1, f"The list has {total} invoices of code {code}; expected 1.")
 
 
-async def _see_export(api, path, code):
-    export = await api.step("Export it", "GET", f"{path}/export", sees=EXPORT)
-    _expect(
-        export["invoiceCode"] == str(code),
-        f"The export names the code {export['invoiceCode']}, not {code}.",
-    )
+async def _show_export(api: Api, path: str, code: int) -> None:
+    export = await api.step("Export it", f"GET {path}/export", show=EXPORT)
+    exported = export["invoiceCode"]
+    _expect(exported == str(code), f"The export has the code {exported}; expected {code}.")
 
 
-def _expect(holds, otherwise):
-    if not holds:
-        raise CommandError(otherwise)
+def _expect(condition: bool, message: str) -> None:
+    """Raise CommandError with the message unless the condition holds."""
+    if not condition:
+        raise CommandError(message)
 
 
-def _code():
-    """A code that no demo used before: tenths of seconds, which fit the twelve digits for a thousand years."""
+def _code() -> int:
+    """Return an unused code: the time in tenths of seconds, which has at most twelve digits."""
     return time.time_ns() // 10**8
 
 
-def _short(answer, most=300):
+def _short(answer: Any, most: int = 300) -> str:
     text = json_codec.dumps(answer)
     return text if len(text) <= most else f"{text[:most]}… ({len(text)} characters)"

@@ -1,97 +1,174 @@
-"""Accounts, their keys, users and organizations from the command line; each command gives a dict, as companies do."""
+"""Accounts of the integration surface, their keys, users and organizations."""
+
+import argparse
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
 
 import asyncpg
 
 from service import schema
 from service.api.integrations import new_organization_id, new_user_id
-from service.commands.bootstrap import with_database
-from service.commands.companies import CommandError, read_instant
+from service.commands.bootstrap import run, with_database
+from service.commands.command_line import CommandLine, print_json
+from service.commands.companies import CommandError, add_key_options, read_instant
+from service.config import Config, read_config
 from service.db.statements import sql
+from service.db.transactions import Database
 from service.http import api_keys
 
 
-async def add_integration_key(config, account, name="", expires=None):
-    """{key, key_id, account_id}; makes the account of that name when there is none. Raises CommandError."""
+def register(line: CommandLine) -> None:
+    """Add the commands."""
+    parser = line.add(
+        "add-integration-key",
+        _add_integration_key,
+        "Create a key of the integration surface and print it, once. "
+        "Creates the account if it is new.",
+    )
+    parser.add_argument("--account", required=True, metavar="NAME", help="the account's name")
+    add_key_options(parser)
+    parser = line.add("add-user", _add_user, "Create a user of an account and print the id.")
+    for name in ("account", "name", "email", "role"):
+        parser.add_argument(f"--{name}", required=True)
+    parser = line.add(
+        "add-organization",
+        _add_organization,
+        "Create an organization, optionally linked to companies, and print the id.",
+    )
+    for name in ("account", "name"):
+        parser.add_argument(f"--{name}", required=True)
+    parser.add_argument(
+        "--company",
+        type=int,
+        action="extend",
+        nargs="+",
+        default=[],
+        metavar="ID",
+        help="the ids of its companies",
+    )
+
+
+def _add_integration_key(options: argparse.Namespace) -> None:
+    created = add_integration_key(read_config(), options.account, options.name, options.expires)
+    print_json(run(created))
+
+
+def _add_user(options: argparse.Namespace) -> None:
+    facts = {name: getattr(options, name) for name in ("name", "email", "role")}
+    print_json(run(add_user(read_config(), options.account, **facts)))
+
+
+def _add_organization(options: argparse.Namespace) -> None:
+    created = add_organization(read_config(), options.account, options.name, options.company)
+    print_json(run(created))
+
+
+async def add_integration_key(
+    config: Config, account: str, name: str = "", expires: str | None = None
+) -> dict[str, Any]:
+    """Create a key of an account and return {key, key_id, account_id}. Raises CommandError.
+
+    Creates the account if there is none of that name.
+    """
     async with with_database(config) as (config, database):
         return await insert_integration_key(config, database, account, name, read_instant(expires))
 
 
-async def insert_integration_key(config, database, account, name="", expires_at=None):
+async def insert_integration_key(
+    config: Config,
+    database: Database,
+    account: str,
+    name: str = "",
+    expires_at: datetime | None = None,
+) -> dict[str, Any]:
+    """Create a key of an account and return {key, key_id, account_id}. Raises CommandError."""
     key = api_keys.new_key(live=bool(config.portal_api_base), kind=api_keys.INTEGRATION)
-    id = await _account_made(database, account)
-    async with database.account(id) as conn:
+    account_id = await _get_or_insert_account(database, account)
+    async with database.account(account_id) as conn:
         await sql.integration_key_insert(
             conn,
-            account_id=id,
+            account_id=account_id,
             key_id=key.key_id,
             name=name,
             secret_sha256=key.digest,
             expires_at=expires_at,
         )
-    return {"key": key.text, "key_id": key.key_id, "account_id": id}
+    return {"key": key.text, "key_id": key.key_id, "account_id": account_id}
 
 
-async def add_user(config, account, **facts):
-    """{id, account_id}. `facts` are name, email and role. Raises CommandError, also for an address in use."""
-    _refuse_faults("integration_user_create", facts)
+async def add_user(config: Config, account: str, **facts: str) -> dict[str, Any]:
+    """Create a user and return {id, account_id}. `facts` are name, email and role.
+
+    Raises CommandError, also for an e-mail address that is in use.
+    """
+    _reject_violations("integration_user_create", facts)
     async with with_database(config) as (config, database):
-        account_id, id = await _account(database, account), new_user_id()
+        account_id, user_id = await _find_account(database, account), new_user_id()
         try:
             async with database.account(account_id) as conn:
-                await sql.integration_user_insert(conn, account_id=account_id, id=id, **facts)
+                await sql.integration_user_insert(conn, account_id=account_id, id=user_id, **facts)
         except asyncpg.UniqueViolationError:
             raise CommandError(
                 f"A user of {account} has the e-mail address {facts['email']}."
             ) from None
-        return {"id": id, "account_id": account_id}
+        return {"id": user_id, "account_id": account_id}
 
 
-async def add_organization(config, account, name, companies=()):
-    """{id, account_id}. Raises CommandError for an account or a company that is not there."""
-    _refuse_faults("integration_organization_update", {"name": name})
+async def add_organization(
+    config: Config, account: str, name: str, companies: Iterable[int] = ()
+) -> dict[str, Any]:
+    """Create an organization and return {id, account_id}.
+
+    Raises CommandError for an unknown account or company.
+    """
+    _reject_violations("integration_organization_update", {"name": name})
     async with with_database(config) as (config, database):
-        return await insert_organization(
-            database, await _account(database, account), name, companies
-        )
+        account_id = await _find_account(database, account)
+        return await insert_organization(database, account_id, name, companies)
 
 
-async def insert_organization(database, account_id, name, companies=()):
-    id, companies = new_organization_id(), sorted(set(companies))
-    for company in companies:
-        await _refuse_unknown_company(database, company)
+async def insert_organization(
+    database: Database, account_id: int, name: str, companies: Iterable[int] = ()
+) -> dict[str, Any]:
+    """Create an organization and return {id, account_id}. Raises CommandError."""
+    organization_id, linked = new_organization_id(), sorted(set(companies))
+    for company_id in linked:
+        await _reject_unknown_company(database, company_id)
+    key = {"account_id": account_id, "id": organization_id}
     async with database.account(account_id) as conn:
-        await sql.organization_insert(conn, account_id=account_id, id=id, name=name)
-        await sql.organization_link(conn, account_id=account_id, id=id, companies=companies)
-    return {"id": id, "account_id": account_id}
+        await sql.organization_insert(conn, **key, name=name)
+        await sql.organization_link(conn, **key, companies=linked)
+    return {"id": organization_id, "account_id": account_id}
 
 
-async def _account(database, name):
+async def _find_account(database: Database, name: str) -> int:
     async with database.across() as conn:
-        id = await sql.account_named(conn, name=name)
-    if id is None:
-        raise CommandError(f"There is no account {name}; add-integration-key makes one.")
-    return id
+        account_id = await sql.account_named(conn, name=name)
+    if account_id is None:
+        raise CommandError(f"There is no account {name}; add-integration-key creates one.")
+    return account_id
 
 
-async def _account_made(database, name):
-    """The id of the account of that name, which another command may make at the same time."""
+async def _get_or_insert_account(database: Database, name: str) -> int:
+    """Return the id of an account, which a concurrent command may create."""
     if not name.strip():
         raise CommandError("An account needs a name.")
     async with database.across() as conn:
-        if id := await sql.account_named(conn, name=name):
-            return id
-        id = await sql.account_id_next(conn)
-    async with database.account(id) as conn:
-        made = await sql.account_insert(conn, account_id=id, name=name)
-    return made or await _account(database, name)
+        if found := await sql.account_named(conn, name=name):
+            return found
+        account_id = await sql.account_id_next(conn)
+    async with database.account(account_id) as conn:
+        inserted = await sql.account_insert(conn, account_id=account_id, name=name)
+    return inserted or await _find_account(database, name)
 
 
-async def _refuse_unknown_company(database, company):
-    async with database.company(company) as conn:
-        if not await sql.company_exists(conn, company_id=company):
-            raise CommandError(f"There is no company {company}.")
+async def _reject_unknown_company(database: Database, company_id: int) -> None:
+    async with database.company(company_id) as conn:
+        if not await sql.company_exists(conn, company_id=company_id):
+            raise CommandError(f"There is no company {company_id}.")
 
 
-def _refuse_faults(name, body):
-    if faults := schema.violations(name, body):
-        raise CommandError(" ".join(fault["message"] for fault in faults))
+def _reject_violations(name: str, body: Mapping[str, Any]) -> None:
+    if found := schema.violations(name, body):
+        raise CommandError(" ".join(violation["message"] for violation in found))

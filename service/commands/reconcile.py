@@ -1,15 +1,21 @@
-"""The comparison with the portal by hand, and what a person does about what it found."""
+"""The comparison with the portal, and the manual resolution of what needs a person."""
 
-from collections.abc import Mapping
+import argparse
+import sys
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
 
+import asyncpg
+
 from service import json_codec
-from service.commands.bootstrap import with_database, with_portal
+from service.commands.bootstrap import run, with_database, with_portal
+from service.commands.command_line import CommandLine, add_company_option, print_json
 from service.commands.companies import CommandError
-from service.config import Config
+from service.config import Config, read_config
 from service.db.statements import sql
+from service.db.transactions import Database
 from service.monitoring.conditions import collect, read_rows
 from service.portal.client import Portal, portal_session
 from service.portal.errors import PortalError
@@ -19,108 +25,219 @@ from service.submission import manual_resolution
 from service.submission.context import SubmissionContext
 from service.submission.sweep import MOST_DAYS, sweep
 
-SHOWN_FOR = timedelta(days=3)  # after the portal showed an oddity last
+SHOWN_FOR = timedelta(days=3)  # How long an odd row is listed after the portal last showed it.
 WHAT_TO_DO = (
-    "Look the document up on the portal's own pages. It is skipped, and everything else goes on; if it is one of the "
-    "company's, settle its submission by hand (settle-submission), and update the service so that it can read it."
+    "Look the document up on the portal's own pages. It is skipped, and everything else goes on. "
+    "If it belongs to the company, resolve its submission manually (settle-submission), "
+    "and update the service so that it can read it."
 )
-PATIENCE = timedelta(minutes=2)  # with the portal's quotas, which the service uses too
+PATIENCE = timedelta(minutes=2)  # The longest wait for the portal's shared rate limits.
+
+
+def register(line: CommandLine) -> None:
+    """Add the commands."""
+    parser = line.add(
+        "reconcile",
+        _reconcile,
+        f"Compare one day, or up to {MOST_DAYS}, of all companies with the portal, and print the "
+        "differences. "
+        "Exit code 1 if any is open. Ends a hold where nothing is open.",
+    )
+    parser.add_argument("--company", type=int, metavar="ID", help="one company instead of all")
+    parser.add_argument(
+        "--days", type=int, default=1, metavar="N", help=f"days to compare, at most {MOST_DAYS}"
+    )
+    parser = line.add(
+        "hold-sending",
+        _hold_sending,
+        "Send nothing until each company was compared with the portal.",
+    )
+    parser.add_argument(
+        "--reason", default="By hand.", metavar="TEXT", help="shown to clients that submit"
+    )
+    line.add(
+        "attention",
+        _attention,
+        "List what needs a person: submissions, findings, holds, odd rows of the portal, "
+        "rejected logins.",
+    )
+    parser = line.add(
+        "retry-logins",
+        _retry_logins,
+        "Log in at once where the portal rejected the login, for one taxpayer or all.",
+    )
+    parser.add_argument("--tin", help="one taxpayer instead of all")
+    parser = line.add("resolve-finding", _resolve_finding, "Close findings of a comparison.")
+    parser.add_argument("ids", type=int, nargs="+", metavar="ID")
+    parser.add_argument(
+        "--note", required=True, metavar="TEXT", help="the cause, and what was done about it"
+    )
+    _register_settle_submission(line)
+
+
+def _register_settle_submission(line: CommandLine) -> None:
+    parser = line.add(
+        "settle-submission",
+        _settle_submission,
+        "Resolve a submission that needs manual review. `--received` must name the document that "
+        "was sent. `--not-received` is rejected while the portal lists a document that may be it.",
+    )
+    parser.add_argument("id", type=int, metavar="ID")
+    add_company_option(parser)
+    outcome = parser.add_mutually_exclusive_group(required=True)
+    outcome.add_argument(
+        "--received", nargs="+", metavar="UUID", help="the portal has its documents as these"
+    )
+    outcome.add_argument("--not-received", action="store_true", help="the portal does not have it")
+    parser.add_argument(
+        "--note", required=True, metavar="TEXT", help="how the outcome was found out"
+    )
+
+
+def _reconcile(options: argparse.Namespace) -> None:
+    result = run(reconcile(read_config(), options.company, options.days))
+    print_json(result)
+    sys.exit(1 if result["open"] or result["failed"] else 0)
+
+
+def _hold_sending(options: argparse.Namespace) -> None:
+    print_json(run(hold_sending(read_config(), options.reason)))
+
+
+def _attention(options: argparse.Namespace) -> None:
+    print_json(run(attention(read_config())))
+
+
+def _retry_logins(options: argparse.Namespace) -> None:
+    print_json(run(retry_logins(read_config(), options.tin)))
+
+
+def _resolve_finding(options: argparse.Namespace) -> None:
+    print_json(run(resolve_finding(read_config(), options.ids, options.note)))
+
+
+def _settle_submission(options: argparse.Namespace) -> None:
+    resolved = settle_submission(
+        read_config(), options.company, options.id, options.received, options.note
+    )
+    print_json(run(resolved))
 
 
 @asynccontextmanager
-async def with_submission_context(config):
-    """A Desk for a command that asks the portal and sends nothing to it."""
+async def with_submission_context(config: Config) -> AsyncIterator[SubmissionContext]:
+    """Yield a context for a command that reads from the portal and sends nothing to it."""
     async with (
         with_database(with_portal(config)) as (config, database),
         portal_session(config) as session,
     ):
-        gate, refusals = (
-            PortalRateLimiter(database, config, urgent=False, patience=PATIENCE),
-            RefusedLogins(database, config),
+        gate = PortalRateLimiter(database, config, urgent=False, patience=PATIENCE)
+        portal = Portal(
+            session, config, rate_limiter=gate, refusals=RefusedLogins(database, config)
         )
-        portal = Portal(session, config, rate_limiter=gate, refusals=refusals)
-        yield SubmissionContext(config, database, session=None, portal=portal, signers=None)
+        yield SubmissionContext(
+            config,
+            database,
+            session=None,  # pyright: ignore[reportArgumentType] - only sending takes locks
+            portal=portal,
+            signers=None,  # pyright: ignore[reportArgumentType] - only sending signs
+        )
 
 
-async def reconcile(config, company=None, days=1):
-    """{companies, open, failed}: what a sweep of one company, or of all, says, and how many findings are open.
+async def reconcile(config: Config, company_id: int | None = None, days: int = 1) -> dict[str, Any]:
+    """Compare one company, or all, with the portal, and return {companies, open, failed}.
 
-    `failed` counts the companies for which the portal could not be asked. Raises CommandError.
+    `open` counts open findings, `failed` the companies for which the portal did not answer.
+    Raises CommandError.
     """
     if not 1 <= days <= MOST_DAYS:
-        raise CommandError(f"--days is 1 to {MOST_DAYS}: the portal lists no more.")
+        raise CommandError(f"--days must be 1 to {MOST_DAYS}, the span that the portal lists.")
     async with with_submission_context(config) as context:
-        results = [await _swept(context, id, days) for id in await _companies(context, company)]
+        results = [
+            await _sweep_company(context, each, days)
+            for each in await _find_companies(context, company_id)
+        ]
     found = sum(len(one.get("findings", ())) for one in results)
     return {"companies": results, "open": found, "failed": sum("error" in one for one in results)}
 
 
-async def _companies(context, company):
+async def _find_companies(context: SubmissionContext, company_id: int | None) -> list[int]:
     async with context.database.across() as conn:
         ids = [row["company_id"] for row in await sql.sweep_companies(conn)]
-    if company is None:
+    if company_id is None:
         return ids
-    if company not in ids:
-        raise CommandError(f"There is no company {company} that has a key.")
-    return [company]
+    if company_id not in ids:
+        raise CommandError(f"There is no company {company_id} that has a key.")
+    return [company_id]
 
 
-async def _swept(context, company, days):
+async def _sweep_company(context: SubmissionContext, company_id: int, days: int) -> dict[str, Any]:
     try:
-        return _readable(await sweep(context, company, days))
-    except PortalError as why:
-        return {"company_id": company, "error": str(why)}
+        return _write_instants(await sweep(context, company_id, days))
+    except PortalError as error:
+        return {"company_id": company_id, "error": str(error)}
 
 
-async def hold_sending(config, reason):
-    """{held}: how many companies were not held before."""
+async def hold_sending(config: Config, reason: str) -> dict[str, int]:
+    """Hold sending of all companies and return {held}, the number that was not held before."""
     async with with_database(config) as (_, database), database.across() as conn:
         return {"held": await sql.hold_set(conn, reason=reason)}
 
 
-async def resolve_finding(config, ids, note):
-    """{resolved, released}: the ids, and the companies whose sending goes on with it. Raises CommandError."""
+async def resolve_finding(config: Config, ids: Sequence[int], note: str) -> dict[str, Any]:
+    """Resolve findings and return {resolved, released}. Raises CommandError.
+
+    `resolved` are the ids, `released` the companies whose hold ends.
+    """
     async with with_database(config) as (config, database):
-        owners = [await _owner(database, id) for id in ids]
+        owners = [await _find_owner(database, finding_id) for finding_id in ids]
         released = set()
-        for company, id in zip(owners, ids, strict=False):
-            async with database.company(company) as conn:
-                if not await sql.finding_resolve(conn, company_id=company, id=id, note=note):
-                    raise CommandError(f"Finding {id} is settled already.")
-                if await sql.hold_release(conn, company_id=company, settle=config.portal_settle):
-                    released.add(company)
+        for company_id, finding_id in zip(owners, ids, strict=True):
+            key = {"company_id": company_id, "id": finding_id}
+            async with database.company(company_id) as conn:
+                if not await sql.finding_resolve(conn, **key, note=note):
+                    raise CommandError(f"Finding {finding_id} is already resolved.")
+                settle = config.portal_settle
+                if await sql.hold_release(conn, company_id=company_id, settle=settle):
+                    released.add(company_id)
         return {"resolved": ids, "released": sorted(released)}
 
 
-async def _owner(database, id):
+async def _find_owner(database: Database, finding_id: int) -> int:
     async with database.across() as conn:
-        company = await sql.finding_company(conn, id=id)
-    if company is None:
-        raise CommandError(f"There is no finding {id}.")
-    return company
+        company_id = await sql.finding_company(conn, id=finding_id)
+    if company_id is None:
+        raise CommandError(f"There is no finding {finding_id}.")
+    return company_id
 
 
-async def settle_submission(config, company, id, uuids, note):
-    """{company_id, submission_id, state}; without `uuids` the portal never had it. Raises CommandError."""
+async def settle_submission(
+    config: Config, company_id: int, submission_id: int, uuids: list[str] | None, note: str
+) -> dict[str, Any]:
+    """Resolve a submission and return {company_id, submission_id, state}. Raises CommandError.
+
+    `uuids` are the portal's documents; None means that the portal does not have it.
+    """
     async with with_submission_context(config) as context:
         try:
             if uuids:
                 return await manual_resolution.resolve_as_received(
-                    context, company, id, uuids, note
+                    context, company_id, submission_id, uuids, note
                 )
-            return await manual_resolution.resolve_as_not_received(context, company, id, note)
-        except manual_resolution.CannotResolve as why:
-            raise CommandError(str(why)) from None
-        except PortalError as why:
+            return await manual_resolution.resolve_as_not_received(
+                context, company_id, submission_id, note
+            )
+        except manual_resolution.CannotResolve as error:
+            raise CommandError(str(error)) from None
+        except PortalError as error:
             raise CommandError(
-                f"The portal could not be asked, and nothing was changed: {why}"
+                f"The portal request failed, and nothing was changed: {error}"
             ) from None
 
 
-async def attention(config):
-    """Return {conditions, submissions, findings, holds, oddities, refused_logins}, of all companies, the longest first.
+async def attention(config: Config) -> dict[str, Any]:
+    """Return the conditions, and lists of what needs a person, of all companies, oldest first.
 
-    `conditions` say in words what is the case and what to do; the lists have what waits for a person.
+    The members are conditions, submissions, findings, holds, oddities and refused_logins.
     """
     async with with_database(with_portal(config)) as (config, database):
         async with database.across() as conn:
@@ -128,33 +245,35 @@ async def attention(config):
             odd = await sql.odd_rows_list(conn, span=SHOWN_FOR)
             conditions = collect(await read_rows(conn, config))
         refused = await RefusedLogins(database, config).listed()
-    lists = {"submission": [], "finding": [], "hold": []}
+    lists: dict[str, list[Any]] = {"submission": [], "finding": [], "hold": []}
     for row in rows:
-        known = {"company_id": row["company_id"], "id": row["id"], "since": row["since"]}
-        lists[row["kind"]].append(_readable({**known, **json_codec.loads(row["facts"].encode())}))
+        lists[row["kind"]].append(_write_instants(_with_facts(row)))
     return {
         "conditions": [condition.as_json() for condition in conditions],
         **{f"{kind}s": found for kind, found in lists.items()},
-        "oddities": [_readable(_odd_row(row)) for row in odd],
-        "refused_logins": [_readable(row) for row in refused],
+        "oddities": [
+            {**_write_instants(_with_facts(row)), "what_to_do": WHAT_TO_DO} for row in odd
+        ],
+        "refused_logins": [_write_instants(row) for row in refused],
     }
 
 
-def _odd_row(row: Mapping[str, Any]) -> dict[str, Any]:
+def _with_facts(row: asyncpg.Record) -> dict[str, Any]:
+    """Return the columns of a row and the members of its JSON column `facts`."""
     known = {"company_id": row["company_id"], "id": row["id"], "since": row["since"]}
-    return {**known, **json_codec.loads(row["facts"].encode()), "what_to_do": WHAT_TO_DO}
+    return {**known, **json_codec.loads(row["facts"].encode())}
 
 
 async def retry_logins(config: Config, tin: str | None) -> dict[str, int]:
-    """Have the next call log in at once, for one taxpayer or for all; {forgotten: number of refused logins}."""
+    """Forget rejected logins, of one taxpayer or all, and return {forgotten}, their number."""
     async with with_database(with_portal(config)) as (config, database):
         return {"forgotten": await RefusedLogins(database, config).forget(tin)}
 
 
-def _readable(value):
-    """The value with instants as text."""
+def _write_instants(value: Any) -> Any:
+    """Return the value with instants as ISO 8601 text."""
     if isinstance(value, dict):
-        return {name: _readable(member) for name, member in value.items()}
+        return {name: _write_instants(member) for name, member in value.items()}
     if isinstance(value, list):
-        return [_readable(member) for member in value]
+        return [_write_instants(member) for member in value]
     return value.isoformat() if hasattr(value, "isoformat") else value

@@ -1,17 +1,40 @@
-"""Secrets that are kept sealed, from the command line."""
+"""Encryption of stored secrets with the current key."""
 
-from service.commands.bootstrap import with_database
+import argparse
+import sys
+
+from service.commands.bootstrap import run, with_database
+from service.commands.command_line import CommandLine, print_json
 from service.commands.companies import CommandError
-from service.config import MAKE_SECRET_KEY
+from service.config import MAKE_SECRET_KEY, Config, read_config
 from service.db.encryption import Vault
 from service.db.reencryption import reseal
 
 
-async def reseal_all(config):
-    """{sealed, unopenable}: all that is kept is sealed with the present SECRET_KEY. Raises CommandError without one."""
+def register(line: CommandLine) -> None:
+    """Add the command."""
+    line.add(
+        "reseal",
+        _reseal,
+        "Encrypt all stored secrets with the current `SECRET_KEY`. "
+        "Exit code 1 if any cannot be decrypted.",
+    )
+
+
+def _reseal(options: argparse.Namespace) -> None:
+    done = run(reseal_all(read_config()))
+    print_json(done)
+    sys.exit(1 if done["unopenable"] else 0)
+
+
+async def reseal_all(config: Config) -> dict[str, int]:
+    """Encrypt all secrets with the current SECRET_KEY, and return {sealed, unopenable}.
+
+    Raises CommandError without a key.
+    """
     async with with_database(config) as (config, database):
         if not config.secret_key:
             raise CommandError(
-                f"SECRET_KEY is missing: secrets are sealed with it. {MAKE_SECRET_KEY}"
+                f"SECRET_KEY is missing: secrets are encrypted with it. {MAKE_SECRET_KEY}"
             )
         return await reseal(database, Vault(config.secret_key, config.secret_key_previous))

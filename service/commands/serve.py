@@ -1,11 +1,14 @@
-"""The whole service in one command: PostgreSQL and the sandbox where none is configured, the API, the background work."""
+"""The service: the API and the background work, with PostgreSQL and a sandbox if none is set."""
 
+import argparse
 import asyncio
 import base64
 import os
 import signal
 import sys
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from typing import NoReturn
 
 import aiohttp
 from aiohttp import web
@@ -14,20 +17,26 @@ from asyncpg import UniqueViolationError
 from service import json_codec
 from service.app import create_app
 from service.commands import companies
-from service.commands.bootstrap import start_logging, with_portal, with_postgres
-from service.config import ROOT
-from service.db.migrations import migrate
+from service.commands.bootstrap import (
+    migrate_database,
+    run,
+    start_logging,
+    with_portal,
+    with_postgres,
+)
+from service.commands.command_line import CommandLine
+from service.config import ROOT, Config, read_config
 from service.db.statements import sql
 from service.db.transactions import Database, acting_as, connected_pool
 from service.http import app_keys
 from service.http.server import HardenedRunner
 from service.http.shutdown import STOP_SECONDS
 
-PARTING_SECONDS = 0.1  # for what was sent before clients could know
-LONGEST_STOP_SECONDS = 28  # then the process ends all the same: rows are safe
+PARTING_SECONDS = 0.1  # For requests that were sent before the shutdown was visible.
+LONGEST_STOP_SECONDS = 28  # Then the process ends; what is committed is safe.
 SANDBOX_START_SECONDS = 20
 
-#: The company that a first start with nothing configured finds itself with.
+#: The company that a first start without configuration creates.
 DEMO_COMPANY = {
     "name": "Kopi Tiga Sdn. Bhd.",
     "tin_code": "C20880050010",
@@ -46,17 +55,45 @@ DEMO_COMPANY = {
 
 
 class ServeError(Exception):
-    """Why the service cannot start, for a person."""
+    """The service cannot start; the message is for the operator."""
 
 
-async def serve(config, background=True):
-    """Runs until SIGTERM or SIGINT, then finishes what was accepted. Raises ServeError."""
+def register(line: CommandLine) -> None:
+    """Add the commands."""
+    parser = line.add(
+        "serve",
+        _serve,
+        "Run the API and the background work. This is the default command. "
+        "`--no-background` answers requests only.",
+    )
+    parser.add_argument("--workers", type=int, metavar="N", help="processes on one port")
+    parser.add_argument("--no-background", action="store_true", help="answer requests only")
+    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
+    line.add("worker", _work, "Run the background work only.")
+
+
+def serve_default(_: argparse.Namespace) -> None:
+    """Run the command `serve` without options."""
+    run(serve(read_config()))
+
+
+def _serve(options: argparse.Namespace) -> None:
+    workers = {"WORKERS": str(options.workers)} if options.workers else {}
+    config = read_config({**os.environ, **workers})
+    start = serve_child if options.child else serve
+    run(start(config, background=not options.no_background))
+
+
+def _work(_: argparse.Namespace) -> None:
+    run(work(read_config()))
+
+
+async def serve(config: Config, background: bool = True) -> None:
+    """Serve until SIGTERM or SIGINT, then finish accepted work. Raises ServeError."""
     start_logging(config)
     stop, embedded = stop_event(), not config.database_url
     async with with_postgres(config) as config, AsyncExitStack() as stack:
-        await migrate(
-            config.database_owner_url or config.database_url, silence=config.database_silence
-        )
+        await migrate_database(config)
         if not config.portal_api_base:
             demo = config
             config = await stack.enter_async_context(_with_sandbox(config))
@@ -71,8 +108,8 @@ async def serve(config, background=True):
         await stop.wait()
 
 
-async def serve_child(config, background=True):
-    """One of several processes on one port, for a parent that has prepared everything."""
+async def serve_child(config: Config, background: bool = True) -> None:
+    """Serve as one of several processes on one port, of a parent that has prepared the database."""
     start_logging(config)
     stop = stop_event()
     async with listening(config, background, reuse_port=True):
@@ -80,14 +117,12 @@ async def serve_child(config, background=True):
         await stop.wait()
 
 
-async def work(config):
-    """Background work only, until SIGTERM or SIGINT."""
+async def work(config: Config) -> None:
+    """Do background work only, until SIGTERM or SIGINT."""
     start_logging(config)
     stop = stop_event()
     async with with_postgres(config) as config:
-        await migrate(
-            config.database_owner_url or config.database_url, silence=config.database_silence
-        )
+        await migrate_database(config)
         runner = web.AppRunner(create_app(with_portal(config)))
         await runner.setup()
         print("The worker is running.", flush=True)
@@ -95,11 +130,11 @@ async def work(config):
         await runner.cleanup()
 
 
-def stop_event():
-    """An event that SIGTERM and SIGINT set; a second signal ends the process at once: rows are safe."""
+def stop_event() -> asyncio.Event:
+    """Return an event that SIGTERM and SIGINT set. A second signal ends the process at once."""
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
 
-    def stop_or_exit():
+    def stop_or_exit() -> None:
         if stop.is_set():
             os._exit(1)
         stop.set()
@@ -110,26 +145,29 @@ def stop_event():
 
 
 @asynccontextmanager
-async def listening(config, background=True, reuse_port=None):
-    """The API on its port. Leaving lets requests finish, each the last on its connection, then closes what is behind them."""
+async def listening(
+    config: Config, background: bool = True, reuse_port: bool | None = None
+) -> AsyncIterator[web.Application]:
+    """Serve the API on its port during the block, then finish its requests. Raises ServeError."""
     app = create_app(config, background=background)
     runner = HardenedRunner(app, shutdown_timeout=STOP_SECONDS)
     try:
         await runner.setup()
         await web.TCPSite(runner, config.host, config.port, reuse_port=reuse_port).start()
-    except OSError as fault:
+    except OSError as error:
         await runner.cleanup()
         raise ServeError(
-            f"Cannot listen on {config.host}:{config.port}: {fault.strerror}. Set PORT to another."
+            f"Cannot listen on {config.host}:{config.port}: {error.strerror}. "
+            "Set PORT to a free port."
         ) from None
     try:
         yield app
     finally:
-        await _closed(app, runner)
+        await _close(app, runner)
 
 
-async def _closed(app, runner):
-    """Requests that are on their way are still taken for a moment: their senders could not know."""
+async def _close(app: web.Application, runner: web.AppRunner) -> None:
+    """Shut down, after a moment for requests that clients have already sent."""
     last_resort = asyncio.get_running_loop().call_later(LONGEST_STOP_SECONDS, os._exit, 1)
     app[app_keys.CLOSING].begin()
     await asyncio.sleep(PARTING_SECONDS)
@@ -138,14 +176,14 @@ async def _closed(app, runner):
 
 
 @asynccontextmanager
-async def _processes(config, background):
-    """Several processes of the API; one that dies is replaced."""
+async def _processes(config: Config, background: bool) -> AsyncIterator[None]:
+    """Run several processes of the API, and replace one that dies."""
     environment = {**os.environ, **_environment(config)}
     arguments = [sys.executable, str(ROOT / "run.py"), "serve", "--child"]
     if not background:
         arguments.append("--no-background")
 
-    async def keep_one():
+    async def keep_one() -> NoReturn:
         while True:
             process = await asyncio.create_subprocess_exec(
                 *arguments, env=environment, start_new_session=True
@@ -160,7 +198,7 @@ async def _processes(config, background):
 
     tasks = [asyncio.create_task(keep_one()) for _ in range(config.workers)]
     try:
-        await _answers(f"http://{config.host}:{config.port}/readyz", SANDBOX_START_SECONDS)
+        await _wait_for(f"http://{config.host}:{config.port}/readyz", SANDBOX_START_SECONDS)
         yield
     finally:
         for task in tasks:
@@ -168,8 +206,8 @@ async def _processes(config, background):
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _environment(config):
-    """What a child process has to be told because this one has found it out."""
+def _environment(config: Config) -> dict[str, str]:
+    """Return the variables of a child process for settings that this process has derived."""
     return {
         "DATABASE_URL": config.database_url,
         "SECRET_KEY": base64.b64encode(config.secret_key).decode(),
@@ -185,8 +223,8 @@ def _environment(config):
 
 
 @asynccontextmanager
-async def _with_sandbox(config):
-    """The Config with a sandbox of its own: another process, which ends with this one, however this one ends."""
+async def _with_sandbox(config: Config) -> AsyncIterator[Config]:
+    """Run a sandbox that ends with this process, and yield the configuration for it."""
     config = with_portal(config)
     environment = {
         **os.environ,
@@ -202,23 +240,25 @@ async def _with_sandbox(config):
     )
     try:
         ready = asyncio.create_task(
-            _answers(f"{config.portal_api_base}/_sandbox/settings", SANDBOX_START_SECONDS)
+            _wait_for(f"{config.portal_api_base}/_sandbox/settings", SANDBOX_START_SECONDS)
         )
         ended = asyncio.create_task(process.wait())
         await asyncio.wait({ready, ended}, return_when=asyncio.FIRST_COMPLETED)
         if process.returncode is not None:
             raise ServeError(
-                f"The sandbox cannot start on port {config.sandbox_port}. Set SANDBOX_PORT to another."
+                f"The sandbox cannot start on port {config.sandbox_port}. "
+                "Set SANDBOX_PORT to a free port."
             )
         await ready
         yield config
     finally:
-        process.stdin.close()
+        if process.stdin:
+            process.stdin.close()
         await process.wait()
 
 
-async def _answers(url, seconds):
-    """Waits until an address answers with success. Raises ServeError when it does not in time."""
+async def _wait_for(url: str, seconds: float) -> None:
+    """Wait until an address responds with status 200. Raises ServeError on a timeout."""
     try:
         async with asyncio.timeout(seconds), aiohttp.ClientSession() as session:
             while True:
@@ -233,31 +273,31 @@ async def _answers(url, seconds):
         raise ServeError(f"{url} did not answer within {seconds} seconds.") from None
 
 
-async def _demo_company(config):
-    """Make the demo company at the first start and return what to print: its key, or how to get another.
+async def _demo_company(config: Config) -> str:
+    """Create the demo company at the first start, and return the text about its key.
 
-    A company that has the demo's TIN already, from a start with another DATA_DIR, is taken as the demo company.
+    A company that already has the demo company's TIN, from a start with another DATA_DIR, is used.
     """
     marker = config.data_dir / "demo-company.json"
     if marker.exists():
-        company = json_codec.loads(marker.read_bytes())["id"]
-        return TRY_AGAIN.format(company=company) + TRY.format(port=config.port)
+        company_id = json_codec.loads(marker.read_bytes())["id"]
+        return TRY_AGAIN.format(company=company_id) + TRY.format(port=config.port)
     async with connected_pool(config.database_url, 2, config.database_silence) as pool:
         database = Database(pool)
         with acting_as("command"):
             try:
-                id = await companies.insert_company(database, DEMO_COMPANY)
+                company_id = await companies.insert_company(database, DEMO_COMPANY)
             except UniqueViolationError:
-                id, key = await _find_demo_company(database), None
+                company_id, key = await _find_demo_company(database), None
             else:
-                key = await companies.insert_key(config, database, id, "first start")
+                key = await companies.insert_key(config, database, company_id, "first start")
     marker.parent.mkdir(parents=True, exist_ok=True)
-    marker.write_text(companies.printed({"id": id}))
+    marker.write_text(json_codec.dumps({"id": company_id}))
     if key is None:
-        return TRY_AGAIN.format(company=id) + TRY.format(port=config.port)
-    return FIRST.format(name=DEMO_COMPANY["name"], company=id, key=key["key"]) + TRY.format(
-        port=config.port
-    )
+        text = TRY_AGAIN.format(company=company_id)
+    else:
+        text = FIRST.format(name=DEMO_COMPANY["name"], company=company_id, key=key["key"])
+    return text + TRY.format(port=config.port)
 
 
 async def _find_demo_company(database: Database) -> int:
@@ -266,8 +306,8 @@ async def _find_demo_company(database: Database) -> int:
         return (await sql.tin_companies(conn, tin=DEMO_COMPANY["tin_code"]))[0]
 
 
-def _addresses(config, embedded):
-    """Where everything is; a configured database's address is its owner's secret."""
+def _addresses(config: Config, embedded: bool) -> str:
+    """Return the text with the addresses. That of a configured database may hold a password."""
     psql = f'psql:         psql "{config.database_url}"\n' if embedded else ""
     return f"""
 The API:      http://{config.host}:{config.port}/api
@@ -276,26 +316,32 @@ The portal:   {config.portal_api_base}
 
 
 FIRST = """
-A demo company was made: {name}, company {company}. Its key is shown this once:
+The demo company was created: {name}, company {company}. Its key is shown only once:
 
   export KEY={key}
 """
 TRY_AGAIN = """
-The demo company is company {company}. Its key was shown at the first start; another one:
+The demo company is company {company}. Its key was shown at the first start. Create another one:
 
-  export KEY=$(.venv/bin/python run.py add-key --company {company} | sed 's/.*"key": "\\([^"]*\\)".*/\\1/')
+  export KEY=$(.venv/bin/python run.py add-key --company {company} |
+               sed 's/.*"key": "\\([^"]*\\)".*/\\1/')
 """
 TRY = """
-An invoice, submitted as it is created, and how it then stands (Valid after about two seconds, with its link):
+Create an invoice and submit it, then show its status (Valid after about two seconds, with a link):
 
-  curl -s http://127.0.0.1:{port}/api/invoices -H "X-API-Key: $KEY" -H 'Content-Type: application/json' -d '{{
-    "type": "INVOICE", "code": '$(date +%s)', "issueDateTime": "'$(date -u +%Y-%m-%dT%H:%M:%SZ)'", "submitImmediately": true,
+  curl -s http://127.0.0.1:{port}/api/invoices -H "X-API-Key: $KEY" \\
+    -H 'Content-Type: application/json' -d '{{
+    "type": "INVOICE", "code": '$(date +%s)', "submitImmediately": true,
+    "issueDateTime": "'$(date -u +%Y-%m-%dT%H:%M:%SZ)'",
     "buyer": {{"type": "LOCAL_INDIVIDUAL", "name": "Aminah binti Salleh",
-              "registration": {{"type": "NRIC", "number": "900101105566"}}, "contactNumber": "+60123456789",
-              "address": {{"line1": "5 Jalan Dahlia", "city": "Shah Alam", "state": "10", "zipCode": "40150", "country": "MYS"}}}},
+              "registration": {{"type": "NRIC", "number": "900101105566"}},
+              "contactNumber": "+60123456789",
+              "address": {{"line1": "5 Jalan Dahlia", "city": "Shah Alam", "state": "10",
+                          "zipCode": "40150", "country": "MYS"}}}},
     "lineItems": [{{"id": "1", "description": "Coffee beans, 1 kg", "classifications": ["022"],
                    "unit": {{"code": "KGM", "price": 48.50, "count": 2}},
-                   "taxDetails": [{{"taxType": "02", "taxRate": {{"percentage": 8}}}}], "originCountry": "MYS"}}]}}'
+                   "taxDetails": [{{"taxType": "02", "taxRate": {{"percentage": 8}}}}],
+                   "originCountry": "MYS"}}]}}'
 
   curl -s 'http://127.0.0.1:{port}/api/invoices?per_page=1' -H "X-API-Key: $KEY"
   curl -s http://127.0.0.1:{port}/api/invoices/1/submitted-documents -H "X-API-Key: $KEY"

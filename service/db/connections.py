@@ -1,19 +1,20 @@
-"""Connections to PostgreSQL, bounded on both ends: a session whose host has vanished ends within DATABASE_SILENCE_SECONDS.
+"""Connections to PostgreSQL that end within DATABASE_SILENCE_SECONDS if the peer vanishes.
 
-PostgreSQL keeps the advisory locks of a session until it knows that the session is over. A process that dies closes its
-sockets, and the session ends at once. A host that vanishes (power, network, a migrated virtual machine) sends neither
-FIN nor RST, and the default of two hours passes before the kernel asks whether it is still there.
+PostgreSQL keeps the advisory locks of a session until it knows that the session is over. A process
+that dies closes its sockets, and the session ends at once. A host that vanishes (power, network, a
+migrated virtual machine) sends neither FIN nor RST, and the kernel sends its first probe only after
+two hours by default.
 
-Keepalive probes end an idle connection. tcp_user_timeout ends one with data that the peer has not acknowledged, such as
-a notification, for which no probes are sent. A process that is only paused keeps its session and its locks, because its
-kernel acknowledges both. For the same reason there is no idle_session_timeout. None of this applies to Unix sockets,
-where the kernel sees both ends: PostgreSQL and we ignore the settings there.
+Keepalive probes end an idle connection. tcp_user_timeout ends one with data that the peer has not
+acknowledged, such as a notification, for which no probes are sent. A process that is only paused
+keeps its session and its locks, because its kernel acknowledges both. For the same reason there is
+no idle_session_timeout. None of this applies to Unix sockets, where the kernel sees both ends:
+PostgreSQL and this module ignore the settings there.
 """
 
 import socket
 from asyncio.trsock import TransportSocket
 from collections.abc import Mapping
-from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -29,7 +30,10 @@ Connection = asyncpg.Connection | PoolConnectionProxy
 
 @dataclass(frozen=True, slots=True)
 class Keepalive:
-    """Bounds on the silence of a TCP connection. `idle` and `interval` are seconds, `user_timeout` milliseconds."""
+    """Limits of the silence of a TCP connection.
+
+    `idle` and `interval` are seconds, `user_timeout` is milliseconds.
+    """
 
     idle: int
     interval: int
@@ -48,7 +52,7 @@ class Keepalive:
 
     @property
     def socket_options(self) -> dict[tuple[int, int], int]:
-        """Return {(level, option): value} for our end of the connection, as far as this platform has the options."""
+        """Return {(level, option): value} for the client's end, as far as supported."""
         named = {
             "TCP_KEEPIDLE": self.idle,
             "TCP_KEEPINTVL": self.interval,
@@ -64,21 +68,25 @@ class Keepalive:
 
 
 def keepalive(silence: int) -> Keepalive:
-    """Return the bounds for at most `silence` seconds, at least 3: with 45, after 15 s six probes 5 s apart.
+    """Return the limits for a silence of at most `silence` seconds, which are at least 3.
 
-    A third of the time may pass before the first probe. Six probes are enough that a few lost packets end nothing.
+    45 seconds mean six probes 5 seconds apart, the first after 15 seconds. With six probes a few
+    lost packets do not end a connection.
     """
     idle, interval = max(1, silence // 3), max(1, silence // 9)
     return Keepalive(idle, interval, (silence - idle) // interval, silence * 1000)
 
 
 async def connect(
-    url: str, settings: Mapping[str, str], *, silence: int = SILENCE_SECONDS, **bounds: float
+    url: str, settings: Mapping[str, str], *, silence: int = SILENCE_SECONDS, **timeouts: Any
 ) -> asyncpg.Connection:
-    """Return a connection with these settings whose silence is bounded. `bounds` are timeouts of asyncpg.connect."""
+    """Return a connection with server settings and limited silence.
+
+    `timeouts` are those of asyncpg.connect.
+    """
     limits = keepalive(silence)
     connection = await asyncpg.connect(
-        url, server_settings={**settings, **limits.server_settings}, **bounds
+        url, server_settings={**settings, **limits.server_settings}, **timeouts
     )
     try:
         await _bound_silence(limits, connection)
@@ -90,8 +98,11 @@ async def connect(
 
 def create_pool(
     url: str, settings: Mapping[str, str], *, silence: int = SILENCE_SECONDS, **options: Any
-) -> AbstractAsyncContextManager[asyncpg.Pool]:
-    """Return a pool of connections as `connect` makes them. `options` are those of asyncpg.create_pool."""
+) -> asyncpg.Pool:
+    """Return a pool, not yet open, of connections with server settings and limited silence.
+
+    `options` are those of asyncpg.create_pool.
+    """
     limits = keepalive(silence)
     server_settings = {**settings, **limits.server_settings}
     return asyncpg.create_pool(
@@ -99,12 +110,12 @@ def create_pool(
     )
 
 
-async def _bound_silence(limits: Keepalive, connection: asyncpg.Connection) -> None:
+async def _bound_silence(limits: Keepalive, connection: Connection) -> None:
     if (client_socket := socket_of(connection)).family != getattr(socket, "AF_UNIX", None):
         for (level, option), value in limits.socket_options.items():
             client_socket.setsockopt(level, option, value)
 
 
-def socket_of(connection: asyncpg.Connection) -> TransportSocket:
-    """Return the socket of a connection. asyncpg has no public name for it; a test holds this one."""
+def socket_of(connection: Connection) -> TransportSocket:
+    """Return the socket of a connection, by a private name of asyncpg that a test pins."""
     return connection._transport.get_extra_info("socket")

@@ -1,7 +1,7 @@
-"""Secrets that have to be kept readable, sealed before they go into the database.
+"""Encryption of secrets that must be readable again, before they are stored in the database.
 
-AES-256-GCM with the operator's key. A sealed secret names the key that it was sealed with, and opens only for the
-company and the purpose that it was sealed for: copied to another row it is of no use.
+AES-256-GCM with the operator's key. An encrypted secret begins with the version of its key and is
+bound to its company and purpose, so that a copy in another row cannot be decrypted.
 """
 
 import hashlib
@@ -10,60 +10,59 @@ import os
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-#: What a secret is used for: it is bound to its purpose when it is encrypted.
+#: The purposes of secrets, to which they are bound.
 SIGNING_KEY = "signing key"
 WEBHOOK_SECRET = "webhook secret"
 
-_VERSION, _NONCE = 4, 12  # bytes in front of what is sealed
+_VERSION_BYTES, _NONCE_BYTES = 4, 12
 
 
 class MissingSecretKey(Exception):
-    """There is no key to seal with."""
+    """SECRET_KEY is not set, so nothing can be encrypted."""
 
 
 class DecryptionError(Exception):
-    """The secret was sealed with a key that is not there, for another company or purpose, or was tampered with."""
+    """The key is not set, the secret belongs to another company or purpose, or it was changed."""
 
 
 class Vault:
-    """Seals with the first of its keys, 32 bytes each, and opens with the one that a secret names; empty ones are none."""
+    """Encrypts with the first of its keys, and decrypts with the key that a secret names.
 
-    def __init__(self, *keys):
-        self._keys = {version_of_key(key): AESGCM(key) for key in keys if key}
-        self.version = next(iter(self._keys), None)
+    Keys have 32 bytes; empty ones are ignored.
+    """
 
-    def seal(self, secret, company_id, purpose):
-        """The bytes to store. Raises NoSecretKey."""
+    def __init__(self, *keys: bytes) -> None:
+        self._keys: dict[bytes, AESGCM] = {version_of_key(key): AESGCM(key) for key in keys if key}
+        self.version: bytes | None = next(iter(self._keys), None)
+
+    def seal(self, secret: bytes, company_id: int, purpose: str) -> bytes:
+        """Return the encrypted secret. Raises MissingSecretKey."""
         if self.version is None:
             raise MissingSecretKey("SECRET_KEY is not set.")
-        nonce = os.urandom(_NONCE)
-        return (
-            self.version
-            + nonce
-            + self._keys[self.version].encrypt(nonce, secret, _bound(company_id, purpose))
-        )
+        nonce = os.urandom(_NONCE_BYTES)
+        encrypted = self._keys[self.version].encrypt(nonce, secret, _bound(company_id, purpose))
+        return self.version + nonce + encrypted
 
-    def open(self, sealed, company_id, purpose):
-        """What `seal` was given for the company and the purpose. Raises Unopenable."""
-        version, nonce, kept = (
-            sealed[:_VERSION],
-            sealed[_VERSION : _VERSION + _NONCE],
-            sealed[_VERSION + _NONCE :],
-        )
+    def open(self, sealed: bytes, company_id: int, purpose: str) -> bytes:
+        """Return the decrypted secret of a company and purpose. Raises DecryptionError."""
+        version, rest = sealed[:_VERSION_BYTES], sealed[_VERSION_BYTES:]
+        nonce, encrypted = rest[:_NONCE_BYTES], rest[_NONCE_BYTES:]
         if version not in self._keys:
             raise DecryptionError(
-                f"It was sealed with the secret key {version.hex()}, which is not set."
+                f"It was encrypted with the secret key {version.hex()}, which is not set."
             )
         try:
-            return self._keys[version].decrypt(nonce, kept, _bound(company_id, purpose))
+            return self._keys[version].decrypt(nonce, encrypted, _bound(company_id, purpose))
         except (InvalidTag, ValueError):
-            raise DecryptionError("It does not open with the secret key that it names.") from None
+            raise DecryptionError(
+                "It cannot be decrypted with the secret key that it names."
+            ) from None
 
 
-def version_of_key(key):
-    """What a sealed secret says of its key: enough to tell keys apart, and nothing of the key."""
-    return hashlib.sha256(b"einvoice secret key\0" + key).digest()[:_VERSION]
+def version_of_key(key: bytes) -> bytes:
+    """Return a short hash that distinguishes keys and reveals nothing about them."""
+    return hashlib.sha256(b"einvoice secret key\0" + key).digest()[:_VERSION_BYTES]
 
 
-def _bound(company_id, purpose):
+def _bound(company_id: int, purpose: str) -> bytes:
     return f"{company_id:d} {purpose}".encode()

@@ -33,10 +33,10 @@ async def migrate(
 ) -> list[str]:
     """Bring a database up to date, and return the names of the files that were applied.
 
-    Applies the migrations of a folder that are not applied yet, each in a transaction, and then the
-    views and functions that have changed, all in one transaction. Holds an advisory lock, so that of
-    several concurrent starts one does the work. A transaction waits one second for its locks, during
-    which later requests queue behind it; then it lets them pass and tries again, for minutes.
+    Applies the pending migrations of a folder, each in a transaction, and then the changed views
+    and functions, all in one transaction. Holds an advisory lock, so that one of several concurrent
+    starts does the work. A transaction waits one second for its locks, during which later requests
+    queue behind it. Then it lets them pass and is retried, for minutes.
 
     Raises SchemaError for a database that has no upgrade path.
     """
@@ -55,10 +55,12 @@ async def migrate(
         paths = sorted(folder.glob("*.sql"))
         pending = [path for path in paths if path.name not in done]
         for path in pending:
-            await _patiently(conn, path.name, functools.partial(_apply_migration, conn, path))
+            await _retry_locked(conn, path.name, functools.partial(_apply_migration, conn, path))
         names = [path.name for path in paths]
         work = functools.partial(apply_objects, conn, load_objects(objects), names)
-        return [path.name for path in pending] + await _patiently(conn, "views and functions", work)
+        return [path.name for path in pending] + await _retry_locked(
+            conn, "views and functions", work
+        )
     finally:
         await conn.close()
 
@@ -68,10 +70,10 @@ async def _apply_migration(conn: asyncpg.Connection, path: Path) -> None:
     await sql.migration_note(conn, name=path.name)
 
 
-async def _patiently(
+async def _retry_locked(
     conn: asyncpg.Connection, name: str, work: Callable[[], Awaitable[Any]]
 ) -> Any:
-    """Run work in a transaction of its own, repeat it while it gets no locks, and return its result."""
+    """Run work in a transaction, retry it while it gets no locks, and return its result."""
     for left in reversed(range(MIGRATION_TRIES)):
         try:
             async with conn.transaction():
@@ -80,6 +82,6 @@ async def _patiently(
         except (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError):
             if not left:
                 raise
-            log.warning("migration %s waits for a transaction that holds its tables", name)
+            log.warning("migration %s waits for locks on its tables", name)
         await asyncio.sleep(random.uniform(1, 2))
     raise AssertionError

@@ -1,17 +1,20 @@
-"""Seals with the present SECRET_KEY what was sealed with another, or not at all."""
+"""Encryption of stored secrets with the current SECRET_KEY."""
 
 import logging
 from dataclasses import dataclass
 
-from service.db.encryption import SIGNING_KEY, WEBHOOK_SECRET, DecryptionError
+import asyncpg
+
+from service.db.encryption import SIGNING_KEY, WEBHOOK_SECRET, DecryptionError, Vault
 from service.db.statements import Statement, sql
+from service.db.transactions import Database
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What a secret is sealed for, and how it is stored again."""
+    """A purpose of secrets, and the statement that stores an encrypted one."""
 
     purpose: str
     store: Statement
@@ -23,39 +26,41 @@ KINDS = {
 }
 
 
-async def reseal(database, vault):
-    """{sealed, unopenable}: how many secrets were sealed anew, and how many no key that is set opens."""
+async def reseal(database: Database, vault: Vault) -> dict[str, int]:
+    """Encrypt all secrets with the vault's first key, and return {sealed, unopenable}.
+
+    `sealed` counts the secrets that were encrypted again, `unopenable` those that no key decrypts.
+    """
     return await _seal(database, vault, vault.version)
 
 
-async def seal_plaintext_secrets(database, vault):
-    """Seals the secrets that were stored before there was a SECRET_KEY; without one they stay as they are."""
+async def seal_plaintext_secrets(database: Database, vault: Vault) -> None:
+    """Encrypt the secrets that were stored before SECRET_KEY was set. Do nothing without a key."""
     if vault.version is not None and (done := await _seal(database, vault, None))["sealed"]:
-        log.info("secrets: %d were stored as they are, and are sealed now", done["sealed"])
+        log.info("secrets: %d were stored in plain text, and are encrypted now", done["sealed"])
 
 
-async def _seal(database, vault, version):
+async def _seal(database: Database, vault: Vault, version: bytes | None) -> dict[str, int]:
     async with database.across() as conn:
         rows = await sql.secrets_to_seal(conn, version=version)
     done = [await _seal_one(database, vault, row) for row in rows]
     return {"sealed": sum(done), "unopenable": len(done) - sum(done)}
 
 
-async def _seal_one(database, vault, row):
-    company, kind = row["company_id"], KINDS[row["kind"]]
+async def _seal_one(database: Database, vault: Vault, row: asyncpg.Record) -> bool:
+    company_id, kind = row["company_id"], KINDS[row["kind"]]
     try:
-        secret = row["secret"] or vault.open(row["sealed"], company, kind.purpose)
-    except DecryptionError as why:
+        secret = row["secret"] or vault.open(row["sealed"], company_id, kind.purpose)
+    except DecryptionError as error:
         log.error(
-            "secrets: the %s %d of company %d cannot be opened: %s",
+            "secrets: the %s %d of company %d cannot be decrypted: %s",
             row["kind"],
             row["id"],
-            company,
-            why,
+            company_id,
+            error,
         )
         return False
-    async with database.company(company) as conn:
-        await kind.store(
-            conn, company_id=company, id=row["id"], sealed=vault.seal(secret, company, kind.purpose)
-        )
+    sealed = vault.seal(secret, company_id, kind.purpose)
+    async with database.company(company_id) as conn:
+        await kind.store(conn, company_id=company_id, id=row["id"], sealed=sealed)
     return True

@@ -1,4 +1,4 @@
-"""Views and functions of the database: one file each in sql/, applied when its text has changed.
+"""Views and functions of the database: one file each in sql/, applied when its text changes.
 
 Files are applied in an order in which each one follows the files that it needs. A file needs every
 view and function whose name occurs in it outside of comments and string literals. Names decide
@@ -47,7 +47,7 @@ class SchemaObject:
 
     @property
     def sha256(self) -> bytes:
-        """Return the digest by which a change of the text is recognised."""
+        """Return a digest that changes with the text."""
         return hashlib.sha256(self.text.encode()).digest()
 
 

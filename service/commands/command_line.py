@@ -1,0 +1,39 @@
+"""The command line, to which each module of commands adds its own."""
+
+import argparse
+import json
+from collections.abc import Callable
+from typing import Any
+
+Action = Callable[[argparse.Namespace], object]
+
+
+class CommandLine:
+    """The argument parser with its commands. `by_name` are the parsers of the commands."""
+
+    def __init__(self, default: Action) -> None:
+        """Create a command line that runs `default` without a command."""
+        self.parser = argparse.ArgumentParser(prog="run.py", description="The e-invoicing service.")
+        self.parser.set_defaults(command=default)
+        self.by_name: dict[str, argparse.ArgumentParser] = {}
+        self._commands = self.parser.add_subparsers(metavar="COMMAND")
+
+    def add(self, name: str, action: Action, description: str) -> argparse.ArgumentParser:
+        """Add a command and return its parser. Help lists the first sentence of `description`."""
+        summary = description.partition(". ")[0].removesuffix(".")
+        parser = self._commands.add_parser(name, help=summary, description=description)
+        parser.set_defaults(command=action)
+        self.by_name[name] = parser
+        return parser
+
+
+def add_company_option(parser: argparse.ArgumentParser) -> None:
+    """Add the required option --company."""
+    parser.add_argument(
+        "--company", type=int, required=True, metavar="ID", help="the id of the company"
+    )
+
+
+def print_json(result: Any) -> None:
+    """Print a result as one JSON object on a line."""
+    print(json.dumps(result))

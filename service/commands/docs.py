@@ -1,0 +1,81 @@
+"""The generated pages of the documentation."""
+
+import argparse
+import re
+from pathlib import Path
+
+from service.commands.command_line import CommandLine
+from service.config import ROOT, SETTINGS
+
+CONFIGURATION = """\
+# Configuration
+
+Configuration is read from environment variables at startup. All invalid variables are reported \
+together. Times are in seconds and may have decimals. `SANDBOX_…` variables of a sandbox that runs \
+alone are in [Sandbox](sandbox.md#starting-it). `make docs` generates this page from \
+`service/config.py`.
+
+| Name | Default | Allowed values | Description |
+|---|---|---|---|
+"""
+COMMANDS = """\
+# Commands
+
+Run `.venv/bin/python run.py COMMAND`, or `make run ARGS="COMMAND …"`. `--help` describes the \
+arguments. Commands use the database of the service, including the embedded one while the service \
+runs. Errors are printed in words, with exit code 1. `make docs` generates this page from \
+`service/commands/`.
+
+| Name | Arguments | Description |
+|---|---|---|
+"""
+
+
+def register(line: CommandLine) -> None:
+    """Add the command."""
+
+    def write(_: argparse.Namespace) -> None:
+        for path, text in pages(line).items():
+            path.write_text(text)
+
+    line.add("docs", write, "Generate `docs/configuration.md` and `docs/commands.md`.")
+
+
+def pages(line: CommandLine) -> dict[Path, str]:
+    """Return the generated pages by their path."""
+    folder = ROOT / "docs"
+    return {
+        folder / "configuration.md": CONFIGURATION + _rows(_setting_cells()),
+        folder / "commands.md": COMMANDS + _rows(_command_cells(line)),
+    }
+
+
+def _setting_cells() -> list[tuple[str, ...]]:
+    rows = []
+    for setting in SETTINGS.values():
+        default = _code(setting.default.removeprefix(f"{ROOT}/"))
+        name = _code(setting.variable)
+        rows.append((name, default, setting.parser.allowed, setting.description))
+    return rows
+
+
+def _command_cells(line: CommandLine) -> list[tuple[str, ...]]:
+    return [
+        (_code(name), _code(_arguments(parser)), parser.description or "")
+        for name, parser in line.by_name.items()
+    ]
+
+
+def _arguments(parser: argparse.ArgumentParser) -> str:
+    """Return the arguments of a command as its usage shows them."""
+    usage = re.sub(r"\s+", " ", parser.format_usage()).strip()
+    return usage.removeprefix(f"usage: {parser.prog}").replace("[-h]", "").strip()
+
+
+def _code(text: str) -> str:
+    return f"`{text}`" if text else ""
+
+
+def _rows(rows: list[tuple[str, ...]]) -> str:
+    escaped = [[cell.replace("|", "\\|") for cell in row] for row in rows]
+    return "".join(f"| {' | '.join(row)} |\n" for row in escaped)

@@ -1,0 +1,36 @@
+"""The portal sandbox as a command."""
+
+import argparse
+import os
+import sys
+import threading
+
+from service.commands.command_line import CommandLine
+
+
+def register(line: CommandLine) -> None:
+    """Add the command."""
+    parser = line.add(
+        "sandbox", _sandbox, "Run the portal sandbox alone. docs/sandbox.md describes it."
+    )
+    parser.add_argument(
+        "--until-stdin-closes",
+        action="store_true",
+        help="end with the process that started it",
+    )
+
+
+def _sandbox(options: argparse.Namespace) -> None:
+    # Imported here because other commands do not need it.
+    from service.sandbox.app import run
+    from service.sandbox.settings import Settings
+
+    if options.until_stdin_closes:
+        threading.Thread(target=_end_with_stdin, daemon=True).start()
+    run(Settings.from_env(os.environ))
+
+
+def _end_with_stdin() -> None:
+    """End this process when the other end of stdin has ended. The sandbox loses nothing."""
+    sys.stdin.buffer.read()
+    os._exit(0)
