@@ -3,6 +3,8 @@
 Prose is: docstrings, comments and messages of Python files, names of tests, comments of SQL files,
 descriptions of JSON schemas, and Markdown. Prints each finding as path:line, and the number of
 findings per 1,000 words. Exits with 1 if there is a finding.
+
+    python .ci/check_prose.py [FILE OR FOLDER ...]
 """
 
 import ast
@@ -10,7 +12,7 @@ import io
 import re
 import sys
 import tokenize
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,13 +64,13 @@ FORBIDDEN = re.compile(rf"\b(?:{'|'.join(WORDS)})\b", re.IGNORECASE)
 OPENINGS = re.compile(r"(?:What|Whether|As|Of|For)\b")
 LONGEST_TEST_NAME = 80
 
-#: Texts in which the words are meant: names, and data of tests.
+#: Permitted uses of the words: names, and data of tests.
 ALLOWED = re.compile(r"in-house|house number|House, |MAKEFILE_LIST")
 
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A piece of prose at a line of a file; `is_docstring` is true for one that opens a definition."""
+    """A piece of prose at a line of a file. `is_docstring`: it documents a definition."""
 
     path: Path
     line: int
@@ -79,18 +81,21 @@ class Text:
 def python_texts(path: Path) -> Iterator[Text]:
     """Yield the docstrings, comments and messages of a Python file, and the names of its tests."""
     source = path.read_text()
-    docstrings = set()
-    for node in ast.walk(ast.parse(source)):
+    nodes = list(ast.walk(ast.parse(source)))
+    docstrings: set[ast.expr] = set()
+    for node in nodes:
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            if docstring := ast.get_docstring(node, clean=False):
-                docstrings.add(id(node.body[0].value))
-                yield Text(path, node.body[0].lineno, docstring, is_docstring=True)
-            name = getattr(node, "name", "")
+            first = node.body[0] if node.body else None
+            if isinstance(first, ast.Expr) and (text := ast.get_docstring(node, clean=False)):
+                docstrings.add(first.value)
+                yield Text(path, first.lineno, text, is_docstring=True)
+            name = "" if isinstance(node, ast.Module) else node.name
             if name.startswith("test_"):
                 yield Text(path, node.lineno, name.replace("_", " "))
-    for node in ast.walk(ast.parse(source)):
-        is_text = isinstance(node, ast.Constant) and isinstance(node.value, str)
-        if is_text and id(node) not in docstrings and node.value.count(" ") > 1:
+    for node in nodes:
+        if not isinstance(node, ast.Constant) or node in docstrings:
+            continue
+        if isinstance(node.value, str) and node.value.count(" ") > 1:
             yield Text(path, node.lineno, node.value)
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT:
@@ -121,7 +126,12 @@ def plain_texts(path: Path) -> Iterator[Text]:
         yield Text(path, number, line)
 
 
-READERS = {".py": python_texts, ".sql": sql_texts, ".md": markdown_texts, ".json": plain_texts}
+READERS: dict[str, Callable[[Path], Iterator[Text]]] = {
+    ".py": python_texts,
+    ".sql": sql_texts,
+    ".md": markdown_texts,
+    ".json": plain_texts,
+}
 
 
 def find_texts() -> Iterator[Text]:
@@ -137,7 +147,7 @@ def find_texts() -> Iterator[Text]:
 
 
 def find_violations(text: Text) -> Iterator[str]:
-    """Yield what is wrong with a text."""
+    """Yield a description of each violation in a text."""
     for found in FORBIDDEN.finditer(ALLOWED.sub("", text.text)):
         yield f"the word {found[0]!r}"
     if text.is_docstring and OPENINGS.match(text.text.strip()):
@@ -165,7 +175,7 @@ def main() -> int:
             print(f"{text.path.relative_to(ROOT)}:{text.line}: a test name of {len(text.text)}")
     rate = 1000 * count / max(words, 1)
     print(f"{count} findings in {words} words: {rate:.2f} per 1,000", file=sys.stderr)
-    return count > 0
+    return 1 if count else 0
 
 
 if __name__ == "__main__":

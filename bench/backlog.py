@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""How long it takes to find out what became of many sends of one company whose answers were lost.
+"""Measure the time to resolve many submissions of one company whose responses were lost.
 
-    .venv/bin/python bench/backlog.py [--documents N] [--processes N] [--delay-ms MS] [--lease S] [--scale S]
+    .venv/bin/python bench/backlog.py [--documents N] [--processes N] [--delay-ms MS] [--lease S]
+                                      [--scale S]
 
-The invoices are sent in calls of a hundred, and every document is then made a send of its own whose answer was lost, as the
-database would show it. After that the processes start, with a database that is so many milliseconds away, and the portal's
-quotas times the scale. Ends with 1 when a submission needs a person or none was resolved in time.
+The invoices are sent in requests of a hundred. Then every document becomes a submission of its own
+whose response was lost, by changes in the database. After that the processes start, with the given
+delay to the database and the portal's rate limits times the scale. Exits with 1 if a submission
+needs a person or is not resolved in time.
 """
 
 import argparse
@@ -19,8 +21,16 @@ from dataclasses import replace
 
 import aiohttp
 import asyncpg
-from batches import _ready
-from ground import ROOT, Ground, ground, memory, run, table
+from batches import create_ready_invoices
+from harness import (
+    ROOT,
+    Service,
+    print_table,
+    read_memory,
+    run,
+    start_service,
+    summary_of,
+)
 
 sys.path.insert(0, str(ROOT / "tests"))
 
@@ -28,79 +38,98 @@ from network import Network
 
 from service.documents.ubl import document
 
-PATIENCE = 3600  # seconds
-SENT = "select count(*) from submitted_documents where uuid is not null"
-CALLS = """
+TIMEOUT_SECONDS = 3600
+COUNT_SENT = "select count(*) from submitted_documents where uuid is not null"
+SUBMISSIONS = """
 select s.company_id, s.id, s.tin, s.body
   from submissions s
  where s.state in ('Accepted', 'Finished')
 """
-LOSE = """
+LOSE_RESPONSE = """
 with lost as (
-  insert into submissions (company_id, attempt_key, tin, body, on_absence, state, fence, first_sent_at, last_sent_at, sends)
-  values ($1, $2, $3, $4, 'retry', 'Uncertain', 1, now() - interval '10 minutes', now() - interval '10 minutes', 1)
+  insert into submissions (company_id, attempt_key, tin, body, on_absence, state, fence,
+                           first_sent_at, last_sent_at, sends)
+  values ($1, $2, $3, $4, 'retry', 'Uncertain', 1,
+          now() - interval '10 minutes', now() - interval '10 minutes', 1)
   returning company_id, id
 )
 update submitted_documents d
-   set submission_id = lost.id, status = 'Submitting', uuid = null, long_id = null, validation_link = null,
-       submitted_at = null, validated_at = null
+   set submission_id = lost.id, status = 'Submitting', uuid = null, long_id = null,
+       validation_link = null, submitted_at = null, validated_at = null
   from lost
  where d.company_id = lost.company_id and d.submission_id = $5 and d.number = $6
+"""
+STATES = """
+select state, count(*) as n,
+       count(*) filter (where state = 'Uncertain' and lease_until > now()) as held
+  from submissions
+ where on_absence = 'retry' and sends = 1 and first_sent_at < now() - interval '9 minutes'
+ group by state
 """
 
 
 async def main(options: argparse.Namespace) -> None:
+    """Send the invoices, lose the responses, resolve them and print the figures."""
     async with AsyncExitStack() as stack:
         service = await stack.enter_async_context(
-            ground(sandbox=True, background=False, SANDBOX_PROCESSING_SECONDS="0")
+            start_service(
+                sandbox=True, background=False, variables={"SANDBOX_PROCESSING_SECONDS": "0"}
+            )
         )
         owner = await asyncpg.connect(service.url)
         stack.push_async_callback(owner.close)
         await _send(service, owner, options.documents)
-        await _lose(owner)
+        await _lose_responses(owner)
         print(
-            f"{options.documents:,} answers are lost; starting {options.processes} processes",
+            f"{options.documents:,} responses are lost; starting {options.processes} processes",
             flush=True,
         )
-        await _count_calls(service, options.scale)
-        before = await _calls(service)
+        await _set_rate_scale(service, options.scale)
+        before = await _count_requests(service)
         began, pids = time.perf_counter(), []
-        async with _far(service, options) as far:
+        async with _add_delay(service, options) as distant:
             for _ in range(options.processes):
-                pids.append(await stack.enter_async_context(far.worker()))
-            most, states = await _resolved(owner, options.documents)
+                pids.append(await stack.enter_async_context(distant.start_worker()))
+            most, states = await _wait_until_resolved(owner)
             seconds = time.perf_counter() - began
-            highest = max(memory(pid)[1] or 0 for pid in pids)
-            calls = {name: n - before.get(name, 0) for name, n in (await _calls(service)).items()}
+            peak = max(read_memory(pid)[1] or 0 for pid in pids)
+            requests = {
+                name: count - before.get(name, 0)
+                for name, count in (await _count_requests(service)).items()
+            }
     rows = [
         ("seconds until all were resolved", seconds),
-        *((f"submissions {state}", n) for state, n in sorted(states.items())),
-        *((f"portal calls: {name}", n) for name, n in sorted(calls.items()) if n),
+        *((f"submissions {state}", count) for state, count in sorted(states.items())),
+        *((f"portal requests: {name}", count) for name, count in sorted(requests.items()) if count),
         ("submissions claimed at a time, at most", most),
-        ("MB of a process, at most", float(highest)),
+        ("MB of a process, at most", float(peak)),
     ]
-    title = f"{options.documents:,} lost answers, {options.processes} processes, a database {options.delay_ms:g} ms away, "
-    table(f"{title}a lease of {options.lease:g} s, quotas times {options.scale:g}", ("", ""), rows)
+    title = (
+        f"{options.documents:,} lost responses, {options.processes} processes, "
+        f"a delay of {options.delay_ms:g} ms to the database, a lease of {options.lease:g} s, "
+        f"rate limits times {options.scale:g}"
+    )
+    print_table(title, ("", ""), rows)
     sys.exit(any(state in states for state in ("NeedsPerson", "Uncertain", "Sending")))
 
 
-async def _send(service: Ground, owner: asyncpg.Connection, documents: int) -> None:
-    company = await service.company()
+async def _send(service: Service, owner: asyncpg.Connection, documents: int) -> None:
+    company = await service.add_company()
     print(f"Sending {documents:,} invoices …", flush=True)
     async with aiohttp.ClientSession(headers={"X-API-Key": company.key}) as http:
-        await _ready(http, service, documents)
-    async with service.worker(), asyncio.timeout(PATIENCE):
-        while await owner.fetchval(SENT) < documents:
+        await create_ready_invoices(http, service, documents)
+    async with service.start_worker(), asyncio.timeout(TIMEOUT_SECONDS):
+        while (await owner.fetchval(COUNT_SENT) or 0) < documents:
             await asyncio.sleep(0.5)
 
 
-async def _lose(owner: asyncpg.Connection) -> None:
-    """Make every document a send of its own whose answer was lost."""
-    for submission in await owner.fetch(CALLS):
+async def _lose_responses(owner: asyncpg.Connection) -> None:
+    """Make every document a submission of its own whose response was lost."""
+    for submission in await owner.fetch(SUBMISSIONS):
         for number, entry in document.entries(submission["body"]).items():
             body = document.enclosed([entry])
             await owner.execute(
-                LOSE,
+                LOSE_RESPONSE,
                 submission["company_id"],
                 uuid.uuid4(),
                 submission["tin"],
@@ -117,8 +146,8 @@ async def _lose(owner: asyncpg.Connection) -> None:
 
 
 @asynccontextmanager
-async def _far(service: Ground, options: argparse.Namespace) -> AsyncIterator[Ground]:
-    """The service on a database that is some milliseconds away."""
+async def _add_delay(service: Service, options: argparse.Namespace) -> AsyncIterator[Service]:
+    """Return the service with a delay on the way to its database."""
     network = Network(service.url, delay=options.delay_ms / 1000)
     await network.heal()
     variables = {
@@ -133,52 +162,53 @@ async def _far(service: Ground, options: argparse.Namespace) -> AsyncIterator[Gr
     yield replace(service, environment={**service.environment, **variables})
 
 
-async def _count_calls(service: Ground, scale: float) -> None:
-    """Have the sandbox count the portal's quotas from now on."""
-    async with aiohttp.ClientSession(service.config.portal_api_base) as http:
-        async with http.post("/_sandbox/settings", json={"rate_scale": scale}) as response:
-            assert response.status == 200, await response.text()
+async def _set_rate_scale(service: Service, scale: float) -> None:
+    """Enable the rate limits of the sandbox."""
+    async with (
+        aiohttp.ClientSession(service.config.portal_api_base) as http,
+        http.post("/_sandbox/settings", json={"rate_scale": scale}) as response,
+    ):
+        assert response.status == 200, await response.text()
 
 
-async def _calls(service: Ground) -> dict[str, int]:
+async def _count_requests(service: Service) -> dict[str, int]:
+    """Return the requests of the sandbox by operation, and the responses 429."""
     async with (
         aiohttp.ClientSession(service.config.portal_api_base) as http,
         http.get("/_sandbox/calls") as response,
     ):
-        told = await response.json()
-    refused = sum(answers.get("429", 0) for answers in told["answers"].values())
-    return {**told["calls"], "answered 429": refused}
+        counts = await response.json()
+    refused = sum(answers.get("429", 0) for answers in counts["answers"].values())
+    return {**counts["calls"], "response 429": refused}
 
 
-async def _resolved(owner: asyncpg.Connection, documents: int) -> tuple[int, dict[str, int]]:
-    """Return how many were claimed at a time, and the states once none is Uncertain, or patience is over."""
-    most, until = 0, time.monotonic() + PATIENCE
-    while time.monotonic() < until:
-        rows = await owner.fetch(
-            """select state, count(*) as n, count(*) filter (where state = 'Uncertain' and lease_until > now()) as held
-                 from submissions where on_absence = 'retry' and sends = 1 and first_sent_at < now() - interval '9 minutes'
-                group by state"""
-        )
+async def _wait_until_resolved(owner: asyncpg.Connection) -> tuple[int, dict[str, int]]:
+    """Wait until no submission is Uncertain, or the time is over.
+
+    Return the maximum number claimed at a time, and the number of submissions by state.
+    """
+    most, until = 0, time.monotonic() + TIMEOUT_SECONDS
+    while True:
+        rows = await owner.fetch(STATES)
         most = max([most, *(row["held"] for row in rows)])
         states = {row["state"]: row["n"] for row in rows}
-        if "Uncertain" not in states:
-            break
+        if "Uncertain" not in states or time.monotonic() >= until:
+            return most, states
         await asyncio.sleep(0.1)
-    return most, states
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=summary_of(__doc__))
     parser.add_argument("--documents", type=int, default=10_000)
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument(
-        "--delay-ms", type=float, default=5, help="of everything to and from the database"
+        "--delay-ms", type=float, default=5, help="of all data to and from the database"
     )
     parser.add_argument("--lease", type=float, default=60, help="PORTAL_LEASE_SECONDS")
     parser.add_argument(
         "--scale",
         type=float,
         default=1,
-        help="of the portal's rates; 20 is a minute of three seconds",
+        help="multiplies the portal's rates; at 20 a minute takes three seconds",
     )
     run(main(parser.parse_args()))

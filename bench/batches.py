@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""How many calls carry a company's waiting invoices to the portal, and how long that takes within its quotas.
+"""Measure portal requests and time to submit a company's waiting invoices within the rate limits.
 
     .venv/bin/python bench/batches.py [--invoices N] [--scale S]
 
-The invoices are made ready over HTTP while no background work runs; then two processes of it start. The sandbox counts
-its minutes as the portal does, at S times the rates, and the service is told the same.
+The invoices are created while no background work runs; then two processes with background work
+start. The sandbox counts requests per minute as the portal does, at S times the portal's rates, and
+the service has the same limits.
 """
 
 import argparse
@@ -14,14 +15,15 @@ import time
 from contextlib import AsyncExitStack
 
 import aiohttp
-from ground import ground, run, table
-from requests import creates
+from harness import Service, print_table, run, start_service, summary_of
+from requests import create_requests
 
 CONNECTIONS = 16
-PATIENCE = 1800  # seconds
+TIMEOUT_SECONDS = 1800
 
 
-async def main(options):
+async def main(options: argparse.Namespace) -> None:
+    """Create the invoices, submit them and print the figures."""
     rate = f"{options.scale:g}"
     variables = {
         "SANDBOX_RATE_SCALE": rate,
@@ -30,39 +32,42 @@ async def main(options):
     }
     async with AsyncExitStack() as stack:
         service = await stack.enter_async_context(
-            ground(sandbox=True, background=False, **variables)
+            start_service(sandbox=True, background=False, variables=variables)
         )
-        company = await service.company()
+        company = await service.add_company()
         http = await stack.enter_async_context(
             aiohttp.ClientSession(headers={"X-API-Key": company.key})
         )
-        print(f"Making {options.invoices:,} invoices ready …", flush=True)
-        await _ready(http, service, options.invoices)
+        print(f"Creating {options.invoices:,} invoices …", flush=True)
+        await create_ready_invoices(http, service, options.invoices)
         began = time.perf_counter()
         for _ in range(2):
-            await stack.enter_async_context(service.worker())
-        async with asyncio.timeout(PATIENCE):
-            times = await _settled(http, service, options.invoices, began)
+            await stack.enter_async_context(service.start_worker())
+        async with asyncio.timeout(TIMEOUT_SECONDS):
+            times = await _wait_until_valid(http, service, options.invoices, began)
         async with http.get(f"{service.config.portal_api_base}/_sandbox/calls") as response:
             calls = await response.json()
         async with http.get(f"{service.config.portal_api_base}/_sandbox/ledger") as response:
             numbers = [entry["number"] for entry in (await response.json())["documents"]]
     submits = calls["calls"]["submit"]
     rows = [
-        ("submits", submits),
-        ("documents of one submit", len(numbers) / submits),
-        ("documents at the portal more than once", len(numbers) - len(set(numbers))),
-        ("seconds until the last had left", times["sent"]),
-        ("seconds until the last was Valid", times["valid"]),
-        ("all calls", sum(calls["calls"].values())),
-        ("answers 429", sum(answers.get("429", 0) for answers in calls["answers"].values())),
+        ("submit requests", submits),
+        ("documents per submit request", len(numbers) / submits),
+        ("duplicate documents at the portal", len(numbers) - len(set(numbers))),
+        ("seconds until all were sent", times["sent"]),
+        ("seconds until all were Valid", times["valid"]),
+        ("all portal requests", sum(calls["calls"].values())),
+        ("responses 429", sum(answers.get("429", 0) for answers in calls["answers"].values())),
     ]
-    table(f"{options.invoices:,} invoices, two processes, quotas times {rate}", ("", ""), rows)
+    title = f"{options.invoices:,} invoices, two processes, rate limits times {rate}"
+    print_table(title, ("", ""), rows)
 
 
-async def _ready(http, service, invoices):
-    """Creates them, for a company that submits automatically."""
-    base = f"http://127.0.0.1:{service.port}/api"
+async def create_ready_invoices(
+    http: aiohttp.ClientSession, service: Service, invoices: int
+) -> None:
+    """Create invoices of a company that submits automatically."""
+    base = f"{service.base}/api"
     async with http.get(f"{base}/companies") as response:
         setting = (await response.json())["data"]["setting"]
     async with http.put(
@@ -70,22 +75,24 @@ async def _ready(http, service, invoices):
     ) as response:
         assert response.status == 200, await response.text()
     bodies = (
-        json.loads(body) | {"isReady": True}
-        for (_, _, body), _ in zip(creates(), range(invoices), strict=False)
+        json.loads(body or "") | {"isReady": True}
+        for (_, _, body), _ in zip(create_requests(), range(invoices), strict=False)
     )
 
-    async def one():
+    async def create_some() -> None:
         for body in bodies:
             async with http.post(f"{base}/invoices", json=body) as response:
                 assert response.status == 201, await response.text()
 
-    await asyncio.gather(*[one() for _ in range(CONNECTIONS)])
+    await asyncio.gather(*[create_some() for _ in range(CONNECTIONS)])
 
 
-async def _settled(http, service, invoices, began):
-    """{sent, valid}: seconds until none was waiting, and until all were Valid."""
-    times = {}
-    base = f"http://127.0.0.1:{service.port}/api/invoices?per_page=1&status="
+async def _wait_until_valid(
+    http: aiohttp.ClientSession, service: Service, invoices: int, began: float
+) -> dict[str, float]:
+    """Return {sent, valid}: seconds until none was waiting, and until all were Valid."""
+    times: dict[str, float] = {}
+    base = f"{service.base}/api/invoices?per_page=1&status="
     while "valid" not in times:
         for name, status, expected in (("sent", "Submitting", 0), ("valid", "Valid", invoices)):
             async with http.get(base + status) as response:
@@ -96,12 +103,12 @@ async def _settled(http, service, invoices, began):
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=summary_of(__doc__))
     parser.add_argument("--invoices", type=int, default=10_000)
     parser.add_argument(
         "--scale",
         type=float,
         default=1,
-        help="of the portal's rates; 20 is a minute of three seconds",
+        help="multiplies the portal's rates; at 20 a minute takes three seconds",
     )
     run(main(parser.parse_args()))

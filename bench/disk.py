@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""What clients see while the disk of PostgreSQL is full, and afterwards.
+"""Check the responses to clients while the disk of PostgreSQL is full, and afterwards.
 
     mount -t tmpfs -o size=220m tmpfs DIRECTORY    # or any small file system
     .venv/bin/python bench/disk.py DIRECTORY
 
-PostgreSQL is one of its own in that directory, next to a file that takes the rest of the room and is removed in the end.
-Ends with 1 when an acknowledged creation is lost, an answer to a write is neither 2xx nor 503, a read fails, a submit goes
-to the portal, or writes do not succeed again.
+A PostgreSQL of the run stores its data in that directory, next to a file that fills the remaining
+space and is removed at the end. Exits with 1 if an acknowledged creation is lost, a write gets a
+status other than 2xx and 503, a read fails, a submission reaches the portal, or writes do not
+succeed again.
 """
 
 import argparse
@@ -16,46 +17,50 @@ import shutil
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import asyncpg
-from ground import ground, memory, run, table
-from requests import creates
+from harness import Service, print_table, read_memory, run, start_service, summary_of
+from requests import create_requests
 from restarts import Server
 
-ROOM = 1_500_000  # bytes that are left to PostgreSQL
-MOST_BYTES = 10**9  # of a file system that this may fill
-AT_ONCE = 8
-REFUSALS = 50  # until the disk counts as full
-MOST_WRITES = 20_000
+FREE_BYTES = 1_500_000  # left to PostgreSQL when the file is written
+MAX_DISK_BYTES = 10**9  # size of a file system that may be filled
+CONCURRENT = 8
+REFUSALS = 50  # after this number the disk counts as full
+MAX_WRITES = 20_000
 
 
-async def main(directory):
-    if shutil.disk_usage(directory).total > MOST_BYTES:
+async def main(directory: Path) -> None:
+    """Fill the disk, print the results and compare them with EXPECTED."""
+    if shutil.disk_usage(directory).total > MAX_DISK_BYTES:
         sys.exit(f"{directory} is on a large file system: mount a small one there.")
     home = directory / "postgres"
     home.mkdir()
     server = Server(home)
-    await server.make()
+    await server.create()
     await server.start()
     try:
-        async with ground(sandbox=True, server=server.url, LOG_LEVEL="WARNING") as service:
-            found = await _filled(service, directory / "filler")
+        async with start_service(
+            sandbox=True, server=server.url, variables={"LOG_LEVEL": "WARNING"}
+        ) as service:
+            results = await _fill_disk(service, directory / "filler")
     finally:
         await server.stop()
         shutil.rmtree(home)
-    table("A full disk", ("", ""), list(found.items()))
-    bad = {
+    print_table("A full disk", ("", ""), list(results.items()))
+    wrong = {
         name: value
-        for name, value in found.items()
+        for name, value in results.items()
         if name in EXPECTED and value not in EXPECTED[name]
     }
-    if bad:
-        sys.exit(f"Not as promised: {bad}")
+    if wrong:
+        sys.exit(f"Unexpected results: {wrong}")
 
 
-#: what was found -> what it may be
-EXPECTED = {
+#: Name of a result -> allowed values.
+EXPECTED: dict[str, tuple[object, ...]] = {
     "statuses of writes while full": ("201 503",),
     "status of a read": (200,),
     "status of a submit": (503,),
@@ -65,14 +70,14 @@ EXPECTED = {
 }
 
 
-async def _filled(service, filler):
-    company = await service.company()
-    acknowledged, bodies = [], creates()
-    async with aiohttp.ClientSession(
-        f"http://127.0.0.1:{service.port}", headers={"X-API-Key": company.key}
-    ) as http:
+async def _fill_disk(service: Service, filler: Path) -> dict[str, Any]:
+    """Write until the disk is full, free it, write again. Return the results."""
+    company = await service.add_company()
+    acknowledged: list[int] = []
+    bodies = create_requests()
+    async with aiohttp.ClientSession(service.base, headers={"X-API-Key": company.key}) as http:
 
-        async def write():
+        async def write() -> int:
             _, path, text = next(bodies)
             async with http.post(
                 path, data=text, headers={"Content-Type": "application/json"}
@@ -82,44 +87,45 @@ async def _filled(service, filler):
                 return response.status
 
         await write()
-        room = os.statvfs(filler.parent)
-        filler.write_bytes(bytes(room.f_bavail * room.f_frsize - ROOM))
+        disk = os.statvfs(filler.parent)
+        filler.write_bytes(bytes(disk.f_bavail * disk.f_frsize - FREE_BYTES))
         try:
-            full = Counter()
-            while full[503] < REFUSALS and full.total() < MOST_WRITES:
-                full.update(await asyncio.gather(*[write() for _ in range(AT_ONCE)]))
+            full: Counter[int] = Counter()
+            while full[503] < REFUSALS and full.total() < MAX_WRITES:
+                full.update(await asyncio.gather(*[write() for _ in range(CONCURRENT)]))
             async with http.get("/api/invoices") as response:
                 read = response.status
-            async with http.post(
-                f"/api/invoices/{acknowledged[0]}/submit-to-portal", json={}
-            ) as response:
+            path = f"/api/invoices/{acknowledged[0]}/submit-to-portal"
+            async with http.post(path, json={}) as response:
                 submit = response.status
-            sent = await _ledger(service)
+            sent = len(await read_ledger(service))
         finally:
             filler.unlink()
         after = Counter([await write() for _ in range(REFUSALS)])
     return {
-        "writes while it filled and was full": full.total(),
+        "writes until and while full": full.total(),
         "statuses of writes while full": " ".join(map(str, sorted(full))),
         "status of a read": read,
         "status of a submit": submit,
         "documents at the portal": sent,
         "statuses of writes afterwards": " ".join(map(str, sorted(after))),
         "creations acknowledged": len(acknowledged),
-        "of them lost": await _lost(service, acknowledged),
-        "highest memory of the service, MB": memory(service.pid)[1] or "unknown",
+        "of them lost": await count_lost(service, acknowledged),
+        "peak memory of the service, MB": read_memory(service.pid)[1] or "unknown",
     }
 
 
-async def _ledger(service):
+async def read_ledger(service: Service) -> list[dict[str, Any]]:
+    """Return the documents that the sandbox has accepted."""
     async with (
         aiohttp.ClientSession() as http,
         http.get(f"{service.config.portal_api_base}/_sandbox/ledger") as response,
     ):
-        return len((await response.json())["documents"])
+        return (await response.json())["documents"]
 
 
-async def _lost(service, acknowledged):
+async def count_lost(service: Service, acknowledged: list[int]) -> int:
+    """Return how many of the acknowledged invoices are not stored."""
     conn = await asyncpg.connect(service.url)
     stored = await conn.fetchval(
         "select count(*) from invoices where id = any ($1::bigint[])", acknowledged
@@ -129,6 +135,6 @@ async def _lost(service, acknowledged):
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=summary_of(__doc__))
     parser.add_argument("directory", type=Path)
     run(main(parser.parse_args().directory.resolve()))

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""How much processor time it takes to build, encode and hash a document: of five lines, and of as many as there may be.
+"""Measure processor time to build, encode and hash a document of 5 and of 1,000 lines.
 
     .venv/bin/python bench/documents.py [--rounds N]
 
-No service and no database: what a submission adds before its bytes are stored.
+Needs neither service nor database. This is the work of a submission before its bytes are stored.
 """
 
 import argparse
@@ -13,14 +13,15 @@ import statistics
 import time
 from datetime import UTC, datetime
 from decimal import Decimal
+from typing import Any
 
-from ground import table
+from harness import print_table, summary_of
 
 from service.commands.serve import DEMO_COMPANY
 from service.documents.ubl import document
 
-SIZES = {5: 1.0, 1000: 50.0}  # lines -> the aim, in ms
-COLUMNS = ("", "median ms", "fastest ms", "aim ms", "KB")
+SIZES = {5: 1.0, 1000: 50.0}  # lines -> target in ms
+COLUMNS = ("", "median ms", "fastest ms", "target ms", "KB")
 LINE = {
     "description": "Coffee beans, 1 kg",
     "classifications": ["022"],
@@ -47,34 +48,27 @@ SOURCE = {
 }
 
 
-def main(options):
+def main(rounds: int) -> None:
+    """Measure each size and print the table."""
     gc.freeze()  # as the service does when it starts
     rows = []
-    for size, aim in SIZES.items():
-        source = {
-            **SOURCE,
-            "lineItems": [{**LINE, "id": str(number)} for number in range(1, size + 1)],
-        }
-        times = sorted(_timed(source) for _ in range(options.rounds))
-        rows.append(
-            (
-                f"{size:,} lines",
-                statistics.median(times),
-                times[0],
-                aim,
-                len(_content(source)) // 1000,
-            )
-        )
-    table(f"Build, encode and hash, {options.rounds} rounds", COLUMNS, rows)
+    for size, target in SIZES.items():
+        items = [{**LINE, "id": str(number)} for number in range(1, size + 1)]
+        source = {**SOURCE, "lineItems": items}
+        times = sorted(_measure(source) for _ in range(rounds))
+        kilobytes = len(_encode(source)) // 1000
+        rows.append((f"{size:,} lines", statistics.median(times), times[0], target, kilobytes))
+    print_table(f"Build, encode and hash, {rounds} rounds", COLUMNS, rows)
 
 
-def _timed(source):
+def _measure(source: dict[str, Any]) -> float:
+    """Return the processor time in ms."""
     start = time.process_time()
-    hashlib.sha256(_content(source)).hexdigest()
+    hashlib.sha256(_encode(source)).hexdigest()
     return (time.process_time() - start) * 1000
 
 
-def _content(source):
+def _encode(source: dict[str, Any]) -> bytes:
     issued_at = datetime(2026, 9, 14, 3, 25, 10, tzinfo=UTC)
     return document.encode(
         document.build(source, DEMO_COMPANY, number="INV-00001", issued_at=issued_at)
@@ -82,6 +76,6 @@ def _content(source):
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=summary_of(__doc__))
     parser.add_argument("--rounds", type=int, default=50)
-    main(parser.parse_args())
+    main(parser.parse_args().rounds)

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""Asks a running service for what nobody would: good bodies changed at random, paths, queries, heads and bytes.
+"""Send malformed requests to a running service: changed bodies, paths, queries, heads and bytes.
 
-    .venv/bin/python bench/fuzz.py [--requests N] [--seed S] [--connections N] [--keep FOLDER] [--repeat FILE]
+    .venv/bin/python bench/fuzz.py [--requests N] [--seed S] [--connections N] [--keep FOLDER]
+                                   [--repeat FILE]
 
-Before that, every POST and PUT is asked with each body of tests/no_json.py. Ends with 1 when there was a 500, an answer
-that took more than two seconds, one that has not our shape, or a body taken that must not be. Requests that got a
-500 are kept as they were sent, but for the keys; --repeat sends such a file again.
+First, every body of tests/no_json.py is sent to each POST and PUT. Exits with 1 if there was a 500,
+a response after more than two seconds, a response of a wrong form, or an invalid body was accepted.
+Requests that got a 500 are stored as they were sent, except for the keys. --repeat sends such a
+file again.
 """
 
 import argparse
@@ -17,12 +19,14 @@ import secrets
 import sys
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from ground import ROOT, ground, memory, run, table
-from inventor import BODIES, CREATED, CREATIONS, Inventor, harmless
-from wire import Answer, Connection, NoAnswer
+from harness import ROOT, Service, print_table, read_memory, run, start_service, summary_of
+from http_client import Connection, NoResponse, Response
+from inventor import BODIES, CREATED, CREATIONS, FuzzRequest, RequestGenerator, replace_urls
 
 sys.path.insert(0, str(ROOT / "tests"))
 
@@ -31,10 +35,11 @@ from no_json import NOT_A_BODY, NOT_JSON
 from service.api.operations import OPERATIONS
 from service.commands.integrations import insert_integration_key
 
-RECORDS = 20  # of each kind, to begin with; a company has no more webhooks
-LATE = 2.0  # seconds
-PATIENCE = 15.0
-UNFINISHED = 0.05  # seconds for an answer to bytes that need not be a whole request
+INITIAL_RECORDS = 20  # of each kind; a company has no more webhooks
+MAX_IDS = 500  # of each kind that are used in paths
+LATE_SECONDS = 2.0
+TIMEOUT_SECONDS = 15.0
+UNFINISHED_SECONDS = 0.05  # for a response to bytes that may be an incomplete request
 PLACEHOLDERS = (b"KEY-OF-A-COMPANY", b"KEY-OF-AN-ACCOUNT")
 VARIABLES = {
     "INTEGRATION_REQUESTS_PER_MINUTE": "0",
@@ -46,67 +51,85 @@ VARIABLES = {
     "LOG_LEVEL": "WARNING",
 }
 
+Ids = dict[str, list[Any]]
+
 
 @dataclass(slots=True)
 class Tally:
-    """What came back."""
+    """Counts of responses, and the violations."""
 
-    statuses: Counter = field(default_factory=Counter)
-    away: Counter = field(default_factory=Counter)  # 503, by route
-    breaks: Counter = field(default_factory=Counter)
-    waiting: int = 0  # what was no whole request, and so has no answer
-    failed: list = field(default_factory=list)
-    late: list = field(default_factory=list)
-    shapeless: list = field(default_factory=list)
-    slowest: tuple = (0.0, "")
+    statuses: Counter[int] = field(default_factory=Counter)
+    unavailable: Counter[str] = field(default_factory=Counter)  # 503, by route
+    closed: Counter[str] = field(default_factory=Counter)  # without a response
+    unfinished: int = 0  # incomplete requests, which get no response
+    failed: list[FuzzRequest] = field(default_factory=list)
+    late: list[tuple[float, str]] = field(default_factory=list)
+    malformed: list[tuple[int, str, str, bytes]] = field(default_factory=list)
+    slowest: tuple[float, str] = (0.0, "")
 
-    def took(self, seconds, route):
+    def add_time(self, seconds: float, route: str) -> None:
+        """Record the time until a response."""
         self.slowest = max(self.slowest, (seconds, route))
-        if seconds > LATE:
+        if seconds > LATE_SECONDS:
             self.late.append((seconds, route))
 
+    def add_response(self, response: Response, request: FuzzRequest) -> None:
+        """Record a response."""
+        self.statuses[response.status] += 1
+        if response.status == 500:
+            self.failed.append(request)
+        if response.status == 503:
+            self.unavailable[request.route] += 1
+        if not is_well_formed(response) and request.method != "HEAD":
+            start = response.body[:100]
+            self.malformed.append((response.status, response.media_type, request.route, start))
 
-async def main(options):
-    async with ground(sandbox=True, **VARIABLES) as service:
-        companies = [await service.company(), await service.company()]
+
+async def main(options: argparse.Namespace) -> None:
+    """Run all checks and print the results."""
+    async with start_service(sandbox=True, variables=VARIABLES) as service:
+        companies = [await service.add_company(), await service.add_company()]
         account = await insert_integration_key(
             service.config, service.database, "Penang Trading Group"
         )
         keys = [*[company.key for company in companies], account["key"]]
         if options.repeat:
-            return await _repeated(service, keys, options.repeat)
-        wrong = await _must_be_refused(service, keys)
-        ids = await _records(service, keys)
-        tally, spent = await _fuzzed(service, keys, ids, options)
-        _print(tally, spent, memory(service.pid)[1], options)
-        _keep(tally.failed, keys, Path(options.keep), options.seed)
-    if wrong or tally.failed or tally.late or tally.shapeless:
+            await _repeat(service, keys, Path(options.repeat))
+            return
+        accepted = await _send_invalid_bodies(service, keys)
+        ids = await _create_records(service, keys)
+        tally, seconds = await _fuzz(service, keys, ids, options)
+        _print_tally(tally, seconds, max(filter(None, read_memory(service.pid))), options)
+        _store_failed(tally.failed, keys, Path(options.keep), options.seed)
+    if accepted or tally.failed or tally.late or tally.malformed:
         sys.exit(1)
-    return None
 
 
-async def _must_be_refused(service, keys):
-    """How many of the bodies that no route may take were not refused in our shape."""
-    connection, statuses, wrong = Connection(service.port), Counter(), 0
-    asked = [each for each in OPERATIONS if each.method in ("POST", "PUT")]
-    for operation in asked:
+async def _send_invalid_bodies(service: Service, keys: Sequence[str]) -> int:
+    """Send all invalid bodies. Return how many were not rejected in the documented form."""
+    connection, accepted = Connection(service.port), 0
+    statuses: Counter[int] = Counter()
+    bodies = {**NOT_JSON, **NOT_A_BODY}
+    operations = [each for each in OPERATIONS if each.method in ("POST", "PUT")]
+    for operation in operations:
         path = re.sub("{.*?}", "1", operation.path)
-        for name, body in {**NOT_JSON, **NOT_A_BODY}.items():
-            answer = await connection.ask(_keyed(operation.method, path, keys, body))
-            statuses[answer.status] += 1
-            if answer.status not in (400, 422) or not _has_shape(answer):
-                wrong += 1
-                print(f"  {operation.method} {operation.path} took {name}: {answer.status}")
-    count = len(NOT_JSON) + len(NOT_A_BODY)
+        for name, body in bodies.items():
+            raw = _make_request(operation.method, path, keys, body)
+            response = await connection.send(raw)
+            statuses[response.status] += 1
+            if response.status not in (400, 422) or not is_well_formed(response):
+                accepted += 1
+                print(f"  {operation.method} {operation.path} accepted {name}: {response.status}")
     print(
-        f"{count} bodies that are none, at each of {len(asked)} routes: {dict(statuses)}, {wrong} not refused",
+        f"{len(bodies)} invalid bodies at each of {len(operations)} routes: "
+        f"{dict(statuses)}, {accepted} not rejected",
         flush=True,
     )
-    return wrong
+    return accepted
 
 
-def _keyed(method, path, keys, body):
-    """The bytes of a request with the keys of both surfaces."""
+def _make_request(method: str, path: str, keys: Sequence[str], body: bytes) -> bytes:
+    """Return the bytes of a request with the keys of both APIs."""
     lines = [
         f"{method} {path} HTTP/1.1",
         "Host: x",
@@ -117,155 +140,154 @@ def _keyed(method, path, keys, body):
     return "\r\n".join([*lines, "", ""]).encode() + body
 
 
-async def _records(service, keys):
-    """{place: ids} of records to begin with."""
+async def _create_records(service: Service, keys: Sequence[str]) -> Ids:
+    """Create records of each kind. Return {path of the list: ids}."""
     connection, ids = Connection(service.port), {place: [] for place in CREATED.values()}
     for operation in CREATIONS:
-        if "{" not in operation.path:
-            for code in range(1, RECORDS + 1):
-                body = harmless(json.loads(BODIES[operation.body][0]))
-                body.update({"code": code} if "code" in body else {})
-                body.update(
-                    {"email": f"{secrets.token_hex(4)}@example.com"}
-                    if "email" in body and "role" in body
-                    else {}
-                )
-                answer = await connection.ask(
-                    _keyed("POST", operation.path, keys, json.dumps(body).encode())
-                )
-                if answer.status == 201:
-                    told = answer.json()
-                    ids[operation.path].append(told.get("data", told)["id"])
-    print(
-        "records: " + ", ".join(f"{len(found)} at {place}" for place, found in ids.items()),
-        flush=True,
-    )
+        if "{" in operation.path:
+            continue
+        for code in range(1, INITIAL_RECORDS + 1):
+            body = replace_urls(json.loads(BODIES[operation.body][0]))
+            if "code" in body:
+                body["code"] = code
+            if "email" in body and "role" in body:
+                body["email"] = f"{secrets.token_hex(4)}@example.com"
+            raw = _make_request("POST", operation.path, keys, json.dumps(body).encode())
+            response = await connection.send(raw)
+            if response.status == 201:
+                ids[operation.path].append(_created_id(response))
+    counts = ", ".join(f"{len(found)} at {place}" for place, found in ids.items())
+    print(f"records: {counts}", flush=True)
     return ids
 
 
-async def _fuzzed(service, keys, ids, options):
-    tally, began, left = Tally(), time.perf_counter(), iter(range(options.requests))
+def _created_id(response: Response) -> Any:
+    """Return the id of the created record, with or without `data` around it."""
+    body = response.json()
+    return body.get("data", body)["id"]
 
-    async def one(number):
-        inventor, connection = (
-            Inventor(f"{options.seed}/{number}", keys, ids),
-            Connection(service.port),
-        )
-        for turn in left:
-            await _asked(service.port, connection, inventor.request(), tally, ids)
+
+async def _fuzz(
+    service: Service, keys: Sequence[str], ids: Ids, options: argparse.Namespace
+) -> tuple[Tally, float]:
+    """Send random requests. Return the tally and the seconds."""
+    tally, began, turns = Tally(), time.perf_counter(), iter(range(options.requests))
+
+    async def send_requests(number: int) -> None:
+        generator = RequestGenerator(f"{options.seed}/{number}", keys, ids)
+        connection = Connection(service.port)
+        for turn in turns:
+            request = generator.next_request()
+            # An incomplete request may leave its connection in any state.
+            used = connection if request.is_whole else Connection(service.port)
+            await _send(used, request, tally, ids)
             if turn and turn % 10_000 == 0:
                 print(f"  {turn:,} requests, {time.perf_counter() - began:.0f} s", flush=True)
         connection.close()
 
-    await asyncio.gather(*[one(number) for number in range(options.connections)])
+    await asyncio.gather(*[send_requests(number) for number in range(options.connections)])
     return tally, time.perf_counter() - began
 
 
-async def _asked(port, connection, sent, tally, ids):
-    if not sent.is_whole:
-        connection = Connection(port)
+async def _send(connection: Connection, request: FuzzRequest, tally: Tally, ids: Ids) -> None:
+    """Send one request, record its outcome, and the id of a created record."""
     start = time.perf_counter()
     try:
-        async with asyncio.timeout(PATIENCE if sent.is_whole else UNFINISHED):
-            answer = await connection.ask(sent.raw, sent.method)
-    except NoAnswer as why:
-        tally.breaks[f"{sent.route.split()[0] if sent.is_whole else 'bytes'} {why}"] += 1
+        async with asyncio.timeout(TIMEOUT_SECONDS if request.is_whole else UNFINISHED_SECONDS):
+            response = await connection.send(request.raw, request.method)
+    except NoResponse as error:
+        name = request.route.split()[0] if request.is_whole else "bytes"
+        tally.closed[f"{name} {error}"] += 1
         return
     except (TimeoutError, ValueError):
-        if sent.is_whole:
-            tally.took(PATIENCE, sent.route)
+        if request.is_whole:
+            tally.add_time(TIMEOUT_SECONDS, request.route)
         else:
-            tally.waiting += 1
+            tally.unfinished += 1
         return
     finally:
-        if not sent.is_whole:
+        if not request.is_whole:
             connection.close()
-    tally.took(time.perf_counter() - start, sent.route)
-    _judge(answer, sent, tally)
-    place = CREATED.get(sent.route.partition(" ")[2])
-    if answer.status == 201 and place and len(found := ids[place]) < 500:
-        told = answer.json()
-        found.append(told.get("data", told)["id"])
+    tally.add_time(time.perf_counter() - start, request.route)
+    tally.add_response(response, request)
+    place = CREATED.get(request.route.partition(" ")[2])
+    if response.status == 201 and place and len(ids[place]) < MAX_IDS:
+        ids[place].append(_created_id(response))
 
 
-def _judge(answer: Answer, sent, tally):
-    tally.statuses[answer.status] += 1
-    if answer.status == 500:
-        tally.failed.append(sent)
-    if answer.status == 503:
-        tally.away[sent.route] += 1
-    if not _has_shape(answer) and sent.method != "HEAD":
-        tally.shapeless.append((answer.status, answer.kind, sent.route, answer.body[:100]))
-
-
-def _has_shape(answer):
-    """Whether a refusal is an object that says why, and anything else is what it says it is."""
+def is_well_formed(response: Response) -> bool:
+    """Return whether an error has an object with a message, and other bodies fit their type."""
+    is_json = response.media_type == "application/json"
     try:
-        body = answer.json() if answer.kind == "application/json" else None
+        body = response.json() if is_json else None
     except ValueError:
         return False
-    if answer.status >= 400:
+    if response.status >= 400:
         return isinstance(body, dict) and not {"message", "error", "title"}.isdisjoint(body)
-    return answer.status == 304 or body is not None or answer.kind.startswith(("text/", "image/"))
+    return (
+        response.status == 304
+        or body is not None
+        or response.media_type.startswith(("text/", "image/"))
+    )
 
 
-def _print(tally, spent, peak, options):
+def _print_tally(tally: Tally, spent: float, peak: float, options: argparse.Namespace) -> None:
     seconds, route = tally.slowest
     classes = Counter(f"{status // 100}xx" for status in tally.statuses.elements())
     rows = [
         ("seed", str(options.seed)),
         ("requests", options.requests),
-        ("requests a second", options.requests / spent),
-        *[(f"answers {name}", count) for name, count in sorted(classes.items())],
-        ("answers of 500", len(tally.failed)),
-        (f"answers after more than {LATE:g} s", len(tally.late)),
-        (f"the slowest, ms: {route}", seconds * 1000),
-        ("answers without our shape", len(tally.shapeless)),
-        ("connections closed without an answer", sum(tally.breaks.values())),
-        ("bytes that were no whole request", tally.waiting),
+        ("requests per second", options.requests / spent),
+        *[(f"responses {name}", count) for name, count in sorted(classes.items())],
+        ("responses 500", len(tally.failed)),
+        (f"responses after more than {LATE_SECONDS:g} s", len(tally.late)),
+        (f"slowest, ms: {route}", seconds * 1000),
+        ("malformed responses", len(tally.malformed)),
+        ("connections closed without a response", sum(tally.closed.values())),
+        ("incomplete requests", tally.unfinished),
         ("peak memory of the service, MB", peak),
     ]
-    table("Requests that nobody would send", ("", ""), rows)
-    print(
-        "  statuses: "
-        + ", ".join(f"{status}: {count:,}" for status, count in sorted(tally.statuses.items()))
-    )
+    print_table("Malformed requests", ("", ""), rows)
+    statuses = ", ".join(f"{status}: {count:,}" for status, count in sorted(tally.statuses.items()))
+    print(f"  statuses: {statuses}")
     for name, counts in (
-        ("closed without an answer", tally.breaks),
-        ("answered with 503", tally.away),
+        ("closed without a response", tally.closed),
+        ("responses 503", tally.unavailable),
     ):
-        print(
-            f"  {name}: "
-            + (", ".join(f"{what}: {count}" for what, count in counts.items()) or "none")
-        )
-    for each in [*tally.late[:20], *tally.shapeless[:20]]:
+        shown = ", ".join(f"{what}: {count}" for what, count in counts.items()) or "none"
+        print(f"  {name}: {shown}")
+    for each in [*tally.late[:20], *tally.malformed[:20]]:
         print(f"  {each}")
 
 
-def _keep(failed, keys, folder, seed):
-    for number, sent in enumerate(failed[:100]):
-        raw = sent.raw
+def _store_failed(
+    failed: Sequence[FuzzRequest], keys: Sequence[str], folder: Path, seed: int
+) -> None:
+    """Store requests that got a 500, with placeholders instead of the keys."""
+    for number, request in enumerate(failed[:100]):
+        raw = request.raw
         for key in keys:
             raw = raw.replace(key.encode(), PLACEHOLDERS[key.startswith("einp")])
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{seed}-{number}.http"
         path.write_bytes(raw)
-        print(f"  500 of {sent.route}: {path}")
+        print(f"  500 of {request.route}: {path}")
 
 
-async def _repeated(service, keys, path):
-    raw = Path(path).read_bytes()
+async def _repeat(service: Service, keys: Sequence[str], path: Path) -> None:
+    """Send a stored request again and print the response."""
+    raw = path.read_bytes()
     for placeholder, key in zip(PLACEHOLDERS, (keys[0], keys[-1]), strict=False):
         raw = raw.replace(placeholder, key.encode())
-    answer = await Connection(service.port).ask(raw, raw.split()[0].decode())
-    print(answer.head.decode(), answer.body.decode(errors="replace"), sep="")
+    response = await Connection(service.port).send(raw, raw.split()[0].decode())
+    print(response.head.decode(), response.body.decode(errors="replace"), sep="")
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=summary_of(__doc__))
     parser.add_argument("--requests", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=secrets.randbelow(10**6))
     parser.add_argument("--connections", type=int, default=8)
     parser.add_argument("--keep", default=".data/fuzz", help="folder for requests that got a 500")
-    parser.add_argument("--repeat", help="a file of that folder, to be sent once more")
+    parser.add_argument("--repeat", help="a file of that folder to send again")
     run(main(parser.parse_args()))

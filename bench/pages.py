@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""How much memory the service takes for list pages of old, large records, and how long they take.
+"""Measure memory and time of list pages of large records.
 
     .venv/bin/python bench/pages.py [--records N] [--bytes N] [--clients N] [--rounds N]
 
-Ends with 1 if the process had 150 MB, or if a page was not whole.
+Exits with 1 if the process used 150 MB or more, or if a page was incomplete.
 """
 
 import argparse
@@ -13,62 +13,66 @@ import sys
 import time
 
 import aiohttp
-from ground import ground, memory, run, sql, table
+from harness import (
+    Company,
+    Service,
+    print_table,
+    read_memory,
+    run,
+    sql,
+    start_service,
+    summary_of,
+)
 
-MOST_MB = 150
+MAX_MB = 150
+PATH = "/api/invoices?per_page=100"
 
 
-async def main(records, size, clients, rounds):
-    async with ground() as service:
-        print(f"Making {records} invoices of {size:,} bytes …", flush=True)
-        company = await service.company(records)
-        for number in range(records):
-            async with service.database.company(company.id) as conn:
-                await sql.invoice_enlarge(
-                    conn, company_id=company.id, number=number, pieces=size // 32
-                )
-        before, _ = memory(service.pid)
+async def main(options: argparse.Namespace) -> None:
+    """Create large invoices, list them concurrently and print the tables."""
+    async with start_service() as service:
+        print(f"Creating {options.records} invoices of {options.bytes:,} bytes …", flush=True)
+        company = await service.add_company(options.records)
+        await _enlarge(service, company, options)
+        before, _ = read_memory(service.pid)
         rows = []
-        async with aiohttp.ClientSession(
-            f"http://127.0.0.1:{service.port}", headers={"X-API-Key": company.key}
-        ) as http:
-            for number in range(1, rounds + 1):
+        async with aiohttp.ClientSession(service.base, headers={"X-API-Key": company.key}) as http:
+            for number in range(1, options.rounds + 1):
                 began = time.perf_counter()
-                pages = await asyncio.gather(*[fetch(http) for _ in range(clients)])
-                rows.append(
-                    (
-                        number,
-                        clients,
-                        pages[0][0] / 1e6,
-                        min(count for _, count in pages),
-                        time.perf_counter() - began,
-                    )
-                )
-        after, highest = memory(service.pid)
-    table(
-        "GET /api/invoices?per_page=100", ("round", "clients", "MB each", "records", "all s"), rows
-    )
-    table(
+                pages = await asyncio.gather(*[fetch(http) for _ in range(options.clients)])
+                seconds = time.perf_counter() - began
+                fewest = min(count for _, count in pages)
+                rows.append((number, options.clients, pages[0][0] / 1e6, fewest, seconds))
+        after, peak = read_memory(service.pid)
+    print_table(f"GET {PATH}", ("round", "clients", "MB each", "records", "all s"), rows)
+    print_table(
         "Memory of the service process, MB",
-        ("", "before", "after", "highest"),
-        [("resident", before, after, highest or "unknown")],
+        ("", "before", "after", "peak"),
+        [("resident", before, after, peak or "unknown")],
     )
-    if (highest or after) >= MOST_MB or any(row[3] != min(records, 100) for row in rows):
-        sys.exit("Too much memory, or a page was not whole.")
+    if (peak or after) >= MAX_MB or any(row[3] != min(options.records, 100) for row in rows):
+        sys.exit("Too much memory was used, or a page was incomplete.")
 
 
-async def fetch(http):
-    """(bytes, records) of a page."""
-    async with http.get("/api/invoices?per_page=100") as response:
+async def _enlarge(service: Service, company: Company, options: argparse.Namespace) -> None:
+    """Enlarge all invoices of the company to the chosen size."""
+    pieces = options.bytes // 32
+    for number in range(options.records):
+        async with service.database.company(company.id) as conn:
+            await sql.invoice_enlarge(conn, company_id=company.id, number=number, pieces=pieces)
+
+
+async def fetch(http: aiohttp.ClientSession) -> tuple[int, int]:
+    """Return (bytes, records) of a page."""
+    async with http.get(PATH) as response:
         text = await response.read()
     return len(text), len(json.loads(text)["data"])
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=summary_of(__doc__))
     parser.add_argument("--records", type=int, default=60)
     parser.add_argument("--bytes", type=int, default=1_900_000)
     parser.add_argument("--clients", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=3)
-    options = parser.parse_args()
-    run(main(options.records, options.bytes, options.clients, options.rounds))
+    run(main(parser.parse_args()))

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Fifty requests at once for one thing that only one of them can have, at two processes of the service on one database.
+"""Send fifty concurrent requests of which one may win, to two processes on one database.
 
     .venv/bin/python bench/races.py [--rounds N] [--ways N] [--seed S] [--only NAME]
 
-A round makes what is raced for, sends all requests in random order over connections that are open already, half of
-them to each process, and then asks the service and the sandbox's ledger what is true. Ends with 1 when one round
-had two winners, none where there has to be one, or a truth that the answers do not tell.
+A round creates the contested record, sends all requests in random order over open connections, half
+of them to each process, and then compares the responses with the service and the sandbox's ledger.
+Exits with 1 if a round had two winners, no winner where one is required, or responses that
+contradict the final state.
 """
 
 import argparse
@@ -17,13 +18,15 @@ import secrets
 import sys
 import time
 from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import Any
 
 import aiohttp
-from ground import ground, run, table
+from harness import print_table, run, start_service, summary_of
+from http_client import Connection, Response, make_request
 from requests import BUYER, LINE
-from wire import Connection, request
 
 VARIABLES = {
     "SANDBOX_PROCESSING_SECONDS": "0",
@@ -31,308 +34,317 @@ VARIABLES = {
     "PORTAL_POLL_MAX_SECONDS": "0.2",
     "LOG_LEVEL": "WARNING",
 }
-SETTLING = 60  # seconds
-STARTS = (0, 0, 0.003, 0.01, 0.03)  # seconds
+SETTLING_SECONDS = 60
+HEAD_STARTS = (0, 0, 0.003, 0.01, 0.03)  # seconds
 CANCEL, NOTES = "cancel-latest-invoice-submitted", "adjustment-note"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A kind of request of a race; `body` is JSON text."""
+
+    kind: str
+    method: str
+    path: str
+    body: str | None = None
+
+
+#: (kind of the request, response).
+Answers = list[tuple[str, Response]]
 
 
 @dataclass(slots=True)
 class Race:
-    """What came of the rounds of one race."""
+    """The results of the rounds of one race."""
 
     rounds: int = 0
-    outcomes: Counter = field(default_factory=Counter)
-    statuses: Counter = field(default_factory=Counter)
-    violations: list = field(default_factory=list)
+    outcomes: Counter[str] = field(default_factory=Counter)
+    statuses: Counter[str] = field(default_factory=Counter)
+    violations: list[str] = field(default_factory=list)
 
-    def ended(self, outcome, answers, *broken):
-        """Notes a round; `broken` are the rules that did not hold, None for each that did."""
+    def add_round(self, outcome: str, answers: Answers, *violations: object) -> None:
+        """Record a round. A false value among the violations is a rule that held."""
         self.rounds += 1
         self.outcomes[outcome] += 1
-        self.statuses.update(f"{kind} {answer.status}" for kind, answer in answers)
-        self.violations += [f"round {self.rounds}: {rule}" for rule in broken if rule]
+        self.statuses.update(f"{kind} {response.status}" for kind, response in answers)
+        self.violations += [f"round {self.rounds}: {rule}" for rule in violations if rule]
 
 
 class Track:
-    """Two processes, a connection for each request of a race, and the sandbox's ledger."""
+    """Two processes with a connection for each request of a race, and the sandbox."""
 
-    def __init__(self, ports, key, ways, portal, http, chance):
-        self.connections = [
-            Connection(port) for port in itertools.islice(itertools.cycle(ports), ways)
-        ]
-        self.key, self._portal, self._http, self._chance = key, portal, http, chance
+    def __init__(
+        self, connections: list[Connection], key: str, sandbox: aiohttp.ClientSession, seed: int
+    ) -> None:
         self.codes = itertools.count(1)
+        self._connections, self._key, self._sandbox = connections, key, sandbox
+        self._random = random.Random(seed)
 
-    async def all_at_once(self, *kinds):
-        """[(kind, Answer)] of requests sent at once; `kinds` are (kind, method, path, JSON text), as many of each.
+    async def send_all(self, *requests: Request) -> Answers:
+        """Send a request over every connection at once, an equal share of each kind.
 
-        Where there are several kinds, one may have a start of some milliseconds: which of them is quicker decides nothing.
+        If there are several kinds, one may be sent some milliseconds later, so that their relative
+        speed does not decide the race.
         """
-        asked = list(itertools.islice(itertools.cycle(kinds), len(self.connections)))
-        self._chance.shuffle(asked)
-        late, seconds = (
-            self._chance.choice(kinds)[0],
-            self._chance.choice(STARTS) * (len(kinds) > 1),
-        )
+        sent = list(itertools.islice(itertools.cycle(requests), len(self._connections)))
+        self._random.shuffle(sent)
+        late = self._random.choice(requests).kind
+        seconds = self._random.choice(HEAD_STARTS) * (len(requests) > 1)
 
-        async def ask(connection, kind, method, path, body):
-            await asyncio.sleep(seconds if kind == late else 0)
-            return kind, await connection.ask(request(method, path, self.key, body))
+        async def send(connection: Connection, request: Request) -> tuple[str, Response]:
+            await asyncio.sleep(seconds if request.kind == late else 0)
+            raw = make_request(request.method, request.path, self._key, request.body)
+            return request.kind, await connection.send(raw)
 
-        return await asyncio.gather(
-            *[
-                ask(connection, *each)
-                for connection, each in zip(self.connections, asked, strict=False)
-            ]
-        )
+        pairs = zip(self._connections, sent, strict=False)
+        return await asyncio.gather(*[send(connection, request) for connection, request in pairs])
 
-    async def one(self, method, path, body=None, expected=(200, 201)):
-        answer = await self.connections[0].ask(request(method, path, self.key, body))
-        if expected and answer.status not in expected:
-            raise RuntimeError(f"{method} {path}: {answer.status} {answer.body[:300]}")
-        return answer
+    async def send(
+        self,
+        method: str,
+        path: str,
+        body: str | None = None,
+        expected: Sequence[int] = (200, 201),
+    ) -> Response:
+        """Send one request. Raises RuntimeError for other than the expected statuses, if any."""
+        response = await self._connections[0].send(make_request(method, path, self._key, body))
+        if expected and response.status not in expected:
+            raise RuntimeError(f"{method} {path}: {response.status} {response.body[:300]}")
+        return response
 
-    async def draft(self):
-        """(id, number) of a new invoice."""
+    async def create_draft(self) -> tuple[int, str]:
+        """Create an invoice. Return (id, number)."""
         code = next(self.codes)
-        told = await self.one("POST", "/api/invoices", invoice(code))
-        return told.json()["data"]["id"], f"INV-{code:05}"
+        response = await self.send("POST", "/api/invoices", make_invoice(code))
+        return response.json()["data"]["id"], f"INV-{code:05}"
 
-    async def valid(self):
-        """(id, number) of an invoice that the portal has found Valid."""
-        id, number = await self.draft()
-        await self.one("POST", f"/api/invoices/{id}/submit-to-portal", "{}")
-        await self.settled(f"/api/invoices/{id}", "Valid")
-        return id, number
+    async def create_valid(self) -> tuple[int, str]:
+        """Create and submit an invoice and wait until it is Valid. Return (id, number)."""
+        invoice_id, number = await self.create_draft()
+        await self.send("POST", f"/api/invoices/{invoice_id}/submit-to-portal", "{}")
+        await self.wait_for_status(f"/api/invoices/{invoice_id}", "Valid")
+        return invoice_id, number
 
-    async def settled(self, path, *statuses):
-        """The status of a record once it is one of `statuses`."""
-        async with asyncio.timeout(SETTLING):
-            while (status := (await self.one("GET", path)).json()["status"]) not in statuses:
+    async def wait_for_status(self, path: str, *statuses: str) -> str:
+        """Wait until a record has one of the statuses, and return it."""
+        async with asyncio.timeout(SETTLING_SECONDS):
+            while (status := (await self.send("GET", path)).json()["status"]) not in statuses:
                 await asyncio.sleep(0.02)
         return status
 
-    async def ledger(self, number):
-        """What the portal has under a number."""
-        async with self._http.get(
-            f"{self._portal}/_sandbox/ledger", params={"number": number}
-        ) as response:
+    async def read_ledger(self, number: str) -> list[dict[str, Any]]:
+        """Return the portal's documents with a number."""
+        params = {"number": number}
+        async with self._sandbox.get("/_sandbox/ledger", params=params) as response:
             return (await response.json())["documents"]
 
-    async def calls(self, operation):
-        """{status: count} of the answers of the portal so far."""
-        async with self._http.get(f"{self._portal}/_sandbox/calls") as response:
-            return (await response.json())["answers"].get(operation, {})
+    async def count_responses(self, operation: str) -> int:
+        """Return the number of the portal's responses for an operation."""
+        async with self._sandbox.get("/_sandbox/calls") as response:
+            return sum((await response.json())["answers"].get(operation, {}).values())
 
 
-def invoice(code):
-    lines = [{"id": "1", **LINE}]
+def make_invoice(code: int) -> str:
+    """Return the body of an invoice."""
     body = {
         "type": "INVOICE",
         "code": code,
         "issueDateTime": _now(),
         "buyer": BUYER,
-        "lineItems": lines,
+        "lineItems": [{"id": "1", **LINE}],
     }
     return json.dumps(body)
 
 
-def note(code):
+def make_note(code: int) -> str:
+    """Return the body of a credit note."""
     lines = [{"id": "1", **LINE, "unit": {"code": "KGM", "price": 1, "count": 1}}]
     kind = {"targetInvoiceType": "INVOICE", "type": "CREDIT_NOTE", "adjustmentNoteCode": code}
     return json.dumps({**kind, "adjustmentNoteIssueDate": _now(), "lineItems": lines})
 
 
-def _now():
+def _now() -> str:
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-async def create(track, race):
-    """One code: one invoice."""
+async def race_create(track: Track, race: Race) -> None:
+    """Create invoices with one code: exactly one is stored."""
     code = next(track.codes)
-    answers = await track.all_at_once(("create", "POST", "/api/invoices", invoice(code)))
-    made = _won(answers, 201)
-    told = {_fault(answer) for _, answer in answers if answer.status != 201}
-    listed = (await track.one("GET", f"/api/invoices?query=INV-{code:05}")).json()["meta"]["total"]
-    race.ended(
+    answers = await track.send_all(Request("create", "POST", "/api/invoices", make_invoice(code)))
+    created = _count(answers, "create", 201)
+    refusals = {_first_violation(response) for _, response in answers if response.status != 201}
+    listed = (await track.send("GET", f"/api/invoices?query=INV-{code:05}")).json()["meta"]["total"]
+    race.add_round(
         "one invoice",
         answers,
-        made != 1 and f"{made} invoices were made",
-        listed != 1 and f"{listed} invoices are there",
-        told - {("/code", "unique")} and f"another refusal: {told}",
+        created != 1 and f"{created} invoices were created",
+        listed != 1 and f"{listed} invoices are listed",
+        refusals - {("/code", "unique")} and f"unexpected refusals: {refusals}",
     )
 
 
-async def submit(track, race):
-    """One invoice: one document at the portal, and the same answer to all."""
-    id, number = await track.draft()
-    answers = await track.all_at_once(
-        ("submit", "POST", f"/api/invoices/{id}/submit-to-portal", "{}")
-    )
-    await track.settled(f"/api/invoices/{id}", "Valid")
-    documents = await track.ledger(number)
-    told = {answer.status for _, answer in answers}
-    race.ended(
+async def race_submit(track: Track, race: Race) -> None:
+    """Submit one invoice: the portal has one document, and all responses are equal."""
+    invoice_id, number = await track.create_draft()
+    path = f"/api/invoices/{invoice_id}/submit-to-portal"
+    answers = await track.send_all(Request("submit", "POST", path, "{}"))
+    await track.wait_for_status(f"/api/invoices/{invoice_id}", "Valid")
+    documents = await track.read_ledger(number)
+    statuses = _statuses(answers, "submit")
+    race.add_round(
         "one document",
         answers,
         len(documents) != 1 and f"the portal has {len(documents)} documents",
-        told != {200} and f"answers {told}",
+        statuses != {200} and f"statuses {statuses}",
     )
 
 
-async def cancel(track, race):
-    """One document: one cancellation at the portal."""
-    id, number = await track.valid()
-    before = await track.calls("state")
-    answers = await track.all_at_once(("cancel", "POST", f"/api/invoices/{id}/{CANCEL}", "{}"))
-    after = await track.calls("state")
-    asked = sum(after.values()) - sum(before.values())
-    told, won = {answer.status for _, answer in answers}, _won(answers, 200)
-    (document,) = await track.ledger(number)
-    race.ended(
+async def race_cancel(track: Track, race: Race) -> None:
+    """Cancel one document: the portal gets one cancellation."""
+    invoice_id, number = await track.create_valid()
+    before = await track.count_responses("state")
+    path = f"/api/invoices/{invoice_id}/{CANCEL}"
+    answers = await track.send_all(Request("cancel", "POST", path, "{}"))
+    requests = await track.count_responses("state") - before
+    statuses, won = _statuses(answers, "cancel"), _count(answers, "cancel", 200)
+    (document,) = await track.read_ledger(number)
+    race.add_round(
         "cancelled once",
         answers,
-        asked != 1 and f"the portal was asked {asked} times",
-        won != 1 and f"{won} were told that they cancelled it",
-        told - {200, 403} and f"answers {told}",
-        document["status"] != "Cancelled" and f"the portal has it as {document['status']}",
+        requests != 1 and f"the portal got {requests} requests",
+        won != 1 and f"{won} requests succeeded",
+        statuses - {200, 403} and f"statuses {statuses}",
+        document["status"] != "Cancelled" and f"status at the portal {document['status']}",
     )
 
 
-async def note_against_cancel(track, race):
-    """A note of a Valid invoice goes to the portal, or the invoice is cancelled; never both."""
-    id, number = await track.valid()
+async def race_note_against_cancel(track: Track, race: Race) -> None:
+    """Submit a note of a Valid invoice, or cancel the invoice: never both."""
+    invoice_id, number = await track.create_valid()
     code = next(track.codes)
-    made = (await track.one("POST", f"/api/invoices/{id}/{NOTES}", note(code))).json()["data"]["id"]
-    answers = await track.all_at_once(
-        ("note", "POST", f"/api/adjustment-notes/{made}/submit-to-portal", "{}"),
-        ("cancel", "POST", f"/api/invoices/{id}/{CANCEL}", "{}"),
+    created = await track.send("POST", f"/api/invoices/{invoice_id}/{NOTES}", make_note(code))
+    note_path = f"/api/adjustment-notes/{created.json()['data']['id']}"
+    answers = await track.send_all(
+        Request("note", "POST", f"{note_path}/submit-to-portal", "{}"),
+        Request("cancel", "POST", f"/api/invoices/{invoice_id}/{CANCEL}", "{}"),
     )
-    noted = await track.settled(f"/api/adjustment-notes/{made}", "Valid", "Invalid", "Draft")
-    invoiced = await track.settled(f"/api/invoices/{id}", "Valid", "Cancelled")
-    notes, (document,) = await track.ledger(f"CN-{code:05}"), await track.ledger(number)
-    cancelled = document["status"] == "Cancelled"
-    told = {
-        kind: {answer.status for each, answer in answers if each == kind}
-        for kind in ("note", "cancel")
-    }
-    race.ended(
-        "the note" if notes else "the cancellation" if cancelled else "neither",
+    note_status = await track.wait_for_status(note_path, "Valid", "Invalid", "Draft")
+    status = await track.wait_for_status(f"/api/invoices/{invoice_id}", "Valid", "Cancelled")
+    notes, (document,) = await track.read_ledger(f"CN-{code:05}"), await track.read_ledger(number)
+    is_cancelled = document["status"] == "Cancelled"
+    noted, cancelled = _statuses(answers, "note"), _statuses(answers, "cancel")
+    at_portal = f"the portal has {len(notes)} notes, and the invoice as {document['status']}"
+    race.add_round(
+        "the note" if notes else "the cancellation" if is_cancelled else "neither",
         answers,
-        notes and cancelled and "a cancelled invoice has a note at the portal",
-        len(notes) > 1 and f"the portal has {len(notes)} notes",
-        bool(notes) != (noted == "Valid")
-        and f"the note is {noted}, and the portal has {len(notes)}",
-        cancelled != (invoiced == "Cancelled")
-        and f"the invoice is {invoiced}, and at the portal {document['status']}",
-        notes and told["cancel"] - {400, 403, 409} and f"cancellations answered {told['cancel']}",
-        not notes and 200 in told["note"] and "a note was said to be submitted",
-        max(told["note"] | told["cancel"]) >= 500 and f"answers {told}",
+        notes and is_cancelled and "a cancelled invoice has a note at the portal",
+        len(notes) > 1 and at_portal,
+        bool(notes) != (note_status == "Valid") and f"the note is {note_status}; {at_portal}",
+        is_cancelled != (status == "Cancelled") and f"the invoice is {status}; {at_portal}",
+        notes and cancelled - {400, 403, 409} and f"statuses of cancellations {cancelled}",
+        not notes and 200 in noted and "the submission of a note succeeded, but it was not sent",
+        max(noted | cancelled) >= 500 and f"statuses {noted} and {cancelled}",
     )
 
 
-async def delete_against_submit(track, race):
-    """An invoice goes to the portal, or is deleted; never both."""
-    id, number = await track.draft()
-    answers = await track.all_at_once(
-        ("submit", "POST", f"/api/invoices/{id}/submit-to-portal", "{}"),
-        ("delete", "DELETE", f"/api/invoices/{id}", None),
+async def race_delete_against_submit(track: Track, race: Race) -> None:
+    """Submit an invoice, or delete it: never both."""
+    invoice_id, number = await track.create_draft()
+    path = f"/api/invoices/{invoice_id}"
+    answers = await track.send_all(
+        Request("submit", "POST", f"{path}/submit-to-portal", "{}"),
+        Request("delete", "DELETE", path),
     )
-    deleted = (await track.one("GET", f"/api/invoices/{id}", expected=None)).status == 404
-    if not deleted:
-        await track.settled(f"/api/invoices/{id}", "Valid", "Draft")
-    documents = await track.ledger(number)
-    told = {
-        kind: Counter(answer.status for each, answer in answers if each == kind)
-        for kind in ("submit", "delete")
-    }
-    race.ended(
-        "the deletion" if deleted else "the submission",
+    is_deleted = (await track.send("GET", path, expected=())).status == 404
+    if not is_deleted:
+        await track.wait_for_status(path, "Valid", "Draft")
+    documents = await track.read_ledger(number)
+    submits, deletions = _statuses(answers, "submit"), _statuses(answers, "delete")
+    deleted = _count(answers, "delete", 200)
+    race.add_round(
+        "the deletion" if is_deleted else "the submission",
         answers,
-        deleted and documents and "a deleted invoice is at the portal",
-        not deleted and len(documents) != 1 and f"the portal has {len(documents)} documents",
-        deleted and told["delete"][200] != 1 and f"{told['delete'][200]} deletions",
-        deleted and set(told["submit"]) - {404} and f"submissions answered {dict(told['submit'])}",
-        not deleted
-        and set(told["delete"]) - {403}
-        and f"deletions answered {dict(told['delete'])}",
-        not deleted
-        and set(told["submit"]) - {200}
-        and f"submissions answered {dict(told['submit'])}",
+        is_deleted and documents and "a deleted invoice is at the portal",
+        not is_deleted and len(documents) != 1 and f"the portal has {len(documents)} documents",
+        is_deleted and deleted != 1 and f"{deleted} deletions",
+        submits - {404 if is_deleted else 200} and f"statuses of submissions {submits}",
+        not is_deleted and deletions - {403} and f"statuses of deletions {deletions}",
     )
 
 
-RACES = {
-    "create with one code": create,
-    "submit one invoice": submit,
-    "cancel one document": cancel,
-    "a note against a cancellation": note_against_cancel,
-    "a deletion against a submission": delete_against_submit,
+RACES: dict[str, Callable[[Track, Race], Awaitable[None]]] = {
+    "create with one code": race_create,
+    "submit one invoice": race_submit,
+    "cancel one document": race_cancel,
+    "a note against a cancellation": race_note_against_cancel,
+    "a deletion against a submission": race_delete_against_submit,
 }
 
 
-def _won(answers, status):
-    return sum(answer.status == status for _, answer in answers)
+def _count(answers: Answers, kind: str, status: int) -> int:
+    return sum(each == kind and response.status == status for each, response in answers)
 
 
-def _fault(answer):
-    told = (answer.json().get("errors") or [{}])[0]
-    return told.get("path"), told.get("rule")
+def _statuses(answers: Answers, kind: str) -> set[int]:
+    return {response.status for each, response in answers if each == kind}
 
 
-async def main(options):
-    raced, began = {}, time.perf_counter()
+def _first_violation(response: Response) -> tuple[str | None, str | None]:
+    """Return (path, rule) of the first violation in a response."""
+    violation = (response.json().get("errors") or [{}])[0]
+    return violation.get("path"), violation.get("rule")
+
+
+async def main(options: argparse.Namespace) -> None:
+    """Run the selected races and print the results."""
+    races: dict[str, Race] = {}
+    began = time.perf_counter()
     async with (
-        ground(sandbox=True, **VARIABLES) as service,
-        service.twin() as second,
-        aiohttp.ClientSession() as http,
+        start_service(sandbox=True, variables=VARIABLES) as service,
+        service.start_second() as second,
+        aiohttp.ClientSession(service.config.portal_api_base) as sandbox,
     ):
-        company = await service.company()
-        chance, ports, portal = (
-            random.Random(options.seed),
-            (service.port, second),
-            service.config.portal_api_base,
-        )
-        track = Track(ports, company.key, options.ways, portal, http, chance)
+        company = await service.add_company()
+        ports = itertools.islice(itertools.cycle((service.port, second)), options.ways)
+        connections = [Connection(port) for port in ports]
+        track = Track(connections, company.key, sandbox, options.seed)
         for name, run_round in RACES.items():
             if options.only in name:
-                race = raced[name] = Race()
+                race = races[name] = Race()
                 for _ in range(options.rounds):
                     await run_round(track, race)
-                print(
-                    f"{name}: {race.rounds} rounds, {time.perf_counter() - began:.0f} s so far",
-                    flush=True,
-                )
-    _print(raced, options)
-    if any(race.violations for race in raced.values()):
+                seconds = time.perf_counter() - began
+                print(f"{name}: {race.rounds} rounds, {seconds:.0f} s so far", flush=True)
+    _print_races(races, options)
+    if any(race.violations for race in races.values()):
         sys.exit(1)
 
 
-def _print(raced, options):
+def _print_races(races: dict[str, Race], options: argparse.Namespace) -> None:
     rows = [
-        (name, race.rounds, _counted(race.outcomes), _counted(race.statuses), len(race.violations))
-        for name, race in raced.items()
+        (name, race.rounds, _join(race.outcomes), _join(race.statuses), len(race.violations))
+        for name, race in races.items()
     ]
-    title = f"{options.ways} requests at once, two processes, seed {options.seed}"
-    table(title, ("", "rounds", "won by", "answers", "violations"), rows)
-    for name, race in raced.items():
+    title = f"{options.ways} concurrent requests, two processes, seed {options.seed}"
+    print_table(title, ("", "rounds", "won by", "responses", "violations"), rows)
+    for name, race in races.items():
         for violation in race.violations[:10]:
             print(f"  {name}, {violation}")
 
 
-def _counted(counts):
+def _join(counts: Counter[str]) -> str:
     return ", ".join(f"{name}: {count:,}" for name, count in sorted(counts.items()))
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=summary_of(__doc__))
     parser.add_argument("--rounds", type=int, default=50, help="of each race")
-    parser.add_argument("--ways", type=int, default=50, help="requests at once")
+    parser.add_argument("--ways", type=int, default=50, help="concurrent requests")
     parser.add_argument(
         "--seed",
         type=int,
         default=secrets.randbelow(10**6),
         help="of the order in which they are sent",
     )
-    parser.add_argument("--only", default="", help="races whose name has this in it")
+    parser.add_argument("--only", default="", help="only races whose name contains this text")
     run(main(parser.parse_args()))

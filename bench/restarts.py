@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""What clients see, and what is lost, while PostgreSQL is restarted under load, fast and immediate in turn.
+"""Check that nothing is lost while PostgreSQL is restarted under load, in fast and immediate mode.
 
     .venv/bin/python bench/restarts.py [--restarts N] [--seed N]
 
-PostgreSQL is one of its own. Clients do not wait out Retry-After; half of the writers repeat a creation with its
-Idempotency-Key until it is acknowledged, and one of ten of theirs is submitted. Ends with 1 when an acknowledged creation
-is lost or was done twice, a document is at the portal twice, an answer is neither 2xx nor 503, the service is not all
-well two seconds after PostgreSQL is back, or has taken 300 MB.
+PostgreSQL is a server of the run. Clients ignore Retry-After. Half of the writers repeat a creation
+with its Idempotency-Key until it is acknowledged, and submit one in ten. Exits with 1 if an
+acknowledged creation is lost or was done twice, a document is at the portal twice, a status is
+neither 2xx nor 503, requests still fail two seconds after PostgreSQL is back, or the service has
+used 300 MB.
 """
 
 import argparse
@@ -18,24 +19,34 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import asyncpg
-from ground import free_port, ground, memory, run, table
-from requests import creates
+from harness import (
+    Service,
+    free_port,
+    print_table,
+    read_memory,
+    run,
+    start_service,
+    summary_of,
+)
+from requests import Request, create_requests
 
 from service.embedded_postgres.binaries import account_for, find_programs, launch, reaching
 from service.embedded_postgres.server import NO_ANSWER, SETTINGS, give, make_cluster
 
 WRITERS, READERS = 8, 6
-BETWEEN_SECONDS = 3  # of load, before each restart and after the last
-HEALED_SECONDS = 2
-MOST_MEGABYTES = 300
+LOAD_SECONDS = 3  # before each restart and after the last
+RECOVERY_SECONDS = 2
+MAX_MEGABYTES = 300
 STOPS = (("fast", signal.SIGINT), ("immediate", signal.SIGQUIT))
-#: So that submissions that a restart left open come to their end within the run.
-QUICK = {
+#: Short times, so that submissions that a restart interrupted are resolved within the run.
+VARIABLES = {
     "PORTAL_LEASE_SECONDS": "4",
     "PORTAL_TIMEOUT_SECONDS": "3",
     "PORTAL_SETTLE_SECONDS": "1",
@@ -48,14 +59,16 @@ QUICK = {
 
 
 class Server:
-    """A PostgreSQL on one port, to be stopped and started again."""
+    """A PostgreSQL on a fixed port that can be stopped and started again."""
 
-    def __init__(self, home):
+    def __init__(self, home: Path) -> None:
         self._home, self._port = home, free_port()
         self._account = account_for(home)
         self._programs = find_programs()
+        self.url = ""
 
-    async def make(self):
+    async def create(self) -> None:
+        """Create the data directory."""
         give(self._home, self._account)
         self._account = reaching(self._account, self._programs, self._home)
         await make_cluster(self._home / "cluster", self._programs, self._account)
@@ -64,11 +77,11 @@ class Server:
             f"postgresql://postgres:{password}@127.0.0.1:{self._port}/postgres?sslmode=disable"
         )
 
-    async def start(self):
-        """Until it takes a connection."""
+    async def start(self) -> None:
+        """Start the server and wait until it accepts a connection."""
         settings = [f"--{name}={value}" for name, value in {**SETTINGS, "port": self._port}.items()]
         command = [self._programs.bin / "postgres", *settings, "-D", self._home / "cluster"]
-        with open(self._home / "server.log", "ab") as log:
+        with (self._home / "server.log").open("ab") as log:
             self._process = launch(command, self._account, stdout=log, stderr=log)
         while True:
             try:
@@ -76,30 +89,45 @@ class Server:
             except NO_ANSWER:
                 await asyncio.sleep(0.01)
 
-    async def stop(self, number=signal.SIGINT):
+    async def stop(self, number: signal.Signals = signal.SIGINT) -> None:
+        """Send the signal to the server and wait until it has ended."""
         self._process.send_signal(number)
         await asyncio.to_thread(self._process.wait, 60)
 
 
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One request: its times (monotonic), and the status or the name of the exception."""
+
+    began: float
+    ended: float
+    name: str
+    status: int | str
+
+    @property
+    def is_success(self) -> bool:
+        return self.status in (200, 201)
+
+
 @dataclass(slots=True)
 class Load:
-    """Clients of one company: what they were answered, and which creations were acknowledged."""
+    """Clients of one company, the outcomes of their requests, and the acknowledged creations."""
 
     http: aiohttp.ClientSession
-    chance: random.Random
-    # (began, ended, what was asked, status or the kind of failure)
-    answers: list = field(default_factory=list)
-    acknowledged: dict = field(default_factory=dict)  # id -> code
+    random: random.Random
+    outcomes: list[Outcome] = field(default_factory=list)
+    acknowledged: dict[int, int] = field(default_factory=dict)  # id -> code
     stop: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def write(self, bodies, keyed):
-        for _, path, text in bodies:
-            body = json.loads(text)
-            if keyed and self.chance.random() < 0.1:
+    async def write(self, requests: Iterator[Request], keyed: bool) -> None:
+        """Create invoices; with `keyed`, repeat each until it is acknowledged."""
+        for _, path, text in requests:
+            body = json.loads(text or "")
+            if keyed and self.random.random() < 0.1:
                 body["submitImmediately"] = True
             headers = {"Idempotency-Key": f"restarts-{body['code']}"} if keyed else {}
             while not self.stop.is_set():
-                status, answer = await self._ask("create", "POST", path, json=body, headers=headers)
+                status, answer = await self._send("create", "POST", path, body, headers)
                 if status == 201:
                     self.acknowledged[answer["data"]["id"]] = body["code"]
                 if status == 201 or not keyed:
@@ -107,170 +135,219 @@ class Load:
             if self.stop.is_set():
                 return
 
-    async def read(self):
+    async def read(self) -> None:
+        """Read invoices and lists."""
         while not self.stop.is_set():
             ids = list(self.acknowledged)[-500:]
             path = (
-                f"/api/invoices/{self.chance.choice(ids)}"
-                if ids and self.chance.random() < 0.7
+                f"/api/invoices/{self.random.choice(ids)}"
+                if ids and self.random.random() < 0.7
                 else "/api/invoices"
             )
-            await self._ask("read", "GET", path)
+            await self._send("read", "GET", path)
 
-    async def _ask(self, name, method, path, **more):
+    async def _send(
+        self,
+        name: str,
+        method: str,
+        path: str,
+        body: dict[str, Any] | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> tuple[int | str, Any]:
+        """Return (status, response body); for an exception, its name and None."""
         began = time.monotonic()
         try:
-            async with self.http.request(method, path, **more) as response:
+            async with self.http.request(method, path, json=body, headers=headers) as response:
                 status, answer = response.status, await response.json()
-        except (aiohttp.ClientError, TimeoutError) as fault:
-            status, answer = type(fault).__name__, None
-        self.answers.append((began, time.monotonic(), name, status))
-        if status not in (200, 201):
+        except (aiohttp.ClientError, TimeoutError) as error:
+            status, answer = type(error).__name__, None
+        outcome = Outcome(began, time.monotonic(), name, status)
+        self.outcomes.append(outcome)
+        if not outcome.is_success:
             await asyncio.sleep(0.01)
         return status, answer
 
 
-async def main(options):
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """One restart and the requests around it. Seconds count from when PostgreSQL was back."""
+
+    number: int
+    kind: str
+    away: float
+    first_success: float
+    last_failure: float
+    refused: int  # responses 503
+    longest: float  # request in seconds
+
+    def row(self) -> Sequence[object]:
+        """Return the row of the table."""
+        return (
+            self.number,
+            self.kind,
+            self.away,
+            self.first_success,
+            self.last_failure,
+            self.refused,
+            self.longest,
+        )
+
+
+async def main(options: argparse.Namespace) -> None:
+    """Run the load and the restarts, and print the results."""
     with tempfile.TemporaryDirectory(prefix="bench-restarts-") as home:
         server = Server(Path(home))
-        await server.make()
+        await server.create()
         await server.start()
         try:
-            async with ground(sandbox=True, server=server.url, **QUICK) as service:
-                faults = await _restarted(server, service, options)
+            async with start_service(
+                sandbox=True, server=server.url, variables=VARIABLES
+            ) as service:
+                violations = await _run_restarts(server, service, options)
         finally:
             await server.stop()
-    if faults:
-        sys.exit("Not as promised: " + "; ".join(faults))
+    if violations:
+        sys.exit("Violations: " + "; ".join(violations))
 
 
-async def _restarted(server, service, options):
-    """What was not as promised, after the load and all its restarts."""
-    company = await service.company()
-    chance = random.Random(options.seed)
+async def _run_restarts(server: Server, service: Service, options: argparse.Namespace) -> list[str]:
+    """Restart PostgreSQL under load. Return the violations."""
+    company = await service.add_company()
     session = aiohttp.ClientSession(
-        f"http://127.0.0.1:{service.port}",
+        service.base,
         headers={"X-API-Key": company.key},
         timeout=aiohttp.ClientTimeout(total=40),
         connector=aiohttp.TCPConnector(limit=0),
     )
     async with session as http:
-        load, bodies = Load(http, chance), creates()
-        clients = [load.write(bodies, number % 2) for number in range(WRITERS)] + [
-            load.read() for _ in range(READERS)
+        load, requests = Load(http, random.Random(options.seed)), create_requests()
+        writers = [load.write(requests, bool(number % 2)) for number in range(WRITERS)]
+        readers = [load.read() for _ in range(READERS)]
+        tasks = [asyncio.create_task(client) for client in (*writers, *readers)]
+        restarts = [
+            await _restart(server, load, number) for number in range(1, options.restarts + 1)
         ]
-        tasks = [asyncio.create_task(client) for client in clients]
-        rows = [await _restart(server, load, number) for number in range(1, options.restarts + 1)]
         load.stop.set()
         await asyncio.gather(*tasks)
-        return await _report(service, company, load, rows, options)
+        title = f"{options.restarts} restarts of PostgreSQL under load, seed {options.seed}"
+        _print_restarts(title, load, restarts)
+        return await _report(service, load, restarts)
 
 
-async def _restart(server, load, number):
-    """A row: kind, seconds away, until the first success, until all succeed, and the answers meanwhile."""
-    await asyncio.sleep(BETWEEN_SECONDS)
+async def _restart(server: Server, load: Load, number: int) -> Restart:
+    """Restart PostgreSQL once, with load before and after."""
+    await asyncio.sleep(LOAD_SECONDS)
     kind, stop = STOPS[(number - 1) % len(STOPS)]
     began = time.monotonic()
     await server.stop(stop)
-    await asyncio.sleep(load.chance.uniform(0, 1.5))
+    await asyncio.sleep(load.random.uniform(0, 1.5))
     await server.start()
     back = time.monotonic()
-    await asyncio.sleep(BETWEEN_SECONDS)
-    since = [answer for answer in load.answers if answer[1] >= began]
-    good = [
-        ended - back
-        for _, ended, name, status in since
-        if name == "create" and status == 201 and ended >= back
+    await asyncio.sleep(LOAD_SECONDS)
+    since = [outcome for outcome in load.outcomes if outcome.ended >= began]
+    successes = [
+        outcome.ended - back
+        for outcome in since
+        if outcome.name == "create" and outcome.status == 201 and outcome.ended >= back
     ]
-    bad = [ended - back for _, ended, _, status in since if status not in (200, 201)]
-    longest = max(ended - started for started, ended, _, _ in since)
-    refused = sum(status == 503 for *_, status in since)
-    return number, kind, back - began, min(good, default=99.0), max([0.0, *bad]), refused, longest
+    failures = [outcome.ended - back for outcome in since if not outcome.is_success]
+    return Restart(
+        number,
+        kind,
+        away=back - began,
+        first_success=min(successes, default=99.0),
+        last_failure=max([0.0, *failures]),
+        refused=sum(outcome.status == 503 for outcome in since),
+        longest=max(outcome.ended - outcome.began for outcome in since),
+    )
 
 
-async def _report(service, company, load, rows, options):
-    columns = ("", "kind", "away s", "first success s", "all succeed s", "503", "longest request s")
-    table(
-        f"{options.restarts} restarts of PostgreSQL under load, seed {options.seed}; seconds since it was back",
-        columns,
-        rows,
-    )
-    statuses = Counter((name, status) for *_, name, status in load.answers)
-    table(
-        "Answers",
-        ("", "status", "count"),
-        [(*kind, count) for kind, count in sorted(statuses.items(), key=str)],
-    )
-    stored, promised, open_ones, ledger = await _truth(service, company)
-    lost = [id for id, code in load.acknowledged.items() if stored.get(id) != code]
-    numbers = Counter(entry["number"] for entry in ledger)
-    repeated = len(load.acknowledged) - len(set(load.acknowledged.values()))
-    now, highest = memory(service.pid)
-    _show_errors(service)
-    totals = {
+def _print_restarts(title: str, load: Load, restarts: list[Restart]) -> None:
+    columns = ("", "kind", "away s", "first success s", "last failure s", "503", "longest s")
+    rows = [restart.row() for restart in restarts]
+    print_table(f"{title}; seconds since PostgreSQL was back", columns, rows)
+    statuses = Counter((outcome.name, outcome.status) for outcome in load.outcomes)
+    counts = [(*kind, count) for kind, count in sorted(statuses.items(), key=str)]
+    print_table("Responses", ("", "status", "count"), counts)
+
+
+async def _report(service: Service, load: Load, restarts: list[Restart]) -> list[str]:
+    """Print the totals and return the violations."""
+    final = await _read_final_state(service)
+    lost = [id_ for id_, code in load.acknowledged.items() if final.stored.get(id_) != code]
+    numbers = Counter(entry["number"] for entry in final.ledger)
+    memory, peak = read_memory(service.pid)
+    _print_errors(service)
+    totals: dict[str, float] = {
         "creations acknowledged": len(load.acknowledged),
         "of them lost": len(lost),
-        "done twice": repeated,
-        "stored without an acknowledgement": len(stored.keys() - load.acknowledged.keys()),
-        "submitted with their creation": promised,
-        "of them not Valid": open_ones,
-        "documents at the portal": len(ledger),
+        "done twice": len(load.acknowledged) - len(set(load.acknowledged.values())),
+        "stored without an acknowledgement": len(final.stored.keys() - load.acknowledged.keys()),
+        "submitted with their creation": final.submitted,
+        "of them not Valid": final.not_valid,
+        "documents at the portal": len(final.ledger),
         "of them twice": sum(count - 1 for count in numbers.values()),
-        "memory of the service, MB": now,
-        "its highest": highest or 0.0,
+        "memory of the service, MB": memory,
+        "its peak": peak or 0.0,
     }
-    table("In all", ("", ""), list(totals.items()))
-    return [
-        *(
-            f"{name}: {totals[name]}"
-            for name in ("of them lost", "done twice", "of them twice", "of them not Valid")
-            if totals[name]
-        ),
-        *(
-            f"answers {status} to {name}"
-            for name, status in statuses
-            if status not in (200, 201, 503)
-        ),
-        *(
-            f"restart {row[0]}: all succeed only after {row[4]:.1f} s"
-            for row in rows
-            if max(row[3], row[4]) > HEALED_SECONDS
-        ),
-        *([f"{highest:.0f} MB"] if (highest or 0) >= MOST_MEGABYTES else []),
+    print_table("In all", ("", ""), list(totals.items()))
+    failed = ("of them lost", "done twice", "of them twice", "of them not Valid")
+    violations = [f"{name}: {totals[name]}" for name in failed if totals[name]]
+    statuses = {(outcome.name, outcome.status) for outcome in load.outcomes}
+    violations += [
+        f"{name}: status {status}"
+        for name, status in sorted(statuses, key=str)
+        if status not in (200, 201, 503)
     ]
+    for restart in restarts:
+        seconds = max(restart.first_success, restart.last_failure)
+        if seconds > RECOVERY_SECONDS:
+            violations.append(f"restart {restart.number}: recovered only after {seconds:.1f} s")
+    if (peak or 0) >= MAX_MEGABYTES:
+        violations.append(f"{peak:.0f} MB")
+    return violations
 
 
-def _show_errors(service):
-    """The first of what the service logged as its own failure."""
-    said = (
-        (service.home / f"serve-{service.port}.log")
-        .read_text()
-        .partition(" level=ERROR logger=service.requests ")[2]
-    )
-    if said:
-        print(f"\nThe service says:\n{said[:4000]}")
+def _print_errors(service: Service) -> None:
+    """Print the first errors that the service logged about requests."""
+    log = (service.home / f"serve-{service.port}.log").read_text()
+    errors = log.partition(" level=ERROR logger=service.requests ")[2]
+    if errors:
+        print(f"\nErrors in the log of the service:\n{errors[:4000]}")
 
 
-async def _truth(service, company):
-    """({id: code} of what is stored, how many were submitted, how many of them never became Valid, the portal's ledger)."""
+@dataclass(frozen=True, slots=True)
+class FinalState:
+    """The stored invoices {id: code}, the submitted ones, and the portal's ledger."""
+
+    stored: dict[int, int]
+    submitted: int
+    not_valid: int  # of the submitted ones
+    ledger: list[dict[str, Any]]
+
+
+async def _read_final_state(service: Service) -> FinalState:
+    """Wait up to 30 seconds until all submitted invoices are Valid, and return the state."""
     conn = await asyncpg.connect(service.url)
     query = "select count(*) filter (where status <> 'Valid') from invoices where status <> 'Draft'"
+    not_valid = 0
     for _ in range(300):
-        if not (left := await conn.fetchval(query)):
+        if not (not_valid := await conn.fetchval(query)):
             break
         await asyncio.sleep(0.1)
-    promised = await conn.fetchval("select count(*) from invoices where status <> 'Draft'")
+    submitted = await conn.fetchval("select count(*) from invoices where status <> 'Draft'")
     stored = {row["id"]: row["code"] for row in await conn.fetch("select id, code from invoices")}
     await conn.close()
     async with (
         aiohttp.ClientSession() as http,
         http.get(f"{service.config.portal_api_base}/_sandbox/ledger") as response,
     ):
-        return stored, promised, left, (await response.json())["documents"]
+        ledger = (await response.json())["documents"]
+    return FinalState(stored, submitted, not_valid, ledger)
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=summary_of(__doc__))
     parser.add_argument("--restarts", type=int, default=10)
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
     run(main(parser.parse_args()))

@@ -1,10 +1,11 @@
-"""Random schedules of the submission machine, without sockets: crashes between any two steps, pauses, a hostile portal.
+"""Run random schedules of the submission state machine in a simulated world, without sockets.
 
     .venv/bin/python bench/schedules.py [--count 100000] [--seed 1]
 
-Each seed is run twice: with a settling time that is long enough for this portal, and with one that is too short for a
-portal that knows the same bytes and the same document again. Prints what was reached; ends with 1 at the first seed
-with a second legal document, a call without an end, or a document that is not what the portal has.
+A schedule has crashes between any two steps, pauses and a hostile portal. Each seed is run twice:
+with a sufficient settling time, and with one that is too short for a portal that detects
+repeated bytes and duplicate documents. Prints the final states. Exits with 1 if a seed produced a
+second legal document, a submission without an end, or a document that differs from the portal's.
 """
 
 import argparse
@@ -20,39 +21,41 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 from world import HASTY, TIMES, schedule
 
-PART = 500
+PART = 500  # seeds per task
 
 
-def run(first):
-    """(states in which the calls of some seeds ended, what went wrong)"""
-    ends, faults = Counter(), []
+def run_part(first: int) -> tuple[Counter[str], list[str]]:
+    """Run some seeds. Return the final states of submissions, and the violations."""
+    states: Counter[str] = Counter()
+    violations = []
     for seed in range(first, first + PART):
-        for times, detects in ((TIMES, False), (HASTY, True)):
+        for name, times, detects in (("settled", TIMES, False), ("hasty", HASTY, True)):
             try:
-                ends.update(
-                    row.submission.state for row in schedule(seed, times, detects).rows.values()
-                )
-            except Exception as fault:
-                faults.append(
-                    f"seed {seed}, {'hasty' if detects else 'settled'}: {type(fault).__name__}: {fault}"
-                )
-    return ends, faults
+                world = schedule(seed, times, detects)
+                states.update(row.submission.state for row in world.rows.values())
+            except Exception as error:
+                violations.append(f"seed {seed}, {name}: {type(error).__name__}: {error}")
+    return states, violations
 
 
-def main():
-    parser = argparse.ArgumentParser()
+def main() -> None:
+    """Run all seeds on all processors and print the totals."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--count", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=1)
-    given = parser.parse_args()
-    began, ends, faults = time.monotonic(), Counter(), []
+    options = parser.parse_args()
+    began, states, violations = time.monotonic(), Counter[str](), []
+    firsts = range(options.seed, options.seed + options.count // 2, PART)
     with ProcessPoolExecutor(os.cpu_count()) as pool:
-        for some, wrong in pool.map(run, range(given.seed, given.seed + given.count // 2, PART)):
-            ends += some
-            faults += wrong
-    print(f"schedules {given.count}, seeds from {given.seed}, {time.monotonic() - began:.0f} s")
-    print("calls ended " + ", ".join(f"{state} {count}" for state, count in ends.most_common()))
-    print(f"violations {len(faults)}", *faults[:5], sep="\n")
-    sys.exit(bool(faults))
+        for some_states, some_violations in pool.map(run_part, firsts):
+            states += some_states
+            violations += some_violations
+    seconds = time.monotonic() - began
+    print(f"schedules {options.count}, seeds from {options.seed}, {seconds:.0f} s")
+    counts = ", ".join(f"{state} {count}" for state, count in states.most_common())
+    print(f"final states of submissions: {counts}")
+    print(f"violations {len(violations)}", *violations[:5], sep="\n")
+    sys.exit(bool(violations))
 
 
 if __name__ == "__main__":

@@ -1,154 +1,250 @@
 #!/usr/bin/env python3
-"""What clients see when a process of the service is told to stop under load, again and again.
+"""Check that no accepted request is lost when a process of the service gets SIGTERM under load.
 
     .venv/bin/python bench/stops.py [--stops N] [--seed N]
 
-Each time a fresh process serves clients that create and read over kept connections, two that export everything, some
-that submit to a portal which takes a second, and connections that stand idle; then it gets SIGTERM. A request is accepted
-when it was written before the signal, or when one byte of its answer has come; what was written later may find its
-connection refused or closed before any byte, and nothing was done. Ends with 1 when an accepted request got no whole
-answer with 2xx, an acknowledged creation is lost, a stop took 30 s or its exit code was not 0, or 300 MB were used.
+Each time a new process serves clients that create and read over kept connections, two that export
+everything, some that submit to a portal that takes a second, and idle connections; then it gets
+SIGTERM. A request is accepted if it was written before the signal, or if one byte of its response
+was received. A later request may find its connection refused or closed before any byte, and has no
+effect. Exits with 1 if an accepted request got no complete response with 2xx, an acknowledged
+creation is lost, a stop took 30 s, an exit code was not 0, or 300 MB were used.
 """
 
 import argparse
 import asyncio
+import itertools
 import json
 import random
 import signal
 import sys
 import time
 from collections import Counter
+from collections.abc import Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import aiohttp
-import asyncpg
-from ground import ROOT, START_SECONDS, free_port, ground, memory, run, table
-from requests import creates
+from disk import count_lost
+from harness import (
+    ROOT,
+    START_SECONDS,
+    Company,
+    Service,
+    free_port,
+    print_table,
+    read_memory,
+    run,
+    start_service,
+    summary_of,
+)
+from requests import Request, create_requests
 
-CLIENTS, EXPORTERS, SUBMITTERS, IDLE = 10, 2, 2, 10
+CLIENTS, SUBMITTERS, IDLE = 10, 2, 10
+EXPORTERS = 2  # companies that export
 EXPORTED = 5_000  # invoices of each company that exports
 LOAD_SECONDS = (0.3, 1.5)
-LONGEST_STOP_SECONDS = 30
-MOST_MEGABYTES = 300
+MAX_STOP_SECONDS = 30
+MAX_MEGABYTES = 300
 PORTAL_SECONDS = 1
 
 
-class Gone(Exception):
-    """The connection was closed; `begun` says whether a byte of the answer had come."""
+class ConnectionClosed(Exception):
+    """The connection was closed; `begun`: a byte of the response had been received."""
 
-    def __init__(self, begun):
-        super().__init__("after a part of the answer" if begun else "before any answer")
+    def __init__(self, begun: bool) -> None:
+        super().__init__("after a part of the response" if begun else "before any response")
         self.begun = begun
 
 
-async def ask(reader, writer, key, method, path, text=""):
-    """(status, body, whether the connection is the answer's last). Raises Gone."""
-    body = text.encode()
-    kind = "Content-Type: application/json\r\n" if body else ""
-    head = f"{method} {path} HTTP/1.1\r\nHost: bench\r\nX-API-Key: {key}\r\n{kind}Content-Length: {len(body)}\r\n\r\n"
+@dataclass(frozen=True, slots=True)
+class Response:
+    """A response; the body is empty if it was chunked. `is_last`: the connection is closed."""
+
+    status: int
+    body: bytes
+    is_last: bool
+
+
+async def send(
+    streams: tuple[asyncio.StreamReader, asyncio.StreamWriter], key: str, request: Request
+) -> Response:
+    """Send a request and return the response. Raises ConnectionClosed."""
+    (reader, writer), (method, path, text) = streams, request
+    body = (text or "").encode()
+    lines = [f"{method} {path} HTTP/1.1", "Host: bench", f"X-API-Key: {key}"]
+    lines += ["Content-Type: application/json"] if body else []
+    lines += [f"Content-Length: {len(body)}"]
     begun = False
     try:
-        writer.write(head.encode() + body)
+        writer.write("\r\n".join([*lines, "", ""]).encode() + body)
         first = await reader.readexactly(1)
         begun = True
-        answer = (first + await reader.readuntil(b"\r\n\r\n")).lower()
-        body = await _body(reader, answer)
+        head = (first + await reader.readuntil(b"\r\n\r\n")).lower()
+        received = await _read_body(reader, head)
     except (asyncio.IncompleteReadError, ConnectionError):
-        raise Gone(begun) from None
-    return int(answer.split()[1]), body, b"connection: close" in answer
+        raise ConnectionClosed(begun) from None
+    return Response(int(head.split()[1]), received, b"connection: close" in head)
 
 
-async def _body(reader, head):
+async def _read_body(reader: asyncio.StreamReader, head: bytes) -> bytes:
+    """Read the body. A chunked body, which is large, is discarded."""
     if b"transfer-encoding: chunked" not in head:
         return await reader.readexactly(int(head.split(b"content-length:")[1].split(b"\r\n")[0]))
-    size = 0
     while length := int(await reader.readuntil(b"\r\n"), 16):
         await reader.readexactly(length + 2)
-        size += length
     await reader.readexactly(2)
-    return size
+    return b""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A request: kind, start (monotonic), status or error. `is_last`: the server said `close`."""
+
+    kind: str
+    began: float
+    status: int | ConnectionClosed
+    is_last: bool = False
 
 
 @dataclass(slots=True)
 class Round:
-    """One process and its clients: what came of each request, and when it was told to stop (monotonic)."""
+    """One process and its clients: outcomes of requests, and the time of the signal (monotonic)."""
 
     port: int
-    told: float = float("inf")
-    # (what, began, status or Gone, says that it is the last)
-    answers: list = field(default_factory=list)
-    acknowledged: list = field(default_factory=list)
-    idle_closed: list = field(default_factory=list)  # seconds after the signal
+    stopped_at: float = float("inf")
+    outcomes: list[Outcome] = field(default_factory=list)
+    acknowledged: list[int] = field(default_factory=list)
+    idle_closed: list[float] = field(default_factory=list)  # seconds after the signal
 
-    async def repeat(self, what, key, requests):
-        """Asks over a kept connection until the process is gone; one that is closed is opened anew."""
+    async def repeat(self, kind: str, key: str, requests: Iterator[Request]) -> None:
+        """Send requests until the process is gone. A closed connection is opened again."""
         while True:
             try:
-                reader, writer = await asyncio.open_connection("127.0.0.1", self.port, limit=2**22)
+                streams = await asyncio.open_connection("127.0.0.1", self.port, limit=2**22)
             except OSError:
-                return self._note("connect", time.monotonic(), Gone(begun=False))
-            last = False
-            while not last:
+                error = ConnectionClosed(begun=False)
+                self.outcomes.append(Outcome("connect", time.monotonic(), error))
+                return
+            is_last = False
+            while not is_last:
                 began = time.monotonic()
                 try:
-                    status, body, last = await ask(reader, writer, key, *next(requests))
-                except Gone as why:
-                    self._note(what, began, why)
+                    response = await send(streams, key, next(requests))
+                except ConnectionClosed as error:
+                    self.outcomes.append(Outcome(kind, began, error))
                     break
-                self._note(what, began, status, last)
-                if what == "create" and status == 201:
-                    self.acknowledged.append(json.loads(body)["data"]["id"])
-            writer.close()
+                is_last = response.is_last
+                self.outcomes.append(Outcome(kind, began, response.status, is_last))
+                if kind == "create" and response.status == 201:
+                    self.acknowledged.append(json.loads(response.body)["data"]["id"])
+            streams[1].close()
 
-    async def idle(self, key):
-        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
-        await ask(reader, writer, key, "GET", "/api/invoices?per_page=1")
-        await reader.read(1)
-        self.idle_closed.append(time.monotonic() - self.told)
-        writer.close()
+    async def stay_idle(self, key: str) -> None:
+        """Send one request and wait until the server closes the connection."""
+        streams = await asyncio.open_connection("127.0.0.1", self.port)
+        await send(streams, key, ("GET", "/api/invoices?per_page=1", None))
+        await streams[0].read(1)
+        self.idle_closed.append(time.monotonic() - self.stopped_at)
+        streams[1].close()
 
-    def _note(self, what, began, outcome, last=False):
-        self.answers.append((what, began, outcome, last))
+    def find_failures(self) -> Iterator[str]:
+        """Yield the accepted requests that got no complete response with 2xx."""
+        for outcome in self.outcomes:
+            if isinstance(outcome.status, ConnectionClosed):
+                is_accepted = outcome.began < self.stopped_at
+                if outcome.status.begun or is_accepted:
+                    when = "accepted" if is_accepted else "written later"
+                    yield f"{outcome.kind}, {when}: closed {outcome.status}"
+            elif outcome.status not in (200, 201):
+                yield f"{outcome.kind}: {outcome.status}"
 
-    def failed(self):
-        """The accepted requests that were not answered with 2xx, in whole."""
-        for what, began, outcome, _ in self.answers:
-            if isinstance(outcome, Gone):
-                if outcome.begun or began < self.told:
-                    yield f"{what}, {'accepted' if began < self.told else 'written later'}: closed {outcome}"
-            elif outcome not in (200, 201):
-                yield f"{what}: {outcome}"
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """How a process stopped: seconds, exit code, and peak memory in MB."""
+
+    seconds: float
+    code: int
+    peak: float
+
+    def find_violations(self) -> Iterator[str]:
+        """Yield the limits that the stop exceeded."""
+        if self.code:
+            yield f"exit code {self.code}"
+        if self.seconds >= MAX_STOP_SECONDS:
+            yield f"took {self.seconds:.0f} s"
+        if self.peak >= MAX_MEGABYTES:
+            yield f"{self.peak:.0f} MB"
 
 
-async def main(options):
-    chance, faults, rows = random.Random(options.seed), [], []
-    async with ground(sandbox=True, background=False, LOG_LEVEL="WARNING") as service:
-        companies = [await service.company(EXPORTED) for _ in range(EXPORTERS)]
-        await service.tidy()
-        bodies, drafts = (
-            creates(first=10**6),
-            await _drafts(service, companies[0], options.stops * 10 + 50),
-        )
-        acknowledged, total = [], Counter()
+@dataclass(frozen=True, slots=True)
+class Work:
+    """The requests for all rounds: companies with exports, creations, submissions of drafts."""
+
+    companies: list[Company]
+    creations: Iterator[Request]
+    submissions: Iterator[Request]
+
+    def clients(self, round_: Round) -> Iterator[Coroutine[Any, Any, None]]:
+        """Yield all clients of a round."""
+        key = self.companies[0].key
+        for number in range(CLIENTS):
+            if number % 2:
+                yield round_.repeat("create", key, self.creations)
+            else:
+                yield round_.repeat("get", key, _gets("/api/invoices"))
+        for company in self.companies:
+            yield round_.repeat("export", company.key, _gets("/api/invoices/export-all"))
+        for _ in range(SUBMITTERS):
+            yield round_.repeat("submit", key, self.submissions)
+        for _ in range(IDLE):
+            yield round_.stay_idle(key)
+
+
+def _gets(path: str) -> Iterator[Request]:
+    return itertools.repeat(("GET", path, None))
+
+
+async def main(options: argparse.Namespace) -> None:
+    """Stop processes under load and print the results."""
+    chance, violations, rows = random.Random(options.seed), [], []
+    async with start_service(
+        sandbox=True, background=False, variables={"LOG_LEVEL": "WARNING"}
+    ) as service:
+        companies = [await service.add_company(EXPORTED) for _ in range(EXPORTERS)]
+        await service.vacuum()
+        submissions = await _create_drafts(service, companies[0], options.stops * 10 + 50)
+        work = Work(companies, create_requests(first=10**6), submissions)
+        acknowledged: list[int] = []
+        total: Counter[tuple[str, str]] = Counter()
         for number in range(1, options.stops + 1):
-            round, row, why = await _stopped(service, companies, bodies, drafts, chance)
-            rows.append((number, *row))
-            faults += [f"stop {number}: {each}" for each in [*round.failed(), *why]]
-            acknowledged += round.acknowledged
-            total.update((what, str(outcome)) for what, _, outcome, _ in round.answers)
-        lost = await _lost(service, acknowledged)
-    _report(options, rows, total, acknowledged, lost)
+            round_ = Round(free_port())
+            stop = await _run_round(service, work, round_, chance.uniform(*LOAD_SECONDS))
+            rows.append((number, *_make_row(round_, stop)))
+            failures = [*round_.find_failures(), *stop.find_violations()]
+            violations += [f"stop {number}: {failure}" for failure in failures]
+            acknowledged += round_.acknowledged
+            total.update((outcome.kind, str(outcome.status)) for outcome in round_.outcomes)
+        lost = await count_lost(service, acknowledged)
+    _print_results(options, rows, total)
+    totals = [
+        ("longest stop, s", max(row[1] for row in rows)),
+        ("creations acknowledged", len(acknowledged)),
+        ("of them lost", lost),
+        ("peak memory of a process, MB", max(row[-1] for row in rows)),
+    ]
+    print_table("In all", ("", ""), totals)
     if lost:
-        faults.append(f"{lost} acknowledged creations lost")
-    if faults:
-        sys.exit("Not as promised:\n" + "\n".join(faults[:20]))
+        violations.append(f"{lost} acknowledged creations lost")
+    if violations:
+        sys.exit("Violations:\n" + "\n".join(violations[:20]))
 
 
-async def _stopped(service, companies, bodies, drafts, chance):
-    """(Round, row of the table, what was not as promised of the process)."""
-    round = Round(free_port())
-    environment = {**service.environment, "PORT": str(round.port), "PORTAL_POLL_SECONDS": "60"}
-    with open(service.home / f"stops-{round.port}.log", "wb") as log:
+async def _run_round(service: Service, work: Work, round_: Round, seconds: float) -> Stop:
+    """Start a process, run its clients for some seconds, send SIGTERM and wait for the end."""
+    environment = {**service.environment, "PORT": str(round_.port), "PORTAL_POLL_SECONDS": "60"}
+    with (service.home / f"stops-{round_.port}.log").open("wb") as log:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             str(ROOT / "run.py"),
@@ -157,76 +253,62 @@ async def _stopped(service, companies, bodies, drafts, chance):
             stderr=log,
             start_new_session=True,
         )
-    await _ready(round.port)
-    await _slow_portal(service)
-    clients = [asyncio.create_task(client) for client in _clients(round, companies, bodies, drafts)]
-    await asyncio.sleep(chance.uniform(*LOAD_SECONDS))
-    _, highest = memory(process.pid)
-    round.told = time.monotonic()
+    await _wait_until_ready(round_.port)
+    await _slow_down_portal(service)
+    clients = [asyncio.create_task(client) for client in work.clients(round_)]
+    await asyncio.sleep(seconds)
+    _, peak = read_memory(process.pid)
+    round_.stopped_at = time.monotonic()
     process.send_signal(signal.SIGTERM)
     try:
-        async with asyncio.timeout(LONGEST_STOP_SECONDS + 10):
+        async with asyncio.timeout(MAX_STOP_SECONDS + 10):
             code = await process.wait()
     except TimeoutError:
         process.kill()
         code = await process.wait()
-    seconds = time.monotonic() - round.told
+    stop = Stop(time.monotonic() - round_.stopped_at, code, peak or 0.0)
     await asyncio.gather(*clients)
-    later = sum(isinstance(each, Gone) and not each.begun for _, _, each, _ in round.answers)
-    said_last = sum(last for *_, last in round.answers)
-    flying = sum(
-        began < round.told and not isinstance(each, Gone) and last
-        for _, began, each, last in round.answers
+    return stop
+
+
+def _make_row(round_: Round, stop: Stop) -> tuple[Any, ...]:
+    """Return a row of the table without the number of the stop."""
+    gone = sum(
+        isinstance(outcome.status, ConnectionClosed) and not outcome.status.begun
+        for outcome in round_.outcomes
     )
-    row = (
-        seconds,
-        code,
-        len(round.answers),
-        flying,
-        said_last,
-        later,
-        max(round.idle_closed, default=0.0),
-        highest or 0.0,
+    in_flight = sum(
+        outcome.is_last
+        and outcome.began < round_.stopped_at
+        and not isinstance(outcome.status, ConnectionClosed)
+        for outcome in round_.outcomes
     )
-    why = [f"exit code {code}"] if code else []
-    why += [f"took {seconds:.0f} s"] if seconds >= LONGEST_STOP_SECONDS else []
-    why += [f"{highest:.0f} MB"] if (highest or 0) >= MOST_MEGABYTES else []
-    return round, row, why
+    return (
+        stop.seconds,
+        stop.code,
+        len(round_.outcomes),
+        in_flight,
+        sum(outcome.is_last for outcome in round_.outcomes),
+        gone,
+        max(round_.idle_closed, default=0.0),
+        stop.peak,
+    )
 
 
-def _clients(round, companies, bodies, drafts):
-    key = companies[0].key
-    for number in range(CLIENTS):
-        if number % 2:
-            yield round.repeat("create", key, bodies)
-        else:
-            yield round.repeat("get", key, iter(lambda: ("GET", "/api/invoices"), None))
-    for company in companies:
-        yield round.repeat(
-            "export", company.key, iter(lambda: ("GET", "/api/invoices/export-all"), None)
-        )
-    for _ in range(SUBMITTERS):
-        yield round.repeat("submit", key, drafts)
-    for _ in range(IDLE):
-        yield round.idle(key)
-
-
-async def _drafts(service, company, count):
-    """Requests that submit invoices made for it."""
-    async with aiohttp.ClientSession(
-        f"http://127.0.0.1:{service.port}", headers={"X-API-Key": company.key}
-    ) as http:
+async def _create_drafts(service: Service, company: Company, count: int) -> Iterator[Request]:
+    """Create invoices and return the requests that submit them."""
+    async with aiohttp.ClientSession(service.base, headers={"X-API-Key": company.key}) as http:
         ids = []
-        for (_, path, text), _ in zip(creates(first=10**8), range(count), strict=False):
+        for _, path, text in itertools.islice(create_requests(first=10**8), count):
             async with http.post(
                 path, data=text, headers={"Content-Type": "application/json"}
             ) as response:
                 ids.append((await response.json())["data"]["id"])
-    return iter([("POST", f"/api/invoices/{id}/submit-to-portal", "{}") for id in ids])
+    return iter([("POST", f"/api/invoices/{each}/submit-to-portal", "{}") for each in ids])
 
 
-async def _slow_portal(service):
-    """The next submits take their second."""
+async def _slow_down_portal(service: Service) -> None:
+    """Delay the next submissions at the sandbox."""
     order = {
         "operation": "submit",
         "kind": "slow_before",
@@ -240,7 +322,7 @@ async def _slow_portal(service):
         assert response.status < 300, await response.text()
 
 
-async def _ready(port):
+async def _wait_until_ready(port: int) -> None:
     async with asyncio.timeout(START_SECONDS), aiohttp.ClientSession() as http:
         while True:
             try:
@@ -252,44 +334,30 @@ async def _ready(port):
             await asyncio.sleep(0.05)
 
 
-async def _lost(service, acknowledged):
-    conn = await asyncpg.connect(service.url)
-    stored = await conn.fetchval(
-        "select count(*) from invoices where id = any ($1::bigint[])", acknowledged
-    )
-    await conn.close()
-    return len(acknowledged) - stored
-
-
-def _report(options, rows, total, acknowledged, lost):
+def _print_results(
+    options: argparse.Namespace,
+    rows: list[Sequence[Any]],
+    total: Counter[tuple[str, str]],
+) -> None:
     columns = (
         "",
         "stop s",
         "exit",
         "requests",
         "in flight",
-        "said last",
-        "found it gone",
+        "last on connection",
+        "connection gone",
         "idle closed s",
         "MB",
     )
-    table(f"{options.stops} times SIGTERM under load, seed {options.seed}", columns, rows)
-    table(
-        "What came of requests",
-        ("", "", "count"),
-        [(*kind, count) for kind, count in sorted(total.items())],
-    )
-    totals = [
-        ("longest stop, s", max(row[1] for row in rows)),
-        ("creations acknowledged", len(acknowledged)),
-        ("of them lost", lost),
-        ("highest memory of a process, MB", max(row[-1] for row in rows)),
-    ]
-    table("In all", ("", ""), totals)
+    title = f"{options.stops} times SIGTERM under load, seed {options.seed}"
+    print_table(title, columns, rows)
+    counts = [(*kind, count) for kind, count in sorted(total.items())]
+    print_table("Outcomes of requests", ("", "", "count"), counts)
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=summary_of(__doc__))
     parser.add_argument("--stops", type=int, default=20)
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
     run(main(parser.parse_args()))

@@ -44,7 +44,7 @@ def judged(database, sandbox, told):
 
     async def violated(detects=False):
         counters = Counters()
-        judge.judge(await judge.collected(database, sandbox, [told], detects), counters)
+        judge.judge(await judge.collect_facts(database, sandbox, [told], detects), counters)
         return {line.partition(":")[0] for line in counters.violations}
 
     return violated

@@ -1,1 +1,1 @@
-"""A stand-in for the portal, for tests and demonstrations; written from the portal's protocol alone."""
+"""A stand-in for the portal, for tests and demonstrations, written from its protocol alone."""

@@ -1,24 +1,25 @@
-"""The administration surface, for tests and demonstrations: JSON, no authentication, under /_sandbox/."""
+"""The administration API under /_sandbox/, for tests and demonstrations. No authentication."""
 
 import json
+from typing import Any
 
 from aiohttp import web
 
 from .answers import Refusal, answer
 from .clock import instant, seconds_of
 from .controls import MOST_SECONDS, SANDBOX
-from .database import sql, transaction
+from .database import Row, sql, transaction
 from .document import IDENTITY_SCHEMES, read_json, well_formed_tin
-from .documents import change_document_state, existing
+from .documents import change_document_state, find_document
 from .faults import KINDS
-from .validators.codes import CALLED
+from .validators.codes import LIST_NAMES
 
 routes = web.RouteTableDef()
 
-#: members of a fault that are not passed on to its kind
+#: Members of an order that are not passed on to its kind of error.
 FAULT_MEMBERS = ("operation", "kind", "times", "number")
 MOST_TIMES = 10**6
-#: operations a fault can be ordered for
+#: Operations for which an error can be ordered.
 FAULT_OPERATIONS = {
     "login",
     "submit",
@@ -34,79 +35,98 @@ FAULT_OPERATIONS = {
     "*",
 }
 
+Members = dict[str, Any]
 
-async def read_body(request):
-    """The members of a JSON object; an empty body has none. Raises Refusal."""
+
+async def read_body(request: web.Request) -> Members:
+    """Return the members of a JSON object, none for an empty body. Raises Refusal.
+
+    Decimal numbers become float: times may have decimal places, and there are no amounts here.
+    """
     body = await request.read()
     try:
         members = read_json(body) if body else {}
     except ValueError:
         members = None
     if not isinstance(members, dict):
-        raise wrong("The body is not a JSON object.")
-    return {name: plain(value) for name, value in members.items()}
+        raise bad_request("The body must be a JSON object.")
+    return {
+        name: float(value) if hasattr(value, "as_tuple") else value
+        for name, value in members.items()
+    }
 
 
-def plain(value):
-    """Times may have decimals; nothing here is an amount."""
-    return float(value) if hasattr(value, "as_tuple") else value
-
-
-def wrong(message):
+def bad_request(message: str) -> Refusal:
+    """Return the refusal of an invalid request."""
     return Refusal(400, "BadArgument", message)
 
 
-def required(members, name, kind=str):
-    if not isinstance(members.get(name), kind):
-        raise wrong(f"{name} is required.")
+def require_text(members: Members, name: str) -> str:
+    """Return a member that must be a string. Raises Refusal."""
+    if not isinstance(members.get(name), str):
+        raise bad_request(f"{name} is required and must be a string.")
     return members[name]
 
 
 @routes.get("/_sandbox/settings")
-async def show_settings(request):
+async def show_settings(request: web.Request) -> web.Response:
+    """Return all settings."""
     return answer(request.app[SANDBOX].shown())
 
 
 @routes.post("/_sandbox/settings")
-async def change_settings(request):
+async def change_settings(request: web.Request) -> web.Response:
+    """Change the given settings and return all."""
     sandbox = request.app[SANDBOX]
     try:
         sandbox.change(await read_body(request))
     except ValueError as error:
-        raise wrong(str(error)) from None
+        raise bad_request(str(error)) from None
     return answer(sandbox.shown())
 
 
 @routes.get("/_sandbox/clock")
-async def show_clock(request):
-    sandbox = request.app[SANDBOX]
-    return answer({"now": instant(sandbox.now()), "offset": sandbox.clock_offset})
+async def show_clock(request: web.Request) -> web.Response:
+    """Return the time of the sandbox clock and its offset in seconds."""
+    return show_clock_of(request)
 
 
 @routes.post("/_sandbox/clock")
 async def move_clock(request: web.Request) -> web.Response:
-    """Move the clock by {seconds} from where it is: forward, or back by at most what it was moved forward."""
+    """Move the clock by {seconds}: forward, or back by at most its offset."""
     sandbox = request.app[SANDBOX]
-    seconds = required(await read_body(request), "seconds", (int, float))
+    seconds = (await read_body(request)).get("seconds")
+    if not isinstance(seconds, (int, float)):
+        raise bad_request("seconds is required and must be a number.")
     if not -sandbox.clock_offset <= seconds <= MOST_SECONDS:
-        raise wrong(
-            f"The clock moves forward, by at most {MOST_SECONDS} seconds, and back by what it was moved."
+        raise bad_request(
+            f"seconds must be at most {MOST_SECONDS}, "
+            f"and at least {-sandbox.clock_offset} (the clock was moved forward by that much)."
         )
     sandbox.move_clock(seconds)
-    return await show_clock(request)
+    return show_clock_of(request)
+
+
+def show_clock_of(request: web.Request) -> web.Response:
+    """Return the response with the time of the sandbox clock."""
+    sandbox = request.app[SANDBOX]
+    return answer({"now": instant(sandbox.now()), "offset": sandbox.clock_offset})
 
 
 @routes.post("/_sandbox/tokens/expire")
-async def expire_tokens(request):
+async def expire_tokens(request: web.Request) -> web.Response:
+    """Expire all tokens."""
     return answer({"expired": sql.token_expire_all(request.app[SANDBOX].db)})
 
 
 @routes.get("/_sandbox/faults")
-async def list_faults(request):
-    return answer({"faults": [shown_fault(row) for row in sql.fault_list(request.app[SANDBOX].db)]})
+async def list_faults(request: web.Request) -> web.Response:
+    """Return the ordered errors that are not used up."""
+    return answer({"faults": [show_fault(row) for row in sql.fault_list(request.app[SANDBOX].db)]})
 
 
-def shown_fault(row):
+def show_fault(row: Row) -> Members:
+    """Return the members of an ordered error."""
     return {
         "id": row["id"],
         "operation": row["operation"],
@@ -118,66 +138,68 @@ def shown_fault(row):
 
 
 @routes.post("/_sandbox/faults")
-async def order_fault(request):
-    """{operation, kind, times, number, …}: for the next calls of the operation; answers its id."""
+async def order_fault(request: web.Request) -> web.Response:
+    """Order an error {operation, kind, times, number, …} for the next requests. Returns its id."""
     members = await read_body(request)
-    operation, kind = required(members, "operation"), required(members, "kind")
+    operation, kind = require_text(members, "operation"), require_text(members, "kind")
     times = members.get("times", 1)
-    if (
-        operation not in FAULT_OPERATIONS
-        or kind not in KINDS
-        or type(times) is not int
-        or not 1 <= times <= MOST_TIMES
-    ):
-        known = f"operation of {sorted(FAULT_OPERATIONS)}, kind of {sorted(KINDS)}"
-        raise wrong(f"A fault has an {known}, and 1 to {MOST_TIMES} times.")
-    id = sql.fault_insert(
+    if operation not in FAULT_OPERATIONS:
+        raise bad_request(f"operation must be one of {sorted(FAULT_OPERATIONS)}.")
+    if kind not in KINDS:
+        raise bad_request(f"kind must be one of {sorted(KINDS)}.")
+    if type(times) is not int or not 1 <= times <= MOST_TIMES:
+        raise bad_request(f"times must be an integer from 1 to {MOST_TIMES}.")
+    parameters = {name: value for name, value in members.items() if name not in FAULT_MEMBERS}
+    fault_id = sql.fault_insert(
         request.app[SANDBOX].db,
         operation=operation,
         kind=kind,
         remaining=times,
         number=members.get("number"),
-        members=json.dumps(
-            {name: value for name, value in members.items() if name not in FAULT_MEMBERS}
-        ),
+        members=json.dumps(parameters),
     )
-    return answer({"id": id}, 201)
+    return answer({"id": fault_id}, 201)
 
 
 @routes.delete("/_sandbox/faults")
-async def clear_faults(request):
+async def clear_faults(request: web.Request) -> web.Response:
+    """Delete all ordered errors."""
     return answer({"cleared": sql.fault_clear(request.app[SANDBOX].db)})
 
 
 @routes.post("/_sandbox/taxpayers")
-async def put_taxpayer(request):
-    """{tin, name, identities: [{type, value}], blocked}: adds or replaces."""
+async def put_taxpayer(request: web.Request) -> web.Response:
+    """Add or replace a taxpayer {tin, name, identities: [{type, value}], blocked}."""
     members, sandbox = await read_body(request), request.app[SANDBOX]
-    tin, name = required(members, "tin"), members.get("name", "")
+    tin, name = require_text(members, "tin"), members.get("name", "")
     if not well_formed_tin(tin):
-        raise wrong("tin is not a TIN.")
+        raise bad_request("tin is not a TIN.")
     identities = [read_identity(each) for each in members.get("identities", [])]
     with transaction(sandbox.db):
         sandbox.register(tin, name or f"Taxpayer {tin}", identities, bool(members.get("blocked")))
     return answer({"tin": tin}, 201)
 
 
-def read_identity(each):
-    if not isinstance(each, dict) or each.get("type") not in IDENTITY_SCHEMES:
-        raise wrong(f"type is one of {IDENTITY_SCHEMES}.")
-    return each["type"], required(each, "value")
+def read_identity(identity: Any) -> tuple[str, str]:
+    """Return (type, value) of an identity. Raises Refusal."""
+    if not isinstance(identity, dict) or identity.get("type") not in IDENTITY_SCHEMES:
+        raise bad_request(f"type must be one of {IDENTITY_SCHEMES}.")
+    return identity["type"], require_text(identity, "value")
 
 
 @routes.post("/_sandbox/clients")
-async def put_client(request):
-    """{client_id, client_secret, tin, intermediary, represents: [TIN], blocked}: adds or replaces."""
+async def put_client(request: web.Request) -> web.Response:
+    """Add or replace a client.
+
+    {client_id, client_secret, tin, intermediary, represents: [TIN], blocked}
+    """
     members = await read_body(request)
     represents = members.get("represents")
     sql.client_put(
         request.app[SANDBOX].db,
-        client_id=required(members, "client_id"),
-        client_secret=required(members, "client_secret"),
-        tin=required(members, "tin"),
+        client_id=require_text(members, "client_id"),
+        client_secret=require_text(members, "client_secret"),
+        tin=require_text(members, "tin"),
         intermediary=bool(members.get("intermediary")),
         represents=None if represents is None else json.dumps(represents),
         blocked=bool(members.get("blocked")),
@@ -186,36 +208,40 @@ async def put_client(request):
 
 
 @routes.put("/_sandbox/codes")
-async def put_code(request):
-    """{list, code, from, to}: when a code holds, from included, to excluded; an end that is left out is open."""
+async def put_code(request: web.Request) -> web.Response:
+    """Set the validity of a code {list, code, from, to}, `from` included and `to` excluded.
+
+    An absent limit is open.
+    """
     members = await read_body(request)
-    if required(members, "list") not in CALLED:
-        raise wrong(f"list is one of {sorted(CALLED)}.")
-    ends = {f"active_{end}": read_end(members, end) for end in ("from", "to")}
-    code = required(members, "code")
+    if require_text(members, "list") not in LIST_NAMES:
+        raise bad_request(f"list must be one of {sorted(LIST_NAMES)}.")
+    ends = {f"active_{end}": read_instant(members, end) for end in ("from", "to")}
+    code = require_text(members, "code")
     sql.code_put(request.app[SANDBOX].db, list=members["list"], code=code, **ends)
     return answer({"list": members["list"], "code": code})
 
 
-def read_end(members, name):
+def read_instant(members: Members, name: str) -> float | None:
+    """Return a member in Unix seconds, None if it is absent. Raises Refusal."""
     if members.get(name) is None:
         return None
     try:
-        return seconds_of(required(members, name))
+        return seconds_of(require_text(members, name))
     except (ValueError, OverflowError):
-        raise wrong(f"{name} is not a date and time.") from None
+        raise bad_request(f"{name} is not a date and time.") from None
 
 
 @routes.get("/_sandbox/ledger")
-async def show_ledger(request):
-    """Every document that was ever accepted, in that order; `number` and `taxpayer` narrow it."""
-    query = request.query
-    narrowed = {name: query.get(name) or None for name in ("number", "taxpayer")}
-    rows = sql.document_ledger(request.app[SANDBOX].db, **narrowed)
+async def show_ledger(request: web.Request) -> web.Response:
+    """Return all documents ever accepted, in that order, filtered by `number` and `taxpayer`."""
+    filters = {name: request.query.get(name) or None for name in ("number", "taxpayer")}
+    rows = sql.document_ledger(request.app[SANDBOX].db, **filters)
     return answer({"documents": [ledger_entry(row) for row in rows]})
 
 
-def ledger_entry(row):
+def ledger_entry(row: Row) -> Members:
+    """Return one document of the ledger."""
     return {
         "sequence": row["sequence"],
         "uuid": row["uuid"],
@@ -233,10 +259,11 @@ def ledger_entry(row):
 
 
 @routes.get("/_sandbox/calls")
-async def show_calls(request):
+async def show_calls(request: web.Request) -> web.Response:
+    """Return the counts of requests, responses and errors."""
     db = request.app[SANDBOX].db
     calls = {row["operation"]: row for row in sql.call_list(db)}
-    answers = {}
+    answers: dict[str, dict[str, int]] = {}
     for row in sql.answer_list(db):
         answers.setdefault(row["operation"], {})[row["status"]] = row["count"]
     return answer(
@@ -250,26 +277,33 @@ async def show_calls(request):
 
 
 @routes.post("/_sandbox/documents/{uuid}/{change:cancel|reject}")
-async def change_document(request):
-    """{reason}: what the issuer, or the buyer, does on the portal's own pages. Raises the portal's Refusal."""
+async def change_document(request: web.Request) -> web.Response:
+    """Cancel a document as its issuer, or reject it as its buyer, on the portal's own pages.
+
+    {reason}. Raises the portal's Refusal.
+    """
     wanted = {"cancel": "cancelled", "reject": "rejected"}[request.match_info["change"]]
     reason = (await read_body(request)).get("reason", "By the sandbox")
-    return answer(change_document_state(request.app[SANDBOX], existing(request), wanted, reason))
+    row = find_document(request)
+    return answer(change_document_state(request.app[SANDBOX], row, wanted, reason))
 
 
 @routes.put("/_sandbox/odd-rows")
-async def put_odd_row(request):
-    """{number, members}: lists, submissions and details show the documents of the number with these members; null ends it."""
+async def put_odd_row(request: web.Request) -> web.Response:
+    """Replace members of the documents of a number in lists, submissions and details.
+
+    {number, members}. Members that are null end the replacement.
+    """
     body = await read_body(request)
-    number, members = required(body, "number"), body.get("members")
+    number, members = require_text(body, "number"), body.get("members")
     if members is not None and not isinstance(members, dict):
-        raise wrong("members is an object or null.")
+        raise bad_request("members must be an object or null.")
     request.app[SANDBOX].show_oddly(number, members)
     return answer({"number": number, "members": members})
 
 
 @routes.post("/_sandbox/reset")
-async def reset(request):
-    """Everything as at the first start."""
+async def reset(request: web.Request) -> web.Response:
+    """Return to the state of the first start."""
     request.app[SANDBOX].reset()
     return answer({"reset": True})

@@ -1,35 +1,41 @@
-"""Answers and refusals: JSON with exact decimals, and the portal's three shapes of an error. Portal: 8"""
+"""Responses and refusals: JSON with exact decimals, the portal's error forms. Portal: 8"""
 
 import json
 import secrets
+from collections.abc import Mapping
 from decimal import Decimal
+from typing import Any
 
 from aiohttp import web
 
 
-def encode(value):
-    """JSON text. Decimals are written digit by digit, so that no binary float touches an amount."""
+def encode(value: Any) -> str:
+    """Return JSON text. Decimals are written digit by digit, without conversion to float."""
     if isinstance(value, Decimal):
         return format(value, "f")
     if isinstance(value, dict):
-        return (
-            "{"
-            + ", ".join(f"{json.dumps(key)}: {encode(item)}" for key, item in value.items())
-            + "}"
-        )
+        members = ", ".join(f"{json.dumps(key)}: {encode(item)}" for key, item in value.items())
+        return f"{{{members}}}"
     if isinstance(value, (list, tuple)):
         return "[" + ", ".join(map(encode, value)) + "]"
     return json.dumps(value)
 
 
-def answer(value, status=200, headers=None):
+def answer(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> web.Response:
+    """Return a JSON response."""
     return web.Response(
         body=encode(value).encode(), status=status, headers=headers, content_type="application/json"
     )
 
 
-def detail(code, message, target=None, path=None, details=None):
-    """One entry of `details`, also the shape inside `rejectedDocuments`. Portal: 4.2, 8.1"""
+def detail(
+    code: str | None,
+    message: str,
+    target: str | None = None,
+    path: str | None = None,
+    details: list[dict[str, Any]] | None = None,
+) -> dict[str, Any]:
+    """Return one entry of `details`, also the error in `rejectedDocuments`. Portal: 4.2, 8.1"""
     return {
         "code": code,
         "message": message,
@@ -39,30 +45,28 @@ def detail(code, message, target=None, path=None, details=None):
     }
 
 
-def standard(code, message, malay, name=None, path=None, inner=None):
-    """The recursive error of validation steps. Portal: 5.2, 8.2"""
-    return {
-        "propertyName": name,
-        "propertyPath": path,
-        "errorCode": code,
-        "error": message,
-        "errorMs": malay,
-        "innerError": inner,
-    }
-
-
 class Refusal(Exception):
-    """Ends a call with an error. `body` gives it in the dialect the sandbox is set to."""
+    """Ends a request with an error. `body` returns it in the error dialect of the sandbox."""
 
-    def __init__(self, status, code, message, target=None, details=None, headers=None):
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        message: str | None,
+        target: str | None = None,
+        details: list[dict[str, Any]] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
         super().__init__(message)
         self.status, self.code, self.message, self.target = status, code, message, target
         self.details, self.headers = details, headers
 
-    def body(self, dialect):
+    def body(self, dialect: str) -> dict[str, Any]:
+        """Return the response body."""
         return {"error": self.in_standard() if dialect == "standard" else self.in_transport()}
 
-    def in_transport(self):
+    def in_transport(self) -> dict[str, Any]:
+        """Return the error in the transport dialect."""
         return {
             "code": self.code,
             "message": self.message,
@@ -70,11 +74,18 @@ class Refusal(Exception):
             "details": self.details,
         }
 
-    def in_standard(self):
-        details = self.details or ()
+    def in_standard(self) -> dict[str, Any]:
+        """Return the error in the standard dialect."""
         inner = [
-            standard(each["code"], each["message"], each["message"], each["target"])
-            for each in details
+            {
+                "propertyName": each["target"],
+                "propertyPath": None,
+                "errorCode": each["code"],
+                "error": each["message"],
+                "errorMs": each["message"],
+                "innerError": None,
+            }
+            for each in self.details or ()
         ]
         return {
             "propertyName": None,
@@ -88,36 +99,36 @@ class Refusal(Exception):
 
 
 class Mismatch(Refusal):
-    """The token's taxpayer did not issue the documents; the blank at the end is the portal's. Portal: 4.3"""
+    """The token's taxpayer did not issue the documents. Portal: 4.3"""
 
-    MESSAGE = "The authenticated TIN and documents TIN is not matching "
+    MESSAGE = "The authenticated TIN and documents TIN is not matching "  # the portal's own blank
 
-    def __init__(self, status):
+    def __init__(self, status: int) -> None:
         code = "IncorrectSubmitter" if status == 403 else "ValidationError"
         super().__init__(status, code, self.MESSAGE, "submission")
 
-    def in_transport(self):
+    def in_transport(self) -> dict[str, Any]:
         shape = super().in_transport()
         return shape if self.status == 403 else {**shape, "propertyPath": None}
 
 
 class LoginRefusal(Refusal):
-    """The OAuth error, where `error` is text. Portal: 2.2"""
+    """An OAuth error, whose `error` is text. Portal: 2.2"""
 
-    def __init__(self, code, description):
+    def __init__(self, code: str, description: str) -> None:
         super().__init__(400, code, description)
 
-    def body(self, dialect):
+    def body(self, dialect: str) -> dict[str, Any]:
         return {"error": self.code, "error_description": self.message}
 
 
 class UnknownTaxpayer(Refusal):
-    """Problem details, as the portal's framework makes them. Portal: 3.1, 8.3"""
+    """Problem details, as the portal's web framework returns them. Portal: 3.1, 8.3"""
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__(404, "NotFound", "Not Found")
 
-    def body(self, dialect):
+    def body(self, dialect: str) -> dict[str, Any]:
         return {
             "type": "https://tools.ietf.org/html/rfc9110#section-15.5.5",
             "title": "Not Found",
@@ -126,11 +137,12 @@ class UnknownTaxpayer(Refusal):
         }
 
 
-def bad_argument(target, message):
-    """Portal: 8.1"""
+def bad_argument(target: str, message: str) -> Refusal:
+    """Return the refusal of an invalid parameter. Portal: 8.1"""
     entry = detail("BadArgument", message, target)
     return Refusal(400, "BadArgument", "The parameter is not valid.", target, [entry])
 
 
-def not_found(what, target):
+def not_found(what: str, target: str | None) -> Refusal:
+    """Return the refusal of a request for something unknown."""
     return Refusal(404, "NotFound", f"The requested {what} was not found.", target)

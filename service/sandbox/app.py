@@ -1,4 +1,4 @@
-"""The portal sandbox as an aiohttp application: routes, and what surrounds every call. Portal: 1.3, Appendix B"""
+"""The portal sandbox as an aiohttp application: routes and middleware. Portal: 1.3, Appendix B"""
 
 import itertools
 import logging
@@ -7,6 +7,7 @@ import socket
 import sqlite3
 import string
 import sys
+from collections.abc import Awaitable, Callable, Iterator
 
 from aiohttp import web
 
@@ -15,12 +16,18 @@ from .answers import Refusal, answer, bad_argument, not_found
 from .clock import http_date
 from .controls import CALLER, DATE_SHIFT, SANDBOX, Sandbox
 from .database import sql
-from .login import authenticated, log_in, read_form
+from .login import authenticate, log_in, read_form
+from .settings import Settings
 from .validation import validate_due
 
 API = "/api/v1.0"
-#: method, path, operation as faults and counts name it, handler
-OPERATIONS = (
+
+#: Handlers of the portal's operations never stream, so that errors can change their responses.
+Handler = Callable[[web.Request], Awaitable[web.Response]]
+AnyHandler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+#: Method, path, name of the operation for errors and counts, handler.
+OPERATIONS: tuple[tuple[str, str, str, Handler], ...] = (
     ("POST", "/connect/token", "login", log_in),
     ("GET", f"{API}/taxpayer/validate/{{tin}}", "tin", taxpayers.validate_tin),
     ("GET", f"{API}/taxpayer/search/tin", "tin_search", taxpayers.search_tin),
@@ -41,30 +48,31 @@ OPERATIONS = (
         document_types.get_version,
     ),
 )
-#: largest body that is read at all; the portal's own limit is judged by the submission
+#: Largest request body that is read. The portal's smaller limit is checked by the submission.
 MAX_READ = 32 * 1024 * 1024
-CORRELATIONS = web.AppKey("correlations", object)
+CORRELATIONS = web.AppKey("correlations", Iterator[str])
 CORRELATION = web.RequestKey("correlation", str)
 OPERATION = web.RequestKey("operation", str)
-RATE_HEADERS = web.RequestKey("rate_headers", dict)
+RATE_HEADERS = web.RequestKey("rate_headers", dict[str, str])
 BASE32 = string.digits + "ABCDEFGHIJKLMNOPQRSTUV"
 
 log = logging.getLogger(__name__)
 
 
-def operation_of(name, handler):
-    """The handler as clients meet it: counted, authenticated, within its quota, through the faults on order."""
+def make_operation(name: str, handler: Handler) -> AnyHandler:
+    """Wrap a handler with counting, authentication, rate limits and injected errors."""
 
-    async def operate(request):
+    async def operate(request: web.Request) -> web.StreamResponse:
         sandbox = request.app[SANDBOX]
 
-        async def process():
-            await validate_due(sandbox)  # again: a slow body or a fault may have taken its time
+        async def process() -> web.Response:
+            # Again, because reading the body or an injected delay may have taken long.
+            await validate_due(sandbox)
             return await handler(request)
 
         request[OPERATION] = name
         sql.call_count(sandbox.db, operation=name, now=sandbox.now())
-        # Whole before anything else, so that a client that hangs up later changes nothing
+        # Read the body first, so that a client that disconnects later changes nothing.
         await request.read()
         request[RATE_HEADERS] = await admit(request, sandbox, name)
         return await faults.perform(request, name, process)
@@ -72,52 +80,52 @@ def operation_of(name, handler):
     return operate
 
 
-async def admit(request, sandbox, operation):
-    """Rate headers of a call that may go on. Raises Refusal 401 and 429."""
+async def admit(request: web.Request, sandbox: Sandbox, operation: str) -> dict[str, str]:
+    """Return the rate headers of an authenticated request. Raises Refusal 401 or 429."""
     if operation == "login":
         name = "login_for_another" if "onbehalfof" in request.headers else "login"
         return quotas.take(sandbox, name, (await read_form(request)).get("client_id", ""))
-    caller = request[CALLER] = authenticated(request)
+    caller = request[CALLER] = authenticate(request)
     return quotas.take(sandbox, operation, caller["client_id"], caller["taxpayer"])
 
 
 @web.middleware
-async def surround(request, handler):
-    """Brings the documents up to date, and turns whatever is raised into an answer of the portal's shape."""
+async def handle_errors(request: web.Request, handler: AnyHandler) -> web.StreamResponse:
+    """Validate due documents, run the handler, and turn exceptions into the portal's responses."""
     sandbox = request.app[SANDBOX]
     request[CORRELATION] = next(request.app[CORRELATIONS])
     try:
         await validate_due(sandbox)
         response = await handler(request)
     except faults.Dropped:
-        count_answer(request, "dropped")
-        return hang_up(request)
+        count_response(request, "dropped")
+        return drop_connection(request)
     except ConnectionError:
         raise
     except Exception as error:
-        refusal = refusal_of(error, request)
+        refusal = to_refusal(error, request)
         response = answer(
             refusal.body(sandbox.controls.error_dialect), refusal.status, refusal.headers
         )
-    count_answer(request, str(response.status))
+    count_response(request, str(response.status))
     return response
 
 
-def count_answer(request, status):
+def count_response(request: web.Request, status: str) -> None:
+    """Count the response of a portal operation."""
     if operation := request.get(OPERATION):
         sql.answer_count(request.app[SANDBOX].db, operation=operation, status=status)
 
 
-def hang_up(request):
-    """Closes the connection; the response is never written."""
+def drop_connection(request: web.Request) -> web.Response:
+    """Close the connection. The returned response is never written."""
     if request.transport:
         request.transport.close()
     return web.Response()
 
 
-#: exceptions of the framework -> what the portal says. A body that is no UTF-8 can come from
-#: anywhere.
-REFUSALS = (
+#: Exception -> the portal's refusal. Any part of a request may be invalid UTF-8.
+REFUSALS: tuple[tuple[type[Exception], Callable[[web.Request], Refusal]], ...] = (
     (web.HTTPNotFound, lambda request: not_found("resource", request.path)),
     (
         web.HTTPMethodNotAllowed,
@@ -131,12 +139,13 @@ REFUSALS = (
 )
 
 
-def refusal_of(error, request):
+def to_refusal(error: Exception, request: web.Request) -> Refusal:
+    """Return the refusal for an exception. Unexpected exceptions are logged and become a 500."""
     if isinstance(error, Refusal):
         return error
-    for kind, refusal in REFUSALS:
+    for kind, refuse in REFUSALS:
         if isinstance(error, kind):
-            return refusal(request)
+            return refuse(request)
     log.error(
         "correlation=%s %s %s failed",
         request[CORRELATION],
@@ -147,40 +156,44 @@ def refusal_of(error, request):
     return Refusal(500, "InternalServerError", "The sandbox failed; its log says why.")
 
 
-async def stamp(request, response):
-    """The headers of every answer. `Date` follows the sandbox clock, unless a fault shifts it."""
+async def add_headers(request: web.Request, response: web.StreamResponse) -> None:
+    """Add the headers of every response. `Date` follows the sandbox clock, unless shifted."""
     response.headers["correlationId"] = request[CORRELATION]
     response.headers["Date"] = http_date(request.app[SANDBOX].now() + request.get(DATE_SHIFT, 0))
     for name, text in request.get(RATE_HEADERS, {}).items():
         response.headers[name] = text
 
 
-def correlations():
-    """`0HNXQ1C5T7K2A:00000025`, another prefix in each process. Portal: 1.3"""
+def generate_correlations() -> Iterator[str]:
+    """Yield ids such as `0HNXQ1C5T7K2A:00000025`, with a prefix of this process. Portal: 1.3"""
     prefix = "0HN" + "".join(secrets.choice(BASE32) for _ in range(10))
     return (f"{prefix}:{number:08X}" for number in itertools.count(1))
 
 
-async def close(app):
+async def close(app: web.Application) -> None:
+    """Close the state file."""
     app[SANDBOX].close()
 
 
-def create_sandbox(settings):
-    """The application; its state is in the file that the settings name."""
-    app = web.Application(middlewares=[surround], client_max_size=MAX_READ)
+def create_sandbox(settings: Settings) -> web.Application:
+    """Return the application. Its state is in the file that the settings name."""
+    app = web.Application(middlewares=[handle_errors], client_max_size=MAX_READ)
     app[SANDBOX] = Sandbox(settings)
-    app[CORRELATIONS] = correlations()
+    app[CORRELATIONS] = generate_correlations()
     for method, path, name, handler in OPERATIONS:
-        app.router.add_route(method, path, operation_of(name, handler))
+        app.router.add_route(method, path, make_operation(name, handler))
     app.router.add_get("/{uuid}/share/{long_id}", page.show_document)
     app.add_routes(admin.routes)
-    app.on_response_prepare.append(stamp)
+    app.on_response_prepare.append(add_headers)
     app.on_cleanup.append(close)
     return app
 
 
-def run(settings):
-    """Serves until SIGTERM or SIGINT; prints its address once it listens. Exits with a line when it cannot start."""
+def run(settings: Settings) -> None:
+    """Serve until SIGTERM or SIGINT, and print the address once the socket listens.
+
+    Exits with a message if the sandbox cannot start.
+    """
     try:
         listener = socket.create_server((settings.host, settings.port))
         app = create_sandbox(settings)
@@ -188,7 +201,7 @@ def run(settings):
         sys.exit(
             f"The sandbox cannot use {settings.host}:{settings.port} with {settings.state}: {error}"
         )
-    host, port = listener.getsockname()[:2]  # the port that was found, when 0 was asked for
+    host, port = listener.getsockname()[:2]  # the system chooses the port if the setting is 0
     line = f"Portal sandbox: http://{host}:{port} (state in {settings.state})"
     web.run_app(
         app,

@@ -1,8 +1,9 @@
-"""Certificates of signers: read, described, trusted. Portal: 11.1, 11.3"""
+"""Signing certificates: parsing, subject, permitted use, trust. Portal: 11.1, 11.3"""
 
 import re
 from base64 import b64decode
 from pathlib import Path
+from typing import TypeVar
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
@@ -10,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from cryptography.x509.oid import NameOID
 
 DOCUMENT_SIGNING = x509.ObjectIdentifier("1.3.6.1.4.1.311.10.3.12")
-#: object identifier -> what it may be called in the text of a name, beside its number
+#: Object identifier -> short names that the text of a name may use instead of its number.
 SHORT = {
     NameOID.COMMON_NAME: "CN",
     NameOID.COUNTRY_NAME: "C",
@@ -26,16 +27,18 @@ SHORT = {
     NameOID.EMAIL_ADDRESS: "E|emailAddress",
 }
 
+ExtensionT = TypeVar("ExtensionT", bound=x509.ExtensionType)
 
-def decoded(text):
-    """The bytes of base64 text, in which line ends are allowed. Raises ValueError."""
+
+def decode_base64(text: str) -> bytes:
+    """Return the bytes of base64 text, which may have line ends. Raises ValueError."""
     return b64decode("".join(text.split()), validate=True)
 
 
-def read_certificate(text):
-    """The certificate in base64 DER, or None when it cannot be read."""
+def read_certificate(text: str) -> x509.Certificate | None:
+    """Return the certificate of base64 DER text, or None if it is invalid."""
     try:
-        certificate = x509.load_der_x509_certificate(decoded(text))
+        certificate = x509.load_der_x509_certificate(decode_base64(text))
         # Each is parsed at its first use.
         _ = certificate.subject, certificate.issuer, certificate.extensions
         return certificate
@@ -43,61 +46,64 @@ def read_certificate(text):
         return None
 
 
-def subject_value(certificate, oid):
-    """The first value of that kind in the subject, or None."""
+def subject_value(certificate: x509.Certificate, oid: x509.ObjectIdentifier) -> str | None:
+    """Return the first value of an attribute of the subject, or None."""
     found = certificate.subject.get_attributes_for_oid(oid)
-    return found[0].value if found else None
+    return str(found[0].value) if found else None
 
 
-def is_named(text, name):
-    """Whether the text is the name as RFC 2253 orders it: the last part first, `, ` between them. Portal: 11.3"""
-    parts = ["\\+".join(map(spellings, part)) for part in reversed(name.rdns)]
+def is_named(text: str, name: x509.Name) -> bool:
+    """Return whether a text is the name in the order of RFC 2253, joined with `, `. Portal: 11.3"""
+    parts = ["\\+".join(map(attribute_pattern, part)) for part in reversed(name.rdns)]
     return re.fullmatch(", ".join(parts), text) is not None
 
 
-def spellings(attribute):
-    """A pattern of how one attribute may be written: its name short or as a number, its value escaped or not."""
+def attribute_pattern(attribute: x509.NameAttribute) -> str:
+    """Return a pattern of the spellings of an attribute.
+
+    Its name may be short or a number, its value escaped or not.
+    """
     named = "|".join((re.escape(attribute.oid.dotted_string), SHORT.get(attribute.oid, "(?!)")))
     escaped = attribute.rfc4514_string().partition("=")[2]
     return f"(?:{named})=(?:{re.escape(str(attribute.value))}|{re.escape(escaped)})"
 
 
-def verifying_key(certificate):
-    """The RSA key, or None where it is of another kind or the certificate is not for signing documents."""
+def verifying_key(certificate: x509.Certificate) -> RSAPublicKey | None:
+    """Return the RSA key, or None for another kind of key or a certificate for other uses."""
     try:
         key = certificate.public_key()
     except (ValueError, UnsupportedAlgorithm):
         return None
-    return key if isinstance(key, RSAPublicKey) and for_signing(certificate.extensions) else None
+    return key if isinstance(key, RSAPublicKey) and allows_signing(certificate) else None
 
 
-def for_signing(extensions):
-    """What a certificate says of its use allows it; one that says nothing is taken. Portal: 11.1"""
-    usage, extended = (
-        extension(extensions, x509.KeyUsage),
-        extension(extensions, x509.ExtendedKeyUsage),
-    )
+def allows_signing(certificate: x509.Certificate) -> bool:
+    """Return whether the key usage allows document signing, or is absent. Portal: 11.1"""
+    usage = find_extension(certificate, x509.KeyUsage)
+    extended = find_extension(certificate, x509.ExtendedKeyUsage)
     return (usage is None or usage.content_commitment) and (
         extended is None or DOCUMENT_SIGNING in extended
     )
 
 
-def extension(extensions, kind):
+def find_extension(certificate: x509.Certificate, kind: type[ExtensionT]) -> ExtensionT | None:
+    """Return the extension of a class, or None."""
     try:
-        return extensions.get_extension_for_class(kind).value
+        return certificate.extensions.get_extension_for_class(kind).value
     except x509.ExtensionNotFound:
         return None
 
 
-def read_authorities(path):
-    """The certificates of a PEM file. Raises ValueError."""
+def read_authorities(path: str) -> tuple[x509.Certificate, ...]:
+    """Return the certificates of a PEM file. Raises ValueError."""
     try:
         return tuple(x509.load_pem_x509_certificates(Path(path).read_bytes()))
     except OSError as error:
         raise ValueError(str(error)) from None
 
 
-def is_issued_by(certificate, authority):
+def is_issued_by(certificate: x509.Certificate, authority: x509.Certificate) -> bool:
+    """Return whether the authority signed the certificate."""
     try:
         certificate.verify_directly_issued_by(authority)
     except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm):

@@ -1,27 +1,38 @@
-"""Instants: Unix seconds inside, UTC text outside."""
+"""Conversion of instants: Unix seconds inside the sandbox, UTC text in requests and responses."""
 
 import math
 from datetime import UTC, datetime
 from email.utils import formatdate
+from typing import overload
 
 
-def instant(seconds):
-    """`2026-09-14T03:26:02Z`; null stays null. Whole seconds, rounded down."""
+@overload
+def instant(seconds: float) -> str: ...
+@overload
+def instant(seconds: None) -> None: ...
+@overload
+def instant(seconds: float | None) -> str | None: ...
+def instant(seconds: float | None) -> str | None:
+    """Return an instant as `2026-09-14T03:26:02Z`, rounded down to seconds. None stays None."""
     if seconds is None:
         return None
     return datetime.fromtimestamp(math.floor(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def precise_instant(seconds):
-    """The form of X-Rate-Limit-Reset, with seven digits of a second. Portal: 1.3."""
+def precise_instant(seconds: float) -> str:
+    """Return an instant as in X-Rate-Limit-Reset, with seven decimal places. Portal: 1.3"""
     return f"{instant(seconds)[:-1]}.{round(seconds % 1 * 10**6):06d}0Z"
 
 
-def seconds_of(text):
-    """Unix seconds of a date or a date-time; without a zone it is UTC. Raises ValueError."""
+def seconds_of(text: str) -> float:
+    """Return the Unix seconds of a date or date-time, in UTC if it has no zone.
+
+    Raises ValueError.
+    """
     value = datetime.fromisoformat(text.replace("Z", "+00:00"))
     return (value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp()
 
 
-def http_date(seconds):
+def http_date(seconds: float) -> str:
+    """Return an instant in the format of the HTTP header `Date`."""
     return formatdate(seconds, usegmt=True)

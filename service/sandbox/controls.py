@@ -1,53 +1,55 @@
-"""What can change while the sandbox runs, and the sandbox itself: its file, its clock, its controls."""
+"""Settings that can change at run time, and the state of a sandbox: file, clock, settings."""
 
 import json
 import time
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
 
 from aiohttp import web
 
-from .database import empty, open_database, sql, transaction
-from .settings import SEEDED_TAXPAYERS
+from .database import Row, empty, open_database, sql, transaction
+from .settings import SEEDED_TAXPAYERS, Settings
 
-#: about 31 years: more than any window, less than any calendar
+#: About 31 years: longer than any window, and still a date that the calendar can represent.
 MOST_SECONDS = 10**9
 
 
 @dataclass(frozen=True)
 class Controls:
-    """Times in seconds. Each member can be set through the administration surface."""
+    """Settings of the administration API. Times are in seconds."""
 
-    processing_seconds: float = 2  # from the 202 to the end of validation
-    stuck: bool = False  # nothing leaves Submitted
-    search_lag_seconds: float = 0  # lists show a document only so long after receipt
-    not_found_seconds: float = 0  # a submission is not found for so long after the 202
+    processing_seconds: float = 2  # from the 202 response to the end of validation
+    stuck: bool = False  # no document leaves Submitted
+    search_lag_seconds: float = 0  # from receipt until lists show a document
+    not_found_seconds: float = 0  # from the 202 response until a submission is found
     payload_window_seconds: float = 600
     duplicate_window_seconds: float = 7200
     cancel_window_seconds: float = 259200
-    age_window_seconds: float = 259200  # how old an issue date-time may be
+    age_window_seconds: float = 259200  # maximum age of an issue date-time
     rate_scale: float = 1
-    payload_detection: bool = True  # 422 for the same body again
+    payload_detection: bool = True  # 422 for a repeated body
     duplicate_detection: bool = True  # step 3 of the validation
     invalid_counts: bool = True  # an Invalid document counts as processed for step 3
     duplicate_code: str = "DV302"  # or DS302
     token_seconds: float = 3600
-    mismatch_status: int = 400  # or 403: the form of the issuer mismatch
+    mismatch_status: int = 400  # or 403: status of an issuer mismatch
     error_dialect: str = "transport"  # or "standard"
-    strict_register: bool = False  # a TIN that is not registered makes a document Invalid
-    strict_totals: bool = False  # wrong totals are refused; otherwise they are a warning
-    consolidated_state_17: bool = True  # state 17 in Malaysia passes in a consolidated document
+    strict_register: bool = False  # an unregistered TIN makes a document Invalid
+    strict_totals: bool = False  # wrong totals are refused instead of reported as warnings
+    consolidated_state_17: bool = True  # a consolidated document may have state 17 in Malaysia
 
 
-#: member -> the values it may have, where the type does not say it all
-CHOICES = {
+#: Setting -> allowed values, if its type allows others.
+CHOICES: dict[str, tuple[Any, ...]] = {
     "mismatch_status": (400, 403),
     "error_dialect": ("transport", "standard"),
     "duplicate_code": ("DV302", "DS302"),
 }
 
 
-def checked_controls(values):
-    """The values with the types of Controls. Raises ValueError naming the first wrong one."""
+def check_controls(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the values if they fit Controls. Raises ValueError that names the first wrong one."""
     types = {field.name: field.type for field in fields(Controls)}
     for name, value in values.items():
         if name not in types:
@@ -57,27 +59,31 @@ def checked_controls(values):
     return values
 
 
-def fits(value, kind):
+def fits(value: Any, kind: Any) -> bool:
+    """Return whether a value has the type of a setting. A float is also in range."""
     if kind is float:
         return type(value) in (int, float) and 0 <= value <= MOST_SECONDS
     return type(value) is kind
 
 
 class Sandbox:
-    """State of one sandbox; every method commits before it returns, unless a transaction is open."""
+    """State of one sandbox. Every method commits, unless the caller has opened a transaction."""
 
-    def __init__(self, settings):
+    def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.db = open_database(settings.state)
+        self.clock_offset: float = 0
+        self.odd_rows: dict[str, dict[str, Any]] = {}
+        self.controls = Controls()
         self.load()
 
-    def load(self):
-        """Reads what the file remembers, over what the settings say; an empty file is furnished first."""
+    def load(self) -> None:
+        """Read the stored state, which overrides the start settings. Fill an empty file first."""
         stored = {row["name"]: json.loads(row["value"]) for row in sql.setting_all(self.db)}
         with transaction(self.db):
             if "clock_offset" not in stored:
-                self.furnish()
-            self.admit_client()
+                self.seed()
+            self.put_client()
         self.clock_offset = stored.pop("clock_offset", 0)
         self.odd_rows = stored.pop("odd_rows", {})
         started = {
@@ -86,14 +92,14 @@ class Sandbox:
         }
         self.controls = replace(Controls(), **{**started, **stored})
 
-    def furnish(self):
-        """Registers the seeded taxpayers."""
+    def seed(self) -> None:
+        """Register the initial taxpayers."""
         for tin, name, identities in SEEDED_TAXPAYERS:
             self.register(tin, name, identities)
-        self.remember("clock_offset", 0)
+        self.store("clock_offset", 0)
 
-    def admit_client(self):
-        """The client is as the settings say, at every start."""
+    def put_client(self) -> None:
+        """Store the client of the start settings, at every start."""
         sql.taxpayer_meet(self.db, tin=self.settings.tin, name="Sandbox Intermediary Sdn. Bhd.")
         sql.client_put(
             self.db,
@@ -105,56 +111,64 @@ class Sandbox:
             blocked=False,
         )
 
-    def register(self, tin, name, identities, blocked=False):
-        """Adds or replaces a taxpayer, inside the caller's transaction."""
+    def register(
+        self, tin: str, name: str, identities: Iterable[tuple[str, str]], blocked: bool = False
+    ) -> None:
+        """Add or replace a taxpayer, inside the caller's transaction."""
         sql.taxpayer_put(self.db, tin=tin, name=name, blocked=blocked)
         sql.identity_forget(self.db, tin=tin)
         for kind, value in identities:
             sql.identity_put(self.db, tin=tin, type=kind, value=value)
 
-    def remember(self, name, value):
+    def store(self, name: str, value: Any) -> None:
+        """Write one item of the state to the file."""
         sql.setting_put(self.db, name=name, value=json.dumps(value))
 
-    def now(self):
+    def now(self) -> float:
+        """Return the time of the sandbox clock in Unix seconds."""
         return time.time() + self.clock_offset
 
-    def move_clock(self, seconds):
+    def move_clock(self, seconds: float) -> None:
+        """Move the clock forward, or back if `seconds` is negative."""
         self.clock_offset += seconds
-        self.remember("clock_offset", self.clock_offset)
+        self.store("clock_offset", self.clock_offset)
 
-    def change(self, values):
-        """Sets controls; documents that are not finished get a new end of validation. Raises ValueError."""
-        self.controls = replace(self.controls, **checked_controls(values))
+    def change(self, values: Mapping[str, Any]) -> None:
+        """Change settings; unfinished documents get a new end of validation. Raises ValueError."""
+        self.controls = replace(self.controls, **check_controls(values))
         with transaction(self.db):
             for name, value in values.items():
-                self.remember(name, value)
+                self.store(name, value)
             if {"processing_seconds", "stuck"} & set(values):
                 seconds = self.controls.processing_seconds
                 sql.document_plan(self.db, now=self.now(), processing_seconds=seconds)
 
-    def shown(self):
+    def shown(self) -> dict[str, Any]:
+        """Return all settings."""
         return asdict(self.controls)
 
-    def show_oddly(self, number, members):
-        """Show the documents of a number with other members from now on, or as they are where there are none."""
-        self.odd_rows = {**self.odd_rows, number: members}
+    def show_oddly(self, number: str, members: dict[str, Any] | None) -> None:
+        """Replace members in all responses about the documents of a number. None ends it."""
+        self.odd_rows = {**self.odd_rows, number: members or {}}
         if members is None:
             del self.odd_rows[number]
-        self.remember("odd_rows", self.odd_rows)
+        self.store("odd_rows", self.odd_rows)
 
-    def row_shown(self, number, members):
-        """Return the members of a row as they are shown."""
+    def row_shown(self, number: str, members: dict[str, Any]) -> dict[str, Any]:
+        """Return the members of a row with their replacements."""
         return {**members, **self.odd_rows.get(number, {})}
 
-    def reset(self):
+    def reset(self) -> None:
+        """Return to the state of the first start."""
         empty(self.db)
         self.load()
 
-    def close(self):
+    def close(self) -> None:
+        """Close the file."""
         self.db.close()
 
 
 SANDBOX = web.AppKey("sandbox", Sandbox)
-#: the row of the token a call carries
-CALLER = web.RequestKey("caller", object)
-DATE_SHIFT = web.RequestKey("date_shift", float)  # seconds by which the Date of the answer is wrong
+#: The row of the token of a request.
+CALLER = web.RequestKey("caller", Row)
+DATE_SHIFT = web.RequestKey("date_shift", float)  # seconds added to the `Date` of the response

@@ -1,21 +1,26 @@
-"""The sqlite file and the named statements of `sql/`.
+"""The SQLite file and the named statements of `sql/`.
 
-One connection, one thread: a handler that does not await between two statements is alone with the data.
-A commit reaches the operating system before it returns, so a killed process loses nothing it answered.
+One connection and one thread: a handler that does not await between two statements has the data to
+itself. A commit reaches the operating system before it returns, so a killed process loses nothing
+that it has acknowledged.
 """
 
 import re
 import sqlite3
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 FOLDER = Path(__file__).with_name("sql")
 NAME = re.compile(r"^-- name: (\w+) :(\w+)\n", re.M)
 
-#: kind of a statement -> what a call of it returns. All rows are read, so that no statement stays
-#: open.
-READ = {
+Row = sqlite3.Row
+Statement = Callable[..., Any]
+
+#: Kind of a statement -> its result. All rows are read, so that no statement stays open.
+READERS: dict[str, Callable[[sqlite3.Cursor], Any]] = {
     "one": lambda cursor: next(iter(cursor.fetchall()), None),
     "many": lambda cursor: cursor.fetchall(),
     "value": lambda cursor: next((row[0] for row in cursor.fetchall()), None),
@@ -23,32 +28,35 @@ READ = {
 }
 
 
-def statement(kind, text):
-    def call(db, **values):
-        return READ[kind](db.execute(text, values))
+def make_statement(kind: str, text: str) -> Statement:
+    """Return a function that runs the statement with named values."""
+
+    def call(db: sqlite3.Connection, **values: Any) -> Any:
+        return READERS[kind](db.execute(text, values))
 
     return call
 
 
-def load_statements():
-    found = {}
+def load_statements() -> SimpleNamespace:
+    """Return the statements of all files as attributes."""
+    statements: dict[str, Statement] = {}
     for path in sorted(FOLDER.glob("*.sql")):
         parts = NAME.split(path.read_text("utf-8"))[1:]
         for name, kind, text in zip(parts[::3], parts[1::3], parts[2::3], strict=False):
-            found[name] = statement(kind, text)
-    return SimpleNamespace(**found)
+            statements[name] = make_statement(kind, text)
+    return SimpleNamespace(**statements)
 
 
-#: sql.document_get(db, uuid=...) runs the statement of that name.
+#: `sql.document_get(db, uuid=...)` runs the statement of that name.
 sql = load_statements()
 
 
-def open_database(path):
-    """Opens the file, which is made when missing, with its tables."""
+def open_database(path: str) -> sqlite3.Connection:
+    """Open the file with its tables. Both are created if they are missing."""
     if path != ":memory:":
         Path(path).parent.mkdir(parents=True, exist_ok=True)
     db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-    db.row_factory = sqlite3.Row
+    db.row_factory = Row
     db.execute("pragma journal_mode = wal")
     db.execute("pragma synchronous = normal")
     db.executescript((FOLDER / "schema.sql").read_text("utf-8"))
@@ -56,7 +64,8 @@ def open_database(path):
 
 
 @contextmanager
-def transaction(db):
+def transaction(db: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
+    """Run the block in a transaction that is rolled back if it raises."""
     db.execute("begin immediate")
     try:
         yield db
@@ -66,8 +75,8 @@ def transaction(db):
     db.execute("commit")
 
 
-def empty(db):
-    """Forgets everything, including the sequence of documents."""
+def empty(db: sqlite3.Connection) -> None:
+    """Delete all rows, including the sequence of documents."""
     tables = [
         row["name"] for row in db.execute("select name from sqlite_master where type = 'table'")
     ]

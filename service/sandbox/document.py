@@ -1,52 +1,59 @@
-"""One submitted document, read: its values by path, its parties, its totals. Portal: 10
+"""A submitted document: values by path, parties, totals. Portal: 10
 
-A path names elements with dots, `LegalMonetaryTotal.PayableAmount`; the arrays between them are implied.
+A path names elements separated by dots, such as `LegalMonetaryTotal.PayableAmount`. The arrays
+between the elements are implied.
 """
 
 import json
 import re
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from decimal import ROUND_HALF_UP, Context, Decimal
 from functools import cached_property
+from typing import Any, NoReturn
 
 SELF_BILLED = {"11", "12", "13", "14"}
 NOTES = {"02", "03", "04", "12", "13", "14"}
 SIGNED_VERSIONS = {"1.1", "1.3"}
 VERSIONS = {"1.0", "1.1", "1.2", "1.3"}
 GENERAL_PUBLIC = "EI00000000010"
-TIN_ONLY = "000000000000"  # the identity of somebody who gave no more than a TIN
+TIN_ONLY = "000000000000"  # identity number of a party that gave only its TIN
 IDENTITY_SCHEMES = ("BRN", "NRIC", "PASSPORT", "ARMY")
 CENT = Decimal("0.01")
-EXACT = Context(prec=1_000_000)  # more digits than a document holds
+EXACT = Context(prec=1_000_000)  # more digits than a document can have
 
 
-def plain_decimal(text):
-    """Raises ValueError for an exponent, which the portal refuses. Portal: 10.1"""
+def parse_decimal(text: str) -> Decimal:
+    """Return a number exactly. Raises ValueError for an exponent. Portal: 10.1"""
     if "e" in text.lower():
         raise ValueError("exponent")
     return Decimal(text)
 
 
-def refuse_constant(text):
+def reject_constant(text: str) -> NoReturn:
+    """Raise ValueError for NaN and Infinity."""
     raise ValueError(text)
 
 
-def read_json(raw):
-    """JSON bytes as Python values with exact decimals. Raises ValueError for what is not storable JSON in UTF-8."""
+def read_json(raw: bytes) -> Any:
+    """Return JSON in UTF-8 as Python values with exact decimals.
+
+    Raises ValueError if it is not JSON, nested too deep, or has unpaired surrogates.
+    """
     try:
         value = json.loads(
-            raw.decode("utf-8"), parse_float=plain_decimal, parse_constant=refuse_constant
+            raw.decode("utf-8"), parse_float=parse_decimal, parse_constant=reject_constant
         )
     except RecursionError:
         raise ValueError("nested too deep") from None
     if b"\\u" in raw:
-        # Half a surrogate pair has no UTF-8
+        # An unpaired surrogate cannot be encoded.
         json.dumps(value, ensure_ascii=False, default=str).encode("utf-8")
     return value
 
 
-def entries(node, path):
-    """Every array entry at the path below the node; nothing where the shape is another."""
+def entries(node: Any, path: str) -> Iterator[Any]:
+    """Yield every array entry at the path below the node. Nodes of another shape are skipped."""
     name, _, rest = path.partition(".")
     found = node.get(name) if isinstance(node, dict) else None
     for entry in found if isinstance(found, list) else ():
@@ -56,8 +63,8 @@ def entries(node, path):
             yield entry
 
 
-def values(node, path, attribute="_"):
-    """The values, or an attribute, of every basic element at the path; absent ones are left out."""
+def values(node: Any, path: str, attribute: str = "_") -> list[Any]:
+    """Return the values, or an attribute, of all basic elements at the path that have one."""
     return [
         entry[attribute]
         for entry in entries(node, path)
@@ -65,26 +72,27 @@ def values(node, path, attribute="_"):
     ]
 
 
-def value(node, path, attribute="_"):
-    """The first of `values`, or None."""
+def value(node: Any, path: str, attribute: str = "_") -> Any:
+    """Return the first of `values`, or None."""
     return next(iter(values(node, path, attribute)), None)
 
 
 class Party:
     """A supplier, buyer or shipping recipient: the object inside `Party`."""
 
-    def __init__(self, role, root, node):
-        self.role = role  # as messages name it
-        self.root = root  # the path of the node in the invoice
+    def __init__(self, role: str, root: str, node: Any) -> None:
+        self.role = role  # name in messages
+        self.root = root  # path of the node in the invoice
         self.node = node
 
-    def text(self, path):
+    def text(self, path: str) -> str:
+        """Return the stripped text at the path, or an empty string."""
         found = value(self.node, path)
         return found.strip() if isinstance(found, str) else ""
 
     @cached_property
-    def identifications(self):
-        """(scheme, value) of each identification. Portal: 10.3"""
+    def identifications(self) -> list[tuple[Any, str]]:
+        """Return (scheme, value) of each identification. Portal: 10.3"""
         found = entries(self.node, "PartyIdentification.ID")
         return [
             (entry.get("schemeID"), str(entry.get("_", "")))
@@ -92,102 +100,108 @@ class Party:
             if isinstance(entry, dict)
         ]
 
-    def scheme(self, wanted):
+    def identification(self, wanted: str) -> str:
+        """Return the value of the identification with the scheme, or an empty string."""
         return next((text for scheme, text in self.identifications if scheme == wanted), "")
 
     @property
-    def tin(self):
-        return self.scheme("TIN")
+    def tin(self) -> str:
+        return self.identification("TIN")
 
     @property
-    def identity(self):
-        """(scheme, value) of the registration or identity number, or ("", "")."""
+    def identity(self) -> tuple[str, str]:
+        """Return (scheme, value) of the registration or identity number, or ("", "")."""
         return next(
             (pair for pair in self.identifications if pair[0] in IDENTITY_SCHEMES), ("", "")
         )
 
     @property
-    def name(self):
+    def name(self) -> str:
         return self.text("PartyLegalEntity.RegistrationName")
 
     @property
-    def country(self):
+    def country(self) -> str:
         return self.text("PostalAddress.Country.IdentificationCode")
 
 
 class Document:
-    """The invoice object inside a document of version 1.0 to 1.3; `raw` is the document as it was sent."""
+    """The invoice object inside a document of version 1.0 to 1.3; `raw` holds the sent bytes."""
 
-    def __init__(self, root, raw=b""):
+    def __init__(self, root: Any, raw: bytes = b"") -> None:
         self.root = root
         self.raw = raw
-        self.invoice = next(entries(root, "Invoice"), None)
+        self.invoice: Any = next(entries(root, "Invoice"), None)
 
-    def text(self, path, attribute="_"):
+    def text(self, path: str, attribute: str = "_") -> str:
+        """Return the text at the path, or an empty string."""
         found = value(self.invoice, path, attribute)
         return found if isinstance(found, str) else ""
 
     @property
-    def number(self):
+    def number(self) -> str:
         return self.text("ID")
 
     @property
-    def type(self):
+    def type(self) -> str:
         return self.text("InvoiceTypeCode")
 
     @property
-    def version(self):
+    def version(self) -> str:
         return self.text("InvoiceTypeCode", "listVersionID")
 
     @property
-    def currency(self):
+    def currency(self) -> str:
         return self.text("DocumentCurrencyCode")
 
     @cached_property
-    def issued_at(self):
-        """Unix seconds; the structure has been checked."""
+    def issued_at(self) -> float:
+        """Return the time of issue in Unix seconds. Requires a valid structure."""
         moment = datetime.strptime(
             self.text("IssueDate") + self.text("IssueTime"), "%Y-%m-%d%H:%M:%SZ"
         )
         return moment.replace(tzinfo=UTC).timestamp()
 
     @cached_property
-    def supplier(self):
+    def supplier(self) -> Party:
         return self.party("SUPPLIER", "AccountingSupplierParty.Party")
 
     @cached_property
-    def buyer(self):
+    def buyer(self) -> Party:
         return self.party("BUYER", "AccountingCustomerParty.Party")
 
-    def party(self, role, root):
+    def party(self, role: str, root: str) -> Party:
+        """Return the party at a path of the invoice, an empty one if it is missing."""
         return Party(role, root, next(entries(self.invoice, root), {}))
 
     @property
-    def issuer(self):
+    def issuer(self) -> Party:
         return self.buyer if self.type in SELF_BILLED else self.supplier
 
     @property
-    def receiver(self):
+    def receiver(self) -> Party:
         return self.supplier if self.type in SELF_BILLED else self.buyer
 
     @cached_property
-    def consolidated(self):
-        """Classification 004, and no other, on every line. Portal: 13"""
+    def consolidated(self) -> bool:
+        """Return whether every line has classification 004 and no other. Portal: 13"""
         lines = list(entries(self.invoice, "InvoiceLine"))
         return bool(lines) and all(classifications(line) == ["004"] for line in lines)
 
-    def nameless(self, party):
-        """The general public of a consolidated document, whose address may be blank. Portal: 10.13"""
+    def nameless(self, party: Party) -> bool:
+        """Return whether a party is the general public of a consolidated document.
+
+        Its address may be blank. Portal: 10.13
+        """
         return self.consolidated and party.tin == GENERAL_PUBLIC and party.identity[1] == "NA"
 
     @property
-    def references(self):
-        """(uuid, number) of each original a note refers to. Portal: 10.11"""
+    def references(self) -> list[tuple[Any, Any]]:
+        """Return (uuid, number) of each original that a note refers to. Portal: 10.11"""
         found = entries(self.invoice, "BillingReference.InvoiceDocumentReference")
         return [(value(entry, "UUID") or "", value(entry, "ID") or "") for entry in found]
 
-    def amount(self, path):
-        """In MYR, as the portal's answers give it, rounded half up to 0.01. Portal: 5.1"""
+    def amount(self, path: str) -> Decimal:
+        """Return a monetary total in MYR, rounded half up to 0.01, as in responses. Portal: 5.1"""
         rate = (
             value(self.invoice, "TaxExchangeRate.CalculationRate") if self.currency != "MYR" else 1
         )
@@ -197,8 +211,8 @@ class Document:
         )
 
 
-def classifications(line):
-    """The codes of list CLASS on a line; a tariff code is not one."""
+def classifications(line: Any) -> list[Any]:
+    """Return the codes of list CLASS on a line, without tariff codes."""
     found = entries(line, "Item.CommodityClassification.ItemClassificationCode")
     return [entry.get("_") for entry in found if entry.get("listID", "CLASS") == "CLASS"]
 
@@ -208,6 +222,6 @@ TIN = re.compile(
 )
 
 
-def well_formed_tin(text):
-    """Portal: 3.2"""
+def well_formed_tin(text: str) -> bool:
+    """Return whether a text has the form of a TIN. Portal: 3.2"""
     return bool(TIN.fullmatch(text))

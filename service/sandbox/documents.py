@@ -1,55 +1,61 @@
-"""One document: details, source, cancel, reject. Portal: 5.2, 5.3, 6"""
+"""Requests about one document: details, source, cancel, reject. Portal: 5.2, 5.3, 6"""
 
 import json
+from collections.abc import Callable
+from dataclasses import dataclass
 from decimal import Decimal
+from typing import Any
+
+from aiohttp import web
 
 from .answers import Refusal, answer, bad_argument, detail, not_found
-from .controls import CALLER, SANDBOX
-from .database import sql, transaction
+from .controls import CALLER, SANDBOX, Sandbox
+from .database import Row, sql, transaction
 from .document import read_json
 from .records import head, submitted_by
 
 MAX_REASON = 300
-#: what a receiver may see
+#: Statuses in which the receiver may read the document.
 RECEIVED = {"Valid", "Cancelled"}
 
 
-async def get_details(request):
-    """What the portal tells, and beside it `warnings` where there are any, which are the sandbox's own."""
-    row = visible(request)
-    results, found = (
-        row["validation_results"],
-        sql.warning_get(request.app[SANDBOX].db, uuid=row["uuid"]),
+async def get_details(request: web.Request) -> web.Response:
+    """Return the document as the portal shows it, and `warnings`, which only the sandbox has."""
+    sandbox, row = request.app[SANDBOX], find_visible(request)
+    results = row["validation_results"] and json.loads(
+        row["validation_results"], parse_float=Decimal
     )
-    warnings = {"warnings": json.loads(found)} if found else {}
-    results = results and json.loads(results, parse_float=Decimal)
-    shown = {**head(row), "validationResults": results, **warnings}
-    return answer(request.app[SANDBOX].row_shown(row["number"], shown))
+    warnings = sql.warning_get(sandbox.db, uuid=row["uuid"])
+    shown = {**head(row), "validationResults": results}
+    if warnings:
+        shown["warnings"] = json.loads(warnings)
+    return answer(sandbox.row_shown(row["number"], shown))
 
 
-async def get_raw(request):
-    """The document as it was submitted; not that of an Invalid one."""
-    row = visible(request)
+async def get_raw(request: web.Request) -> web.Response:
+    """Return the document as it was submitted, 404 if it is Invalid."""
+    row = find_visible(request)
     if row["status"] == "Invalid":
         raise not_found("document", row["uuid"])
     raw = sql.body_get(request.app[SANDBOX].db, uuid=row["uuid"])
     return answer({**head(row), "document": raw.decode("utf-8")})
 
 
-def visible(request):
-    """The row, for its submitter, or for its receiver once it is Valid. Raises Refusal 404."""
-    caller, row = request[CALLER], existing(request)
-    received = (
+def find_visible(request: web.Request) -> Row:
+    """Return the row for its submitter, or its receiver once it is Valid. Raises Refusal 404."""
+    caller, row = request[CALLER], find_document(request)
+    is_receiver = (
         not caller["represented"]
         and row["receiver_tin"] == caller["taxpayer"]
         and row["status"] in RECEIVED
     )
-    if not submitted_by(row, caller) and not received:
+    if not submitted_by(row, caller) and not is_receiver:
         raise not_found("document", row["uuid"])
     return row
 
 
-def existing(request):
+def find_document(request: web.Request) -> Row:
+    """Return the row of the document in the path. Raises Refusal 404."""
     uuid = request.match_info["uuid"]
     row = sql.document_get(request.app[SANDBOX].db, uuid=uuid)
     if row is None:
@@ -57,17 +63,17 @@ def existing(request):
     return row
 
 
-async def change_state(request):
-    """Cancel by the issuer, or a request to reject by the receiver. Portal: 6"""
+async def change_state(request: web.Request) -> web.Response:
+    """Cancel the document for its issuer, or request its rejection for its receiver. Portal: 6"""
     sandbox, caller = request.app[SANDBOX], request[CALLER]
     wanted, reason = read_change(await request.read())
-    row = existing(request)
-    permitted = (
+    row = find_document(request)
+    is_permitted = (
         submitted_by(row, caller)
         if wanted == "cancelled"
         else row["receiver_tin"] == caller["taxpayer"]
     )
-    if not permitted:
+    if not is_permitted:
         message = f"The caller may not set this document to {wanted}."
         raise Refusal(
             403, "Forbidden", message, row["uuid"], [detail("Forbidden", message, row["uuid"])]
@@ -75,8 +81,8 @@ async def change_state(request):
     return answer(change_document_state(sandbox, row, wanted, reason))
 
 
-def read_change(body):
-    """(status, reason) of the request. Raises Refusal."""
+def read_change(body: bytes) -> tuple[str, str]:
+    """Return (status, reason) of the request body. Raises Refusal."""
     try:
         change = read_json(body)
     except ValueError:
@@ -91,45 +97,61 @@ def read_change(body):
     return wanted, reason
 
 
-def wrong_state(sandbox, row, wanted):
+def is_wrong_state(sandbox: Sandbox, row: Row, wanted: str) -> bool:
+    """Return whether the document is not Valid, or its rejection was already requested."""
     return row["status"] != "Valid" or (
         wanted == "rejected" and row["reject_requested_at"] is not None
     )
 
 
-def window_over(sandbox, row, wanted):
+def is_window_over(sandbox: Sandbox, row: Row, wanted: str) -> bool:
+    """Return whether the cancellation period is over."""
     return sandbox.now() > row["validated_at"] + sandbox.controls.cancel_window_seconds
 
 
-def referenced(sandbox, row, wanted):
+def is_referenced(sandbox: Sandbox, row: Row, wanted: str) -> bool:
+    """Return whether a Valid note refers to the document."""
     return sql.reference_active(sandbox.db, uuid=row["uuid"]) > 0
 
 
-#: the first row that holds refuses: (test, code, message)
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A reason to refuse a change of state, with its error."""
+
+    applies: Callable[[Sandbox, Row, str], bool]
+    code: str
+    message: str
+
+
+#: The first rule that applies refuses the change.
 REFUSALS = (
-    (wrong_state, "IncorrectState", "The state of the document does not allow this."),
-    (window_over, "OperationPeriodOver", "The cancellation period of the document is over."),
-    (
-        referenced,
+    Rule(is_wrong_state, "IncorrectState", "The state of the document does not allow this."),
+    Rule(is_window_over, "OperationPeriodOver", "The cancellation period of the document is over."),
+    Rule(
+        is_referenced,
         "ActiveReferencingDocuments",
         "Valid notes refer to the document; cancel them first.",
     ),
 )
 
 
-def change_document_state(sandbox, row, wanted, reason):
-    """Makes the change and returns the portal's answer. Raises Refusal; the code stands in both its places."""
+def change_document_state(sandbox: Sandbox, row: Row, wanted: str, reason: str) -> dict[str, Any]:
+    """Change the state and return the portal's response body.
+
+    Raises Refusal, which has its code both in the error and in its only detail.
+    """
     uuid = row["uuid"]
-    for holds, code, message in REFUSALS:
-        if holds(sandbox, row, wanted):
-            raise Refusal(400, code, message, uuid, [detail(code, message, uuid)])
+    for rule in REFUSALS:
+        if rule.applies(sandbox, row, wanted):
+            entry = detail(rule.code, rule.message, uuid)
+            raise Refusal(400, rule.code, rule.message, uuid, [entry])
     change, status = CHANGES[wanted]
     with transaction(sandbox.db):
         change(sandbox.db, uuid=uuid, now=sandbox.now(), reason=reason)
     return {"uuid": uuid, "status": status}
 
 
-#: wanted status -> (statement, what the answer calls it)
+#: Requested status -> (statement, status in the response).
 CHANGES = {
     "cancelled": (sql.document_cancel, "Cancelled"),
     "rejected": (sql.document_reject, "Requested for Rejection"),

@@ -1,16 +1,20 @@
-"""The body of a submission: its members and what they may be. Portal: 4.1, 4.3"""
+"""Parsing of the body of a submission. Portal: 4.1, 4.3"""
+
+from typing import Any
 
 from .answers import Refusal, detail
 from .document import read_json
 
 MAX_DOCUMENTS = 100
 MEMBERS = {"format", "document", "documentHash", "codeNumber"}
-#: format of the documents -> content type of the body
+#: Format of the documents -> content type of the body.
 FORMATS = {"JSON": "application/json", "XML": "application/xml"}
 
+Entry = dict[str, str]
 
-def read_envelope(body, content_type):
-    """The entries of `documents`. Raises Refusal."""
+
+def read_envelope(body: bytes, content_type: str) -> list[Entry]:
+    """Return the entries of `documents`. Raises Refusal."""
     if content_type == FORMATS["XML"]:
         raise not_implemented()
     try:
@@ -25,43 +29,42 @@ def read_envelope(body, content_type):
         raise bad_structure("A submission has the one member documents, an array.", "documents")
     documents = envelope["documents"]
     if len(documents) > MAX_DOCUMENTS:
-        raise Refusal(
-            400,
-            "MaximumSizeExceeded",
-            f"A submission has at most {MAX_DOCUMENTS} documents.",
-            "documents",
-        )
+        message = f"A submission has at most {MAX_DOCUMENTS} documents."
+        raise Refusal(400, "MaximumSizeExceeded", message, "documents")
     if not documents:
         raise bad_structure("A submission has at least one document.", "documents")
-    for index, each in enumerate(documents):
-        check_entry(each, f"documents[{index}]")
+    for index, entry in enumerate(documents):
+        check_entry(entry, f"documents[{index}]")
     return documents
 
 
-def check_entry(each, target):
+def check_entry(entry: Any, target: str) -> None:
+    """Check the members of one entry. Raises Refusal."""
     if (
-        not isinstance(each, dict)
-        or set(each) != MEMBERS
-        or not all(isinstance(text, str) for text in each.values())
+        not isinstance(entry, dict)
+        or set(entry) != MEMBERS
+        or not all(isinstance(text, str) for text in entry.values())
     ):
         raise bad_structure(
             f"A document has the members {', '.join(sorted(MEMBERS))}, all text.", target
         )
-    if each["format"] not in FORMATS:
+    if entry["format"] not in FORMATS:
         raise bad_structure("The format is JSON or XML.", f"{target}.format")
-    if each["format"] == "XML":
+    if entry["format"] == "XML":
         raise bad_structure("The format does not agree with the content type.", f"{target}.format")
 
 
-def bad_structure(message, target):
+def bad_structure(message: str, target: str) -> Refusal:
+    """Return the refusal of a body with wrong members."""
     return Refusal(400, "BadStructure", message, target, [detail("BadStructure", message, target)])
 
 
-def unreadable():
-    """As it was seen, without the correlation id, which the header has."""
+def unreadable() -> Refusal:
+    """Return the portal's refusal of a body that is not JSON."""
     entry = detail("submission", "Invalid structured submission.", "submission")
     return Refusal(400, "ValidationError", None, None, [entry])
 
 
-def not_implemented():
+def not_implemented() -> Refusal:
+    """Return the refusal of XML documents."""
     return Refusal(501, "NotImplemented", "This sandbox reads JSON documents only.")

@@ -1,19 +1,20 @@
-"""Faults on order: what the portal, or the network before it, does to a call.
+"""Injected errors: misbehaviour of the portal, or of the network in front of it.
 
-`process` is the ordinary handling of the call, already authenticated and counted; a fault that does not await it
-leaves no trace of the call. Each kind takes the members that the order carried.
+`process` runs the ordinary handling of a request that is already authenticated and counted. An
+error that does not call it leaves no trace of the request. Each kind reads the members of its
+order.
 """
 
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 from aiohttp import web
 
 from .answers import Mismatch, Refusal, answer, detail, not_found
 from .controls import CALLER, DATE_SHIFT, SANDBOX
-from .database import sql, transaction
+from .database import Row, sql, transaction
 from .document import read_json
 from .identifiers import new_uuid
 from .login import unauthorized
@@ -22,112 +23,137 @@ from .validators import Finding
 
 GATEWAY_PAGE = "<!doctype html><html><body><h1>Scheduled maintenance</h1></body></html>"
 OVERSIZE = 1024 * 1024  # bytes
-Process = Callable[[], Awaitable[web.StreamResponse]]
 ERROR_CODES = {500: "InternalServerError", 501: "NotImplemented", 503: "ServiceUnavailable"}
+
+Process = Callable[[], Awaitable[web.Response]]
+Order = Mapping[str, Any]
+Kind = Callable[[web.Request, Process, Order], Awaitable[web.StreamResponse]]
 
 
 class Dropped(Exception):
-    """The connection is to be closed without an answer."""
+    """Closes the connection without a response."""
 
 
-async def through(request, process, order):
+async def pass_through(request: web.Request, process: Process, order: Order) -> web.Response:
+    """Process the request without an error."""
     return await process()
 
 
-async def drop(request, process, order):
+async def drop(request: web.Request, process: Process, order: Order) -> NoReturn:
+    """Drop the connection before the request is processed."""
     raise Dropped()
 
 
-async def accept_then_drop(request, process, order):
+async def accept_then_drop(request: web.Request, process: Process, order: Order) -> NoReturn:
+    """Process the request and drop the connection."""
     await process()
     raise Dropped()
 
 
-async def error_before(request, process, order):
+async def error_before(request: web.Request, process: Process, order: Order) -> NoReturn:
+    """Return an error without processing the request."""
     raise failure(order)
 
 
-async def error_after(request, process, order):
+async def error_after(request: web.Request, process: Process, order: Order) -> NoReturn:
+    """Process the request and return an error."""
     await process()
     raise failure(order)
 
 
-def failure(order):
+def failure(order: Order) -> Refusal:
+    """Return the error with the ordered `status`, 503 by default."""
     status = order.get("status", 503)
-    headers = {"Retry-After": str(order["retry_after"])} if "retry_after" in order else None
-    return Refusal(
-        status,
-        ERROR_CODES.get(status, "ServiceUnavailable"),
-        "The service failed.",
-        headers=headers,
-    )
+    code = ERROR_CODES.get(status, "ServiceUnavailable")
+    return Refusal(status, code, "The service failed.", headers=retry_after(order))
 
 
-async def duplicate(request, process, order):
-    await process_if(process, order, False)
+def retry_after(order: Order) -> dict[str, str] | None:
+    """Return the header Retry-After if the order has one."""
+    return {"Retry-After": str(order["retry_after"])} if "retry_after" in order else None
+
+
+async def duplicate(request: web.Request, process: Process, order: Order) -> NoReturn:
+    """Refuse the submission as a repetition of the same payload."""
+    await process_if_ordered(process, order, False)
     raise duplicate_payload(order.get("retry_after", 600))
 
 
-async def throttle(request, process, order):
-    headers = {"Retry-After": str(order["retry_after"])} if "retry_after" in order else None
-    raise Refusal(429, "TooManyRequests", "Request limit exceeded.", headers=headers)
+async def throttle(request: web.Request, process: Process, order: Order) -> NoReturn:
+    """Refuse the request with 429."""
+    raise Refusal(429, "TooManyRequests", "Request limit exceeded.", headers=retry_after(order))
 
 
-async def slow(request, process, order):
+async def slow(request: web.Request, process: Process, order: Order) -> web.Response:
+    """Delay the response."""
     response = await process()
     await asyncio.sleep(order.get("seconds", 1))
     return response
 
 
-async def slow_before(request, process, order):
-    """In a task of its own, so that the call is processed although the client has hung up."""
+async def slow_before(request: web.Request, process: Process, order: Order) -> web.Response:
+    """Delay the processing, which takes place even if the client disconnects."""
 
-    async def later():
+    async def process_later() -> web.Response:
         await asyncio.sleep(order.get("seconds", 1))
         return await process()
 
-    return await asyncio.shield(asyncio.create_task(later()))
+    return await asyncio.shield(asyncio.create_task(process_later()))
 
 
-async def drip(request, process, order):
-    body, stream = await prepared(request, process)
+async def drip(request: web.Request, process: Process, order: Order) -> web.StreamResponse:
+    """Send the response body byte by byte."""
+    body, stream = await prepare_stream(request, process)
     for byte in body:
         await stream.write(bytes((byte,)))
         await asyncio.sleep(order.get("seconds", 1) / len(body))
     return stream
 
 
-async def truncate(request, process, order):
-    body, stream = await prepared(request, process)
+async def truncate(request: web.Request, process: Process, order: Order) -> web.StreamResponse:
+    """Send half of the response body and close the connection."""
+    body, stream = await prepare_stream(request, process)
     await stream.write(body[: len(body) // 2])
-    request.transport.close()
+    if request.transport:
+        request.transport.close()
     return stream
 
 
-async def prepared(request, process):
-    """The processed answer's body, and the stream whose head promises all of it."""
+async def prepare_stream(
+    request: web.Request, process: Process
+) -> tuple[bytes, web.StreamResponse]:
+    """Process the request; return the body and a stream whose head announces all of it."""
     response = await process()
+    body = body_of(response)
     stream = web.StreamResponse(status=response.status, headers=response.headers)
-    stream.content_length = len(response.body)
+    stream.content_length = len(body)
     await stream.prepare(request)
-    return response.body, stream
+    return body, stream
 
 
-async def html(request, process, order):
-    await process_if(process, order, False)
-    return web.Response(
-        text=GATEWAY_PAGE, status=order.get("status", 200), content_type="text/html"
-    )
+def body_of(response: web.Response) -> bytes:
+    """Return the body of a response of the sandbox, which is always in memory."""
+    assert isinstance(response.body, bytes)
+    return response.body
 
 
-async def redirect(request, process, order):
-    await process_if(process, order, False)
+async def html(request: web.Request, process: Process, order: Order) -> web.Response:
+    """Return the HTML page of a gateway."""
+    await process_if_ordered(process, order, False)
+    status = order.get("status", 200)
+    return web.Response(text=GATEWAY_PAGE, status=status, content_type="text/html")
+
+
+async def redirect(request: web.Request, process: Process, order: Order) -> web.Response:
+    """Redirect to a maintenance page."""
+    await process_if_ordered(process, order, False)
     location = f"{request.app[SANDBOX].settings.public_base}/maintenance"
     return web.Response(status=order.get("status", 302), headers={"Location": location})
 
 
-async def garbage(request, process, order):
-    await process_if(process, order, True)
+async def garbage(request: web.Request, process: Process, order: Order) -> web.Response:
+    """Return a body that is not JSON."""
+    await process_if_ordered(process, order, True)
     return web.Response(
         body=b'{"submissionUid": "',
         status=order.get("status", 202),
@@ -135,34 +161,34 @@ async def garbage(request, process, order):
     )
 
 
-async def neither(request, process, order):
-    await process_if(process, order, True)
-    return answer(
-        {"submissionUid": None, "acceptedDocuments": [], "rejectedDocuments": []}, status=202
-    )
+async def neither(request: web.Request, process: Process, order: Order) -> web.Response:
+    """Return a 202 response that names no document, neither as accepted nor as rejected."""
+    await process_if_ordered(process, order, True)
+    body = {"submissionUid": None, "acceptedDocuments": [], "rejectedDocuments": []}
+    return answer(body, status=202)
 
 
-async def other_uuid(request: web.Request, process: Process, order: dict[str, Any]) -> web.Response:
-    """Process a submit, and name the uuid of another document for the first one that was accepted."""
+async def other_uuid(request: web.Request, process: Process, order: Order) -> web.Response:
+    """Process a submission, but return a different uuid for its first accepted document."""
     response = await process()
-    body = json.loads(response.body)
+    body = json.loads(body_of(response))
     if body.get("acceptedDocuments"):
         body["acceptedDocuments"][0]["uuid"] = order.get("uuid", new_uuid())
     return answer(body, status=response.status)
 
 
-async def oversized(request, process, order):
-    """More than anybody should read of one answer; JSON all the same."""
+async def oversized(request: web.Request, process: Process, order: Order) -> web.Response:
+    """Return valid JSON that exceeds a reasonable limit for a response body."""
     response = await process()
     return web.Response(
-        body=response.body + b" " * OVERSIZE,
+        body=body_of(response) + b" " * OVERSIZE,
         status=response.status,
         content_type="application/json",
     )
 
 
-async def reject(request, process, order):
-    """Each document by itself, as the immediate checks would."""
+async def reject(request: web.Request, process: Process, order: Order) -> web.Response:
+    """Reject each document, as the immediate checks do."""
     await refuse_same_payload(request)
     numbers = sorted(code_numbers("submit", await request.read()))
     finding = Finding(order.get("code"), "A rule is broken.", "document")
@@ -171,29 +197,30 @@ async def reject(request, process, order):
     return answer(body, status=202)
 
 
-async def wrong_date(
-    request: web.Request, process: Process, order: Mapping[str, Any]
-) -> web.StreamResponse:
-    """Answer as usual, under a `Date` that is wrong by so many seconds."""
+async def wrong_date(request: web.Request, process: Process, order: Order) -> web.Response:
+    """Shift the `Date` header of the response by the ordered number of seconds."""
     request[DATE_SHIFT] = order.get("seconds", 90)
     return await process()
 
 
-async def process_if(process, order, default):
+async def process_if_ordered(process: Process, order: Order, default: bool) -> None:
+    """Process the request if the order says `processed`."""
     if order.get("processed", default):
         await process()
 
 
-async def refuse_token(request, process, order):
+async def refuse_token(request: web.Request, process: Process, order: Order) -> NoReturn:
+    """Refuse the token with 401."""
     raise unauthorized()
 
 
-async def forget(request, process, order):
+async def forget(request: web.Request, process: Process, order: Order) -> NoReturn:
+    """Return 404 for an existing resource."""
     raise not_found("resource", None)
 
 
-async def refuse(request, process, order):
-    """The whole call, as the portal refuses it for one document that breaks it, or for who sends it."""
+async def refuse(request: web.Request, process: Process, order: Order) -> NoReturn:
+    """Refuse the whole request, as the portal does for one broken document or a wrong sender."""
     if request.method == "POST" and CALLER in request:
         await refuse_same_payload(request)
     code = order.get("code", "BadStructure")
@@ -201,13 +228,14 @@ async def refuse(request, process, order):
     raise Refusal(order.get("status", 400), code, "The submission is refused.", details=[entry])
 
 
-async def foreign(request, process, order):
+async def foreign(request: web.Request, process: Process, order: Order) -> NoReturn:
+    """Refuse the submission because the token belongs to another taxpayer."""
     raise Mismatch(request.app[SANDBOX].controls.mismatch_status)
 
 
-#: kind -> what it does
-KINDS = {
-    "none": through,
+#: Kind of error -> handler.
+KINDS: dict[str, Kind] = {
+    "none": pass_through,
     "drop": drop,
     "accept_then_drop": accept_then_drop,
     "error_before": error_before,
@@ -233,21 +261,22 @@ KINDS = {
 }
 
 
-async def perform(request, operation, process):
-    """The answer of the call, through the oldest fault that waits for it."""
+async def perform(request: web.Request, operation: str, process: Process) -> web.StreamResponse:
+    """Process the request with the oldest error that is ordered for it, or without one."""
     fault = await claim(request, operation)
     if fault is None:
         return await process()
     return await KINDS[fault["kind"]](request, process, json.loads(fault["members"]))
 
 
-async def claim(request, operation):
-    """Uses up one time of the fault, before it does anything."""
-    db, numbers = request.app[SANDBOX].db, None
+async def claim(request: web.Request, operation: str) -> Row | None:
+    """Return the oldest error for the request and use it up once, before it takes effect."""
+    db = request.app[SANDBOX].db
+    numbers: set[str] | None = None
     for fault in sql.fault_waiting(db, operation=operation):
         if fault["number"] is not None and numbers is None:
             numbers = code_numbers(operation, await request.read())
-        if fault["number"] is None or fault["number"] in numbers:
+        if fault["number"] is None or fault["number"] in (numbers or ()):
             with transaction(db):
                 sql.fault_use(db, id=fault["id"])
                 sql.fault_count(db, label=label(fault))
@@ -256,13 +285,13 @@ async def claim(request, operation):
     return None
 
 
-def label(fault):
-    """By what name it is counted: its order's, else its kind."""
+def label(fault: Row) -> str:
+    """Return the name under which an error is counted: the label of its order, or its kind."""
     return str(json.loads(fault["members"]).get("label", fault["kind"]))
 
 
-def code_numbers(operation, body):
-    """The numbers in a submission, however it is shaped; no other call has any."""
+def code_numbers(operation: str, body: bytes) -> set[str]:
+    """Return the document numbers in a submission, valid or not; none for other operations."""
     try:
         documents = read_json(body)["documents"] if operation == "submit" else []
         return {each["codeNumber"] for each in documents}

@@ -2,27 +2,35 @@
 
 import math
 import re
+from collections.abc import Mapping
+from typing import Any
+
+from aiohttp import web
 
 from .answers import answer, bad_argument
 from .clock import seconds_of
-from .controls import CALLER, SANDBOX
-from .database import sql
+from .controls import CALLER, SANDBOX, Sandbox
+from .database import Row, sql
 from .document import IDENTITY_SCHEMES
-from .paging import page_of, query_of
+from .paging import read_page, read_query
 from .records import listed
 
 MAX_SPAN = 31 * 24 * 3600
 MAX_ROWS = 10_000
 STATUSES = {"Submitted", "Valid", "Invalid", "Cancelled"}
+#: Direction in a query -> (sent documents, received documents).
 DIRECTIONS = {"Sent": (True, False), "Received": (False, True), None: (True, True)}
-#: names of the two spans in a query -> the columns they narrow
+#: Name of a time span in a query -> prefix of the filters that it sets.
 SPANS = {"submissionDate": "received", "issueDate": "issued"}
 SEARCHABLE = re.compile(r"[\w .,/&@()-]*")
 
+Query = Mapping[str, str]
+Filters = dict[str, Any]
 
-async def search(request):
-    """One span of dates is mandatory."""
-    query = query_of(request)
+
+async def search(request: web.Request) -> web.Response:
+    """Return a page of the documents that match a query with at least one time span."""
+    query = read_query(request)
     spans = read_spans(query)
     if not spans:
         raise bad_argument(
@@ -32,21 +40,24 @@ async def search(request):
     if text and not SEARCHABLE.fullmatch(text):
         raise bad_argument("searchQuery", "searchQuery has special characters.")
     filters = {**read_filters(query), **spans, "uuid": query.get("uuid") or None, "text": text}
-    return answer(page(request, query, filters, "TIN"))
+    return answer(list_page(request, query, filters, "TIN"))
 
 
-async def recent(request):
-    """The last 31 days."""
-    query = query_of(request)
+async def recent(request: web.Request) -> web.Response:
+    """Return a page of the documents of the last 31 days."""
+    query = read_query(request)
     since = {"received_from": request.app[SANDBOX].now() - MAX_SPAN}
     filters = {**read_filters(query), **since, **read_spans(query), **read_counterpart(query)}
-    return answer(page(request, query, filters, "Tin"))
+    return answer(list_page(request, query, filters, "Tin"))
 
 
-def page(request, query, filters, tin_suffix):
+def list_page(
+    request: web.Request, query: Query, filters: Filters, tin_suffix: str
+) -> dict[str, Any]:
+    """Return a page of rows with the totals of the list."""
     sandbox, caller = request.app[SANDBOX], request[CALLER]
-    size, skip = page_of(query)
-    values = {**NO_FILTERS, **filters, **scope(sandbox, caller, query)}
+    size, skip = read_page(query)
+    values = {**NO_FILTERS, **filters, **read_scope(sandbox, caller, query)}
     rows = sql.document_page(
         sandbox.db, **values, size=min(size, max(0, MAX_ROWS - skip)), skip=skip
     )
@@ -58,8 +69,8 @@ def page(request, query, filters, tin_suffix):
     }
 
 
-#: every filter of the statement, switched off
-NO_FILTERS = dict.fromkeys(
+#: Every filter of the statement, disabled.
+NO_FILTERS: Filters = dict.fromkeys(
     [
         "received_from",
         "received_to",
@@ -79,8 +90,11 @@ NO_FILTERS = dict.fromkeys(
 )
 
 
-def scope(sandbox, caller, query):
-    """Whose documents: an intermediary sees those it sent itself, and none that were received. Portal: 2.1"""
+def read_scope(sandbox: Sandbox, caller: Row, query: Query) -> Filters:
+    """Return the filters that select the documents of the caller.
+
+    An intermediary sees the documents that it sent itself, and no received ones. Portal: 2.1
+    """
     direction = query.get("invoiceDirection") or None
     if direction not in DIRECTIONS:
         raise bad_argument("invoiceDirection", "invoiceDirection is Sent or Received.")
@@ -94,16 +108,20 @@ def scope(sandbox, caller, query):
     }
 
 
-def read_filters(query):
+def read_filters(query: Query) -> Filters:
+    """Return the filters for status and document type. Raises Refusal."""
     status = query.get("status") or None
     if status and status not in STATUSES:
         raise bad_argument("status", "status is not valid.")
     return {"status": status, "type": query.get("documentType") or None}
 
 
-def read_spans(query):
-    """The columns' ends in whole Unix seconds, from included, to excluded: instants are shown in whole seconds."""
-    ends = {}
+def read_spans(query: Query) -> Filters:
+    """Return the time spans in Unix seconds, the start included and the end excluded.
+
+    Instants are shown in whole seconds, so the limits are whole seconds too. Raises Refusal.
+    """
+    ends: Filters = {}
     for name, column in SPANS.items():
         start, end = (read_instant(query, f"{name}{side}") for side in ("From", "To"))
         if start is None and end is None:
@@ -117,21 +135,26 @@ def read_spans(query):
     return ends
 
 
-def read_instant(query, name):
+def read_instant(query: Query, name: str) -> float | None:
+    """Return a date and time of the query in Unix seconds. Raises Refusal."""
     try:
         return seconds_of(query[name]) if query.get(name) else None
     except (ValueError, OverflowError):
         raise bad_argument(name, f"{name} is not a date and time.") from None
 
 
-def read_counterpart(query):
-    """receiver… goes with Sent, issuer… with Received, an id with its type. Portal: 5.4"""
-    found = {}
+def read_counterpart(query: Query) -> Filters:
+    """Return the filters for receiver and issuer.
+
+    Receiver filters require direction Sent, issuer filters Received, an id its type. Raises
+    Refusal. Portal: 5.4
+    """
+    filters: Filters = {}
     for who, direction in (("receiver", "Sent"), ("issuer", "Received")):
         kind, value, tin = (query.get(f"{who}{part}") or None for part in ("IdType", "Id", "Tin"))
         if (kind or value or tin) and query.get("invoiceDirection") != direction:
             raise bad_argument(f"{who}Tin", f"{who} filters need InvoiceDirection {direction}.")
         if bool(kind) != bool(value) or kind not in (None, *IDENTITY_SCHEMES):
             raise bad_argument(f"{who}IdType", f"{who}Id and {who}IdType come together.")
-        found |= {f"{who}_id": value, f"{who}_scheme": kind, f"{who}_tin": tin}
-    return found
+        filters |= {f"{who}_id": value, f"{who}_scheme": kind, f"{who}_tin": tin}
+    return filters

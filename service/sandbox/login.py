@@ -1,25 +1,32 @@
-"""POST /connect/token, and who a bearer token speaks for. Portal: 2"""
+"""POST /connect/token, and the authentication of requests by bearer token. Portal: 2"""
 
 import json
 import secrets
+from collections.abc import Mapping
+from typing import Any
+
+from aiohttp import web
 
 from .answers import LoginRefusal, Refusal, answer
-from .controls import SANDBOX
-from .database import sql, transaction
+from .controls import SANDBOX, Sandbox
+from .database import Row, sql, transaction
 from .document import well_formed_tin
 
 SCOPE = "InvoicingAPI"
 FORM = "application/x-www-form-urlencoded"
 
 
-async def log_in(request):
-    """A token for the client's own taxpayer, or for the one in `onbehalfof`. Raises LoginRefusal."""
+async def log_in(request: web.Request) -> web.Response:
+    """Issue a token for the client's own taxpayer, or for the one in `onbehalfof`.
+
+    Raises LoginRefusal.
+    """
     sandbox = request.app[SANDBOX]
     client = check_client(sandbox, await read_form(request))
-    taxpayer, identity = represented(client, request.headers.get("onbehalfof"))
+    taxpayer, identity = read_taxpayer(client, request.headers.get("onbehalfof"))
     token = secrets.token_urlsafe(48)
     with transaction(sandbox.db):
-        meet(sandbox, taxpayer, identity)
+        register_if_unknown(sandbox, taxpayer, identity)
         sql.token_insert(
             sandbox.db,
             token=token,
@@ -34,23 +41,23 @@ async def log_in(request):
     )
 
 
-async def read_form(request):
-    """The fields of the form; a body of another kind has none."""
+async def read_form(request: web.Request) -> Mapping[str, Any]:
+    """Return the fields of the form, none for a body of another content type."""
     try:
         return await request.post() if request.content_type == FORM else {}
     except LookupError:
         raise LoginRefusal("invalid_request", "The charset is not known.") from None
 
 
-def check_client(sandbox, form):
-    """The row of the client; the checks are in the portal's order. Portal: 2.2"""
+def check_client(sandbox: Sandbox, form: Mapping[str, Any]) -> Row:
+    """Return the row of the client after the checks in the portal's order. Portal: 2.2"""
     if form.get("grant_type", "client_credentials") != "client_credentials":
         raise LoginRefusal("unsupported_grant_type", "The grant type is not supported.")
     for field in ("grant_type", "client_id", "client_secret"):
         if not form.get(field):
             raise LoginRefusal("invalid_request", f"{field} is required.")
     client = sql.client_get(sandbox.db, client_id=form["client_id"])
-    if client is None or not same(client["client_secret"], form["client_secret"]):
+    if client is None or not is_same_secret(client["client_secret"], form["client_secret"]):
         raise LoginRefusal("invalid_client", "The client or its secret is not known.")
     if client["blocked"]:
         raise LoginRefusal("invalid_client", "User blocked")
@@ -59,12 +66,16 @@ def check_client(sandbox, form):
     return client
 
 
-def same(secret, given):
+def is_same_secret(secret: str, given: Any) -> bool:
+    """Compare two secrets in constant time; `given` may be an uploaded file."""
     return isinstance(given, str) and secrets.compare_digest(secret.encode(), given.encode())
 
 
-def represented(client, header):
-    """(TIN, business registration or None) the token will speak for. Portal: 2.1"""
+def read_taxpayer(client: Row, header: str | None) -> tuple[str, str | None]:
+    """Return the TIN of `onbehalfof`, or of the client, and a business registration number.
+
+    Raises LoginRefusal. Portal: 2.1
+    """
     if header is None:
         return client["tin"], None
     tin, _, identity = (part.strip() for part in header.partition(":"))
@@ -76,15 +87,18 @@ def represented(client, header):
     return tin, identity or None
 
 
-def meet(sandbox, tin, identity):
-    """Registers a taxpayer at its first login."""
+def register_if_unknown(sandbox: Sandbox, tin: str, identity: str | None) -> None:
+    """Register a taxpayer at its first login."""
     sql.taxpayer_meet(sandbox.db, tin=tin, name=f"Taxpayer {tin}")
     if identity:
         sql.identity_put(sandbox.db, tin=tin, type="BRN", value=identity)
 
 
-def authenticated(request):
-    """The row of the bearer token: client_id, client_tin, taxpayer, represented. Raises Refusal 401."""
+def authenticate(request: web.Request) -> Row:
+    """Return the row of the bearer token: client_id, client_tin, taxpayer, represented.
+
+    Raises Refusal 401.
+    """
     sandbox = request.app[SANDBOX]
     scheme, _, token = request.headers.get("Authorization", "").partition(" ")
     caller = (
@@ -97,5 +111,6 @@ def authenticated(request):
     return caller
 
 
-def unauthorized():
+def unauthorized() -> Refusal:
+    """Return the refusal of a request without a valid token."""
     return Refusal(401, "Unauthorized", "The access token is missing, not known or expired.")

@@ -1,11 +1,16 @@
-"""Numbers that force an outcome, for whoever has no access to the administration surface. Portal: Appendix B"""
+"""Document numbers that force an outcome, for clients without access to the administration API.
+
+Portal: Appendix B
+"""
+
+from collections.abc import Iterable
 
 from .answers import Refusal
 from .validators import Finding, wildcard
 
 SLOW_SECONDS = 60
-#: prefix of a document's number -> the refusal of the whole submission
-REFUSALS = {
+#: Prefix of a document number -> status, code, message and headers that refuse the submission.
+REFUSALS: dict[str, tuple[int, str, str, dict[str, str] | None]] = {
     "SIM-500-": (500, "InternalServerError", "The number asked for an internal error.", None),
     "SIM-429-": (
         429,
@@ -16,15 +21,16 @@ REFUSALS = {
 }
 
 
-def forced_refusal(numbers):
-    """Raises Refusal when one of the numbers asks for it."""
+def raise_forced_refusal(numbers: Iterable[str]) -> None:
+    """Raise Refusal if one of the numbers asks for it."""
     for number in numbers:
         for prefix, (status, code, message, headers) in REFUSALS.items():
             if number.startswith(prefix):
                 raise Refusal(status, code, message, headers=headers)
 
 
-def forced_findings(outer, number):
+def forced_findings(outer: str, number: str) -> list[Finding]:
+    """Return the findings that a number asks for in a validation step."""
     if outer == "Error04" and number.startswith("SIM-INVALID-"):
         return [
             Finding(
@@ -38,6 +44,6 @@ def forced_findings(outer, number):
     return []
 
 
-def forced_delay(number):
-    """Seconds of processing beyond the usual ones."""
+def forced_delay(number: str) -> float:
+    """Return the additional seconds of processing that a number asks for."""
     return SLOW_SECONDS if number.startswith("SIM-SLOW-") else 0

@@ -1,12 +1,13 @@
-"""The public page behind the link of a validated document. Portal: 7.3"""
+"""The public page of a validated document, at its validation link. Portal: 7.3"""
 
+from collections.abc import Callable
 from html import escape
 
 from aiohttp import web
 
 from .clock import instant
 from .controls import SANDBOX
-from .database import sql
+from .database import Row, sql
 
 SHOWN = {"Valid", "Cancelled"}
 PAGE = """<!doctype html>
@@ -17,8 +18,8 @@ PAGE = """<!doctype html>
 </style>
 </head><body><h1>{title}</h1><table>{rows}</table></body></html>
 """
-#: label -> what it shows of a row
-ROWS = {
+#: Label -> value from the row of the document.
+ROWS: dict[str, Callable[[Row], str | None]] = {
     "Number": lambda row: row["number"],
     "Status": lambda row: row["status"],
     "Issuer": lambda row: f"{row['issuer_name']} ({row['taxpayer']})",
@@ -30,19 +31,20 @@ ROWS = {
 }
 
 
-async def show_document(request):
-    """A page for who has the link of a Valid or Cancelled document; 404 otherwise."""
+async def show_document(request: web.Request) -> web.Response:
+    """Return the page of a Valid or Cancelled document, 404 for any other link."""
     row = sql.document_get(request.app[SANDBOX].db, uuid=request.match_info["uuid"])
     if row is None or row["status"] not in SHOWN or row["long_id"] != request.match_info["long_id"]:
-        return html("Document not found", "", 404)
+        return html_response("Document not found", "", 404)
     cells = "".join(
         f"<tr><th>{label}</th><td>{escape(str(show(row)))}</td></tr>"
         for label, show in ROWS.items()
     )
-    return html(f"e-Invoice {escape(row['number'])}", cells)
+    return html_response(f"e-Invoice {escape(row['number'])}", cells)
 
 
-def html(title, rows, status=200):
+def html_response(title: str, rows: str, status: int = 200) -> web.Response:
+    """Return a page with a title and table rows, both already escaped."""
     return web.Response(
         text=PAGE.format(title=title, rows=rows), status=status, content_type="text/html"
     )

@@ -1,5 +1,8 @@
-"""pageNo and pageSize. Portal: 5"""
+"""Pagination by pageNo and pageSize. Portal: 5"""
 
+from collections.abc import Mapping
+
+from aiohttp import web
 from multidict import CIMultiDict
 
 from .answers import bad_argument
@@ -7,23 +10,24 @@ from .answers import bad_argument
 MAX_SIZE = 100
 
 
-def query_of(request):
-    """The query; the portal's framework does not mind the case of names."""
+def read_query(request: web.Request) -> CIMultiDict[str]:
+    """Return the query. Parameter names are case-insensitive, as in the portal."""
     return CIMultiDict(request.query)
 
 
-def page_of(query):
-    """(size, rows to skip). Raises Refusal."""
-    size = number(query, "pageSize", MAX_SIZE)
+def read_page(query: Mapping[str, str]) -> tuple[int, int]:
+    """Return (page size, rows to skip). Raises Refusal."""
+    size = read_number(query, "pageSize", MAX_SIZE)
     if not 1 <= size <= MAX_SIZE:
         raise bad_argument("pageSize", f"Page size must be between 1 and {MAX_SIZE}.")
-    page = number(query, "pageNo", 1)
+    page = read_number(query, "pageNo", 1)
     if not 1 <= page <= 10**6:
         raise bad_argument("pageNo", "Page number must be 1 or more.")
     return size, (page - 1) * size
 
 
-def number(query, name, default):
+def read_number(query: Mapping[str, str], name: str, default: int) -> int:
+    """Return a natural number of the query. Raises Refusal."""
     text = query.get(name) or str(default)
     if not (text.isascii() and text.isdigit() and len(text) < 10):
         raise bad_argument(name, f"{name} is not a number.")

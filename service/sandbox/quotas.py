@@ -1,13 +1,15 @@
-"""How many calls a client may make. A window of fixed length opens with the first call in it. Portal: 1.4, 1.6"""
+"""Rate limits of clients: fixed windows that open with their first request. Portal: 1.4, 1.6"""
 
 import math
+from dataclasses import dataclass
 
 from .answers import Refusal
 from .clock import precise_instant
+from .controls import Sandbox
 from .database import sql
 
 MINUTE = 60
-#: operation -> calls a minute for each client id
+#: Operation -> requests per minute and client id.
 PER_MINUTE = {
     "login": 12,
     "login_for_another": 12,
@@ -21,44 +23,56 @@ PER_MINUTE = {
     "recent": 12,
     "search": 12,
 }
-#: operation -> seconds between two calls for one taxpayer
+#: Operation -> seconds between two requests for one taxpayer.
 PER_TAXPAYER = {"search": 5}
 
 
-def take(sandbox, operation, client_id, taxpayer=None):
-    """Counts a call and returns its rate headers. Raises Refusal 429 when it is one too many."""
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """At most `requests` of one subject in a window of `seconds`."""
+
+    name: str
+    requests: int
+    seconds: float
+
+
+def take(
+    sandbox: Sandbox, operation: str, client_id: str, taxpayer: str | None = None
+) -> dict[str, str]:
+    """Count a request and return its rate headers. Raises Refusal 429 above the limit."""
     scale = sandbox.controls.rate_scale
     if not scale or operation not in PER_MINUTE:
         return {}
-    limit = max(1, math.floor(PER_MINUTE[operation] * scale))
-    headers = spend(sandbox, operation, client_id, limit, MINUTE)
+    requests = max(1, math.floor(PER_MINUTE[operation] * scale))
+    headers = count(sandbox, client_id, Limit(operation, requests, MINUTE))
     if operation in PER_TAXPAYER:
-        spend(sandbox, f"{operation} of taxpayer", taxpayer, 1, PER_TAXPAYER[operation] / scale)
+        seconds = PER_TAXPAYER[operation] / scale
+        count(sandbox, taxpayer, Limit(f"{operation} of taxpayer", 1, seconds))
     return headers
 
 
-def spend(sandbox, name, subject, limit, span):
+def count(sandbox: Sandbox, subject: str | None, limit: Limit) -> dict[str, str]:
+    """Count a request of a subject. Raises Refusal 429 above the limit."""
     now = sandbox.now()
-    window = sql.quota_take(sandbox.db, name=name, subject=subject, now=now, span=span)
+    window = sql.quota_take(
+        sandbox.db, name=limit.name, subject=subject, now=now, span=limit.seconds
+    )
     headers = {
-        "X-Rate-Limit-Limit": str(limit),
-        "X-Rate-Limit-Remaining": str(max(0, limit - window["used"])),
+        "X-Rate-Limit-Limit": str(limit.requests),
+        "X-Rate-Limit-Remaining": str(max(0, limit.requests - window["used"])),
     }
-    if window["used"] > limit:
-        raise exceeded(now, window["started_at"] + span, headers)
+    if window["used"] > limit.requests:
+        raise limit_exceeded(now, window["started_at"] + limit.seconds, headers)
     return headers
 
 
-def exceeded(now, reset_at, headers):
+def limit_exceeded(now: float, reset_at: float, headers: dict[str, str]) -> Refusal:
+    """Return the refusal 429 with the time at which the window ends."""
     seconds = max(1, math.ceil(reset_at - now))
     headers = {
         **headers,
         "X-Rate-Limit-Reset": precise_instant(reset_at),
         "Retry-After": str(seconds),
     }
-    return Refusal(
-        429,
-        "TooManyRequests",
-        f"Request limit exceeded, retry after {seconds} seconds.",
-        headers=headers,
-    )
+    message = f"Request limit exceeded, retry after {seconds} seconds."
+    return Refusal(429, "TooManyRequests", message, headers=headers)

@@ -1,17 +1,20 @@
-"""A document as it is stored and as the portal's answers show it. Portal: 5.1, 5.5"""
+"""Documents as they are stored, and as responses show them. Portal: 5.1, 5.5"""
 
 import hashlib
+from dataclasses import dataclass
 from decimal import Decimal
+from typing import Any
 
 from service.documents.codes import TABLES
 
 from .answers import encode
 from .clock import instant
-from .database import sql
-from .document import NOTES
+from .controls import Sandbox
+from .database import Row, sql
+from .document import NOTES, Document
 from .identifiers import new_uuid
 
-#: what a stored amount is called: column -> (member of a document, member of a list row)
+#: Column of an amount -> (its name in a document, its name in a row of a list).
 TOTALS = {
     "total_excluding_tax": ("totalExcludingTax", "totalSales"),
     "total_discount": ("totalDiscount", "totalDiscount"),
@@ -20,33 +23,46 @@ TOTALS = {
 }
 
 
-def insert_document(sandbox, caller, submission_uid, entry, now, due_at):
-    """Stores an accepted document inside the caller's transaction and returns its uuid."""
-    document, uuid = entry.document, new_uuid()
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """An accepted document with its bytes and warnings; times are in Unix seconds."""
+
+    submission_uid: str
+    document: Document
+    raw: bytes
+    warnings: list[dict[str, str]]
+    received_at: float
+    due_at: float  # end of validation
+
+
+def insert_document(sandbox: Sandbox, caller: Row, receipt: Receipt) -> str:
+    """Store an accepted document inside the caller's transaction and return its uuid."""
+    document, uuid = receipt.document, new_uuid()
     sql.document_insert(
         sandbox.db,
         uuid=uuid,
-        submission_uid=submission_uid,
+        submission_uid=receipt.submission_uid,
         number=document.number,
         type=document.type,
         version=document.version,
         issued_at=document.issued_at,
-        sha256=hashlib.sha256(entry.raw).hexdigest(),
-        received_at=now,
-        due_at=due_at,
-        **submitter(sandbox, caller),
+        sha256=hashlib.sha256(receipt.raw).hexdigest(),
+        received_at=receipt.received_at,
+        due_at=receipt.due_at,
+        **submitter_columns(sandbox, caller),
         **party_columns(document),
         **total_columns(document),
     )
-    sql.body_insert(sandbox.db, uuid=uuid, document=entry.raw)
-    if entry.warnings:
-        sql.warning_insert(sandbox.db, uuid=uuid, found=encode(entry.warnings))
+    sql.body_insert(sandbox.db, uuid=uuid, document=receipt.raw)
+    if receipt.warnings:
+        sql.warning_insert(sandbox.db, uuid=uuid, found=encode(receipt.warnings))
     for original, _ in document.references if document.type in NOTES else ():
         sql.reference_insert(sandbox.db, original_uuid=original, note_uuid=uuid)
     return uuid
 
 
-def submitter(sandbox, caller):
+def submitter_columns(sandbox: Sandbox, caller: Row) -> dict[str, str | None]:
+    """Return the columns about the client that sent the document."""
     columns = {
         "taxpayer": caller["taxpayer"],
         "client_id": caller["client_id"],
@@ -61,7 +77,8 @@ def submitter(sandbox, caller):
     return columns
 
 
-def party_columns(document):
+def party_columns(document: Document) -> dict[str, str]:
+    """Return the columns about the parties."""
     issuer, receiver = document.issuer, document.receiver
     return {
         "issuer_name": issuer.name,
@@ -78,8 +95,8 @@ def party_columns(document):
     }
 
 
-def total_columns(document):
-    """Amounts in MYR as decimal text."""
+def total_columns(document: Document) -> dict[str, str]:
+    """Return the amounts in MYR as decimal text."""
     excluding_tax = document.amount("TaxExclusiveAmount")
     return {
         "total_excluding_tax": str(excluding_tax),
@@ -89,29 +106,32 @@ def total_columns(document):
     }
 
 
-def submitted_by(row, caller):
-    """An intermediary sees what it sent itself. Portal: 2.1"""
+def submitted_by(row: Row, caller: Row) -> bool:
+    """Return whether the caller submitted the document or submission.
+
+    An intermediary sees only what it sent itself. Portal: 2.1
+    """
     own = not caller["represented"] or row["client_id"] == caller["client_id"]
     return own and row["taxpayer"] == caller["taxpayer"]
 
 
-def head(row):
-    """The members that every answer about a document begins with."""
+def head(row: Row) -> dict[str, Any]:
+    """Return the members with which every response about a document begins."""
     return {
         "uuid": row["uuid"],
         "submissionUid": row["submission_uid"],
-        **described(row),
+        **describe(row),
         **{names[0]: Decimal(row[column]) for column, names in TOTALS.items()},
         **lifecycle(row),
     }
 
 
-def listed(row, tin_suffix):
-    """A row of the lists; `tin_suffix` is how the list writes the ends of supplierTin and buyerTin."""
+def listed(row: Row, tin_suffix: str) -> dict[str, Any]:
+    """Return a row of a list. `tin_suffix` ends the names of the TINs: `TIN` or `Tin`."""
     return {
         "uuid": row["uuid"],
         "submissionUID": row["submission_uid"],
-        **described(row),
+        **describe(row),
         **{names[1]: Decimal(row[column]) for column, names in TOTALS.items()},
         **lifecycle(row),
         f"supplier{tin_suffix}": row["supplier_tin"],
@@ -125,7 +145,8 @@ def listed(row, tin_suffix):
     }
 
 
-def described(row):
+def describe(row: Row) -> dict[str, Any]:
+    """Return the members that documents and rows of lists have in common."""
     return {
         "longId": row["long_id"],
         "internalId": row["number"],
@@ -141,7 +162,8 @@ def described(row):
     }
 
 
-def lifecycle(row):
+def lifecycle(row: Row) -> dict[str, Any]:
+    """Return the members about status, cancellation and rejection."""
     return {
         "status": row["status"],
         "cancelDateTime": instant(row["cancelled_at"]),

@@ -1,11 +1,15 @@
-"""What the sandbox is started with, and whom it knows at the start."""
+"""Start settings of the sandbox, and the taxpayers that are registered initially."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
+
+from cryptography.x509 import Certificate
 
 from .certificates import read_authorities
 
-#: taxpayers of the register at the start: TIN, name, identities as (type, value).
-SEEDED_TAXPAYERS = (
+#: Initially registered taxpayers: TIN, name, identities as (type, value).
+SEEDED_TAXPAYERS: tuple[tuple[str, str, tuple[tuple[str, str], ...]], ...] = (
     ("C25845632020", "Sandbox Intermediary Sdn. Bhd.", (("BRN", "201901012345"),)),
     ("C4821093650", "Perabot Seri Maju Sdn. Bhd.", (("BRN", "201801024680"),)),
     ("C5510387420", "Tiga Rasa Restoran Sdn. Bhd.", (("BRN", "202101033579"),)),
@@ -14,8 +18,8 @@ SEEDED_TAXPAYERS = (
     ("IG30987654010", "Lim Chee Keong", (("NRIC", "791130075533"), ("BRN", "201903216549"))),
 )
 
-#: variable -> (member, how to read its text)
-VARIABLES = {
+#: Environment variable -> (attribute of Settings, parser).
+VARIABLES: dict[str, tuple[str, Callable[[str], Any]]] = {
     "SANDBOX_HOST": ("host", str),
     "SANDBOX_PORT": ("port", int),
     "SANDBOX_STATE": ("state", str),
@@ -28,40 +32,47 @@ VARIABLES = {
     "SANDBOX_TIN": ("tin", str),
     "SANDBOX_TRUSTED_CA": ("authorities", read_authorities),
 }
-WRONG = {read_authorities: "is not a file of certificates in PEM"}
+PARSE_ERRORS: dict[Callable[[str], Any], str] = {
+    read_authorities: "is not a file of PEM certificates"
+}
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Fixed while the process runs; `controls.Controls` has what can change."""
+    """Settings that are fixed while the process runs. `controls.Controls` holds the others."""
 
     host: str = "127.0.0.1"
     port: int = 8090
-    state: str = ".data/sandbox.sqlite3"  # path of the sqlite file
-    processing_seconds: float = 2  # from the 202 to the end of validation
+    state: str = ".data/sandbox.sqlite3"  # path of the SQLite file
+    processing_seconds: float = 2  # from the 202 response to the end of validation
     token_seconds: float = 3600
     web_base: str = ""  # empty: http://host:port
-    rate_scale: float = 1  # multiplies every quota; 0 switches quotas off
+    rate_scale: float = 1  # multiplies every rate limit; 0 disables rate limits
     client_id: str = "sandbox-client"
     client_secret: str = "sandbox-secret"
-    tin: str = "C25845632020"  # whom the client is without `onbehalfof`
-    authorities: tuple = ()  # the certificates that may issue those of signers; none: any may
+    tin: str = "C25845632020"  # taxpayer of the client without `onbehalfof`
+    authorities: tuple[Certificate, ...] = ()  # trusted issuers; empty: any issuer
 
     @classmethod
-    def from_env(cls, environ):
-        """Raises ValueError naming every variable whose text cannot be read."""
-        values, wrong = {}, []
-        for variable, (member, read) in VARIABLES.items():
+    def from_env(cls, environ: Mapping[str, str]) -> "Settings":
+        """Read the settings from environment variables.
+
+        Raises ValueError that names every variable with an invalid value.
+        """
+        values: dict[str, Any] = {}
+        errors = []
+        for variable, (attribute, parse) in VARIABLES.items():
             if text := environ.get(variable):
                 try:
-                    values[member] = read(text)
+                    values[attribute] = parse(text)
                 except ValueError:
-                    wrong.append(f"{variable}={text!r} {WRONG.get(read, 'is not a number')}")
-        if wrong:
-            raise ValueError("; ".join(wrong))
+                    reason = PARSE_ERRORS.get(parse, "is not a number")
+                    errors.append(f"{variable}={text!r} {reason}")
+        if errors:
+            raise ValueError("; ".join(errors))
         return cls(**values)
 
     @property
-    def public_base(self):
-        """Where the public pages are, without a slash at the end."""
+    def public_base(self) -> str:
+        """Return the base address of the public pages, without a trailing slash."""
         return (self.web_base or f"http://{self.host}:{self.port}").rstrip("/")

@@ -5,19 +5,22 @@ import binascii
 import hashlib
 import math
 from dataclasses import dataclass, field
+from typing import Any
+
+from aiohttp import web
 
 from service.documents.codes import TABLES
 
+from . import envelope
 from .answers import Mismatch, Refusal, answer, detail, not_found
 from .clock import instant
-from .controls import CALLER, SANDBOX
-from .database import sql, transaction
+from .controls import CALLER, SANDBOX, Sandbox
+from .database import Row, sql, transaction
 from .document import VERSIONS, Document, read_json
-from .envelope import read_envelope
 from .identifiers import new_uuid
-from .magic import forced_delay, forced_refusal
-from .paging import page_of, query_of
-from .records import head, insert_document, submitted_by
+from .magic import forced_delay, raise_forced_refusal
+from .paging import read_page, read_query
+from .records import Receipt, head, insert_document, submitted_by
 from .validators import Finding, core_fields, structure, totals
 
 MAX_BODY = 5 * 1024 * 1024
@@ -26,41 +29,45 @@ MAX_DOCUMENT = 300 * 1024
 
 @dataclass(frozen=True)
 class Entry:
-    """One document of a submission after the immediate checks; with findings, not with warnings, it is rejected."""
+    """One document of a submission after the immediate checks. Findings reject it, warnings not."""
 
     code_number: str
     raw: bytes
     document: Document | None
-    findings: list
-    warnings: list = field(default_factory=list)
+    findings: list[Finding]
+    warnings: list[dict[str, str]] = field(default_factory=list)
 
 
-async def submit(request):
-    """202 with what was accepted and what was rejected. The checks are in the portal's order. Portal: Appendix B"""
+async def submit(request: web.Request) -> web.Response:
+    """Return 202 with the accepted and the rejected documents.
+
+    The checks are in the portal's order. Portal: Appendix B
+    """
     sandbox, caller, body = request.app[SANDBOX], request[CALLER], await request.read()
     if len(body) > MAX_BODY:
         raise too_large(f"A submission has at most {MAX_BODY} bytes.")
     sha256 = await refuse_same_payload(request)
-    envelope = read_envelope(body, request.content_type)
-    forced_refusal(each["codeNumber"] for each in envelope)
-    found = [examine(sandbox, each) for each in envelope]
-    if issuers(found) - {caller["taxpayer"]}:
+    documents = envelope.read_envelope(body, request.content_type)
+    raise_forced_refusal(each["codeNumber"] for each in documents)
+    checked = [examine(sandbox, each) for each in documents]
+    if issuers(checked) - {caller["taxpayer"]}:
         raise Mismatch(sandbox.controls.mismatch_status)
-    return answer(store(sandbox, caller, sha256, found), status=202)
+    return answer(store(sandbox, caller, sha256, checked), status=202)
 
 
-def issuers(found):
-    """The TINs that issued the documents; one that names none is rejected for that."""
-    return {each.document.issuer.tin for each in found if each.document} - {""}
+def issuers(checked: list[Entry]) -> set[str]:
+    """Return the TINs of the issuers. A document without one is rejected for that reason."""
+    return {each.document.issuer.tin for each in checked if each.document} - {""}
 
 
-def too_large(message):
+def too_large(message: str) -> Refusal:
+    """Return the refusal of a submission or document that exceeds a size limit."""
     entry = detail("MaximumSizeExceeded", message, "documents")
     return Refusal(400, "MaximumSizeExceeded", message, "documents", [entry])
 
 
-async def refuse_same_payload(request):
-    """The hash of a body that did not come a short while before. Raises Refusal. Portal: 1.7"""
+async def refuse_same_payload(request: web.Request) -> str:
+    """Return the hash of the body. Raises Refusal if it was received recently. Portal: 1.7"""
     sandbox, sha256 = request.app[SANDBOX], hashlib.sha256(await request.read()).hexdigest()
     now, window = sandbox.now(), sandbox.controls.payload_window_seconds
     taxpayer = request[CALLER]["taxpayer"]
@@ -72,61 +79,64 @@ async def refuse_same_payload(request):
     return sha256
 
 
-def duplicate_payload(seconds):
-    """Also what the fault of that name answers."""
+def duplicate_payload(seconds: float) -> Refusal:
+    """Return the refusal of a repeated body, which may be sent again after some seconds."""
     message = "An identical submission was received less than 10 minutes ago."
     headers = {"Retry-After": str(max(1, math.ceil(seconds)))}
     return Refusal(422, "DuplicateSubmission", message, "documents", headers=headers)
 
 
-def examine(sandbox, each):
-    """The immediate checks of one document: base64, hash, parse, type and version, structure, core fields."""
-    code_number, raw, document, findings = each["codeNumber"], b"", None, []
+def examine(sandbox: Sandbox, entry: envelope.Entry) -> Entry:
+    """Run the immediate checks of one document.
+
+    In this order: base64, hash, JSON, type and version, structure, core fields.
+    """
+    code_number, raw, document = entry["codeNumber"], b"", None
     try:
-        raw = decoded(each)
-        root = parsed(raw)
-        findings = refused_kind(Document(root)) or structure.check(root)
+        raw = decode_document(entry)
+        root = parse_document(raw)
+        findings = check_kind(Document(root)) or structure.check(root)
         if not findings:
             document = Document(root)
             findings = core_fields.check(document, sandbox.now(), sandbox.controls)
-            findings += other_number(document, code_number)
+            findings += check_number(document, code_number)
     except Rejected as rejected:
         findings = [rejected.finding]
-    return Entry(
-        code_number, raw, document, findings, [] if findings else totals.warnings(document)
-    )
+    warnings = totals.warnings(document) if document and not findings else []
+    return Entry(code_number, raw, document, findings, warnings)
 
 
 class Rejected(Exception):
     """Ends the checks of one document with its only finding."""
 
-    def __init__(self, message, target):
+    def __init__(self, message: str, target: str) -> None:
         super().__init__(message)
         self.finding = Finding(None, message, target)
 
 
-def decoded(each):
-    """The document's bytes. Raises Rejected, or Refusal when they are too many."""
+def decode_document(entry: envelope.Entry) -> bytes:
+    """Return the bytes of the document. Raises Rejected, or Refusal if it is too large."""
     try:
-        raw = base64.b64decode(each["document"], validate=True)
+        raw = base64.b64decode(entry["document"], validate=True)
     except (binascii.Error, ValueError):
         raise Rejected("Document is not valid base64.", "document") from None
     if len(raw) > MAX_DOCUMENT:
         raise too_large(f"A document has at most {MAX_DOCUMENT} bytes.")
-    if hashlib.sha256(raw).hexdigest() != each["documentHash"]:
+    if hashlib.sha256(raw).hexdigest() != entry["documentHash"]:
         raise Rejected("Document hash is not valid.", "documentHash")
     return raw
 
 
-def parsed(raw):
+def parse_document(raw: bytes) -> Any:
+    """Return the JSON value of the document. Raises Rejected."""
     try:
         return read_json(raw)
     except ValueError:
         raise Rejected("Document cannot be parsed.", "document") from None
 
 
-def refused_kind(document):
-    """Findings for a type or version nobody knows; one that is absent is a matter of structure."""
+def check_kind(document: Document) -> list[Finding]:
+    """Return findings for an unknown type or version. The structure checks find absent ones."""
     if document.type and document.type not in TABLES["document_types"]:
         message = f"Document type {document.type} is not known."
         return [Finding(None, message, "InvoiceTypeCode", "Invoice.InvoiceTypeCode")]
@@ -136,23 +146,23 @@ def refused_kind(document):
     return []
 
 
-def other_number(document, code_number):
-    """The number of the entry is the number in the document. Portal: 10.2"""
+def check_number(document: Document, code_number: str) -> list[Finding]:
+    """Return a finding if entry and document have different numbers. Portal: 10.2"""
     if document.number == code_number:
         return []
-    return [
-        Finding(
-            None, "codeNumber differs from the number of the document.", "codeNumber", "Invoice.ID"
-        )
-    ]
+    message = "codeNumber differs from the number of the document."
+    return [Finding(None, message, "codeNumber", "Invoice.ID")]
 
 
-def store(sandbox, caller, sha256, found):
-    """Keeps what was accepted and says what became of each document; the rejected leave no trace. Portal: 4.2"""
-    accepted = [each for each in found if not each.findings]
+def store(sandbox: Sandbox, caller: Row, sha256: str, checked: list[Entry]) -> dict[str, Any]:
+    """Store the accepted documents and return the response body. Rejected ones leave no trace.
+
+    Portal: 4.2
+    """
+    accepted = [each for each in checked if not each.findings]
     uid, now, answered = (new_uuid() if accepted else None), sandbox.now(), []
     with transaction(sandbox.db):
-        if accepted:
+        if uid:
             sql.submission_insert(
                 sandbox.db,
                 uid=uid,
@@ -162,33 +172,36 @@ def store(sandbox, caller, sha256, found):
                 received_at=now,
             )
         for each in accepted:
+            assert uid and each.document
             due_at = now + sandbox.controls.processing_seconds + forced_delay(each.code_number)
-            uuid = insert_document(sandbox, caller, uid, each, now, due_at)
+            receipt = Receipt(uid, each.document, each.raw, each.warnings, now, due_at)
+            uuid = insert_document(sandbox, caller, receipt)
             answered.append({"uuid": uuid, "invoiceCodeNumber": each.code_number})
     return {
         "submissionUid": uid,
-        "submissionUID": uid,  # one spelling was seen, the other is documented: clients read either
+        "submissionUID": uid,  # one spelling was observed, the other is documented
         "acceptedDocuments": answered,
-        "rejectedDocuments": [rejection(each) for each in found if each.findings],
+        "rejectedDocuments": [rejection(each) for each in checked if each.findings],
     }
 
 
-def rejection(each):
-    """Portal: 4.2"""
+def rejection(entry: Entry) -> dict[str, Any]:
+    """Return one entry of `rejectedDocuments`. Portal: 4.2"""
     details = [
-        detail(found.code, found.message, found.target, found.path) for found in each.findings
+        detail(finding.code, finding.message, finding.target, finding.path)
+        for finding in entry.findings
     ]
-    code = "3" if any(found.code for found in each.findings) else None
-    error = detail(code, "Validation Error", each.code_number, details=details)
-    return {"invoiceCodeNumber": each.code_number, "error": error}
+    code = "3" if any(finding.code for finding in entry.findings) else None
+    error = detail(code, "Validation Error", entry.code_number, details=details)
+    return {"invoiceCodeNumber": entry.code_number, "error": error}
 
 
-async def get_submission(request):
-    """Only for the submitter. Portal: 5.1"""
+async def get_submission(request: web.Request) -> web.Response:
+    """Return a page of a submission's documents to its submitter. Portal: 5.1"""
     sandbox, caller, uid = request.app[SANDBOX], request[CALLER], request.match_info["uid"]
-    size, skip = page_of(query_of(request))
+    size, skip = read_page(read_query(request))
     row = sql.submission_get(sandbox.db, uid=uid)
-    if row is None or not submitted_by(row, caller) or too_early(sandbox, row):
+    if row is None or not submitted_by(row, caller) or is_too_early(sandbox, row):
         raise not_found("submission", uid)
     statuses = {
         each["status"]: each["count"] for each in sql.submission_statuses(sandbox.db, uid=uid)
@@ -199,18 +212,19 @@ async def get_submission(request):
             "submissionUid": uid,
             "documentCount": sum(statuses.values()),
             "dateTimeReceived": instant(row["received_at"]),
-            "overallStatus": overall(set(statuses)),
+            "overallStatus": overall_status(set(statuses)),
             "documentSummary": [sandbox.row_shown(each["number"], head(each)) for each in shown],
         }
     )
 
 
-def too_early(sandbox, row):
+def is_too_early(sandbox: Sandbox, row: Row) -> bool:
+    """Return whether the submission cannot be found yet."""
     return sandbox.now() < row["received_at"] + sandbox.controls.not_found_seconds
 
 
-def overall(statuses):
-    """Portal: 5.1; a cancelled document was valid."""
+def overall_status(statuses: set[str]) -> str:
+    """Return the status of a submission. A Cancelled document was Valid. Portal: 5.1"""
     if "Submitted" in statuses:
         return "InProgress"
     if "Invalid" in statuses:

@@ -1,32 +1,49 @@
-"""Background validation: what happens to a Submitted document when its time is over. Portal: 5.2, 7.1, 14
+"""Validation of Submitted documents when their processing time is over. Portal: 5.2, 7.1, 14
 
-There is no background: a document whose end of validation has passed is validated before anything looks at documents,
-with that end as the time of the result. So a killed sandbox owes nothing.
+There is no background task. A document whose end of validation has passed is validated before
+any request reads documents, and that end is the time of the result. So a killed sandbox catches
+up at its next request.
 """
 
 import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
 
-from .answers import encode, standard
-from .database import sql, transaction
+from .answers import encode
+from .controls import Sandbox
+from .database import Row, sql, transaction
 from .document import SIGNED_VERSIONS, Document, read_json
 from .identifiers import new_long_id
 from .magic import forced_findings
-from .validators import codes, currency, duplicates, references, signature, taxpayer
+from .validators import Finding, codes, currency, duplicates, references, signature, taxpayer
 
-#: (number of the step, outer code, subject in English, in Malay, validator)
+CHUNK = 50  # documents validated before other tasks of the event loop get a turn
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A validation step: number, outer code, subject in English and Malay, validator."""
+
+    number: str
+    code: str
+    subject: str
+    malay: str
+    check: Callable[[Document, Row, Sandbox], Iterable[Finding]]
+
+
 STEPS = (
-    ("03", "Error03", "Duplicated Submission", "penyerahan pendua", duplicates.check),
-    ("04", "Error04", "Code Field", "medan kod", codes.check),
-    ("05", "Error05", "Taxpayer Profile", "profil pembayar cukai", taxpayer.check),
-    ("06", "Error06", "Document References", "rujukan dokumen", references.check),
-    ("07", "Error07", "Document Currency", "mata wang dokumen", currency.check),
+    Step("03", "Error03", "Duplicated Submission", "penyerahan pendua", duplicates.check),
+    Step("04", "Error04", "Code Field", "medan kod", codes.check),
+    Step("05", "Error05", "Taxpayer Profile", "profil pembayar cukai", taxpayer.check),
+    Step("06", "Error06", "Document References", "rujukan dokumen", references.check),
+    Step("07", "Error07", "Document Currency", "mata wang dokumen", currency.check),
 )
-SIGNATURE = ("08", "Error21", "Document Signature", "tandatangan dokumen", signature.check)
-CHUNK = 50  # documents between two turns of the event loop
+SIGNATURE = Step("08", "Error21", "Document Signature", "tandatangan dokumen", signature.check)
 
 
-async def validate_due(sandbox):
-    """Validates every document that is due, in the order in which their times were over."""
+async def validate_due(sandbox: Sandbox) -> None:
+    """Validate all documents whose processing time is over."""
     while not sandbox.controls.stuck:
         rows = sql.document_due(sandbox.db, now=sandbox.now(), size=CHUNK)
         if not rows:
@@ -37,7 +54,8 @@ async def validate_due(sandbox):
         await asyncio.sleep(0)
 
 
-def validate(sandbox, row):
+def validate(sandbox: Sandbox, row: Row) -> None:
+    """Run all validation steps of a document and store the result."""
     raw = sql.body_get(sandbox.db, uuid=row["uuid"])
     document = Document(read_json(raw), raw)
     signed = (SIGNATURE,) if document.version in SIGNED_VERSIONS else ()
@@ -52,20 +70,34 @@ def validate(sandbox, row):
     )
 
 
-def run_step(step, document, row, sandbox):
-    number, outer, subject, malay, check = step
-    name = f"Step{number}-{subject} Validator"
-    findings = [*check(document, row, sandbox), *forced_findings(outer, row["number"])]
+def run_step(step: Step, document: Document, row: Row, sandbox: Sandbox) -> dict[str, Any]:
+    """Return the result of one step."""
+    name = f"Step{step.number}-{step.subject} Validator"
+    findings = [
+        *step.check(document, row, sandbox),
+        *forced_findings(step.code, row["number"]),
+    ]
     if not findings:
         return {"status": "Valid", "name": name}
-    inner = [inner_error(finding, outer) for finding in findings]
-    message = f"Step{number}-Invalid {subject} Validator"
-    error = standard(outer, message, f"Langkah{number}: {malay} tidak sah", inner=inner)
-    return {"status": "Invalid", "name": name, "error": error}
-
-
-def inner_error(finding, outer):
-    """A rule without a published code carries the code of its step."""
-    return standard(
-        finding.code or outer, finding.message, finding.malay, finding.target, finding.path
+    outer = Finding(
+        step.code,
+        f"Step{step.number}-Invalid {step.subject} Validator",
+        malay=f"Langkah{step.number}: {step.malay} tidak sah",
     )
+    # A rule without a published code has the code of its step.
+    inner = [error_of(finding, finding.code or step.code, None) for finding in findings]
+    return {"status": "Invalid", "name": name, "error": error_of(outer, step.code, inner)}
+
+
+def error_of(
+    finding: Finding, code: str | None, inner: list[dict[str, Any]] | None
+) -> dict[str, Any]:
+    """Return the recursive error of validation steps. Portal: 5.2, 8.2"""
+    return {
+        "propertyName": finding.target,
+        "propertyPath": finding.path,
+        "errorCode": code,
+        "error": finding.message,
+        "errorMs": finding.malay,
+        "innerError": inner,
+    }

@@ -1,6 +1,7 @@
-"""`make chaos`: plays seeds, prints what happened and what was found, and ends with 1 when anything was.
+"""`make chaos`: run seeds, print their events and violations, and exit with 1 after a violation.
 
-Each variable of the environment or option sets one bound: `make chaos SEEDS=1` or `make chaos ARGS="--seeds 1"`.
+Limits are set by environment variables or options: `make chaos SEEDS=1` or
+`make chaos ARGS="--seeds 1"`.
 """
 
 import argparse
@@ -18,37 +19,36 @@ from .season import Size, play
 FULL = 10  # seeds of a full run
 
 
-def main():
+def main() -> int:
+    """Run the seeds and print the report. Return the exit code."""
     options = _parser().parse_args()
     size = Size(**{name: getattr(options, name) for name in asdict(Size())})
     total, seeds = Counters(), range(options.seed, options.seed + options.seeds)
-    wanted: Counter[str] = Counter()  # event -> how often it has to happen in all seeds together
+    wanted: Counter[str] = Counter()  # event -> minimum number in all seeds together
     for seed in seeds:
         mode = schedule.MODES[
             schedule.TURNS[seed % len(schedule.TURNS)] if options.mode is None else options.mode
         ]
         counters = run(play(seed, mode, size, options.keep and f"{options.keep}/{seed}"))
-        print(report.line(seed, mode, counters), flush=True)
+        print(report.format_line(seed, mode, counters), flush=True)
         for violation in counters.violations:
             print(f"  seed {seed}: {violation[:1000]}", flush=True)
-        wanted.update(dict.fromkeys(report.wanted(counters), size.least))
+        wanted.update(dict.fromkeys(report.select_wanted(counters), size.least))
         total.add(counters)
     wrong = [*total.violations, *report.missing(total, wanted)]
-    print(report.table(total, seeds))
+    print(report.format_table(total, seeds))
     for line in wrong:
         print(f"VIOLATED: {line[:1000]}")
     print(
-        "Nothing is violated."
-        if not wrong
-        else f"{len(wrong)} violations; seeds {seeds[0]} to {seeds[-1]}."
+        f"{len(wrong)} violations; seeds {seeds[0]} to {seeds[-1]}." if wrong else "No violation."
     )
     return 1 if wrong else 0
 
 
-def _parser():
-    """The options, each with the variable of the same name in capitals as its default."""
+def _parser() -> argparse.ArgumentParser:
+    """Return the options. Their defaults are the variables of the same names in capitals."""
     parser = argparse.ArgumentParser(
-        prog="make chaos", description="Breaks everything, and judges what is left."
+        prog="make chaos", description="Disturb the service under load and check its promises."
     )
     defaults = {"seed": 1, "seeds": FULL, **asdict(Size())}
     for name, value in defaults.items():
@@ -58,11 +58,13 @@ def _parser():
     modes = "; ".join(f"{number}: {mode.name}" for number, mode in enumerate(schedule.MODES))
     choices, default = range(len(schedule.MODES)), os.environ.get("MODE")
     parser.add_argument(
-        "--mode", type=int, choices=choices, default=default, help=f"by turns, or one of: {modes}"
+        "--mode",
+        type=int,
+        choices=choices,
+        default=default,
+        help=f"all in turn, or one of: {modes}",
     )
-    parser.add_argument(
-        "--keep", help="a directory for logs and data, which are thrown away otherwise"
-    )
+    parser.add_argument("--keep", help="directory for logs and data, which are removed otherwise")
     return parser
 
 

@@ -1,64 +1,80 @@
-"""Who makes things go wrong: each until the season is over, each with a source of chance of its own."""
+"""Actors that disturb a run until it is over, each with its own seeded source of random numbers."""
 
 import asyncio
 from collections import Counter
+from collections.abc import Coroutine, Iterator, Mapping
 from contextlib import suppress
+from random import Random
+from typing import Any
 
 from . import report, schedule
-from .counters import count_passes, killed, marks, size_of
+from .counters import count_passes, read_marks, size_of, was_killed
+from .portal import Administration
+from .processes import Plan, Process
+from .stage import Stage
 
 LIVES = (0.4, 4)  # seconds that a process lives, on a machine that is not busy
 LEAST_PASSES = 40  # of failpoints in a life; on a busy machine the process lives longer
-LONGEST_LIFE = 8  # seconds, whether or not it came so far
-LONG_PAUSES = 0.25  # of the pauses: longer than the settling time
-PLANNED = 5  # seconds that one is given to come to its failpoint
-# A plan of a new process ends or stops it at a failpoint; else it has none
+LONGEST_LIFE = 8  # further seconds, even without enough passes
+LONG_PAUSES = 0.25  # share of the pauses that are longer than the settling time
+PLANNED = 5  # seconds that a process has to reach its planned failpoint
+# Shares of the processes that are killed or stopped at a failpoint; the others have no plan.
 ENDS = (("kill", 0.6), ("stop", 0.2))
-RANDOM_PAUSES = 0.5  # of the processes without a plan
-DATABASE_REST = (7, 13)  # between two restarts of PostgreSQL
-PORTAL_REST = (1.5, 5)
-MOST_WAITING = {"submit": 3}  # faults that no call has met yet; of any other operation, one
-FAULT_EVERY = 0.2
+RANDOM_PAUSES = 0.5  # share of the processes without a plan that are paused
+DATABASE_REST = (7, 13)  # seconds between two restarts of PostgreSQL
+PORTAL_REST = (1.5, 5)  # seconds between two disturbances of the portal
+MOST_WAITING = {"submit": 3}  # unused errors of an operation; 1 for all others
+FAULT_EVERY = 0.2  # mean seconds between two orders of an error
 
 
-def all_of(stage):
-    """The actors of a stage, as coroutines."""
+def make_actors(stage: Stage) -> Iterator[Coroutine[Any, Any, None]]:
+    """Yield the actors of a stage as coroutines."""
     yield from (hunt(stage, service) for service in stage.services)
-    yield from (hunt_simply(stage, process) for process in stage.naive)
-    yield vex(stage, stage.portal, schedule.ROWS)
-    if stage.naive:
-        yield vex(
-            stage, stage.naive_portal, {name: schedule.ROWS[name] for name in schedule.SUBMIT_ROWS}
-        )
-    yield unsettle(stage)
-    yield restart(stage)
+    yield from (kill_randomly(stage, process) for process in stage.naive)
+    yield order_errors(stage, stage.portal, schedule.ROWS)
+    if stage.naive_portal:
+        rows = {name: schedule.ROWS[name] for name in schedule.SUBMIT_ROWS}
+        yield order_errors(stage, stage.naive_portal, rows)
+    yield disturb_portal(stage)
+    yield restart_database(stage)
     yield distort_rows(stage)
 
 
-async def hunt(stage, service):
-    """Kills a process of the service again and again, at random moments and at named ones, and holds it up."""
-    random = stage.random(service.name)
+async def hunt(stage: Stage, service: Process) -> None:
+    """Kill and pause a process of the service repeatedly, at failpoints and at random moments."""
+    random, marks = stage.random(service.name), stage.launcher.marks
+    clock = asyncio.get_running_loop().time
     while not stage.over.is_set():
         await service.kill()
-        plan = _plan(stage, random)
+        plan = _make_plan(stage, random)
         stage.counters.count("starts")
-        since = size_of(stage.launcher.marks)
-        if not await service.start(plan) and not killed(stage.launcher.marks, service.pid):
+        since = size_of(marks)
+        if not await service.start(plan) and not was_killed(marks, service.pid):
             stage.counters.count("starts without a database")
             await asyncio.sleep(0.1)
             continue
-        end = asyncio.get_running_loop().time() + (PLANNED if plan else random.uniform(*LIVES))
+        end = clock() + (PLANNED if plan else random.uniform(*LIVES))
         if not plan and random.random() < RANDOM_PAUSES:
             await asyncio.sleep(random.uniform(0, LIVES[0]))
             await _pause(stage, service, random)
-        await _end(stage, service, random, end, since)
+        await _wait_until(stage, service, random, end, since)
+        if not service.gone:
+            stage.counters.count("random kills")
+            await service.kill()
+        elif not was_killed(marks, service.pid):
+            log = stage.launcher.read_log(service.name)
+            stage.counters.violate("ended by itself", log[-500:])
+        stage.counters.count("kills")
 
 
-async def _end(stage, service, random, end, since):
-    """Wait for what was planned, or until `end`, and kill the process. One that stopped itself goes on after a while.
+async def _wait_until(
+    stage: Stage, service: Process, random: Random, end: float, since: int
+) -> None:
+    """Wait until a process ends by its plan, or its life is over. Continue it if it stops itself.
 
-    A process that did little by then lives longer: a submission that is in hand when MOST_CLAIMS processes die, one after
-    the other, is taken for the cause. On a busy machine that happens if lives are bounded by time only.
+    A process that has done little at the end of its life lives longer: a submission that is
+    claimed while MOST_CLAIMS processes die one after the other is taken for the cause. On a busy
+    machine that would happen if lives were bounded by time only.
     """
     clock = asyncio.get_running_loop().time
     longest = end + LONGEST_LIFE
@@ -71,17 +87,11 @@ async def _end(stage, service, random, end, since):
         stage.counters.reach(report.PEAK, service.peak())
         if service.stopped:
             await _pause(stage, service, random)
-            end = clock() + LIVES[0]  # to see what it does with what it held
+            end = clock() + LIVES[0]  # for the work that it had claimed
         await asyncio.sleep(0.02)
-    if not service.gone:
-        stage.counters.count("random kills")
-        await service.kill()
-    elif not killed(stage.launcher.marks, service.pid):
-        stage.counters.violate("ended by itself", stage.launcher.log(service.name)[-500:])
-    stage.counters.count("kills")
 
 
-async def _pause(stage, service, random):
+async def _pause(stage: Stage, service: Process, random: Random) -> None:
     """Pause a process for longer than a lease, sometimes for longer than the settling time."""
     seconds = random.uniform(*schedule.PAUSE)
     settle = float(stage.mode.settle)
@@ -93,28 +103,30 @@ async def _pause(stage, service, random):
     await service.pause(seconds)
 
 
-def _plan(stage, random):
-    """A plan for a failpoint, or none."""
+def _make_plan(stage: Stage, random: Random) -> Plan | None:
+    """Return a plan for a failpoint, or None."""
     chance = random.random()
     for action, share in ENDS:
         if chance < share:
-            marked, _ = marks(stage.launcher.marks)
-            return schedule.plan(random, marked, stage.counters.counts["starts"], action)
+            marked, _ = read_marks(stage.launcher.marks)
+            return schedule.make_plan(random, marked, stage.counters.counts["starts"], action)
         chance -= share
     return None
 
 
-async def hunt_simply(stage, process):
-    """Kills a process at random moments."""
+async def kill_randomly(stage: Stage, process: Process) -> None:
+    """Kill a process repeatedly, at random moments."""
     random = stage.random(process.name)
     while not stage.over.is_set():
         await process.start()
-        await _over(stage, random.uniform(*LIVES))
+        await _sleep(stage, random.uniform(*LIVES))
         await process.kill()
 
 
-async def vex(stage, portal, rows):
-    """Orders a portal's faults, of each row as many."""
+async def order_errors(
+    stage: Stage, portal: Administration, rows: Mapping[str, schedule.Row]
+) -> None:
+    """Order errors of a portal, each row about equally often."""
     random = stage.random("faults")
     while not stage.over.is_set():
         counted = Counter((await portal.calls())["faults"])
@@ -123,16 +135,16 @@ async def vex(stage, portal, rows):
             name for name, row in rows.items() if waiting[row[0]] < MOST_WAITING.get(row[0], 1)
         ]
         if names:
-            name = schedule.rarest(random, names, counted)
+            name = schedule.pick_rarest(random, names, counted)
             operation, kind, members = rows[name]
             await portal.fault(operation, kind, label=name, **members)
         await asyncio.sleep(FAULT_EVERY * 2 * random.random())
 
 
-async def unsettle(stage):
-    """Kills and pauses the portal itself."""
+async def disturb_portal(stage: Stage) -> None:
+    """Kill and pause the portal."""
     random, sandbox = stage.random("portal"), stage.sandbox
-    while not await _over(stage, random.uniform(*PORTAL_REST)):
+    while not await _sleep(stage, random.uniform(*PORTAL_REST)):
         if random.random() < 0.5:
             stage.counters.count("row portal killed")
             await sandbox.kill()
@@ -143,31 +155,31 @@ async def unsettle(stage):
             await sandbox.pause(random.uniform(*schedule.PORTAL_PAUSE))
 
 
-async def distort_rows(stage):
-    """Have the portal show documents in a form that the service cannot read, one at a time, each for a while."""
+async def distort_rows(stage: Stage) -> None:
+    """Make rows of the portal unreadable, one at a time and each for some seconds."""
     random = stage.random("odd rows")
-    while not await _over(stage, random.uniform(*schedule.ODD_REST)):
+    while not await _sleep(stage, random.uniform(*schedule.ODD_REST)):
         ledger = await stage.portal.ledger()
         if not ledger:
             continue
         number = random.choice(ledger[-schedule.ODD_AMONG :])["number"]
         await stage.portal.distort(number, random.choice(schedule.ODD_MEMBERS))
         stage.counters.count("odd rows")
-        await _over(stage, random.uniform(*schedule.ODD_SECONDS))
+        await _sleep(stage, random.uniform(*schedule.ODD_SECONDS))
         await stage.portal.distort(number, None)
 
 
-async def restart(stage):
-    """Restarts PostgreSQL, by turns the gentle way and the other."""
+async def restart_database(stage: Stage) -> None:
+    """Restart PostgreSQL, alternately in fast and in immediate mode."""
     random, number = stage.random("database"), 0
-    while not await _over(stage, random.uniform(*DATABASE_REST)):
+    while not await _sleep(stage, random.uniform(*DATABASE_REST)):
         await stage.postgres.restart(("fast", "immediate")[number % 2])
         stage.counters.count("database restarts")
         number += 1
 
 
-async def _over(stage, seconds):
-    """Whether the season was over within so many seconds."""
+async def _sleep(stage: Stage, seconds: float) -> bool:
+    """Sleep for some seconds, or until the run is over. Return whether it is over."""
     with suppress(TimeoutError):
         await asyncio.wait_for(stage.over.wait(), seconds)
     return stage.over.is_set()

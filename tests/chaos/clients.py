@@ -1,7 +1,7 @@
-"""Clients that create, change, delete, submit and cancel documents, and record which effects were acknowledged.
+"""Clients that write and submit documents, and record which effects were acknowledged.
 
-A request without an answer, or with a 503, may or may not take effect, now or later: a process that was paused
-finishes what it began.
+A request without a response, or with a 503, may take effect, now or later: a process that was
+paused completes the request when it continues.
 """
 
 import asyncio
@@ -18,12 +18,12 @@ import aiohttp
 
 from .counters import Counters
 
-PATIENCE = aiohttp.ClientTimeout(total=7)
-PAUSE = 0.1  # seconds before a request is repeated
-#: Statuses that leave open whether the request took effect; None is no answer at all.
+TIMEOUT = aiohttp.ClientTimeout(total=7)
+PAUSE = 0.1  # seconds until a request is repeated
+#: Statuses after which the request may have taken effect; None: there was no response.
 UNKNOWN = {None, 503}
 NOTE_TYPES = ("CREDIT_NOTE", "DEBIT_NOTE", "REFUND_NOTE")
-#: type of an invoice -> the type of a consolidated invoice that takes it
+#: Type of an invoice -> type of the consolidated invoice that may contain it.
 CONSOLIDATED_TYPES = {
     "INVOICE": "CONSOLIDATED_INVOICE",
     "SELF_BILLED_INVOICE": "CONSOLIDATED_SELF_BILLED_INVOICE",
@@ -36,10 +36,10 @@ Company = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of record: its name, the path of its list, and the last part of the path that cancels its document."""
+    """A kind of record: its name, the path of its list, and the suffix of the cancellation path."""
 
     name: str
-    place: str
+    path: str
     cancel: str = "cancel-latest-invoice-submitted"
 
 
@@ -50,21 +50,21 @@ CONSOLIDATED = Kind("consolidated", "/api/consolidated-invoices")
 
 @dataclass
 class Record:
-    """What one client knows of a record that it created."""
+    """A record that a client created, and the acknowledged effects."""
 
     company: int
     code: int
     id: int | None = None  # None: its creation was not acknowledged
-    # Description of its first line, as last acknowledged; None: the service makes the lines
+    # Last acknowledged description of its first line; None: the service creates the lines.
     text: str | None = ""
-    # Descriptions sent by changes without an answer
+    # Descriptions sent by updates without a response.
     possible: set[str] = field(default_factory=set)
     is_deleted: bool = False
     may_be_deleted: bool = False
     is_submitted: bool = False
     cancels: int = 0
     may_be_cancelled: bool = False
-    history: list[str] = field(default_factory=list)  # requests, each with the status of its answer
+    history: list[str] = field(default_factory=list)  # requests with the status of the response
     kind: Kind = INVOICE
     type: str = "INVOICE"
 
@@ -76,13 +76,15 @@ class Record:
 
     @property
     def path(self) -> str:
-        return f"{self.kind.place}/{self.id}"
+        return f"{self.kind.path}/{self.id}"
 
 
 class Clients:
-    """Writers that send requests to all processes; `companies` are {id, key, automatic}, `bases` the addresses.
+    """Writers that send requests to all processes.
 
-    With `promised`, they only request submissions that the service promises to complete, and none a second time.
+    `companies` are {id, key, automatic}, `bases` are the addresses of the processes. With
+    `promised`, clients request only submissions that the service promises to complete, and none
+    twice.
     """
 
     def __init__(
@@ -95,17 +97,15 @@ class Clients:
     ) -> None:
         self.records: list[Record] = []
         self.stopping = asyncio.Event()
-        self._bases, self._companies, self._random, self._counters = (
-            bases,
-            companies,
-            random,
-            counters,
-        )
-        self._promised = promised
+        self._bases, self._companies = bases, companies
+        self._random, self._counters, self._promised = random, counters, promised
         self._codes = itertools.count(1)
 
     async def run(self, writers: int, pause: float) -> None:
-        """Run writers until `stopping` is set; `pause` is the mean pause between two scenes of a writer, in seconds."""
+        """Run writers until `stopping` is set.
+
+        `pause` is the mean pause between two scenes of a writer in seconds.
+        """
         connector = aiohttp.TCPConnector(force_close=True, limit=0)
         async with aiohttp.ClientSession(
             connector=connector, middlewares=[prevent_repetition]
@@ -113,14 +113,14 @@ class Clients:
             self._session = session
             async with asyncio.TaskGroup() as group:
                 for _ in range(writers):
-                    group.create_task(self._write(pause))
+                    group.create_task(self._play_scenes(pause))
 
-    async def _write(self, pause: float) -> None:
+    async def _play_scenes(self, pause: float) -> None:
         while not self.stopping.is_set():
             await self._random.choice(PROMISED_SCENES if self._promised else SCENES)(self)
             await asyncio.sleep(pause * self._random.random() * 2)
 
-    # Scenes
+    # Scenes.
 
     async def play_submit_immediately(self) -> None:
         if record := await self._create_invoice(submitImmediately=True):
@@ -147,7 +147,7 @@ class Clients:
                 await self._delete(record)
 
     async def play_note(self) -> None:
-        """Submit an invoice, and once it is Valid a note against it; sometimes try to cancel both at once."""
+        """Submit an invoice, and a note against it once it is Valid."""
         invoice = await self._create_invoice()
         if invoice is None:
             return
@@ -156,8 +156,8 @@ class Clients:
             return
         await self._create_and_submit_note(invoice, invoice.type)
 
-    async def play_note_beside_cancellation(self) -> None:
-        """Cancel an invoice and create a note against it at the same time: one of the two has to wait or fail."""
+    async def play_note_during_cancellation(self) -> None:
+        """Cancel an invoice and submit a note against it concurrently; one must wait or fail."""
         invoice = await self._create_invoice()
         if invoice is None:
             return
@@ -168,10 +168,10 @@ class Clients:
             )
 
     async def play_consolidated_invoice(self) -> None:
-        """Consolidate two sales of last month, submit the result, sometimes with a note against it."""
-        type = self._random.choice(list(CONSOLIDATED_TYPES))
+        """Consolidate two sales of last month and submit the result, sometimes with a note."""
+        sale_type = self._random.choice(list(CONSOLIDATED_TYPES))
         company = self._pick_company()
-        sales = [await self._create_sale(company, type) for _ in range(2)]
+        sales = [await self._create_sale(company, sale_type) for _ in range(2)]
         ids = [sale.id for sale in sales if sale is not None]
         if not ids:
             return
@@ -180,7 +180,7 @@ class Clients:
             next(self._codes),
             text=None,
             kind=CONSOLIDATED,
-            type=CONSOLIDATED_TYPES[type],
+            type=CONSOLIDATED_TYPES[sale_type],
         )
         body = {
             "type": record.type,
@@ -188,7 +188,7 @@ class Clients:
             "issueDateTime": instant(),
             "invoiceIds": ids,
         }
-        if not await self._create(company, record, CONSOLIDATED.place, body):
+        if not await self._create(company, record, CONSOLIDATED.path, body):
             return
         await self._submit_until_acknowledged(record)
         if self._random.random() < 0.3 and await self._becomes_valid(record):
@@ -216,7 +216,7 @@ class Clients:
             await self._continue(record)
 
     async def _continue(self, record: Record) -> None:
-        """Do what a client may try next with a document that was submitted, or may have been."""
+        """Update, delete or cancel a record whose document was, or may have been, submitted."""
         await asyncio.sleep(self._random.random())
         chance = self._random.random()
         if chance < 0.15:
@@ -243,52 +243,51 @@ class Clients:
     # Requests
 
     async def _create_invoice(self, automatic: bool = False, **more: Any) -> Record | None:
-        type = self._random.choice(("INVOICE", "INVOICE", "SELF_BILLED_INVOICE"))
+        record_type = self._random.choice(("INVOICE", "INVOICE", "SELF_BILLED_INVOICE"))
         company = self._pick_company(automatic)
-        record = Record(company["id"], next(self._codes), type=type)
+        record = Record(company["id"], next(self._codes), type=record_type)
         record.text = first_text(record)
-        return await self._create(
-            company, record, INVOICE.place, invoice_body(record.code, record.text, type, **more)
-        )
+        body = invoice_body(record.code, record.text, record_type, **more)
+        return await self._create(company, record, INVOICE.path, body)
 
-    async def _create_sale(self, company: Company, type: str) -> Record | None:
+    async def _create_sale(self, company: Company, sale_type: str) -> Record | None:
         """Create an invoice of last month to the general public, which can be consolidated."""
-        record = Record(company["id"], next(self._codes), type=type)
+        record = Record(company["id"], next(self._codes), type=sale_type)
         record.text = first_text(record)
-        party = "buyer" if type == "INVOICE" else "supplier"
+        party = "buyer" if sale_type == "INVOICE" else "supplier"
         body = {
-            "type": type,
+            "type": sale_type,
             "code": record.code,
             "issueDateTime": last_month(),
             party: {"type": "GENERAL_PUBLIC"},
             "lineItems": [line(record.text)],
         }
-        return await self._create(company, record, INVOICE.place, body)
+        return await self._create(company, record, INVOICE.path, body)
 
     async def _create(
         self, company: Company, record: Record, path: str, body: Body
     ) -> Record | None:
-        """Create the record and return it once that is acknowledged, else None. Repeats with the same key."""
+        """Create the record with retries. Return it if the creation is acknowledged, else None."""
         text, record.text = record.text, "" if record.text is not None else None
         if text is not None:
             record.possible.add(text)
         self.records.append(record)
         headers = {"Idempotency-Key": f"create-{record.kind.name}-{record.company}-{record.code}"}
         for _ in range(4):
-            status, answer = await self._ask(company, "POST", path, body, headers)
+            status, answer = await self._send(company, "POST", path, body, headers)
             if status == 201:
                 record.id, record.text, record.possible = answer["data"]["id"], text, set()
                 return record
-            # A note against an invoice that is being cancelled, an unknown invoice
+            # The invoice of the note is being cancelled, or is not known.
             if status in (403, 422):
                 return None
             await asyncio.sleep(PAUSE)
         return None
 
     async def _becomes_valid(self, record: Record) -> bool:
-        """Wait until the record is Valid; False when it is not after a bounded number of looks."""
+        """Wait until the record is Valid. Return False if it does not become Valid in time."""
         for _ in range(20):
-            status, answer = await self._ask_of(record, "GET", "", None)
+            status, answer = await self._send_for(record, "GET", "", None)
             if status == 200 and answer["status"] == "Valid":
                 return True
             if status == 200 and answer["status"] not in ("Submitting", "Submitted"):
@@ -303,19 +302,19 @@ class Clients:
             await asyncio.sleep(PAUSE)
 
     async def _submit(self, record: Record) -> int | None:
-        status, _ = await self._ask_of(record, "POST", "/submit-to-portal", {})
+        status, _ = await self._send_for(record, "POST", "/submit-to-portal", {})
         record.is_submitted |= status == 200
         return status
 
     async def _cancel_until_acknowledged(self, record: Record) -> None:
-        """Cancel the document; possible only once it is known that the portal has it."""
+        """Cancel the document. Refused until it is known that the portal has it."""
         for _ in range(8):
             if await self._cancel(record) not in (*UNKNOWN, 400, 409):
                 return
             await asyncio.sleep(4 * PAUSE)
 
     async def _cancel(self, record: Record) -> int | None:
-        status, _ = await self._ask_of(
+        status, _ = await self._send_for(
             record, "POST", f"/{record.kind.cancel}", {"reason": "By mistake"}
         )
         record.cancels += status == 200
@@ -328,28 +327,28 @@ class Clients:
         items = [line(text)]
         if record.kind is NOTE:
             items[0]["unit"] = {"code": "KGM", "price": 1, "count": 1}
-        status, _ = await self._ask_of(record, "PUT", "", {"lineItems": items})
+        status, _ = await self._send_for(record, "PUT", "", {"lineItems": items})
         if status not in UNKNOWN:
             record.possible.discard(text)
         if status == 200:
             record.text = text
 
     async def _delete(self, record: Record) -> None:
-        status, _ = await self._ask_of(record, "DELETE", "", None)
+        status, _ = await self._send_for(record, "DELETE", "", None)
         record.is_deleted |= status == 200
         record.may_be_deleted |= status in UNKNOWN
 
-    async def _ask_of(
+    async def _send_for(
         self, record: Record, method: str, path: str, body: Body | None
     ) -> tuple[int | None, Any]:
-        status, answer = await self._ask(
+        status, answer = await self._send(
             self._company_of(record), method, f"{record.path}{path}", body
         )
         if method != "GET":
             record.history.append(f"{method}{path} {status}")
         return status, answer
 
-    async def _ask(
+    async def _send(
         self,
         company: Company,
         method: str,
@@ -357,15 +356,15 @@ class Clients:
         body: Body | None,
         headers: dict[str, str] | None = None,
     ) -> tuple[int | None, Any]:
-        """Return (status, body) of the answer of one of the processes; (None, None) without an answer."""
+        """Send a request to one of the processes. Return (status, body), both None without one."""
         self._counters.count("requests")
         request = {
             "json": body,
             "headers": {"X-API-Key": company["key"], **(headers or {})},
-            "timeout": PATIENCE,
+            "timeout": TIMEOUT,
         }
         try:
-            async with await self._reach(method, path, request) as response:
+            async with await self._send_to_any(method, path, request) as response:
                 status, answer = response.status, await response.json()
         except (aiohttp.ClientError, TimeoutError):
             self._counters.count("requests without answer")
@@ -375,10 +374,13 @@ class Clients:
             self._counters.violate("answered 500", f"{method} {path} {answer}")
         return status, answer
 
-    async def _reach(
+    async def _send_to_any(
         self, method: str, path: str, request: dict[str, Any]
     ) -> aiohttp.ClientResponse:
-        """Return the response of the first process that accepts a connection; raise the last error if none does."""
+        """Send a request to the first process that accepts a connection.
+
+        Raises the last error if none does.
+        """
         *others, last = self._random.sample(self._bases, len(self._bases))
         for base in others:
             with suppress(aiohttp.ClientConnectorError):
@@ -397,7 +399,7 @@ class Clients:
         return sum(each.id is not None for each in self.records)
 
     def count_acknowledged(self) -> dict[str, int]:
-        """Return {effect: how many were acknowledged}; created and submitted also by kind of record."""
+        """Return {effect: number of acknowledgements}, for submissions also by type of record."""
         totals = {
             "acknowledged effects": sum(each.acknowledged for each in self.records),
             "created": self.count_created(),
@@ -405,14 +407,13 @@ class Clients:
             "submitted": sum(each.is_submitted for each in self.records),
             "cancelled": sum(each.cancels for each in self.records),
         }
-        for type in sorted({each.type for each in self.records}):
-            totals[f"submitted {type}"] = sum(
-                each.is_submitted for each in self.records if each.type == type
-            )
+        for name in sorted({each.type for each in self.records}):
+            submitted = [each.is_submitted for each in self.records if each.type == name]
+            totals[f"submitted {name}"] = sum(submitted)
         return totals
 
 
-#: What a writer does next; a scene that is listed twice is played twice as often.
+#: Scenes of writers. A scene that is listed twice is played twice as often.
 Scene = Callable[[Clients], Awaitable[None]]
 SCENES: tuple[Scene, ...] = (
     *[Clients.play_submit_immediately, Clients.play_submit_immediately],
@@ -425,12 +426,11 @@ SCENES: tuple[Scene, ...] = (
     Clients.play_concurrent_submits,
     Clients.play_draft,
     *[Clients.play_note, Clients.play_note],
-    Clients.play_note_beside_cancellation,
+    Clients.play_note_during_cancellation,
     *[Clients.play_consolidated_invoice, Clients.play_consolidated_invoice],
 )
-#: Scenes with promised submissions only: a submission of which the client was told that it failed
-#: is released when the
-#: document seems absent, which a settling time that is too short makes wrong.
+#: Scenes with promised submissions only. A submission that was reported as failed is released when
+#: its document seems absent, which is wrong if the settling time is too short.
 PROMISED_SCENES: tuple[Scene, ...] = (
     Clients.play_submit_immediately,
     Clients.play_automatic_submission,
@@ -442,7 +442,10 @@ PROMISED_SCENES: tuple[Scene, ...] = (
 async def prevent_repetition(
     request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
 ) -> aiohttp.ClientResponse:
-    """Keep aiohttp from repeating a PUT or DELETE whose connection broke: the second answer is not the first one's."""
+    """Prevent aiohttp from repeating a PUT or DELETE after a broken connection.
+
+    The response to the repetition is not the response to the first request.
+    """
     try:
         return await handler(request)
     except aiohttp.ClientConnectorError:
@@ -452,11 +455,12 @@ async def prevent_repetition(
 
 
 def first_text(record: Record) -> str:
+    """Return the description of the first line at the creation of a record."""
     return f"Coffee {record.company}-{record.code} v0"
 
 
 def instant() -> str:
-    """Return an instant five seconds ago, as a client writes it."""
+    """Return the instant five seconds ago as text."""
     return f"{datetime.now(UTC) - timedelta(seconds=5):%Y-%m-%dT%H:%M:%SZ}"
 
 
@@ -467,7 +471,8 @@ def last_month() -> str:
     )
 
 
-def invoice_body(code: int, text: str, type: str = "INVOICE", **more: Any) -> Body:
+def invoice_body(code: int, text: str, invoice_type: str = "INVOICE", **more: Any) -> Body:
+    """Return the body of an invoice with one line."""
     address = {
         "line1": "5 Jalan Dahlia",
         "city": "Shah Alam",
@@ -482,7 +487,7 @@ def invoice_body(code: int, text: str, type: str = "INVOICE", **more: Any) -> Bo
         "contactNumber": "+60123456789",
         "address": address,
     }
-    if type == "SELF_BILLED_INVOICE":
+    if invoice_type == "SELF_BILLED_INVOICE":
         foreign = {
             "line1": "88 Huanshi Road",
             "city": "Foshan",
@@ -498,7 +503,7 @@ def invoice_body(code: int, text: str, type: str = "INVOICE", **more: Any) -> Bo
     else:
         parties = {"buyer": party}
     return {
-        "type": type,
+        "type": invoice_type,
         "code": code,
         "issueDateTime": instant(),
         **parties,
@@ -508,6 +513,7 @@ def invoice_body(code: int, text: str, type: str = "INVOICE", **more: Any) -> Bo
 
 
 def line(text: str) -> Body:
+    """Return a line of a document."""
     return {
         "id": "1",
         "description": text,

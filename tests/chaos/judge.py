@@ -1,4 +1,4 @@
-"""What became of everything after the faults, by the portal's ledger, the database, and what clients were told."""
+"""Compare the portal's ledger, the database, and the effects that were acknowledged to clients."""
 
 import asyncio
 import base64
@@ -6,8 +6,10 @@ import hashlib
 import json
 import time
 from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import asyncpg
 
@@ -16,40 +18,48 @@ from service.config import read_config
 from service.db.statements import Statements
 from service.db.transactions import TRANSIENT_DB_ERRORS
 
+from .clients import Record
+from .counters import Counters
+from .portal import Administration
+
 sql = Statements(Path(__file__).resolve().parent)
 CLOSED = {"Invalid", "Cancelled"}
+
+#: A document in the portal's ledger.
+Entry = dict[str, Any]
 
 
 @dataclass
 class Facts:
-    """`told` are the clients' Records, `ledger` the portal's documents, the other members rows of the service's tables.
+    """Acknowledged effects, the portal's documents, and rows of the service's tables.
 
-    `detects`: the portal finds duplicates itself, so that it may have refused the second of two, and the settling time is
-    too short, so that what is there may have been let go: the sweep has to say so.
+    `detects`: the portal detects duplicates, so it may have refused the second of two documents.
+    The settling time is then too short, so a document at the portal may have been released as
+    absent, which the sweep must report.
     """
 
-    told: list
-    ledger: list
-    records: list
-    documents: list
-    bodies: list
-    unresolved: list
-    persons: list
+    told: Sequence[Record]
+    ledger: list[Entry]
+    records: list[asyncpg.Record]
+    documents: list[asyncpg.Record]
+    bodies: list[asyncpg.Record]
+    unresolved: list[asyncpg.Record]
+    persons: list[asyncpg.Record]
     detects: bool = False
-    findings: tuple = ()  # of the sweep: {kind, uuid, ...}
+    findings: Sequence[dict[str, Any]] = ()  # of the sweep: {kind, uuid, ...}
 
 
-async def submit_automatically(url, company):
-    """Sets the company to have submitted by itself what is ready."""
+async def submit_automatically(url: str, company_id: int) -> None:
+    """Set a company to submit ready documents automatically."""
     conn = await asyncpg.connect(url)
     try:
-        await sql.company_automatic(conn, company_id=company)
+        await sql.company_automatic(conn, company_id=company_id)
     finally:
         await conn.close()
 
 
 async def most_claims(url: str) -> int:
-    """Return the most claims without a result that a submission has now; 0 while PostgreSQL is away."""
+    """Return the maximum claims without a result of a submission; 0 while PostgreSQL is down."""
     try:
         conn = await asyncpg.connect(url)
     except TRANSIENT_DB_ERRORS:
@@ -62,8 +72,8 @@ async def most_claims(url: str) -> int:
         conn.terminate()
 
 
-async def settled(url, seconds):
-    """Waits until nothing is under way any more. Returns the seconds it took, None when it took too long."""
+async def wait_until_settled(url: str, seconds: float) -> float | None:
+    """Wait until every outcome is known. Return the seconds, None after the time limit."""
     conn, began = await asyncpg.connect(url), time.monotonic()
     try:
         while await sql.unresolved_all(conn):
@@ -75,14 +85,20 @@ async def settled(url, seconds):
         await conn.close()
 
 
-async def swept(environment):
-    """What the service's own comparison with the portal finds, as by hand."""
+async def run_sweep(environment: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Compare all companies with the portal by the service's command. Return the findings."""
     result = await reconcile(read_config(environment))
     return [finding for company in result["companies"] for finding in company["findings"]]
 
 
-async def collected(url, portal, told, detects, findings=()):
-    """The Facts, once nothing moves any more. `url` is of a login that sees everything."""
+async def collect_facts(
+    url: str,
+    portal: Administration,
+    told: Sequence[Record],
+    detects: bool,
+    findings: Sequence[dict[str, Any]] = (),
+) -> Facts:
+    """Return the facts after everything has settled. `url` is of a login that sees all rows."""
     conn = await asyncpg.connect(url)
     try:
         names = ("records", "documents", "bodies", "unresolved", "persons")
@@ -92,175 +108,190 @@ async def collected(url, portal, told, detects, findings=()):
     return Facts(told, await portal.ledger(), **rows, detects=detects, findings=findings)
 
 
-def judge(facts, counters):
-    """Writes every violation down, with its evidence, and counts what there is."""
+def judge(facts: Facts, counters: Counters) -> None:
+    """Record every violation of a rule, and count documents, losses and duplicates."""
     counters.count("documents in the ledger", len(facts.ledger))
     counters.count("unresolved", len(facts.unresolved))
-    counters.count("said by the sweep", len(facts.findings))
+    counters.count("reported by the sweep", len(facts.findings))
     for rule in RULES:
         for evidence in rule(facts):
             counters.violate(rule.__name__, evidence)
-    twins = sum(len(group) - 1 for group in _attempts(facts.ledger).values())
-    counters.count("refused twins" if facts.detects else "duplicates", twins)
+    duplicates = sum(len(group) - 1 for group in _group_ledger(facts.ledger).values())
+    counters.count("refused duplicates" if facts.detects else "duplicates", duplicates)
     counters.count("duplicates", len([*live_twice(facts)]) if facts.detects else 0)
     counters.count("lost", len([*acknowledged_lost(facts)]))
 
 
-# Effects
+# Rules about acknowledged effects
 
 
-def acknowledged_lost(facts):
-    """Each acknowledged effect is there."""
+def acknowledged_lost(facts: Facts) -> Iterator[str]:
+    """Yield the acknowledged effects that did not happen."""
     rows = {(row["kind"], row["company_id"], row["id"]): row for row in facts.records}
-    at_portal = defaultdict(list)
-    by_uuid = {there["uuid"]: there for there in facts.ledger}
+    at_portal: dict[tuple[str, int, int], list[Entry]] = defaultdict(list)
+    by_uuid = {entry["uuid"]: entry for entry in facts.ledger}
     for row in facts.documents:
         if row["uuid"] in by_uuid:
             at_portal[row["kind"], row["company_id"], row["record_id"]].append(by_uuid[row["uuid"]])
     for known in facts.told:
-        key = (known.kind.name, known.company, known.id)
         if known.id is not None:
-            for loss in _losses(known, rows.get(key), at_portal[key]):
-                yield f"{known.kind.name} {known.id} of company {known.company}, {known.history}: {loss}"
+            key = (known.kind.name, known.company, known.id)
+            for loss in _find_losses(known, rows.get(key), at_portal[key]):
+                name = f"{known.kind.name} {known.id} of company {known.company}"
+                yield f"{name}, {known.history}: {loss}"
 
 
-def _losses(known, row, at_portal):
-    """Describe each difference from the acknowledged effects; `at_portal` are the portal's documents of the record."""
+def _find_losses(
+    known: Record, row: asyncpg.Record | None, at_portal: Sequence[Entry]
+) -> Iterator[str]:
+    """Describe each difference from the acknowledged effects.
+
+    `at_portal` are the portal's documents of the record.
+    """
     if row is None or (row["is_deleted"] and not (known.is_deleted or known.may_be_deleted)):
-        yield "created, and not there"
+        yield "created, but it does not exist"
         return
     if known.is_deleted and not row["is_deleted"]:
-        yield "deleted, and there"
+        yield "deleted, but it exists"
     if known.text is not None and row["text"] not in {known.text, *known.possible}:
-        yield f"{row['text']!r}, and not {known.text!r}"
+        yield f"{row['text']!r} instead of {known.text!r}"
     if known.is_submitted and not at_portal:
-        yield "submitted, and not at the portal"
+        yield "submitted, but it is not at the portal"
     if known.is_submitted and not known.may_be_cancelled and row["status"] != "Valid":
-        yield f"submitted, and {row['status']}"
-    if sum(there["status"] == "Cancelled" for there in at_portal) < known.cancels:
-        yield f"cancelled {known.cancels} times, and at the portal {[there['status'] for there in at_portal]}"
+        yield f"submitted, but its status is {row['status']}"
+    statuses = [entry["status"] for entry in at_portal]
+    if statuses.count("Cancelled") < known.cancels:
+        yield f"cancelled {known.cancels} times, but the statuses at the portal are {statuses}"
 
 
-def promise_broken(facts):
-    """What was promised to be sent is not let go because it did not arrive."""
+def promise_broken(facts: Facts) -> Iterator[str]:
+    """Yield the submissions with a promised result that were released as not received."""
     for row in facts.documents:
         if row["on_absence"] == "retry" and row["state"] == "NotReceived":
             yield f"submission {row['submission_id']} of company {row['company_id']}"
 
 
-# The portal
+# Rules about the portal
 
 
-def _attempts(ledger):
-    """{identity of an attempt: its documents at the portal}"""
-    found = defaultdict(list)
-    for there in ledger:
-        found[there["taxpayer"], there["number"], there["type"], there["issuedAt"]].append(there)
-    return found
+def _group_ledger(ledger: Sequence[Entry]) -> dict[tuple[str, str, str, str], list[Entry]]:
+    """Return {identity of a sent document: its documents at the portal}."""
+    groups: dict[tuple[str, str, str, str], list[Entry]] = defaultdict(list)
+    for entry in ledger:
+        identity = entry["taxpayer"], entry["number"], entry["type"], entry["issuedAt"]
+        groups[identity].append(entry)
+    return groups
 
 
-def attempt_twice(facts):
-    """One attempt, one document; a portal that detects duplicates has refused the others."""
-    for attempt, group in _attempts(facts.ledger).items():
-        counted = [there for there in group if not facts.detects or there["status"] not in CLOSED]
+def attempt_twice(facts: Facts) -> Iterator[str]:
+    """Yield the sent documents that the portal has twice, refused duplicates excepted."""
+    for identity, group in _group_ledger(facts.ledger).items():
+        counted = [entry for entry in group if not facts.detects or entry["status"] not in CLOSED]
         if len(counted) > 1:
-            yield f"{attempt}: {[(there['uuid'], there['status']) for there in group]}"
+            yield f"{identity}: {[(entry['uuid'], entry['status']) for entry in group]}"
 
 
-def live_twice(facts):
-    """Of one invoice at most one document is live."""
-    live = defaultdict(list)
-    for there in facts.ledger:
-        if there["status"] not in CLOSED:
-            live[there["taxpayer"], there["number"]].append(there["uuid"])
+def live_twice(facts: Facts) -> Iterator[str]:
+    """Yield the numbers that have more than one live document."""
+    live: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for entry in facts.ledger:
+        if entry["status"] not in CLOSED:
+            live[entry["taxpayer"], entry["number"]].append(entry["uuid"])
     yield from (f"{number}: {uuids}" for number, uuids in live.items() if len(uuids) > 1)
 
 
-def unknown_to_us(facts):
-    """Every document at the portal is one of ours, with its uuid, its bytes and its status, or the sweep says that it is not."""
-    said = {finding["uuid"] for finding in facts.findings if facts.detects}
+def unknown_to_us(facts: Facts) -> Iterator[str]:
+    """Yield the portal's documents that the service does not have with uuid, hash and status.
+
+    A document that the sweep reports, or a refused duplicate, may be unknown if `detects`.
+    """
+    reported = {finding["uuid"] for finding in facts.findings if facts.detects}
     ours = {
         row["uuid"]: (row["status"], row["number"], row["document_hash"])
         for row in facts.documents
         if row["uuid"]
     }
-    for attempt, group in _attempts(facts.ledger).items():
-        for there in group:
-            known, shown = (
-                ours.get(there["uuid"]),
-                (there["status"], there["number"], there["sha256"]),
-            )
-            is_refused_twin = facts.detects and len(group) > 1 and there["status"] == "Invalid"
-            if facts.detects and known == ("Valid", *shown[1:]) and there["status"] == "Cancelled":
-                # Processed after the settling time, which is too short: the next recheck finds it
+    for identity, group in _group_ledger(facts.ledger).items():
+        for entry in group:
+            known = ours.get(entry["uuid"])
+            shown = (entry["status"], entry["number"], entry["sha256"])
+            is_duplicate = facts.detects and len(group) > 1 and entry["status"] == "Invalid"
+            if facts.detects and known == ("Valid", *shown[1:]) and entry["status"] == "Cancelled":
+                # Processed after the settling time, which is too short: the next recheck finds it.
                 continue
-            if known != shown and not (
-                known is None and (is_refused_twin or there["uuid"] in said)
-            ):
-                yield f"{attempt} {there['uuid']}: there {shown}, here {known}"
+            is_excused = known is None and (is_duplicate or entry["uuid"] in reported)
+            if known != shown and not is_excused:
+                yield f"{identity} {entry['uuid']}: {shown} at the portal, {known} here"
 
 
-def uuid_twice(facts):
-    """A uuid of the portal belongs to one submitted document, whatever company it is of."""
-    owners = defaultdict(list)
+def uuid_twice(facts: Facts) -> Iterator[str]:
+    """Yield the uuids that belong to more than one submitted document, of any company."""
+    owners: dict[str, list[tuple[int, str]]] = defaultdict(list)
     for row in facts.documents:
         if row["uuid"]:
             owners[row["uuid"]].append((row["company_id"], row["number"]))
     yield from (f"{uuid}: {rows}" for uuid, rows in owners.items() if len(rows) > 1)
 
 
-def found_by_the_sweep(facts):
-    """The sweep finds nothing where the settling time suffices; else what was let go too early, and nothing else."""
-    at_portal = {there["uuid"]: there["status"] for there in facts.ledger}
+def found_by_the_sweep(facts: Facts) -> Iterator[str]:
+    """Yield unexpected findings of the sweep.
+
+    With a sufficient settling time every finding is unexpected, else all but documents that were
+    released too early.
+    """
+    at_portal = {entry["uuid"]: entry["status"] for entry in facts.ledger}
     ours = {row["uuid"] for row in facts.documents}
     for finding in facts.findings:
-        let_go = at_portal.get(finding["uuid"]) not in CLOSED and finding["uuid"] not in ours
-        if not (facts.detects and finding["kind"] == "orphan" and let_go):
+        uuid = finding["uuid"]
+        is_released = at_portal.get(uuid) not in CLOSED and uuid not in ours
+        if not (facts.detects and finding["kind"] == "orphan" and is_released):
             yield str(finding)
 
 
-def unknown_to_the_portal(facts):
-    """Every uuid of ours is the portal's."""
+def unknown_to_the_portal(facts: Facts) -> Iterator[str]:
+    """Yield the uuids that the service has and the portal has not."""
     ours = {row["uuid"]: row["number"] for row in facts.documents if row["uuid"]}
-    for uuid in ours.keys() - {there["uuid"] for there in facts.ledger}:
+    for uuid in ours.keys() - {entry["uuid"] for entry in facts.ledger}:
         yield f"{uuid} of {ours[uuid]}"
 
 
-# Ours
+# Rules about the service
 
 
-def unresolved(facts):
-    """Nothing is under way any more."""
+def unresolved(facts: Facts) -> Iterator[str]:
+    """Yield the submissions that are not finished."""
     yield from (str(dict(row)) for row in facts.unresolved)
 
 
-def needs_person(facts):
-    """No fault of this kind is one that a person has to look at."""
+def needs_person(facts: Facts) -> Iterator[str]:
+    """Yield the submissions in manual review, which no error of this kind requires."""
     yield from (str(dict(row)) for row in facts.persons)
 
 
-def locked_changed(facts):
-    """The bytes of a document that was sent are those of its hash, and its record has the same first line."""
+def locked_changed(facts: Facts) -> Iterator[str]:
+    """Yield the sent documents whose hash, or whose record's first line, differs from the bytes."""
     texts = {(row["kind"], row["company_id"], row["id"]): row["text"] for row in facts.records}
-    frozen = {(row["company_id"], row["id"]): _frozen(row["body"]) for row in facts.bodies}
+    sent = {(row["company_id"], row["id"]): _read_body(row["body"]) for row in facts.bodies}
     for row in facts.documents:
         if row["status"] in ("Submitted", "Valid", "Submitting"):
-            sha256, text = frozen[row["company_id"], row["submission_id"]].get(
+            sha256, text = sent[row["company_id"], row["submission_id"]].get(
                 row["number"], (None, None)
             )
             stored = texts[row["kind"], row["company_id"], row["record_id"]]
             if sha256 != row["document_hash"] or stored not in (None, text):
-                yield f"{row['number']} of company {row['company_id']}: sent {text!r}, stored {stored!r}"
+                name = f"{row['number']} of company {row['company_id']}"
+                yield f"{name}: sent {text!r}, stored {stored!r}"
 
 
-def _frozen(body):
-    """{number: (hash, text of the first line)} of the documents in a call."""
-    found = {}
+def _read_body(body: bytes) -> dict[str, tuple[str, str]]:
+    """Return {number: (hash, text of the first line)} of the documents in a submission."""
+    documents = {}
     for entry in json.loads(body)["documents"]:
         raw = base64.b64decode(entry["document"])
         item = json.loads(raw)["Invoice"][0]["InvoiceLine"][0]["Item"][0]
-        found[entry["codeNumber"]] = hashlib.sha256(raw).hexdigest(), item["Description"][0]["_"]
-    return found
+        text = item["Description"][0]["_"]
+        documents[entry["codeNumber"]] = hashlib.sha256(raw).hexdigest(), text
+    return documents
 
 
 RULES = (

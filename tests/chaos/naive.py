@@ -1,13 +1,16 @@
-"""What many would write: claim, POST, and on any error, or when the lease is over, again. A yardstick for the schedule.
+"""A naive worker for comparison: it repeats a POST after any error or expired lease.
 
-It works on jobs of its own and sends them to a sandbox of its own, under faults of the same tables and kills of the
-same kind. When it makes no duplicates, the schedule does not bite, and a service that makes none has shown nothing.
+It has its own jobs and its own sandbox, with errors from the same tables and the same kinds of
+kills. If it makes no duplicates, the schedule is too mild, and a service without duplicates has
+proved nothing.
 """
 
 import asyncio
 import os
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import asyncpg
@@ -23,9 +26,9 @@ sql = Statements(Path(__file__).resolve().parent)
 CONCURRENT = 4
 LEASE = timedelta(seconds=2.5)
 TIMEOUT = aiohttp.ClientTimeout(total=0.8)
-IDLE = 0.05
-EVERY = 0.15  # seconds between two jobs that fall due
-FAULTS = (
+IDLE_SECONDS = 0.05
+JOB_SECONDS = 0.15  # between the due times of two jobs
+ERRORS = (
     OSError,
     asyncpg.PostgresError,
     asyncpg.InterfaceError,
@@ -34,74 +37,81 @@ FAULTS = (
 )
 
 
-def main():
-    """The process: DATABASE_URL, PORTAL_API_BASE and NAIVE_TOKEN say where it works; it goes on until it is killed."""
+def main() -> None:
+    """Work until the process is killed.
+
+    The environment has the addresses: DATABASE_URL, PORTAL_API_BASE and NAIVE_TOKEN.
+    """
     run(_work(os.environ["DATABASE_URL"], os.environ["PORTAL_API_BASE"], os.environ["NAIVE_TOKEN"]))
 
 
-async def _work(url, portal, token):
+async def _work(url: str, portal: str, token: str) -> None:
     headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
     async with aiohttp.ClientSession(portal, headers=headers, timeout=TIMEOUT) as session:
-        await asyncio.gather(*[_again_and_again(url, session) for _ in range(CONCURRENT)])
+        await asyncio.gather(*[_process_jobs(url, session) for _ in range(CONCURRENT)])
 
 
-async def _again_and_again(url, session):
+async def _process_jobs(url: str, session: aiohttp.ClientSession) -> None:
+    """Process jobs over one connection, and connect again after an error."""
     while True:
         try:
             conn = await asyncpg.connect(url, timeout=2, command_timeout=5)
             while True:
-                await _one(conn, session)
-        except FAULTS:
-            await asyncio.sleep(IDLE)
+                await _process_job(conn, session)
+        except ERRORS:
+            await asyncio.sleep(IDLE_SECONDS)
 
 
-async def _one(conn, session):
-    """One job: done when the portal says 202, else to be done again."""
+async def _process_job(conn: asyncpg.Connection, session: aiohttp.ClientSession) -> None:
+    """Send one job. It is done if the portal accepts it with 202, else it is repeated."""
     job = await sql.naive_claim(conn, lease=LEASE)
     if job is None:
-        return await asyncio.sleep(IDLE)
+        await asyncio.sleep(IDLE_SECONDS)
+        return
     is_done = False
     try:
         async with session.post("/api/v1.0/documentsubmissions/", data=job["body"]) as response:
             is_done = response.status == 202 and bool((await response.json())["acceptedDocuments"])
     except (aiohttp.ClientError, OSError, ValueError):
         pass
-    return await sql.naive_release(conn, id=job["id"], is_done=is_done)
+    await sql.naive_release(conn, id=job["id"], is_done=is_done)
 
 
-# For the season
-
-
-async def prepare(url, documents):
-    """Makes the jobs, which fall due one after the other."""
+async def prepare(url: str, documents: int) -> None:
+    """Create the jobs, which become due one after the other."""
     conn = await asyncpg.connect(url)
     try:
         await sql.naive_prepare(conn)
-        for id in range(1, documents + 1):
-            await sql.naive_insert(conn, id=id, body=_body(id), due=timedelta(seconds=id * EVERY))
+        for number in range(1, documents + 1):
+            due = timedelta(seconds=number * JOB_SECONDS)
+            await sql.naive_insert(conn, id=number, body=_make_body(number), due=due)
     finally:
         await conn.close()
 
 
-def _body(id):
-    number, at = f"NAIVE-{id:05}", datetime.now(UTC).replace(microsecond=0) - timedelta(seconds=60)
-    built = document.build(invoice_body(id, f"Tea {id}"), DEMO_COMPANY, number=number, issued_at=at)
+def _make_body(job: int) -> bytes:
+    number = f"NAIVE-{job:05}"
+    issued_at = datetime.now(UTC).replace(microsecond=0) - timedelta(seconds=60)
+    invoice = invoice_body(job, f"Tea {job}")
+    built = document.build(invoice, DEMO_COMPANY, number=number, issued_at=issued_at)
     return document.envelope([(number, document.encode(built))])
 
 
-async def token(base):
-    """A token of the sandbox for the company that issues the documents."""
+async def fetch_token(base: str) -> str:
+    """Return an access token of the sandbox for the company that issues the documents."""
     form = {
         "client_id": "sandbox-client",
         "client_secret": "sandbox-secret",
         "grant_type": "client_credentials",
     }
     headers = {"onbehalfof": DEMO_COMPANY["tin_code"]}
-    async with aiohttp.ClientSession(base) as session:
-        async with session.post("/connect/token", data=form, headers=headers) as response:
-            return (await response.json())["access_token"]
+    async with (
+        aiohttp.ClientSession(base) as session,
+        session.post("/connect/token", data=form, headers=headers) as response,
+    ):
+        return (await response.json())["access_token"]
 
 
-def duplicates(ledger):
-    """How many documents of the portal are one too many."""
-    return len(ledger) - len({there["number"] for there in ledger})
+def count_duplicates(ledger: Sequence[dict[str, Any]]) -> int:
+    """Return the number of the portal's documents beyond one per number."""
+    return len(ledger) - len({document["number"] for document in ledger})

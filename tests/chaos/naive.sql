@@ -1,4 +1,4 @@
--- The jobs of the naive worker.
+-- Jobs of the naive worker.
 
 -- name: naive_prepare :exec
 create table naive_jobs (

@@ -1,44 +1,54 @@
-"""The sandbox's administration, which is asked again while the sandbox itself is down."""
+"""A client of the sandbox's administration API that retries while the sandbox is down."""
 
 import asyncio
+from typing import Any
 
 import aiohttp
 
-SECONDS = 20
-PATIENCE = aiohttp.ClientTimeout(total=5)
+RETRY_SECONDS = 20
+TIMEOUT = aiohttp.ClientTimeout(total=5)
 
 
 class Administration:
-    """Orders faults and reads what the sandbox did."""
+    """Orders errors and reads the counts and the ledger of a sandbox."""
 
-    def __init__(self, base):
+    def __init__(self, base: str) -> None:
         self._base = f"{base}/_sandbox/"
 
-    async def settings(self, **members):
-        return await self._ask("POST", "settings", members)
+    async def settings(self, **members: Any) -> dict[str, Any]:
+        """Change settings."""
+        return await self._send("POST", "settings", members)
 
-    async def fault(self, operation, kind, **members):
-        return await self._ask("POST", "faults", {"operation": operation, "kind": kind, **members})
+    async def fault(self, operation: str, kind: str, **members: Any) -> dict[str, Any]:
+        """Order an error."""
+        order = {"operation": operation, "kind": kind, **members}
+        return await self._send("POST", "faults", order)
 
-    async def waiting(self):
-        """The faults that have met no call yet."""
-        return (await self._ask("GET", "faults"))["faults"]
+    async def waiting(self) -> list[dict[str, Any]]:
+        """Return the ordered errors that are not used up."""
+        return (await self._send("GET", "faults"))["faults"]
 
-    async def clear(self):
-        return await self._ask("DELETE", "faults")
+    async def clear(self) -> dict[str, Any]:
+        """Delete all ordered errors."""
+        return await self._send("DELETE", "faults")
 
-    async def distort(self, number, members):
-        """Show the documents of a number with other members, or as they are when `members` is None."""
-        return await self._ask("PUT", "odd-rows", {"number": number, "members": members})
+    async def distort(self, number: str, members: dict[str, Any] | None) -> dict[str, Any]:
+        """Replace members in the rows of a number. None ends it."""
+        return await self._send("PUT", "odd-rows", {"number": number, "members": members})
 
-    async def ledger(self):
-        return (await self._ask("GET", "ledger"))["documents"]
+    async def ledger(self) -> list[dict[str, Any]]:
+        """Return all documents that the sandbox ever accepted."""
+        return (await self._send("GET", "ledger"))["documents"]
 
-    async def calls(self):
-        return await self._ask("GET", "calls")
+    async def calls(self) -> dict[str, Any]:
+        """Return the counts of requests, responses and errors."""
+        return await self._send("GET", "calls")
 
-    async def _ask(self, method, path, body=None):
-        async with asyncio.timeout(SECONDS), aiohttp.ClientSession(timeout=PATIENCE) as session:
+    async def _send(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
+        async with (
+            asyncio.timeout(RETRY_SECONDS),
+            aiohttp.ClientSession(timeout=TIMEOUT) as session,
+        ):
             while True:
                 try:
                     async with session.request(method, self._base + path, json=body) as response:

@@ -1,65 +1,88 @@
-"""Between the services and PostgreSQL: forwards, and now and then loses a connection at a bad moment."""
+"""A proxy between the services and PostgreSQL that loses data and connections at bad moments."""
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
+from typing import Protocol
 
-# As a simple query, which is how the service ends a transaction
+from .counters import Counters
+
+# The service ends a transaction with a simple query.
 COMMIT = b"Q\x00\x00\x00\x0bcommit\x00"
 CHUNK = 65536
 
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+class RandomSource(Protocol):
+    """A source of random numbers from 0 to 1."""
+
+    def random(self) -> float: ...
+
 
 class Proxy:
-    """Listens on `port` and forwards to whatever `target()` is the port of.
+    """Listens on `port` and forwards to the port that `target()` returns.
 
-    Of the commits, the share `lost` (0 to 1) is forwarded and the answer is not. Of all messages of clients, the share
-    `cut` is not forwarded and the connection is closed on both sides; after the share `silent` nothing is forwarded any
-    more in either direction, without a FIN or RST, until `silence` seconds later PostgreSQL's side is closed, as the
-    kernel does for a host that has vanished.
+    Three shares, from 0 to 1, can be changed at any time. `lost`: commits that are forwarded while
+    their response is not. `cut`: client messages at which both sides of the connection are closed.
+    `silent`: client messages after which nothing is forwarded in either direction, without FIN or
+    RST, until PostgreSQL's side is closed `silence` seconds later, as the kernel does for a host
+    that has vanished.
     """
 
-    def __init__(self, target, random, counters, silence=5.0):
+    def __init__(
+        self,
+        target: Callable[[], int | None],
+        random: RandomSource,
+        counters: Counters,
+        silence: float = 5.0,
+    ) -> None:
         self.silence = silence
         self._target, self._random, self._counters = target, random, counters
-        self._server = None
-        self._connections = set()
-        self.port = None
+        self._server: asyncio.Server | None = None
+        self._connections: set[asyncio.Task[None] | None] = set()
+        self.port = 0
         self.lost = self.cut = self.silent = 0.0
 
-    async def __aenter__(self):
-        self._server = await asyncio.start_server(self._connected, "127.0.0.1", 0, limit=CHUNK)
+    async def __aenter__(self) -> "Proxy":
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0, limit=CHUNK)
         self.port = self._server.sockets[0].getsockname()[1]
         return self
 
-    async def __aexit__(self, *raised):
-        self._server.close()
-        for task in self._connections:
+    async def __aexit__(self, *error: object) -> None:
+        if self._server:
+            self._server.close()
+        tasks = [task for task in self._connections if task]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._connections, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _connected(self, reader, writer):
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         self._connections.add(task)
         try:
-            there = await asyncio.open_connection("127.0.0.1", self._target())
+            server = await asyncio.open_connection("127.0.0.1", self._target())
         except OSError:
             writer.close()
         else:
             with suppress(asyncio.CancelledError):
-                await Link(self, (reader, writer), there).forward()
+                await Link(self, (reader, writer), server).forward()
         finally:
             self._connections.discard(task)
 
-    def loses(self, chunk):
-        """Whether the answer to these bytes gets lost."""
+    def loses(self, chunk: bytes) -> bool:
+        """Return whether the response to these bytes gets lost."""
         return chunk.endswith(COMMIT) and self._happens(self.lost, "commit answers lost")
 
-    def cuts(self):
+    def cuts(self) -> bool:
+        """Return whether the connection is closed now."""
         return self._happens(self.cut, "connections cut")
 
-    def falls_silent(self):
+    def falls_silent(self) -> bool:
+        """Return whether the connection forwards nothing from now on."""
         return self._happens(self.silent, "connections silent")
 
-    def _happens(self, share, counter):
+    def _happens(self, share: float, counter: str) -> bool:
         happens = self._random.random() < share
         if happens:
             self._counters.count(counter)
@@ -67,47 +90,47 @@ class Proxy:
 
 
 class Link:
-    """One connection and its other half."""
+    """One connection of a client and its connection to PostgreSQL."""
 
-    def __init__(self, proxy, here, there):
-        self._proxy, self._here, self._there = proxy, here, there
+    def __init__(self, proxy: Proxy, client: Streams, server: Streams) -> None:
+        self._proxy, self._client, self._server = proxy, client, server
         self._is_mute = False
         self._is_silent = False
 
-    async def forward(self):
-        """Both ways, until either side is closed, or an answer is there that is to be lost."""
-        ways = {asyncio.create_task(self._requests()), asyncio.create_task(self._answers())}
+    async def forward(self) -> None:
+        """Forward both ways until one side is closed or a response is to be lost."""
+        ways = {
+            asyncio.create_task(self._forward_requests()),
+            asyncio.create_task(self._forward_responses()),
+        }
         try:
             await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for task in ways:
                 task.cancel()
-            for _, writer in (self._here, self._there):
+            for _, writer in (self._client, self._server):
                 writer.close()
             await asyncio.gather(*ways, return_exceptions=True)
 
-    async def _requests(self):
+    async def _forward_requests(self) -> None:
         with suppress(OSError):
-            while chunk := await self._here[0].read(CHUNK):
+            while chunk := await self._client[0].read(CHUNK):
                 if self._proxy.cuts():
-                    return None
+                    return
                 if self._proxy.falls_silent():
-                    return await self._be_silent()
+                    self._is_silent = True
+                    await asyncio.sleep(self._proxy.silence)
+                    return
                 self._is_mute = self._proxy.loses(chunk)
-                self._there[1].write(chunk)
-                await self._there[1].drain()
-        return None
+                self._server[1].write(chunk)
+                await self._server[1].drain()
 
-    async def _be_silent(self):
-        self._is_silent = True
-        await asyncio.sleep(self._proxy.silence)
-
-    async def _answers(self):
+    async def _forward_responses(self) -> None:
         with suppress(OSError):
-            while chunk := await self._there[0].read(CHUNK):
+            while chunk := await self._server[0].read(CHUNK):
                 if self._is_mute:
                     return
                 if self._is_silent:
                     continue
-                self._here[1].write(chunk)
-                await self._here[1].drain()
+                self._client[1].write(chunk)
+                await self._client[1].drain()

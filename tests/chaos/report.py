@@ -1,6 +1,6 @@
-"""What a run says at its end, and what it finds missing in itself."""
+"""The report at the end of a run, and the events that the run should have had but had not."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from service import failpoints
 
@@ -8,44 +8,42 @@ from . import schedule
 from .counters import Counters
 
 ROWS = (*schedule.ROWS, *schedule.OWN_ROWS, schedule.KNOWN_AGAIN)
-PEAK = "peak kB of a service"  # the counter
-CLAIMS = "claims without a result, most"  # the counter
-MEMORY = 300_000  # kB that a process of the service may have at most
-NAIVE_SHARE = 15  # of so many documents, the naive worker has to send one twice
+PEAK = "peak kB of a service"  # name of a maximum
+CLAIMS = "claims without a result, most"  # name of a maximum
+MEMORY = 300_000  # maximum kB of a process of the service
+NAIVE_SHARE = 15  # the naive worker must send more than one in this many documents twice
 
 
-#: Failpoints of submissions that a client asks for and waits for. Where the portal detects
-#: duplicates itself, all
-#: submissions are made by the workers.
+#: Failpoints of submissions that a client requests and waits for. In seeds whose portal detects
+#: duplicates, workers make all submissions.
 OF_REQUESTS = ("before_freeze_commit", "after_freeze_commit", "before_reply")
-#: Counters that every run has to bring to a minimum: a run without one of these events has not
-#: tested it.
+#: Counters that every run must bring to a minimum: a run without one of these events has not tested
+#: it.
 WANTED = (
     *[f"kill {name}" for name in failpoints.NAMES if name not in OF_REQUESTS],
     *[f"row {name}" for name in ROWS],
     *("pauses", "pauses longer than the settling time", "database restarts"),
     *("commit answers lost", "connections cut", "connections silent", "odd rows"),
 )
-#: Further ones of seeds in which clients submit every kind of document.
+#: Additional counters of seeds in which clients submit every kind of document.
 WANTED_KINDS = (
     *[f"kill {name}" for name in OF_REQUESTS],
     *("submitted INVOICE", "submitted SELF_BILLED_INVOICE"),
     *("submitted CREDIT_NOTE", "submitted DEBIT_NOTE", "submitted REFUND_NOTE"),
     *("submitted CONSOLIDATED_INVOICE", "submitted CONSOLIDATED_SELF_BILLED_INVOICE"),
 )
-ALL_KINDS = "seeds with all kinds of documents"  # the counter
+ALL_KINDS = "seeds with all kinds of documents"  # name of a counter
 
 
-def wanted(counters):
-    """Return the names of the counters that a run has to bring to a minimum."""
-    names = [
-        name for name in WANTED if name != f"row {schedule.KNOWN_AGAIN}" or name in counters.counts
-    ]
+def select_wanted(counters: Counters) -> list[str]:
+    """Return the names of the counters that the run must bring to a minimum."""
+    known_again = f"row {schedule.KNOWN_AGAIN}"
+    names = [name for name in WANTED if name != known_again or name in counters.counts]
     return [*names, *(WANTED_KINDS if counters.counts[ALL_KINDS] else ())]
 
 
-def line(seed, mode, counters):
-    """A seed in a few words."""
+def format_line(seed: int, mode: schedule.Mode, counters: Counters) -> str:
+    """Return the summary of a seed in one line."""
     counts = counters.counts
     shown = (
         "kills",
@@ -60,8 +58,8 @@ def line(seed, mode, counters):
     return f"seed {seed} ({mode.name}): " + ", ".join(f"{name} {counts[name]:,}" for name in shown)
 
 
-def table(counters, seeds):
-    """Everything, a figure a line; failpoints and rows of the portal with how often each came up."""
+def format_table(counters: Counters, seeds: Sequence[int]) -> str:
+    """Return all figures, one per line, and the counts of failpoints and of the portal's rows."""
     lines = [f"\nseeds {seeds[0]} to {seeds[-1]}"]
     lines += [f"  {name:28}{value:>10,}" for name, value in _figures(counters).items()]
     lines += ["", f"  {'failpoint':28}{'passed':>10}{'killed':>8}{'stopped':>8}"]
@@ -70,16 +68,16 @@ def table(counters, seeds):
             counters.counts[f"{what} {name}"] for what in ("pass", "kill", "stop")
         )
         lines.append(f"  {name:28}{passed:>10,}{killed:>8,}{stopped:>8,}")
-    lines += ["", f"  {'what the portal did':28}{'times':>10}"]
+    lines += ["", f"  {'behaviour of the portal':28}{'times':>10}"]
     lines += [f"  {name:28}{counters.counts[f'row {name}']:>10,}" for name in ROWS]
     return "\n".join(lines) + "\n"
 
 
-def _figures(counters):
-    """{name: number} of the table's first part."""
+def _figures(counters: Counters) -> dict[str, float]:
+    """Return {name: number} for the first part of the table."""
     counts, highest = counters.counts, counters.highest
     named = sum(counts[f"kill {name}"] for name in failpoints.NAMES)
-    figures = {
+    figures: dict[str, float] = {
         "kills": counts["kills"],
         "at a failpoint": named,
         "at a random moment": counts["random kills"],
@@ -103,25 +101,31 @@ def _figures(counters):
         "lost",
         "documents in the ledger",
         "duplicates",
-        "refused twins",
-        "said by the sweep",
+        "refused duplicates",
+        "reported by the sweep",
         "unresolved",
         "naive documents",
         "naive duplicates",
         "seconds",
     )
     figures |= {name: counts[name] for name in names}
-    figures |= {name: highest[name] for name in ("seconds to settle", CLAIMS)}
-    return figures | {"peak MB": highest[PEAK] // 1000}
+    figures |= {name: highest.get(name, 0) for name in ("seconds to settle", CLAIMS)}
+    return figures | {"peak MB": highest.get(PEAK, 0) // 1000}
 
 
 def missing(counters: Counters, wanted: Mapping[str, int]) -> Iterator[str]:
-    """Yield lines that say what a run has not shown. `wanted` is {event: how often it has to happen}."""
+    """Yield lines about everything that a run has not shown.
+
+    `wanted` is {event: minimum number}.
+    """
     for name, least in wanted.items():
         if counters.counts[name] < least:
             yield f"too seldom: {name}, {counters.counts[name]} times instead of {least}"
     naive, documents = counters.counts["naive duplicates"], counters.counts["naive documents"]
     if documents and naive * NAIVE_SHARE <= documents:
-        yield f"the schedule does not bite: {naive} duplicates in {documents} documents of the naive worker"
-    if counters.highest[PEAK] >= MEMORY:
+        yield (
+            f"the schedule does not bite: {naive} duplicates in {documents} documents "
+            "of the naive worker"
+        )
+    if counters.highest.get(PEAK, 0) >= MEMORY:
         yield f"memory: a process of the service had {counters.highest[PEAK]:,} kB"

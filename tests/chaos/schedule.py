@@ -1,15 +1,20 @@
-"""What goes wrong, and how often: tables, and the seeded choice of what comes next."""
+"""Tables of errors with their frequencies, and the seeded choice of the next one."""
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from random import Random
+from typing import Any
 
 from service import failpoints
 
-#: The portal's quotas times this, in the service and in the sandbox: low enough that some requests
-#: have to wait.
+from .counters import Marks
+
+#: Multiplies the portal's rate limits, in the service and in the sandbox. Low enough that some
+#: requests have to wait.
 RATE_SCALE = 40
 
-#: Times of the service. A lease outlives what it is for: STALE_SECONDS before the first byte, then
-#: the timeout.
+#: Settings of the service. A lease is longer than STALE_SECONDS before the first byte plus the
+#: timeout.
 TIMES = {
     "PORTAL_CONNECT_TIMEOUT_SECONDS": "0.5",
     "PORTAL_TIMEOUT_SECONDS": "0.8",
@@ -26,40 +31,45 @@ TIMES = {
     "REQUESTS_PER_MINUTE": "0",
     "LOG_LEVEL": "WARNING",
 }
-LATE = 1.2  # seconds: a call that the portal takes up after its sender has given up
+LATE = 1.2  # seconds until the portal processes a request whose sender has given up
 PAUSE = (2.8, 3.4)  # seconds of a process; longer than the lease
 PAST_SETTLING = (0.5, 1.0)  # seconds by which a long pause exceeds the settling time
 SILENCE = 5.0  # seconds until PostgreSQL's side of a silent connection is closed
-# Of a failpoint before the one that ends a process: later ones it may not live to see
-MOST_PASSES = 3
 PORTAL_PAUSE = (0.3, 1.2)
-#: How the portal shows a document that cannot be read: members of its row.
+#: Members that make a row of the portal unreadable.
 ODD_MEMBERS = (
     {"status": "Frozen"},
     {"dateTimeIssued": "yesterday"},
     {"uuid": "?"},
     {"typeName": "Pro forma"},
 )
-ODD_AMONG = 30  # of the latest documents one is shown so
-ODD_REST, ODD_SECONDS = (0.5, 2), (1, 4)  # seconds between two such documents, and for each
+ODD_AMONG = 30  # the odd row is one of this many latest documents
+ODD_REST, ODD_SECONDS = (0.5, 2), (1, 4)  # seconds between two odd rows, and for each
+
+
+#: Operation, kind of error, its members.
+Row = tuple[str, str, dict[str, Any]]
 
 
 @dataclass(frozen=True)
 class Mode:
-    """A service and a portal that are made for each other, or are not. `detects`: the portal refuses duplicates."""
+    """A combination of settings of service and portal.
+
+    `settle` is the settling time in seconds. `detects`: the portal refuses duplicates. `sandbox`
+    are settings of the sandbox.
+    """
 
     name: str
     settle: str
     detects: bool
-    sandbox: dict
+    sandbox: dict[str, Any]
 
 
-#: The seeds take the modes in these turns. In the last mode a document that seemed absent is sent
-#: again, and the portal
-#: takes it and refuses it later: the first, which the refusal names, is the one to keep.
+#: Modes of consecutive seeds. In the last mode a document that seemed absent is sent again; the
+#: portal accepts it and refuses it later. The first document, which the refusal names, is valid.
 TURNS = (0, 1, 0, 2)
-#: The settling time covers the age of an intent (2), a pause, and what the portal takes up late or
-#: shows late (below).
+#: A sufficient settling time covers the age of an intent (2), a pause, and the delays of the portal
+#: until it processes (LATE) and shows (`search_lag_seconds`) a document.
 MODES = (
     Mode(
         "settle suffices, portal detects nothing",
@@ -86,8 +96,8 @@ MODES = (
 )
 
 TAKEN_BEFORE = "422, taken before"
-#: How the portal answers a submit: row -> (kind of fault, its members).
-SUBMIT_ROWS = {
+#: Errors of a submission: row -> (kind of error, its members).
+SUBMIT_ROWS: dict[str, tuple[str, dict[str, Any]]] = {
     "reset, not taken": ("drop", {}),
     "reset, taken": ("accept_then_drop", {}),
     "202 rejected": ("reject", {}),
@@ -114,9 +124,9 @@ SUBMIT_ROWS = {
     "dripping answer": ("drip", {"seconds": LATE}),
     "wrong date": ("wrong_date", {"seconds": 600}),
 }
-#: What else of the portal fails: row -> (operation, kind, members). A login that fails keeps a
-#: submit from being sent.
-OTHER_ROWS = {
+#: Other errors of the portal: row -> (operation, kind, members). A failed login prevents a
+#: submission from being sent.
+OTHER_ROWS: dict[str, Row] = {
     "login reset": ("login", "drop", {}),
     "login 5xx": ("login", "error_before", {"status": 503}),
     "login 429": ("login", "throttle", {"retry_after": 1}),
@@ -131,25 +141,30 @@ OTHER_ROWS = {
     "cancel slow": ("state", "slow", {"seconds": LATE}),
     "cancel late": ("state", "slow_before", {"seconds": LATE}),
 }
-ROWS = {**{name: ("submit", *fault) for name, fault in SUBMIT_ROWS.items()}, **OTHER_ROWS}
-#: Rows that no order makes: the run counts them itself.
+ROWS: dict[str, Row] = {
+    **{name: ("submit", *fault) for name, fault in SUBMIT_ROWS.items()},
+    **OTHER_ROWS,
+}
+#: Rows without an order: the run counts them itself.
 OWN_ROWS = ("portal killed", "portal paused", "202 accepted")
-KNOWN_AGAIN = "422 of the portal itself"  # where it detects the same bytes
+KNOWN_AGAIN = "422 of the portal itself"  # in modes with payload detection
 
 
-def rarest(random, names, counts):
-    """One of the names that came least often."""
-    return min(random.sample(list(names), len(names)), key=lambda name: counts[name])
+def pick_rarest(random: Random, names: Iterable[str], counts: Mapping[str, int]) -> str:
+    """Return one of the names that were counted least often."""
+    names = list(names)
+    return min(random.sample(names, len(names)), key=lambda name: counts[name])
 
 
-def plan(random, marked, starts, action):
-    """{point, times, action} for one process: a point that ended few, at a pass it is likely to come to.
+def make_plan(random: Random, marked: Marks, starts: int, action: str) -> dict[str, Any]:
+    """Return {point, times, action} for one process: the failpoint and the pass at which it acts.
 
-    `marked` counts what failpoints wrote so far, `starts` the processes so far.
+    The failpoint is one that was rarely used, the pass one that the process is likely to reach.
+    `marked` are the marks so far, `starts` is the number of processes so far.
     """
-    # Not every mode comes to every point
+    # A mode may never pass some failpoints.
     passed = [name for name in failpoints.NAMES if marked["pass", name]]
-    point = rarest(
+    point = pick_rarest(
         random,
         passed or failpoints.NAMES,
         {name: marked[action, name] for name in failpoints.NAMES},

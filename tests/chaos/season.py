@@ -1,4 +1,4 @@
-"""One seed: everything is started, everything goes wrong, everything is started again, and the judge is asked."""
+"""One seed: start everything, disturb it, start it again, wait for the last outcome, and judge."""
 
 import asyncio
 import math
@@ -10,21 +10,21 @@ from pathlib import Path
 
 from . import actors, judge, naive, report, schedule
 from .clients import Clients
-from .counters import Counters, marks
+from .counters import Counters, read_marks
 from .stage import Stage
 
-SETTLING = 60  # seconds within which the last unknown outcome has to be found
-LOST = 0.004  # share of the commits whose answer is lost
-# Share of the messages to PostgreSQL at which a connection is cut, or falls silent
+SETTLING = 60  # seconds until the last unknown outcome must be resolved
+LOST = 0.004  # share of the commits whose response is lost
+# Share of the messages to PostgreSQL at which a connection is cut, or falls silent.
 CUT = SILENT = 0.0004
 PROGRESS_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
 class Size:
-    """How much has to happen at least; `least` of each event of `report.wanted`.
+    """Minimum numbers of events of a seed; `least` of each event of `report.select_wanted`.
 
-    `seconds` is the longest time that it may take, `pause` the mean pause of a writer between two scenes.
+    `seconds` is the maximum duration, `pause` the mean pause of a writer between two scenes.
     """
 
     documents: int = 400
@@ -38,8 +38,10 @@ class Size:
     pause: float = 0.4
 
 
-async def play(seed, mode, size, keep=None):
-    """The Counters of one seed. `keep`: a directory in which its logs and data stay."""
+async def play(
+    seed: int, mode: schedule.Mode, size: Size, keep: str | Path | None = None
+) -> Counters:
+    """Run one seed. `keep`: a directory in which its logs and data remain."""
     with tempfile.TemporaryDirectory(prefix="chaos-") as temporary:
         home = Path(keep or temporary)
         home.mkdir(parents=True, exist_ok=True)
@@ -53,9 +55,9 @@ async def play(seed, mode, size, keep=None):
 
 
 class Season:
-    """What happens on a stage."""
+    """The course of a seed on its stage."""
 
-    def __init__(self, stage, size):
+    def __init__(self, stage: Stage, size: Size) -> None:
         self._stage, self._size = stage, size
         self._counters = stage.counters
         bases = [service.base for service in stage.services]
@@ -65,17 +67,19 @@ class Season:
         )
         self._began = time.monotonic()
 
-    async def run(self):
-        await self._suffer()
+    async def run(self) -> None:
+        """Run the actors, recover, judge, and count."""
+        await self._run_actors()
         await self._recover()
+        await self._judge()
         await self._count()
 
-    async def _suffer(self):
-        """Run all actors until everything has happened often enough, or the time is over."""
+    async def _run_actors(self) -> None:
+        """Run all actors until every event has happened often enough, or the time is over."""
         stage, size = self._stage, self._size
         stage.proxy.lost, stage.proxy.cut, stage.proxy.silent = LOST, CUT, SILENT
         async with asyncio.TaskGroup() as group:
-            for actor in actors.all_of(stage):
+            for actor in actors.make_actors(stage):
                 group.create_task(actor)
             group.create_task(self._clients.run(size.writers, size.pause))
             while missing := await self._find_missing():
@@ -90,7 +94,7 @@ class Season:
             self._clients.stopping.set()
 
     async def _find_missing(self) -> dict[str, int]:
-        """Return {event: how many more are needed} of what has not happened often enough."""
+        """Return {event: how many more are needed} of the events that were too rare."""
         seen, size = Counters(), self._size
         seen.add(self._counters)
         await self._observe(seen)
@@ -103,47 +107,54 @@ class Season:
         }
         missing |= {
             name: size.least - number
-            for name, number in seen.seldom(report.wanted(seen), size.least).items()
+            for name, number in seen.seldom(report.select_wanted(seen), size.least).items()
         }
         if self._stage.naive:
-            jobs_end = (size.naive + 1) * naive.EVERY
+            jobs_end = (size.naive + 1) * naive.JOB_SECONDS
             missing["seconds of the naive worker"] = math.ceil(
                 jobs_end - (time.monotonic() - self._began)
             )
         return {name: number for name, number in missing.items() if number > 0}
 
-    async def _recover(self):
-        """Ends the faults, starts all processes anew, waits for the last outcome, and has everything judged."""
+    async def _recover(self) -> None:
+        """End all errors, restart all services, and wait until every outcome is known."""
         stage = self._stage
         stage.proxy.lost = stage.proxy.cut = stage.proxy.silent = 0
         await stage.portal.clear()
         for process in (*stage.naive, *stage.services):
             await process.kill()
         await asyncio.gather(*[service.start() for service in stage.services])
-        took = await judge.settled(stage.postgres.url, SETTLING)
-        self._counters.reach("seconds to settle", SETTLING if took is None else round(took, 1))
+        seconds = await judge.wait_until_settled(stage.postgres.url, SETTLING)
+        self._counters.reach(
+            "seconds to settle", SETTLING if seconds is None else round(seconds, 1)
+        )
+
+    async def _judge(self) -> None:
+        """Compare the portal, the database and the acknowledged effects."""
+        stage = self._stage
         await stage.portal.settings(search_lag_seconds=0)
-        findings = await judge.swept(stage.environment)
-        told, detects = self._clients.records, stage.mode.detects
-        facts = await judge.collected(stage.postgres.url, stage.portal, told, detects, findings)
+        findings = await judge.run_sweep(stage.environment)
+        facts = await judge.collect_facts(
+            stage.postgres.url, stage.portal, self._clients.records, stage.mode.detects, findings
+        )
         judge.judge(facts, self._counters)
 
-    async def _count(self):
-        """Add the figures that are only final at the end."""
+    async def _count(self) -> None:
+        """Add the figures that are final only at the end."""
         stage, counters = self._stage, self._counters
         await self._observe(counters)
         for service in stage.services:
             counters.reach(report.PEAK, service.peak())
-        if stage.naive:
+        if stage.naive_portal:
             ledger = await stage.naive_portal.ledger()
-            counters.count("naive duplicates", naive.duplicates(ledger))
+            counters.count("naive duplicates", naive.count_duplicates(ledger))
             counters.count("naive documents", self._size.naive)
         counters.count("seconds", round(time.monotonic() - self._began))
 
     async def _observe(self, counters: Counters) -> None:
-        """Add what processes, sandbox and clients have recorded so far."""
+        """Add the events that processes, sandbox and clients have recorded so far."""
         stage = self._stage
-        marked, memory = marks(stage.launcher.marks)
+        marked, memory = read_marks(stage.launcher.marks)
         counters.reach(report.CLAIMS, await judge.most_claims(stage.postgres.url))
         counters.reach(report.PEAK, memory)
         for (what, name), number in marked.items():
@@ -151,12 +162,11 @@ class Season:
         calls = await stage.portal.calls()
         for label, number in calls["faults"].items():
             counters.count(f"row {label}", number)
+        submits = calls["answers"].get("submit", {})
         if stage.mode.sandbox["payload_detection"]:
-            known = calls["answers"].get("submit", {}).get("422", 0) - calls["faults"].get(
-                schedule.TAKEN_BEFORE, 0
-            )
-            counters.count(f"row {schedule.KNOWN_AGAIN}", known)
-        counters.count("row 202 accepted", calls["answers"].get("submit", {}).get("202", 0))
+            ordered = calls["faults"].get(schedule.TAKEN_BEFORE, 0)
+            counters.count(f"row {schedule.KNOWN_AGAIN}", submits.get("422", 0) - ordered)
+        counters.count("row 202 accepted", submits.get("202", 0))
         counters.count(report.ALL_KINDS, not stage.mode.detects)
         for name, number in self._clients.count_acknowledged().items():
             counters.count(name, number)

@@ -1,43 +1,58 @@
-"""What a season plays on: PostgreSQL behind a proxy, the sandbox, two processes of the service, a naive worker."""
+"""The processes of a run: PostgreSQL behind a proxy, sandbox, two services, naive workers."""
 
 import asyncio
-import random
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from random import Random
+from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 from service.commands.companies import insert_company, insert_key
 from service.commands.serve import DEMO_COMPANY
-from service.config import read_config
+from service.config import Config, read_config
 from service.db.migrations import migrate
 from service.db.transactions import Database, connected_pool
 
 from . import judge, naive, schedule
+from .clients import Company
+from .counters import Counters
 from .database import Postgres
 from .portal import Administration
-from .processes import Launcher, Process, free_port
+from .processes import Command, Launcher, Process, free_port
 from .proxy import Proxy
 
 SERVICES = 2
 NAIVE = 2
-#: of the companies; the last one submits by itself what is ready
+#: TINs of the companies. The last company submits automatically.
 TINS = ("C20880050010", "C20880050020", "C20880050030")
 
 
 class Stage:
-    """All that runs; each actor has a source of chance of its own, so that what one draws moves nobody else."""
+    """All processes of a run. Attributes of processes exist after `open`."""
 
-    def __init__(self, seed, mode, home, counters):
+    proxy: Proxy
+    launcher: Launcher
+    sandbox: Process
+    portal: Administration
+    environment: dict[str, str]  # of the services
+    companies: list[Company]
+    services: list[Process]
+
+    def __init__(self, seed: int, mode: schedule.Mode, home: Path, counters: Counters) -> None:
         self.mode, self.home, self.counters = mode, home, counters
         self._seed = seed
         self.over = asyncio.Event()
-        self.naive, self.naive_portal = [], None
+        self.postgres = Postgres(home)
+        self.naive: list[Process] = []
+        self.naive_portal: Administration | None = None
 
-    def random(self, name):
-        return random.Random(f"{self._seed} {name}")
+    def random(self, name: str) -> Random:
+        """Return a source of random numbers that is independent of the other names."""
+        return Random(f"{self._seed} {name}")
 
-    async def open(self, stack, naive_documents):
-        """Starts everything; it is stopped when the stack ends."""
-        self.postgres = Postgres(self.home)
+    async def open(self, stack: AsyncExitStack, naive_documents: int) -> None:
+        """Start everything. It is stopped when the stack is closed."""
         await self.postgres.start()
         stack.push_async_callback(self.postgres.stop)
         await migrate(self.postgres.url)
@@ -46,15 +61,16 @@ class Stage:
         )
         self.proxy = await stack.enter_async_context(proxy)
         self.launcher = await stack.enter_async_context(Launcher(self.home))
-        self.sandbox, self.portal = await self._sandbox(
+        self.sandbox, self.portal = await self._start_sandbox(
             "sandbox", {**self.mode.sandbox, "rate_scale": schedule.RATE_SCALE}
         )
-        await self._open_service()
+        await self._start_services()
         if naive_documents:
-            await self._open_naive(naive_documents)
+            await self._prepare_naive(naive_documents)
 
-    async def _sandbox(self, name, settings):
-        """(its Process, its Administration)"""
+    async def _start_sandbox(
+        self, name: str, settings: dict[str, Any]
+    ) -> tuple[Process, Administration]:
         port = free_port()
         environment = {
             "SANDBOX_PORT": str(port),
@@ -62,29 +78,30 @@ class Stage:
             "SANDBOX_PROCESSING_SECONDS": "0.1",
             "SANDBOX_RATE_SCALE": "0",
         }
-        process = Process(self.launcher, name, ["sandbox"], environment, port, "/_sandbox/clock")
+        command = Command(name, ["sandbox"], environment)
+        process = Process(self.launcher, command, port, "/_sandbox/clock")
         await process.start()
         portal = Administration(process.base)
         await portal.settings(**settings)
         return process, portal
 
-    async def _open_service(self):
+    async def _start_services(self) -> None:
         self.environment = {
             **schedule.TIMES,
-            **self._addresses(),
+            **self._make_addresses(),
             "PORTAL_SETTLE_SECONDS": self.mode.settle,
         }
-        async with self._connected() as (config, database):
-            self.companies = [await _company(config, database, tin) for tin in TINS]
+        async with self._connect() as (config, database):
+            self.companies = [await _add_company(config, database, tin) for tin in TINS]
         self.companies[-1]["automatic"] = True
         await judge.submit_automatically(self.postgres.url, self.companies[-1]["id"])
-        self.services = [self._service(number) for number in range(SERVICES)]
+        self.services = [self._make_service(number) for number in range(SERVICES)]
         await asyncio.gather(*[service.start() for service in self.services])
 
-    def _addresses(self):
+    def _make_addresses(self) -> dict[str, str]:
         portal = self.sandbox.base
         return {
-            "DATABASE_URL": self._proxied(),
+            "DATABASE_URL": self._proxy_url(),
             "DATABASE_OWNER_URL": "",
             "PORTAL_API_BASE": portal,
             "PORTAL_IDENTITY_BASE": portal,
@@ -94,39 +111,38 @@ class Stage:
             "PORTAL_INTERMEDIARY": "true",
         }
 
-    def _proxied(self):
-        there = urlsplit(self.postgres.url)
-        return urlunsplit(
-            there._replace(netloc=f"{there.username}:{there.password}@127.0.0.1:{self.proxy.port}")
-        )
+    def _proxy_url(self) -> str:
+        """Return the address of PostgreSQL through the proxy."""
+        url = urlsplit(self.postgres.url)
+        netloc = f"{url.username}:{url.password}@127.0.0.1:{self.proxy.port}"
+        return urlunsplit(url._replace(netloc=netloc))
 
     @asynccontextmanager
-    async def _connected(self):
+    async def _connect(self) -> AsyncIterator[tuple[Config, Database]]:
         config = read_config(self.environment)
         async with connected_pool(config.database_url, 2) as pool:
             yield config, Database(pool)
 
-    def _service(self, number):
+    def _make_service(self, number: int) -> Process:
         port = free_port()
         environment = {**self.environment, "PORT": str(port)}
-        return Process(self.launcher, f"service-{number}", ["serve"], environment, port, "/readyz")
+        command = Command(f"service-{number}", ["serve"], environment)
+        return Process(self.launcher, command, port, "/readyz")
 
-    async def _open_naive(self, documents):
-        sandbox, self.naive_portal = await self._sandbox("naive-sandbox", self.mode.sandbox)
+    async def _prepare_naive(self, documents: int) -> None:
+        sandbox, self.naive_portal = await self._start_sandbox("naive-sandbox", self.mode.sandbox)
         await naive.prepare(self.postgres.url, documents)
         environment = {
-            "DATABASE_URL": self._proxied(),
+            "DATABASE_URL": self._proxy_url(),
             "PORTAL_API_BASE": sandbox.base,
-            "NAIVE_TOKEN": await naive.token(sandbox.base),
+            "NAIVE_TOKEN": await naive.fetch_token(sandbox.base),
         }
-        self.naive = [
-            Process(self.launcher, f"naive-{number}", ["naive"], environment)
-            for number in range(NAIVE)
-        ]
+        commands = [Command(f"naive-{number}", ["naive"], environment) for number in range(NAIVE)]
+        self.naive = [Process(self.launcher, command) for command in commands]
 
 
-async def _company(config, database, tin):
-    """{id, key, automatic} of a new company."""
-    id = await insert_company(database, {**DEMO_COMPANY, "tin_code": tin})
-    key = await insert_key(config, database, id, "chaos")
-    return {"id": id, "key": key["key"], "automatic": False}
+async def _add_company(config: Config, database: Database, tin: str) -> Company:
+    """Create a company with an API key."""
+    company_id = await insert_company(database, {**DEMO_COMPANY, "tin_code": tin})
+    key = await insert_key(config, database, company_id, "chaos")
+    return {"id": company_id, "key": key["key"], "automatic": False}

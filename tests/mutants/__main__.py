@@ -1,6 +1,6 @@
-"""`make mutants`: run every mutant against its tests, print one line each, and exit with 1 if one survives.
+"""`make mutants`: run every mutant against its tests, and exit with 1 if one survives.
 
-make mutants ARGS="--list"          # names, files and tests; nothing is run
+make mutants ARGS="--list"          # names, files and tests, without running them
 make mutants ARGS="--only NAME"     # one mutant, or all whose name contains NAME; may be repeated
 make mutants ARGS="--jobs 3"        # mutants at a time
 """
@@ -24,6 +24,7 @@ from .runner import NotApplicable, Result, check, prepared
 
 
 def main() -> int:
+    """Run the selected mutants and print the results. Return the exit code."""
     options = _parser().parse_args()
     mutants = [mutant for mutant in MUTANTS if _is_selected(mutant, options.only)]
     if not mutants:
@@ -66,7 +67,7 @@ def _is_selected(mutant: Mutant, names: Sequence[str]) -> bool:
 
 
 def _list(mutants: Sequence[Mutant]) -> int:
-    """Print the mutants. Return 1 when one of them does not apply to the code as it is."""
+    """Print the mutants. Return 1 if one of them does not apply to the current code."""
     code = 0
     for mutant in mutants:
         print(f"{mutant.name}\n    {mutant.file}")
@@ -101,13 +102,13 @@ async def _run(
 
 @asynccontextmanager
 async def _database(scratch: Path) -> AsyncIterator[str]:
-    """The PostgreSQL that all mutants share: the one of DATABASE_URL, or an embedded one."""
+    """Return the address of the shared PostgreSQL: DATABASE_URL, or an embedded server."""
     if url := os.environ.get("DATABASE_URL"):
         yield url
         return
     async with postgres(scratch / "postgres") as url:
         conn = await asyncpg.connect(url)
-        # No test of a mutant needs to survive a power failure
+        # Tests of mutants do not have to survive a power failure.
         await conn.execute("alter system set fsync = off")
         await conn.execute("select pg_reload_conf()")
         await conn.close()

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """One defect: `new` replaces `old` in `file`, where `old` occurs exactly once, and one of `tests` must fail.
+    """One defect: `new` replaces the only `old` in `file`, and one of `tests` must fail.
 
-    With an empty `old` the file is added: a further migration, for a defect of the schema.
-    `tests` are arguments of pytest, single tests where possible, so that the whole list takes minutes.
+    With an empty `old` the file is added, as a migration with a defect of the schema. `tests` are
+    arguments of pytest, single tests if possible, so that the whole list takes only minutes.
     """
 
     name: str
@@ -26,7 +26,7 @@ LOST_IN_BATCH = "tests/test_claims.py::test_a_batch_statement_for_a_lost_claim_c
 RETURNED_CLAIM = "tests/test_claims.py::test_a_statement_for_a_returned_claim_changes_nothing"
 ABSENCE = "tests/test_machine.py::test_absence_takes_two_confirmations_after_the_settling_time"
 
-#: One process at a time works on a submission, and what it writes holds only for its claim.
+#: One process at a time works on a submission, and its writes are valid only for its claim.
 EXCLUSION = (
     Mutant(
         "advisory-lock-not-asked",
@@ -39,7 +39,8 @@ EXCLUSION = (
         "advisory-lock-always-granted",
         "sql/queries/foundation.sql",
         "select pg_try_advisory_lock(\n"
-        "         hashtextextended(format('submission %s %s', :company_id::bigint, :id::bigint), 0));",
+        "         hashtextextended(format('submission %s %s', :company_id::bigint, :id::bigint), "
+        "0));",
         "select true or :company_id::bigint = :id::bigint;",
         (
             "tests/test_dedicated_session.py::test_a_submission_is_left_alone_while_its_lock_is_held",
@@ -71,14 +72,17 @@ EXCLUSION = (
     Mutant(
         "sent-with-a-lost-claim",
         SUBMISSIONS,
-        "where company_id = :company_id and id = :id and fence = :fence and state = 'Queued'\n   and not exists",
-        "where company_id = :company_id and id = :id and :fence::bigint > 0 and state = 'Queued'\n   and not exists",
+        "where company_id = :company_id and id = :id and fence = :fence and state = 'Queued'\n"
+        "   and not exists",
+        "where company_id = :company_id and id = :id and :fence::bigint > 0 and state = 'Queued'\n"
+        "   and not exists",
         (f"{LOST_CLAIM}[submission_send]",),
     ),
     Mutant(
         "sent-in-any-state",
         SUBMISSIONS,
-        "where company_id = :company_id and id = :id and fence = :fence and state = 'Queued'\n   and not exists",
+        "where company_id = :company_id and id = :id and fence = :fence and state = 'Queued'\n"
+        "   and not exists",
         "where company_id = :company_id and id = :id and fence = :fence\n   and not exists",
         ("tests/test_claims.py::test_only_a_queued_submission_is_marked_as_sending",),
     ),
@@ -118,21 +122,28 @@ EXCLUSION = (
     Mutant(
         "lost-claim-given-back",
         SUBMISSIONS,
-        "not_before = clock_timestamp() + :delay::interval\n where company_id = :company_id and id = :id and fence = :fence",
-        "not_before = clock_timestamp() + :delay::interval\n where company_id = :company_id and id = :id and :fence::bigint > 0",
+        "not_before = clock_timestamp() + :delay::interval\n"
+        " where company_id = :company_id and id = :id and fence = :fence",
+        "not_before = clock_timestamp() + :delay::interval\n"
+        " where company_id = :company_id and id = :id and :fence::bigint > 0",
         (f"{LOST_CLAIM}[submission_give_back]",),
     ),
     Mutant(
         "cancellation-ended-by-a-lost-claim",
         SUBMISSIONS,
-        "cancel_reason = null,\n       updated_at = clock_timestamp()\n where company_id = :company_id and id = :id and cancel_fence = :fence",
-        "cancel_reason = null,\n       updated_at = clock_timestamp()\n where company_id = :company_id and id = :id and :fence::bigint > 0",
+        "cancel_reason = null,\n"
+        "       updated_at = clock_timestamp()\n"
+        " where company_id = :company_id and id = :id and cancel_fence = :fence",
+        "cancel_reason = null,\n"
+        "       updated_at = clock_timestamp()\n"
+        " where company_id = :company_id and id = :id and :fence::bigint > 0",
         ("tests/test_claims.py::test_the_end_of_a_lost_cancellation_changes_nothing",),
     ),
     Mutant(
         "cancellation-postponed-by-a-lost-claim",
         SUBMISSIONS,
-        "cancel_looks + 1 end\n where company_id = :company_id and id = :id and cancel_fence = :fence",
+        "cancel_looks + 1 end\n"
+        " where company_id = :company_id and id = :id and cancel_fence = :fence",
         "cancel_looks + 1 end\n where company_id = :company_id and id = :id and :fence::bigint > 0",
         ("tests/test_claims.py::test_the_result_of_a_lost_cancellation_changes_nothing",),
     ),
@@ -196,7 +207,7 @@ EXCLUSION = (
     ),
 )
 
-#: Nothing is sent twice, and nothing that was sent is forgotten.
+#: Nothing is sent twice, and no sent document is lost.
 ONCE = (
     Mutant(
         "bytes-before-the-intent",
@@ -288,7 +299,8 @@ ONCE = (
     Mutant(
         "matched-by-number-only",
         "service/submission/matching.py",
-        "        and there.type_code in (None, doc.document_type)\n        and there.issued_at in (None, doc.issued_at)\n",
+        "        and there.type_code in (None, doc.document_type)\n"
+        "        and there.issued_at in (None, doc.issued_at)\n",
         "",
         (
             "tests/test_matching.py::test_a_document_of_the_same_number_and_another_issue_time_is_not_adopted",
@@ -354,7 +366,8 @@ ONCE = (
         LAST_MIGRATION,
         "",
         "drop index submitted_documents_uuid_once;\n"
-        "create unique index submitted_documents_uuid_once on submitted_documents (company_id, uuid);",
+        "create unique index submitted_documents_uuid_once on submitted_documents (company_id, "
+        "uuid);",
         (
             "tests/test_document_identity.py::test_of_two_companies_that_adopt_one_uuid_at_once_one_gets_it",
         ),
@@ -370,14 +383,15 @@ ONCE = (
         "proven-sighting-dropped",
         LAST_MIGRATION,
         "",
-        "alter table portal_sightings drop constraint portal_sightings_pkey, add primary key (company_id, submission_id, uuid);",
+        "alter table portal_sightings drop constraint portal_sightings_pkey, add primary key "
+        "(company_id, submission_id, uuid);",
         (
             "tests/test_batches.py::test_what_the_portal_has_in_part_is_taken_over_in_part[truncate]",
         ),
     ),
 )
 
-#: An acknowledged effect is on disk, and a request can be repeated.
+#: Acknowledged effects are durable, and requests can be repeated.
 KEPT = (
     Mutant(
         "sessions-commit-asynchronously",
@@ -484,7 +498,9 @@ KEPT = (
     Mutant(
         "note-beside-a-cancellation",
         "sql/queries/invoices.sql",
-        "  from invoices\n where company_id = :company_id and id = :id and deleted_at is null\n   for share;",
+        "  from invoices\n"
+        " where company_id = :company_id and id = :id and deleted_at is null\n"
+        "   for share;",
         "  from invoices\n where company_id = :company_id and id = :id and deleted_at is null;",
         ("tests/test_cancel.py::test_a_note_waits_for_whoever_is_changing_the_invoice",),
     ),
@@ -497,7 +513,7 @@ KEPT = (
     ),
 )
 
-#: A company sees and changes nothing of another.
+#: A company cannot read or change data of another.
 APART = (
     Mutant(
         "webhooks-counted-without-a-lock",
@@ -532,8 +548,12 @@ APART = (
     Mutant(
         "statement-without-the-company",
         "sql/queries/invoices.sql",
-        "  from invoices\n where company_id = :company_id and id = :id and deleted_at is null\n   for share;",
-        "  from invoices\n where :company_id::bigint > 0 and id = :id and deleted_at is null\n   for share;",
+        "  from invoices\n"
+        " where company_id = :company_id and id = :id and deleted_at is null\n"
+        "   for share;",
+        "  from invoices\n"
+        " where :company_id::bigint > 0 and id = :id and deleted_at is null\n"
+        "   for share;",
         ("tests/test_wall.py::test_every_statement_names_the_owner_of_each_table",),
     ),
     Mutant(
@@ -549,7 +569,8 @@ APART = (
         "",
         "alter table invoices add constraint invoices_id_once unique (id);\n"
         "alter table submitted_documents\n"
-        "  add constraint submitted_documents_of_invoice foreign key (invoice_id) references invoices (id);",
+        "  add constraint submitted_documents_of_invoice foreign key (invoice_id) references "
+        "invoices (id);",
         ("tests/test_wall.py::test_the_migrated_schema_separates_companies_and_accounts",),
     ),
     Mutant(
@@ -590,15 +611,17 @@ APART = (
     Mutant(
         "impossible-id-told-apart",
         "service/http/requests.py",
-        '    if not _ID.fullmatch(text) or int(text) > MAX_ID:\n        raise NotFound(f"{noun} not found")',
-        '    if not _ID.fullmatch(text) or int(text) > MAX_ID:\n        raise NotFound(f"{noun} {text[:9]} not found")',
+        "    if not _ID.fullmatch(text) or int(text) > MAX_ID:\n"
+        '        raise NotFound(f"{noun} not found")',
+        "    if not _ID.fullmatch(text) or int(text) > MAX_ID:\n"
+        '        raise NotFound(f"{noun} {text[:9]} not found")',
         (
             "tests/test_invoices.py::test_every_route_answers_all_that_is_no_id_of_the_company_in_the_same_bytes",
         ),
     ),
 )
 
-#: Amounts, limits, lists and signatures are what the contract says.
+#: Amounts, limits, lists and signatures follow the contract.
 EXACT = (
     Mutant(
         "half-a-cent-rounded-to-even",

@@ -16,7 +16,7 @@ from pathlib import Path
 from .cases import Mutant
 
 ROOT = Path(__file__).resolve().parents[2]
-PATIENCE_SECONDS = "20"  # of a test that waits for what a mutant prevents
+PATIENCE_SECONDS = "20"  # limit of a test that waits for an event that a mutant prevents
 STOP_SECONDS = 30  # for pytest to run its teardown after SIGINT
 #: Exit codes of pytest.
 PASSED, FAILED = 0, 1
@@ -35,7 +35,7 @@ class NotApplicable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The outcome of one mutant; `detail` is the test that failed, or what went wrong."""
+    """The outcome of one mutant. `detail` is the test that failed, or the error."""
 
     mutant: Mutant
     outcome: str
@@ -54,7 +54,10 @@ class Result:
 
 
 def mutated(text: str, mutant: Mutant) -> str:
-    """Return the text of the mutant's file with the defect. Raise NotApplicable unless `old` occurs exactly once."""
+    """Return the text of the mutant's file with the defect.
+
+    Raises NotApplicable unless `old` occurs exactly once.
+    """
     count = text.count(mutant.old)
     if count != 1:
         found = "does not occur" if not count else f"occurs {count} times"
@@ -65,7 +68,7 @@ def mutated(text: str, mutant: Mutant) -> str:
 
 
 def check(mutant: Mutant, root: Path = ROOT) -> None:
-    """Raise NotApplicable when the mutant or one of its test files does not fit the tree at `root`."""
+    """Raise NotApplicable if the mutant or one of its test files does not fit the tree."""
     path = root / mutant.file
     if mutant.old:
         mutated(path.read_text() if path.exists() else "", mutant)
@@ -86,14 +89,17 @@ def apply(mutant: Mutant, root: Path) -> None:
 
 
 def copy_tree(target: Path, root: Path = ROOT) -> None:
-    """Copy the work tree as it is, without what `.gitignore` names and without the repository itself."""
+    """Copy the work tree without the repository and the files that `.gitignore` names."""
     ignored = [line.rstrip("/") for line in (root / ".gitignore").read_text().split()]
     shutil.copytree(root, target, ignore=shutil.ignore_patterns(".git", *ignored))
 
 
 @dataclass(frozen=True, slots=True)
 class Runner:
-    """Runs mutants of the tree at `base` against one PostgreSQL, `jobs` at a time, each for at most `limit` seconds."""
+    """Runs mutants of the tree at `base` against one PostgreSQL.
+
+    `jobs` run at a time, each for at most `limit` seconds.
+    """
 
     base: Path
     scratch: Path
@@ -103,11 +109,11 @@ class Runner:
 
     @property
     def _workers(self) -> int:
-        """The number of pytest's processes that run all selected tests; 0 for its own."""
+        """Return the number of worker processes of pytest, 0 for none."""
         return self.jobs if self.jobs > 1 else 0
 
     async def baseline(self, mutants: Sequence[Mutant]) -> Result | None:
-        """Run all selected tests without a mutant. Return the failure, or None when all pass."""
+        """Run all selected tests without a mutant. Return the failure, or None if all pass."""
         tests = tuple(dict.fromkeys(test for mutant in mutants for test in mutant.tests))
         nothing = Mutant("without any mutant", "", "", "", tests)
         code, seconds, output = await self._pytest(
@@ -124,14 +130,14 @@ class Runner:
         )
 
     async def run(self, mutants: Iterable[Mutant]) -> AsyncIterator[Result]:
-        """Yield the result of each mutant as it is known."""
+        """Yield the result of each mutant as soon as it is known."""
         slots = asyncio.Semaphore(self.jobs)
 
-        async def one(mutant: Mutant) -> Result:
+        async def run_in_turn(mutant: Mutant) -> Result:
             async with slots:
                 return await self.run_one(mutant)
 
-        tasks = [asyncio.create_task(one(mutant)) for mutant in mutants]
+        tasks = [asyncio.create_task(run_in_turn(mutant)) for mutant in mutants]
         try:
             for task in asyncio.as_completed(tasks):
                 yield await task
@@ -147,31 +153,23 @@ class Runner:
             await asyncio.to_thread(shutil.copytree, self.base, tree)
             apply(mutant, tree)
             code, seconds, output = await self._pytest(tree, mutant.tests, self.limit, 0)
-        except NotApplicable as why:
-            return Result(mutant, NOT_APPLICABLE, 0, str(why))
+        except NotApplicable as error:
+            return Result(mutant, NOT_APPLICABLE, 0, str(error))
         finally:
             await asyncio.to_thread(shutil.rmtree, tree, ignore_errors=True)
-        return Result(mutant, *_judged(code, seconds, output), output)
+        return Result(mutant, *_judge(code, seconds, output), output)
 
     async def _pytest(
         self, tree: Path, tests: Sequence[str], limit: float, workers: int
     ) -> tuple[int | None, float, str]:
-        """Run pytest in a tree. Return its exit code, None after the time limit, the seconds, and its output."""
+        """Run pytest in a tree. Return its exit code, its seconds and its output.
+
+        The exit code is None after the time limit.
+        """
         began = time.monotonic()
         process = await asyncio.create_subprocess_exec(
-            *[
-                sys.executable,
-                "-m",
-                "pytest",
-                "-x",
-                "-q",
-                "-rfE",
-                "-p",
-                "no:cacheprovider",
-                "-n",
-                str(workers),
-                *tests,
-            ],
+            *(sys.executable, "-m", "pytest", "-x", "-q", "-rfE"),
+            *("-p", "no:cacheprovider", "-n", str(workers), *tests),
             cwd=tree,
             env={
                 **os.environ,
@@ -194,8 +192,10 @@ class Runner:
         return code, time.monotonic() - began, output.decode(errors="replace")
 
 
-async def _stop(process: asyncio.subprocess.Process, reading: asyncio.Task) -> None:
-    """End a pytest that is still running: with its teardown if possible, by force if not."""
+async def _stop(
+    process: asyncio.subprocess.Process, reading: asyncio.Task[tuple[bytes, bytes]]
+) -> None:
+    """Stop a running pytest, with its teardown if possible."""
     if reading.done():
         return
     for number in (signal.SIGINT, signal.SIGKILL):
@@ -206,8 +206,8 @@ async def _stop(process: asyncio.subprocess.Process, reading: asyncio.Task) -> N
             return
 
 
-def _judged(code: int | None, seconds: float, output: str) -> tuple[str, float, str]:
-    """Return outcome, seconds and detail. A mutant whose tests cannot even run has not been noticed by a test."""
+def _judge(code: int | None, seconds: float, output: str) -> tuple[str, float, str]:
+    """Return outcome, seconds and detail. A mutant whose tests cannot run is not noticed."""
     if code is None:
         return TIMED_OUT, seconds, ""
     if code == PASSED:
@@ -227,7 +227,7 @@ def _failures(output: str) -> str:
 async def prepared(
     scratch: Path, database_url: str, jobs: int, limit: float
 ) -> AsyncIterator[Runner]:
-    """A Runner on a copy of the work tree, which is removed afterwards."""
+    """Return a Runner on a copy of the work tree."""
     base = scratch / "base"
     await asyncio.to_thread(copy_tree, base)
     yield Runner(base, scratch, database_url, jobs, limit)

@@ -79,7 +79,7 @@ update documents
        validation_results = :validation_results
  where uuid = :uuid and status = 'Submitted';
 
--- name: document_twin :value
+-- name: document_duplicate :value
 -- Return the oldest other document of the same identity that was processed after :since.
 select uuid from documents
  where taxpayer = :taxpayer and number = :number and issued_at = :issued_at

@@ -1,11 +1,11 @@
-"""What the portal checks. Structure and core fields at submission, the others in the background. Portal: 14"""
+"""The portal's checks: structure and core fields at submission, others afterwards. Portal: 14"""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One broken rule. `code` is null where the authority published none."""
+    """One broken rule. `code` is null if the authority has not published one."""
 
     code: str | None
     message: str
@@ -14,10 +14,7 @@ class Finding:
     malay: str = "Dokumen tidak sah."
 
 
-def wildcard(path, attribute=None):
-    """A dotted path as the portal writes it: it shows the rule, not the place. Portal: 15"""
-    return (
-        "$.Invoice[*]"
-        + "".join(f".{name}[*]" for name in path.split("."))
-        + (f".{attribute}" if attribute else "")
-    )
+def wildcard(path: str, attribute: str | None = None) -> str:
+    """Return a dotted path in the portal's notation, without the index of an entry. Portal: 15"""
+    elements = "".join(f".{name}[*]" for name in path.split("."))
+    return f"$.Invoice[*]{elements}" + (f".{attribute}" if attribute else "")

@@ -1,17 +1,23 @@
-"""Step 4: values of code lists, when they held, and states that fit their country. Portal: 10.4, 12, 14.4, 14.5"""
+"""Step 4: values of code lists, their periods of validity, and states of countries.
+
+Portal: 10.4, 12, 14.4, 14.5
+"""
 
 import re
+from collections.abc import Iterator
 from math import inf
+from typing import Any
 
 from service.documents.codes import TABLES
 
-from ..database import sql
-from ..document import entries, values
+from ..controls import Sandbox
+from ..database import Row, sql
+from ..document import Document, Party, entries, values
 from . import Finding, wildcard
 
 TAX_TYPE = "TaxTotal.TaxSubtotal.TaxCategory.ID"
 RECIPIENT = "Delivery.DeliveryParty"
-#: (path, attribute, table)
+#: (path, attribute, table).
 LISTED = (
     ("DocumentCurrencyCode", "_", "currencies"),
     ("TaxCurrencyCode", "_", "currencies"),
@@ -29,8 +35,8 @@ CLASSIFICATION = "InvoiceLine.Item.CommodityClassification.ItemClassificationCod
 COUNTRY, STATE = "PostalAddress.Country.IdentificationCode", "PostalAddress.CountrySubentityCode"
 NOT_APPLICABLE = "17"
 
-#: table -> what its list is called
-CALLED = {
+#: Table -> name of its list in messages.
+LIST_NAMES = {
     "currencies": "currency",
     "payment_modes": "payment mode",
     "tax_types": "tax type",
@@ -40,89 +46,89 @@ CALLED = {
     "classifications": "classification",
     "states": "state",
 }
-#: table -> the form of its codes, for lists too long and too often changed to be here
+#: Table -> form of its codes, for lists that are too long, or change too often, to be stored.
 FORMS = {"units": r"[A-Z0-9]{1,3}", "msic": r"[0-9]{5}"}
-#: (table, code) -> (first second, second after the last) of codes that did not always hold. Portal:
-#: 12.2
-DATED = {("states", "00"): (-inf, 1748736000)}  # until June 2025
+#: (table, code) -> (start, end) of the validity in Unix seconds, the end excluded. Portal: 12.2
+DATED: dict[tuple[str, str], tuple[float, float]] = {
+    ("states", "00"): (-inf, 1748736000),  # until June 2025
+}
 
 
-def check(document, row, sandbox):
-    judge = Judge(document, sandbox)
+def check(document: Document, row: Row, sandbox: Sandbox) -> Iterator[Finding]:
+    """Yield the findings about codes and addresses."""
+    checker = CodeChecker(document, sandbox)
     for path, attribute, table in LISTED:
         for text in values(document.invoice, path, attribute):
-            yield from judge.code(table, text, path, attribute)
+            yield from checker.check_code(table, text, path, attribute)
     for entry in entries(document.invoice, CLASSIFICATION):
         if entry.get("listID", "CLASS") == "CLASS":
-            yield from judge.code("classifications", entry["_"], CLASSIFICATION)
+            yield from checker.check_code("classifications", entry["_"], CLASSIFICATION)
     for party in (document.supplier, document.buyer, document.party("RECIPIENT", RECIPIENT)):
-        yield from judge.place(party)
+        yield from checker.check_place(party)
 
 
-class Judge:
-    """The code lists at the time a document was issued."""
+class CodeChecker:
+    """The code lists at the time when a document was issued."""
 
-    def __init__(self, document, sandbox):
+    def __init__(self, document: Document, sandbox: Sandbox) -> None:
         self.document = document
         self.may_hide_state = document.consolidated and sandbox.controls.consolidated_state_17
         self.dated = DATED | {
-            (row["list"], row["code"]): span(row) for row in sql.code_all(sandbox.db)
+            (row["list"], row["code"]): validity(row) for row in sql.code_all(sandbox.db)
         }
 
-    def code(self, table, text, path, attribute="_"):
-        start, end = self.dated.get((table, text), (None, None))
-        if start is None:
-            if not listed(table, text):
-                message = f"Value {text} is not in the list of {CALLED[table]} codes."
-                yield finding(
-                    "CV302", message, f"Nilai {text} tiada dalam senarai kod.", path, attribute
-                )
-        elif not start <= self.document.issued_at < end:
-            message = (
-                f"The {CALLED[table]} code {text} was not active when the document was issued."
-            )
-            yield finding(
-                "CF320",
-                message,
-                f"Kod {text} tidak aktif semasa dokumen dikeluarkan.",
-                path,
-                attribute,
-            )
+    def check_code(
+        self, table: str, text: Any, path: str, attribute: str = "_"
+    ) -> Iterator[Finding]:
+        """Yield a finding if a code is not in its list, or not valid at the time of issue."""
+        span = self.dated.get((table, text))
+        name, where = LIST_NAMES[table], wildcard(path, attribute)
+        if span is None:
+            if not is_listed(table, text):
+                message = f"Value {text} is not in the list of {name} codes."
+                malay = f"Nilai {text} tiada dalam senarai kod."
+                yield Finding("CV302", message, last(path), where, malay)
+        elif not span[0] <= self.document.issued_at < span[1]:
+            message = f"The {name} code {text} was not active when the document was issued."
+            malay = f"Kod {text} tidak aktif semasa dokumen dikeluarkan."
+            yield Finding("CF320", message, last(path), where, malay)
 
-    def place(self, party):
-        """The country and the state of an address; a blank one was judged by the core fields."""
+    def check_place(self, party: Party) -> Iterator[Finding]:
+        """Yield findings about country and state. The core fields check blank ones."""
         country, state, path = party.country, party.text(STATE), f"{party.root}.{STATE}"
-        if country and (
-            unknown := list(self.code("countries", country, f"{party.root}.{COUNTRY}"))
-        ):
+        unknown = (
+            list(self.check_code("countries", country, f"{party.root}.{COUNTRY}"))
+            if country
+            else []
+        )
+        if unknown:
             yield from unknown
         elif country and country != "MYS":
             if state in TABLES["states"] and state != NOT_APPLICABLE:
                 message = f"State {state} is only for the country MYS."
-                yield finding("CV316", message, f"Negeri {state} hanya untuk MYS.", path)
+                malay = f"Negeri {state} hanya untuk MYS."
+                yield Finding("CV316", message, last(path), wildcard(path, "_"), malay)
         elif state == NOT_APPLICABLE and not self.may_hide_state:
             message = "State 17 is only for consolidated documents and addresses outside Malaysia."
-            yield finding(
-                "CV317",
-                message,
-                "Negeri 17 hanya untuk dokumen disatukan dan alamat luar negara.",
-                path,
-            )
+            malay = "Negeri 17 hanya untuk dokumen disatukan dan alamat luar negara."
+            yield Finding("CV317", message, last(path), wildcard(path, "_"), malay)
         elif state:
-            yield from self.code("states", state, path)
+            yield from self.check_code("states", state, path)
 
 
-def listed(table, text):
-    """Whether the list has the code; of a list that is not here, whether it could have."""
-    return (
-        text in TABLES[table] if table in TABLES else re.fullmatch(FORMS[table], text) is not None
-    )
+def is_listed(table: str, text: str) -> bool:
+    """Return whether a list has the code. For a list that is not stored, check its form."""
+    if table in TABLES:
+        return text in TABLES[table]
+    return re.fullmatch(FORMS[table], text) is not None
 
 
-def span(row):
+def validity(row: Row) -> tuple[float, float]:
+    """Return the limits of the validity of a code; an absent limit is open."""
     start, end = row["active_from"], row["active_to"]
     return -inf if start is None else start, inf if end is None else end
 
 
-def finding(code, message, malay, path, attribute="_"):
-    return Finding(code, message, path.rpartition(".")[2], wildcard(path, attribute), malay)
+def last(path: str) -> str:
+    """Return the name of the last element of a path."""
+    return path.rpartition(".")[2]

@@ -1,12 +1,25 @@
-"""Step 2: what must be there, how long it may be, and of which characters. Portal: 10, 14.3"""
+"""Step 2: required fields, their lengths and characters. Portal: 10, 14.3"""
 
 import re
+from collections.abc import Callable, Iterable, Iterator
 from decimal import Decimal
+from typing import Any
 
-from ..document import IDENTITY_SCHEMES, classifications, entries, value, values
+from ..controls import Controls
+from ..document import (
+    IDENTITY_SCHEMES,
+    Document,
+    Party,
+    classifications,
+    entries,
+    value,
+    values,
+)
 from . import Finding, totals
 
-#: address or name of a party: path, what it is, code for the supplier, code for the buyer
+Rule = Callable[[Document, float, Controls], Iterable[Finding]]
+
+#: Required fields of a party: path, message, code for the supplier, code for the buyer.
 PARTY_FIELDS = (
     ("PartyLegalEntity.RegistrationName", "Name is not valid", "CF334", "CF333"),
     ("PostalAddress.Country.IdentificationCode", "Country is required", "CF336", "CF337"),
@@ -15,12 +28,12 @@ PARTY_FIELDS = (
     ("PostalAddress.AddressLine.Line", "Address line 1 is required", "CF345", "CF346"),
     ("Contact.Telephone", "Contact number is required", "CF348", "CF349"),
 )
-#: what may be blank when the first address line is NA, and for the general public of a consolidated
-#: document
+#: Fields that may be blank if the first address line is NA, and for the general public of a
+#: consolidated document.
 OPTIONAL_WITH_NA = {"PostalAddress.CityName", "PostalAddress.Country.IdentificationCode"}
 OPTIONAL_FOR_PUBLIC = OPTIONAL_WITH_NA | {"PostalAddress.CountrySubentityCode"}
 
-#: path -> most characters
+#: Path -> maximum length.
 LENGTHS = {
     "ID": 50,
     "InvoicePeriod.Description": 50,
@@ -43,8 +56,8 @@ LENGTHS = {
     "InvoiceLine.AllowanceCharge.AllowanceChargeReason": 300,
     "InvoiceLine.TaxTotal.TaxSubtotal.TaxCategory.TaxExemptionReason": 300,
 }
-#: path below a party -> most characters, code for the supplier, code for the buyer
-PARTY_LENGTHS = {
+#: Path below a party -> maximum length, code for the supplier, code for the buyer.
+PARTY_LENGTHS: dict[str, tuple[int, str | None, str | None]] = {
     "PartyLegalEntity.RegistrationName": (300, "CF334", "CF333"),
     "PostalAddress.AddressLine.Line": (150, "CF345", "CF346"),
     "PostalAddress.CityName": (50, None, None),
@@ -52,8 +65,8 @@ PARTY_LENGTHS = {
     "PostalAddress.PostalZone": (50, None, None),
     "Contact.ElectronicMail": (320, "CF401", "CF401"),
 }
-#: scheme of an identification -> the form of its value, the code of a breach
-IDENTIFICATIONS = {
+#: Scheme of an identification -> form of its value, code of a violation.
+IDENTIFICATIONS: dict[str, tuple[str, str | None]] = {
     "TIN": (r".{1,14}", "CF358"),
     "BRN": (r".{1,20}", None),
     "NRIC": (r"\d{12}|NA", "CF324"),
@@ -63,16 +76,15 @@ IDENTIFICATIONS = {
     "TTX": (r"[A-Za-z0-9-]{1,17}", "CF407"),
 }
 REASON = r"[\w .,()-]*"
-#: path -> the form of every value there
+#: Path -> form of all its values.
 FORMS = {
     "AccountingSupplierParty.AdditionalAccountID": r"[\w -]*",
     "AdditionalDocumentReference.DocumentDescription": r"[\w ()-]*",
     "TaxTotal.TaxSubtotal.TaxCategory.TaxExemptionReason": REASON,
     "InvoiceLine.TaxTotal.TaxSubtotal.TaxCategory.TaxExemptionReason": REASON,
 }
-#: path below a party -> (form, code, what is wrong): the first that a text breaks is found. The
-#: codes are published
-#: without saying which is which, and this is one reading.
+#: Path below a party -> (form, code, message). The first form that a text violates is the finding.
+#: The codes are published without their meaning; this is one interpretation.
 CONTACT = {
     "Contact.Telephone": (
         (r"\+?[0-9]+", "CF410", "Contact number is not valid"),
@@ -85,121 +97,125 @@ CONTACT = {
 }
 
 
-def check(document, now, controls):
-    """Every finding, rule by rule; `now` is in Unix seconds."""
+def check(document: Document, now: float, controls: Controls) -> list[Finding]:
+    """Return all findings, in the order of the rules. `now` is in Unix seconds."""
     return [finding for rule in RULES for finding in rule(document, now, controls)]
 
 
-def times(document, now, controls):
+def check_times(document: Document, now: float, controls: Controls) -> Iterator[Finding]:
+    """Yield a finding if the time of issue is in the future or too old."""
     path = "Invoice.IssueDate AND Invoice.IssueTime"
+    message = None
     if document.issued_at > now:
-        yield Finding("CF321", "Issue date and time are in the future.", "DatetimeIssued", path)
+        message = "Issue date and time are in the future."
     elif document.issued_at < now - controls.age_window_seconds:
-        yield Finding(
-            "CF321", "Issue date and time are too far in the past.", "DatetimeIssued", path
-        )
+        message = "Issue date and time are too far in the past."
+    if message:
+        yield Finding("CF321", message, "DatetimeIssued", path)
 
 
-def header(document, *_):
+def check_header(document: Document, now: float, controls: Controls) -> Iterator[Finding]:
+    """Yield the findings about number, currency, lengths and characters."""
     if not document.number.strip():
         yield Finding(None, "Invoice number is required.", "ID", "Invoice.ID")
     if not document.currency:
-        yield Finding(
-            "CF378",
-            "Currency code is required.",
-            "DocumentCurrencyCode",
-            "Invoice.DocumentCurrencyCode",
-        )
+        name = "DocumentCurrencyCode"
+        yield Finding("CF378", "Currency code is required.", name, f"Invoice.{name}")
     for path, most in LENGTHS.items():
         if any(len(text) > most for text in texts(document.invoice, path)):
-            yield too_long(path, most)
+            message = f"{last(path)} is longer than {most} characters."
+            yield Finding(None, message, last(path), f"Invoice.{path}")
     for path, form in FORMS.items():
         if not all(re.fullmatch(form, text) for text in texts(document.invoice, path)):
-            yield Finding(
-                None,
-                f"{last(path)} has characters that are not allowed.",
-                last(path),
-                f"Invoice.{path}",
-            )
+            message = f"{last(path)} has characters that are not allowed."
+            yield Finding(None, message, last(path), f"Invoice.{path}")
 
 
-def parties(document, *_):
+def check_parties(document: Document, now: float, controls: Controls) -> Iterator[Finding]:
+    """Yield the findings about supplier and buyer."""
     for party in (document.supplier, document.buyer):
-        yield from missing_fields(document, party)
-        yield from long_fields(party)
-        yield from identifications(party)
-        yield from contact(party)
-        yield from address(party)
+        yield from check_required_fields(document, party)
+        yield from check_party_lengths(party)
+        yield from check_identifications(party)
+        yield from check_contact(party)
+        yield from check_address(party)
 
 
-def missing_fields(document, party):
+def check_required_fields(document: Document, party: Party) -> Iterator[Finding]:
+    """Yield a finding for each missing name, address or contact of a party."""
     blank = set()
     if party.text("PostalAddress.AddressLine.Line") == "NA":
         blank = OPTIONAL_WITH_NA
     if document.nameless(party):
         blank = OPTIONAL_FOR_PUBLIC
-    for path, wording, *codes in PARTY_FIELDS:
+    for path, message, *codes in PARTY_FIELDS:
         if path not in blank and not party.text(path):
-            yield of_party(party, coded(party, *codes), wording, path)
+            yield party_finding(party, select_code(party, *codes), message, path)
 
 
-def long_fields(party):
+def check_party_lengths(party: Party) -> Iterator[Finding]:
+    """Yield a finding for each text of a party that is too long."""
     for path, (most, *codes) in PARTY_LENGTHS.items():
         if any(len(text) > most for text in texts(party.node, path)):
-            yield of_party(
-                party, coded(party, *codes), f"{last(path)} is longer than {most} characters", path
-            )
+            message = f"{last(path)} is longer than {most} characters"
+            yield party_finding(party, select_code(party, *codes), message, path)
 
 
-def identifications(party):
+def check_identifications(party: Party) -> Iterator[Finding]:
+    """Yield the findings about TIN and identity numbers."""
     path = "PartyIdentification.ID"
     if not party.tin:
-        yield of_party(party, coded(party, None, "CF358"), "TIN is required", path)
+        code = select_code(party, None, "CF358")
+        yield party_finding(party, code, "TIN is required", path)
     if sum(scheme in IDENTITY_SCHEMES for scheme, _ in party.identifications) != 1:
-        yield of_party(party, None, "Exactly one of BRN, NRIC, PASSPORT and ARMY is required", path)
+        message = "Exactly one of BRN, NRIC, PASSPORT and ARMY is required"
+        yield party_finding(party, None, message, path)
     for scheme, text in party.identifications:
         form, code = IDENTIFICATIONS.get(scheme, (None, None))
         if scheme == "TIN" and party.role == "SUPPLIER":
-            code = None  # CF358 is the buyer's
+            code = None  # CF358 is a code for buyers
         if form is None:
-            yield of_party(party, None, f"Scheme {scheme} is not known", path)
+            yield party_finding(party, None, f"Scheme {scheme} is not known", path)
         elif text and not re.fullmatch(form, text, re.ASCII if scheme == "NRIC" else 0):
-            yield of_party(party, code, f"{scheme} is not valid", path)
+            yield party_finding(party, code, f"{scheme} is not valid", path)
 
 
-def contact(party):
+def check_contact(party: Party) -> Iterator[Finding]:
+    """Yield the findings about telephone number and e-mail address."""
     for path, forms in CONTACT.items():
         text = party.text(path)
         broken = [rule for rule in forms if not re.fullmatch(rule[0], text)]
         if text not in ("", "NA") and broken:
-            _, code, wording = broken[0]
-            yield of_party(party, code, wording, path)
+            _, code, message = broken[0]
+            yield party_finding(party, code, message, path)
 
 
-def address(party):
-    lines = list(entries(party.node, "PostalAddress.AddressLine"))
-    postcode = party.text("PostalAddress.PostalZone")
-    if len(lines) > 3:
-        yield of_party(
-            party, None, "No more than three address lines are allowed", "PostalAddress.AddressLine"
-        )
+def check_address(party: Party) -> Iterator[Finding]:
+    """Yield the findings about address lines and postcode."""
+    path = "PostalAddress.AddressLine"
+    if len(list(entries(party.node, path))) > 3:
+        yield party_finding(party, None, "No more than three address lines are allowed", path)
+    path = "PostalAddress.PostalZone"
+    postcode = party.text(path)
     if (
         party.country == "MYS"
         and postcode not in ("", "NA")
         and not re.fullmatch("[0-9]{1,5}", postcode)
     ):
-        yield of_party(party, None, "Postcode is not valid", "PostalAddress.PostalZone")
+        yield party_finding(party, None, "Postcode is not valid", path)
 
 
-def supplier_activity(document, *_):
-    path = "IndustryClassificationCode"
-    if not document.supplier.text(path):
-        yield of_party(document.supplier, None, "MSIC code is required", path)
-    elif not 0 < len(str(value(document.supplier.node, path, "name") or "").strip()) <= 300:
-        yield of_party(document.supplier, None, "Business activity description is required", path)
+def check_activity(document: Document, now: float, controls: Controls) -> Iterator[Finding]:
+    """Yield a finding if the supplier's MSIC code or business activity is missing."""
+    path, supplier = "IndustryClassificationCode", document.supplier
+    if not supplier.text(path):
+        yield party_finding(supplier, None, "MSIC code is required", path)
+    elif not 0 < len(str(value(supplier.node, path, "name") or "").strip()) <= 300:
+        yield party_finding(supplier, None, "Business activity description is required", path)
 
 
-def lines(document, *_):
+def check_lines(document: Document, now: float, controls: Controls) -> Iterator[Finding]:
+    """Yield the findings about the lines."""
     for index, line in enumerate(entries(document.invoice, "InvoiceLine")):
         path = f"Invoice.InvoiceLine[{index}].Item"
         if not classifications(line):
@@ -208,47 +224,46 @@ def lines(document, *_):
         if not (value(line, "Item.Description") or "").strip():
             yield Finding(None, "Description is required.", "Description", f"{path}.Description")
         if any(Decimal(found) < 0 for found in values(line, "TaxTotal.TaxSubtotal.Percent")):
-            yield Finding(
-                None,
-                "Tax rate cannot be negative.",
-                "Percent",
-                f"Invoice.InvoiceLine[{index}].TaxTotal",
-            )
+            where = f"Invoice.InvoiceLine[{index}].TaxTotal"
+            yield Finding(None, "Tax rate cannot be negative.", "Percent", where)
 
 
-def exemptions(document, *_):
+def check_exemptions(document: Document, now: float, controls: Controls) -> Iterator[Finding]:
+    """Yield a finding for each tax exemption without a reason."""
+    name = "TaxExemptionReason"
     for prefix in ("", "InvoiceLine."):
         path = f"{prefix}TaxTotal.TaxSubtotal.TaxCategory"
         for category in entries(document.invoice, path):
-            if value(category, "ID") == "E" and not value(category, "TaxExemptionReason"):
-                yield Finding(
-                    None,
-                    "Tax exemption reason is required.",
-                    "TaxExemptionReason",
-                    f"Invoice.{path}",
-                )
+            if value(category, "ID") == "E" and not value(category, name):
+                yield Finding(None, "Tax exemption reason is required.", name, f"Invoice.{path}")
 
 
-RULES = (times, header, parties, supplier_activity, lines, exemptions, totals.check)
+RULES: tuple[Rule, ...] = (
+    check_times,
+    check_header,
+    check_parties,
+    check_activity,
+    check_lines,
+    check_exemptions,
+    totals.check,
+)
 
 
-def texts(node, path):
+def texts(node: Any, path: str) -> list[str]:
+    """Return the values at a path that are text."""
     return [text for text in values(node, path) if isinstance(text, str)]
 
 
-def last(path):
+def last(path: str) -> str:
+    """Return the name of the last element of a path."""
     return path.rpartition(".")[2]
 
 
-def coded(party, supplier, buyer):
+def select_code(party: Party, supplier: str | None, buyer: str | None) -> str | None:
+    """Return the code for the role of the party."""
     return supplier if party.role == "SUPPLIER" else buyer
 
 
-def too_long(path, most):
-    return Finding(
-        None, f"{last(path)} is longer than {most} characters.", last(path), f"Invoice.{path}"
-    )
-
-
-def of_party(party, code, wording, path):
-    return Finding(code, f"{wording} - {party.role}", last(path), f"Invoice.{party.root}.{path}")
+def party_finding(party: Party, code: str | None, message: str, path: str) -> Finding:
+    """Return a finding at a path below a party."""
+    return Finding(code, f"{message} - {party.role}", last(path), f"Invoice.{party.root}.{path}")

@@ -1,46 +1,55 @@
 """Step 7: the currencies of amounts, and the exchange rate. Portal: 10.2, 14.9"""
 
-from ..document import entries, value
+from collections.abc import Iterator
+from typing import Any
+
+from ..controls import Sandbox
+from ..database import Row
+from ..document import Document, entries, value
 from . import Finding, wildcard
 
-#: amounts whose currency is the tax currency, where there is one
+#: Amounts in the tax currency, if the document has one.
 TAX_AMOUNTS = ("TaxAmount", "TaxSubtotal.TaxAmount")
 
 
-def check(document, row, sandbox):
-    yield from tax_amounts(document)
+def check(document: Document, row: Row, sandbox: Sandbox) -> Iterator[Finding]:
+    """Yield the findings about currencies."""
+    yield from check_tax_amounts(document)
     for path in sorted(set(foreign_amounts(document))):
-        yield finding("DC502", f"{path} is not in the document currency {document.currency}.", path)
-    yield from exchange(document)
+        message = f"{path} is not in the document currency {document.currency}."
+        yield make_finding("DC502", message, path)
+    yield from check_exchange(document)
 
 
-def tax_amounts(document):
-    """Total tax amounts. Those of lines may be in either currency."""
+def check_tax_amounts(document: Document) -> Iterator[Finding]:
+    """Yield total tax amounts that are not in the tax currency. Lines may use either currency."""
     tax_currency = document.text("TaxCurrencyCode")
-    for path in TAX_AMOUNTS if tax_currency else ():
-        found = [entry["currencyID"] for entry in entries(document.invoice, f"TaxTotal.{path}")]
+    for name in TAX_AMOUNTS if tax_currency else ():
+        path = f"TaxTotal.{name}"
+        found = [entry["currencyID"] for entry in entries(document.invoice, path)]
         if set(found) - {tax_currency}:
-            yield finding(
-                "DC501",
-                f"TaxTotal.{path} is not in the tax currency {tax_currency}.",
-                f"TaxTotal.{path}",
-            )
+            message = f"{path} is not in the tax currency {tax_currency}."
+            yield make_finding("DC501", message, path)
 
 
-def foreign_amounts(document):
-    """The path of every amount that has neither the document currency nor, being tax, the tax currency."""
+def foreign_amounts(document: Document) -> Iterator[str]:
+    """Yield the path of every amount in a wrong currency.
+
+    An amount may be in the document currency, a tax amount also in the tax currency.
+    `check_tax_amounts` checks total tax amounts.
+    """
     tax_currency = document.text("TaxCurrencyCode")
     for path, currency in amounts(document.invoice, ""):
-        judged_as_tax = (
+        is_checked_as_tax = (
             tax_currency and path.endswith(".TaxAmount") and not path.startswith("InvoiceLine")
         )
         also = tax_currency if path.endswith(".TaxAmount") else document.currency
-        if currency not in (document.currency, also) and not judged_as_tax:
+        if currency not in (document.currency, also) and not is_checked_as_tax:
             yield path
 
 
-def amounts(node, path):
-    """(path, currency) of everything with a `currencyID` below the node."""
+def amounts(node: dict[str, Any], path: str) -> Iterator[tuple[str, Any]]:
+    """Yield (path, currency) of every element below the node that has a `currencyID`."""
     for name, found in node.items():
         for entry in found if isinstance(found, list) else ():
             where = f"{path}.{name}".lstrip(".")
@@ -50,27 +59,25 @@ def amounts(node, path):
                 yield from amounts(entry, where)
 
 
-def exchange(document):
-    """The rate, which documents in ringgit may leave out or give as 0."""
+def check_exchange(document: Document) -> Iterator[Finding]:
+    """Yield findings about the exchange rate, which is optional, or 0, for documents in MYR."""
     rate = value(document.invoice, "TaxExchangeRate.CalculationRate")
     source = document.text("TaxExchangeRate.SourceCurrencyCode")
     target = document.text("TaxExchangeRate.TargetCurrencyCode")
     if document.currency != "MYR" and (not rate or rate < 0):
-        yield finding(
-            None,
-            f"An exchange rate is required for the currency {document.currency}.",
-            "TaxExchangeRate",
-        )
+        message = f"An exchange rate is required for the currency {document.currency}."
+        yield make_finding(None, message, "TaxExchangeRate")
         return
     if "TaxExchangeRate" not in document.invoice:
         return
     if target != "MYR":
         message = "The target currency of the exchange rate is not MYR."
-        yield finding("DC511", message, "TaxExchangeRate.TargetCurrencyCode")
+        yield make_finding("DC511", message, "TaxExchangeRate.TargetCurrencyCode")
     if source != document.currency:
         message = f"The source currency of the exchange rate is not {document.currency}."
-        yield finding(None, message, "TaxExchangeRate.SourceCurrencyCode")
+        yield make_finding(None, message, "TaxExchangeRate.SourceCurrencyCode")
 
 
-def finding(code, message, path):
+def make_finding(code: str | None, message: str, path: str) -> Finding:
+    """Return a finding at a path of the invoice."""
     return Finding(code, message, path.rpartition(".")[2], wildcard(path), "Mata wang tidak sah.")

@@ -1,14 +1,19 @@
-"""Step 3: a document of the same identity that was processed shortly before. Portal: 14.8"""
+"""Step 3: documents with the same identity that were processed recently. Portal: 14.8"""
 
-from ..database import sql
+from collections.abc import Iterator
+
+from ..controls import Sandbox
+from ..database import Row, sql
+from ..document import Document
 from . import Finding
 
 
-def check(document, row, sandbox):
+def check(document: Document, row: Row, sandbox: Sandbox) -> Iterator[Finding]:
+    """Yield a finding if the document is a duplicate."""
     controls = sandbox.controls
     if not controls.duplicate_detection:
         return
-    twin = sql.document_twin(
+    original = sql.document_duplicate(
         sandbox.db,
         taxpayer=row["taxpayer"],
         number=row["number"],
@@ -19,10 +24,11 @@ def check(document, row, sandbox):
         since=row["due_at"] - controls.duplicate_window_seconds,
         invalid_counts=controls.invalid_counts,
     )
-    if twin:
+    if original:
         yield Finding(
             controls.duplicate_code,
-            f"Duplicate of the document {twin}: same type, version, issue date and time, number and issuer.",
+            f"Duplicate of the document {original}: "
+            "same type, version, issue date and time, number and issuer.",
             "document",
-            malay=f"Dokumen pendua bagi {twin}.",
+            malay=f"Dokumen pendua bagi {original}.",
         )

@@ -1,37 +1,43 @@
-"""The shape of a document: element names, their kinds, and which must be there. Portal: 10
+"""The structure of a document: element names, their kinds, and which are required. Portal: 10
 
-A name that ends in `!` must be present. A dict is a group, a word the kind of a basic element; `any` is not read.
+A name that ends in `!` is required. A dict is a group, a word is the kind of a basic element.
+Elements of the kind `any` are not checked.
 """
 
+from typing import TypeAlias
 
-def any_of(names):
-    """Elements of UBL 2.1 that are allowed and not looked into."""
+Shape: TypeAlias = "str | dict[str, Shape]"
+
+
+def any_of(names: str) -> dict[str, Shape]:
+    """Return elements of UBL 2.1 that are allowed and not checked."""
     return dict.fromkeys(names.split(), "any")
 
 
-REFERENCE = {
+REFERENCE: dict[str, Shape] = {
     "ID": "text",
     "UUID": "text",
     "DocumentType": "text",
     "DocumentDescription": "text",
     **any_of(
-        "IssueDate IssueTime DocumentTypeCode DocumentStatusCode Attachment ValidityPeriod IssuerParty"
+        "IssueDate IssueTime DocumentTypeCode DocumentStatusCode Attachment ValidityPeriod "
+        "IssuerParty"
     ),
 }
 
-ADDRESS = {
+ADDRESS: dict[str, Shape] = {
     "AddressLine": {"Line": "text"},
     "PostalZone": "text",
     "CityName": "text",
     "CountrySubentityCode": "text",
     "Country": {"IdentificationCode": "text", "Name": "text"},
     **any_of(
-        "ID AddressTypeCode Floor Room StreetName AdditionalStreetName BlockName BuildingName BuildingNumber"
+        "ID AddressTypeCode Floor Room StreetName AdditionalStreetName BlockName BuildingName "
+        "BuildingNumber Department District Region CountrySubentity"
     ),
-    **any_of("Department District Region CountrySubentity"),
 }
 
-PARTY = {
+PARTY: dict[str, Shape] = {
     "IndustryClassificationCode": "code",
     "PartyIdentification": {"ID!": "text"},
     "PostalAddress": ADDRESS,
@@ -42,13 +48,13 @@ PARTY = {
     ),
 }
 
-ACCOUNT = {
+ACCOUNT: dict[str, Shape] = {
     "AdditionalAccountID": "text",
     "Party!": PARTY,
     **any_of("CustomerAssignedAccountID SupplierAssignedAccountID DataSendingCapability"),
 }
 
-ALLOWANCE = {
+ALLOWANCE: dict[str, Shape] = {
     "ChargeIndicator!": "boolean",
     "AllowanceChargeReason": "text",
     "MultiplierFactorNumeric": "number",
@@ -56,14 +62,14 @@ ALLOWANCE = {
     **any_of("ID AllowanceChargeReasonCode SequenceNumeric BaseAmount TaxCategory"),
 }
 
-CATEGORY = {
+CATEGORY: dict[str, Shape] = {
     "ID!": "code",
     "TaxExemptionReason": "text",
     "TaxScheme!": {"ID!": "code", **any_of("Name TaxTypeCode CurrencyCode")},
     **any_of("Name Percent TaxExemptionReasonCode"),
 }
 
-TAX = {
+TAX: dict[str, Shape] = {
     "TaxAmount!": "amount",
     "TaxSubtotal!": {
         "TaxableAmount": "amount",
@@ -77,14 +83,14 @@ TAX = {
     **any_of("RoundingAmount TaxEvidenceIndicator TaxIncludedIndicator"),
 }
 
-EXCHANGE = {
+EXCHANGE: dict[str, Shape] = {
     "SourceCurrencyCode!": "code",
     "TargetCurrencyCode!": "code",
     "CalculationRate": "number",
     **any_of("SourceCurrencyBaseRate TargetCurrencyBaseRate MathematicOperatorCode Date"),
 }
 
-LINE = {
+LINE: dict[str, Shape] = {
     "ID!": "text",
     "InvoicedQuantity": "number",
     "LineExtensionAmount!": "amount",
@@ -98,10 +104,9 @@ LINE = {
         "Description": "text",
         "OriginCountry": {"IdentificationCode!": "code", **any_of("Name")},
         **any_of(
-            "Name PackQuantity PackSizeNumeric Keyword BrandName ModelName BuyersItemIdentification"
-        ),
-        **any_of(
-            "SellersItemIdentification StandardItemIdentification AdditionalItemProperty ClassifiedTaxCategory"
+            "Name PackQuantity PackSizeNumeric Keyword BrandName ModelName "
+            "BuyersItemIdentification SellersItemIdentification StandardItemIdentification "
+            "AdditionalItemProperty ClassifiedTaxCategory"
         ),
     },
     "Price!": {
@@ -114,7 +119,7 @@ LINE = {
     **any_of("DocumentReference Delivery PaymentTerms SubInvoiceLine FreeOfChargeIndicator"),
 }
 
-INVOICE = {
+INVOICE: dict[str, Shape] = {
     "ID!": "text",
     "IssueDate!": "date",
     "IssueTime!": "time",
@@ -182,22 +187,16 @@ INVOICE = {
     "UBLExtensions": "any",
     "Signature": "any",
     **any_of(
-        "UBLVersionID CustomizationID ProfileID ProfileExecutionID CopyIndicator UUID DueDate Note TaxPointDate"
-    ),
-    **any_of(
-        "PricingCurrencyCode PaymentCurrencyCode AccountingCost AccountingCostCode LineCountNumeric"
-    ),
-    **any_of("BuyerReference OrderReference"),
-    **any_of("DespatchDocumentReference ReceiptDocumentReference OriginatorDocumentReference"),
-    **any_of(
-        "ContractDocumentReference ProjectReference PayeeParty BuyerCustomerParty SellerSupplierParty"
-    ),
-    **any_of(
-        "TaxRepresentativeParty DeliveryTerms PricingExchangeRate PaymentExchangeRate WithholdingTaxTotal"
+        "UBLVersionID CustomizationID ProfileID ProfileExecutionID CopyIndicator UUID DueDate Note "
+        "TaxPointDate PricingCurrencyCode PaymentCurrencyCode AccountingCost AccountingCostCode "
+        "LineCountNumeric BuyerReference OrderReference DespatchDocumentReference "
+        "ReceiptDocumentReference OriginatorDocumentReference ContractDocumentReference "
+        "ProjectReference PayeeParty BuyerCustomerParty SellerSupplierParty TaxRepresentativeParty "
+        "DeliveryTerms PricingExchangeRate PaymentExchangeRate WithholdingTaxTotal"
     ),
 }
 
-#: namespaces of the root object
+#: Namespaces of the root object.
 NAMESPACES = {
     "_D": "urn:oasis:names:specification:ubl:schema:xsd:Invoice-2",
     "_A": "urn:oasis:names:specification:ubl:schema:xsd:CommonAggregateComponents-2",

@@ -1,49 +1,64 @@
 """Step 8: the signature of a document of version 1.1 or 1.3. Portal: 11, 14.10
 
-Every breach has its code; a rule that lacks what another rule misses is silent.
+Every violation has its own code. A rule without its input yields nothing, because another rule
+reports the missing input.
 """
 
 import re
 from base64 import b64encode
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from hashlib import sha256
+from typing import Any
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509 import Certificate, ObjectIdentifier
 from cryptography.x509.oid import NameOID
 
 from ..certificates import (
-    decoded,
+    decode_base64,
     is_issued_by,
     is_named,
     read_certificate,
     subject_value,
     verifying_key,
 )
-from ..database import sql
-from ..document import TIN_ONLY, entries, value, well_formed_tin
+from ..controls import Sandbox
+from ..database import Row, sql
+from ..document import TIN_ONLY, Document, entries, value, well_formed_tin
 from ..minified import minify, parts, without
 from . import Finding, wildcard
 
-SIGNATURE = "UBLExtensions.UBLExtension.ExtensionContent.UBLDocumentSignatures.SignatureInformation.Signature"
+SIGNATURE = (
+    "UBLExtensions.UBLExtension.ExtensionContent.UBLDocumentSignatures"
+    ".SignatureInformation.Signature"
+)
 PROPERTIES = "Object.QualifyingProperties"
 SIGNED = f"{PROPERTIES}.SignedProperties.SignedSignatureProperties"
 CERT = f"{SIGNED}.SigningCertificate.Cert"
 X509 = "KeyInfo.X509Data"
+CERTIFICATE = f"{X509}.X509Certificate"
 
 URN = "urn:oasis:names:specification:ubl:dsig:enveloped:xades"
 DIGEST = "http://www.w3.org/2001/04/xmlenc#sha256"
 METHOD = "http://www.w3.org/2001/04/xmldsig-more#rsa-sha256"
-SIGNED_TYPE = "#SignedProperties"  # the end of the type of the reference to them
+SIGNED_TYPE = "#SignedProperties"  # end of the type of the reference to the signed properties
 TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"
 REGISTRATION = r"[A-Za-z0-9-]{1,20}"
-# Decimal is documented; clients with a history send hexadecimal
+# The protocol documents decimal numbers; some existing clients send hexadecimal ones.
 SERIAL = r"[0-9]+|0[xX][0-9A-Fa-f]+"
+MOST_SERIAL_DIGITS = 60  # more than 20 bytes have, the maximum of a serial number
 
-#: code -> what it says
+#: (code, path below the signature or None).
+Violation = tuple[str, str | None]
+
+#: Code -> message.
 MESSAGES = {
     "DS300": "The qualifying properties of the signature cannot be parsed.",
     "DS301": "The document has no signature.",
@@ -85,83 +100,84 @@ MESSAGES = {
 }
 
 
-def check(document, row, sandbox):
-    """Findings of the one signature; without one, or with a broken one, that alone. Portal: 14.10"""
+def check(document: Document, row: Row, sandbox: Sandbox) -> Iterator[Finding]:
+    """Yield the findings of the only signature, or that it is missing or broken. Portal: 14.10"""
     found = list(entries(document.invoice, SIGNATURE))
     if not found:
-        yield finding("DS301")
+        yield make_finding("DS301")
     elif len(found) > 1 or len(document.invoice["Signature"]) > 1:
-        yield finding("DS302")
+        yield make_finding("DS302")
     elif not isinstance(found[0], dict) or len(list(entries(found[0], SIGNED))) != 1:
-        yield finding("DS300", PROPERTIES)
+        yield make_finding("DS300", PROPERTIES)
     elif len(list(entries(found[0], "SignedInfo"))) != 1:
-        yield finding("DS331", "SignedInfo")
+        yield make_finding("DS331", "SignedInfo")
     else:
         signature = Signature(found[0], document)
         for rule in RULES:
-            yield from (finding(code, path) for code, path in rule(signature, row, sandbox))
+            yield from (make_finding(code, path) for code, path in rule(signature, row, sandbox))
 
 
 class Signature:
-    """The signature of a document beside what it was made of."""
+    """The signature of a document, and the content that it signs."""
 
-    def __init__(self, node, document):
+    def __init__(self, node: dict[str, Any], document: Document) -> None:
         self.node = node
         self.document = document
 
-    def text(self, path, attribute="_"):
-        """Blank where it is missing or no text."""
+    def text(self, path: str, attribute: str = "_") -> str:
+        """Return the text at a path, or an empty string."""
         found = value(self.node, path, attribute)
         return found.strip() if isinstance(found, str) else ""
 
     @cached_property
-    def certificate(self):
-        return read_certificate(self.text(f"{X509}.X509Certificate"))
+    def certificate(self) -> Certificate | None:
+        return read_certificate(self.text(CERTIFICATE))
 
     @cached_property
-    def signed_at(self):
-        """An instant, or None when the text has another form."""
+    def signed_at(self) -> datetime | None:
+        """Return the signing time, or None if it has another form."""
         text = self.text(f"{SIGNED}.SigningTime")
+        if not re.fullmatch(TIME, text, re.ASCII):
+            return None
         try:
-            found = (
-                datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ")
-                if re.fullmatch(TIME, text, re.ASCII)
-                else None
-            )
+            return datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
         except ValueError:
             return None
-        return found and found.replace(tzinfo=UTC)
 
     @cached_property
-    def minified(self):
+    def minified(self) -> str:
         return minify(self.document.raw.decode())
 
     @cached_property
-    def content(self):
-        """The bytes that were signed. Portal: 11.3, step 2"""
+    def content(self) -> bytes:
+        """Return the signed bytes of the document. Portal: 11.3, step 2"""
         return without(self.minified, {"UBLExtensions", "Signature"}).encode()
 
     @property
-    def properties(self):
-        """The bytes of the inner object of the qualifying properties. Portal: 11.3, step 8"""
+    def properties(self) -> bytes:
+        """Return the bytes of the object inside the qualifying properties. Portal: 11.3, step 8"""
         return parts(self.minified, f"Invoice.{SIGNATURE}.{PROPERTIES}")[0].encode()
 
-    def reference(self, signed_properties):
-        """The reference to the signed properties, or the one to the document. Portal: 11.5"""
+    def reference(self, to_properties: bool) -> dict[str, Any]:
+        """Return the reference to the signed properties, or to the document. Portal: 11.5"""
         for each in entries(self.node, "SignedInfo.Reference"):
-            if isinstance(each, dict) and is_of_properties(each) == signed_properties:
+            if isinstance(each, dict) and is_to_properties(each) == to_properties:
                 return each
         return {}
 
 
-def is_of_properties(reference):
-    """By its type, or by its URI, which for the document is empty."""
+def is_to_properties(reference: dict[str, Any]) -> bool:
+    """Return whether a reference is to the signed properties, by its type or its URI.
+
+    The URI of the reference to the document is empty.
+    """
     return str(reference.get("Type", "")).endswith(SIGNED_TYPE) or str(
         reference.get("URI", "")
     ).startswith("#")
 
 
-def signing_time(signature, *_):
+def check_time(signature: Signature, row: Row, sandbox: Sandbox) -> Iterator[Violation]:
+    """Check that the signing time is in the validity of the certificate."""
     path, certificate = f"{SIGNED}.SigningTime", signature.certificate
     if not signature.text(path):
         yield "DS303", path
@@ -176,96 +192,120 @@ def signing_time(signature, *_):
         yield "DS304", path
 
 
-def certificate(signature, *_):
-    """The certificate by itself: readable, of an organisation, with the numbers in its subject. Portal: 11.1"""
-    path, found = f"{X509}.X509Certificate", signature.certificate
-    if found is None:
-        yield "DS305", path
-        return
-    if subject_value(found, NameOID.ORGANIZATION_NAME) is None:
-        yield "DS309", path
-    for oid, is_parsed, missing, broken in SUBJECT:
-        text = subject_value(found, oid)
-        if text is None:
-            yield missing, path
-        elif not is_parsed(text):
-            yield broken, path
+@dataclass(frozen=True, slots=True)
+class SubjectRule:
+    """A required part of the subject, with the codes for a missing and for an invalid one."""
+
+    oid: ObjectIdentifier
+    is_valid: Callable[[str], bool]
+    missing: str
+    invalid: str
 
 
-#: part of the subject -> whether its text can be read, code when it is missing, code when it cannot
-#: be read
+def is_registration(text: str) -> bool:
+    """Return whether a text has the form of a registration number."""
+    return re.fullmatch(REGISTRATION, text) is not None
+
+
 SUBJECT = (
-    (NameOID.SERIAL_NUMBER, lambda text: re.fullmatch(REGISTRATION, text), "DS306", "DS337"),
-    (NameOID.ORGANIZATION_IDENTIFIER, well_formed_tin, "DS307", "DS338"),
+    SubjectRule(NameOID.SERIAL_NUMBER, is_registration, "DS306", "DS337"),
+    SubjectRule(NameOID.ORGANIZATION_IDENTIFIER, well_formed_tin, "DS307", "DS338"),
 )
 
 
-def owner(signature, row, sandbox):
-    """The certificate is the issuer's, or that of the intermediary who sent the document. Portal: 11.1"""
-    path, found = f"{X509}.X509Certificate", signature.certificate
-    tin = found and subject_value(found, NameOID.ORGANIZATION_IDENTIFIER)
-    number = found and subject_value(found, NameOID.SERIAL_NUMBER)
+def check_certificate(signature: Signature, row: Row, sandbox: Sandbox) -> Iterator[Violation]:
+    """Check that the certificate is readable, and an organisation's with numbers. Portal: 11.1"""
+    certificate = signature.certificate
+    if certificate is None:
+        yield "DS305", CERTIFICATE
+        return
+    if subject_value(certificate, NameOID.ORGANIZATION_NAME) is None:
+        yield "DS309", CERTIFICATE
+    for rule in SUBJECT:
+        text = subject_value(certificate, rule.oid)
+        if text is None:
+            yield rule.missing, CERTIFICATE
+        elif not rule.is_valid(text):
+            yield rule.invalid, CERTIFICATE
+
+
+def check_owner(signature: Signature, row: Row, sandbox: Sandbox) -> Iterator[Violation]:
+    """Check that the certificate belongs to the issuer or the sending intermediary. Portal: 11.1"""
+    certificate = signature.certificate
+    tin = certificate and subject_value(certificate, NameOID.ORGANIZATION_IDENTIFIER)
+    number = certificate and subject_value(certificate, NameOID.SERIAL_NUMBER)
     if tin and well_formed_tin(tin):
         if sandbox.controls.strict_register and sql.taxpayer_get(sandbox.db, tin=tin) is None:
-            yield "DS330", path
+            yield "DS330", CERTIFICATE
         if tin not in (row["taxpayer"], row["intermediary_tin"]):
-            yield "DS311", path
-    if number and re.fullmatch(REGISTRATION, number):
-        whose = tin if tin and tin == row["intermediary_tin"] else row["taxpayer"]
-        known = registrations(signature.document, whose, row, sandbox)
-        if known and plain(number) not in known:
-            yield "DS312", path
+            yield "DS311", CERTIFICATE
+    if number and is_registration(number):
+        owner = tin if tin and tin == row["intermediary_tin"] else row["taxpayer"]
+        known = registrations(signature.document, owner, row, sandbox)
+        if known and normalize(number) not in known:
+            yield "DS312", CERTIFICATE
 
 
-def registrations(document, tin, row, sandbox):
-    """The numbers a taxpayer goes by: those in the register, and of the issuer the one in the document."""
+def registrations(document: Document, tin: str, row: Row, sandbox: Sandbox) -> set[str]:
+    """Return the registered numbers of a taxpayer, and for the issuer also the document's."""
     known = {each["value"] for each in sql.identity_list(sandbox.db, tin=tin)}
     own = {document.issuer.identity[1]} if tin == row["taxpayer"] else set()
-    return {plain(number) for number in (known | own) - {"", "NA", TIN_ONLY}}
+    return {normalize(number) for number in (known | own) - {"", "NA", TIN_ONLY}}
 
 
-def plain(number):
+def normalize(number: str) -> str:
+    """Return a registration number without hyphens, in upper case."""
     return number.replace("-", "").upper()
 
 
-def algorithms(signature, *_):
+def check_algorithms(signature: Signature, row: Row, sandbox: Sandbox) -> Iterator[Violation]:
+    """Check the algorithms of digests and signature."""
     path = f"{CERT}.CertDigest.DigestMethod"
     if signature.text(path, "Algorithm") != DIGEST:
         yield "DS313", path
-    for of_properties, code in ((False, "DS314"), (True, "DS315")):
-        reference = signature.reference(of_properties)
+    for to_properties, code in ((False, "DS314"), (True, "DS315")):
+        reference = signature.reference(to_properties)
         if reference and value(reference, "DigestMethod", "Algorithm") != DIGEST:
             yield code, "SignedInfo.Reference.DigestMethod"
     if signature.text("SignedInfo.SignatureMethod", "Algorithm") != METHOD:
         yield "DS316", "SignedInfo.SignatureMethod"
 
 
-def digests(signature, *_):
+def check_digests(signature: Signature, row: Row, sandbox: Sandbox) -> Iterator[Violation]:
+    """Check the digests of certificate, signed properties and document."""
     path = f"{CERT}.CertDigest.DigestValue"
     der = signature.certificate and signature.certificate.public_bytes(Encoding.DER)
-    yield from digest(signature.text(path), der, "DS317", "DS318", path)
-    for of_properties, content, missing, differs in (
+    if code := check_digest(signature.text(path), der, "DS317", "DS318"):
+        yield code, path
+    for to_properties, content, missing, differs in (
         (True, signature.properties, "DS319", "DS320"),
         (False, signature.content, "DS321", "DS322"),
     ):
-        text = value(signature.reference(of_properties), "DigestValue")
-        yield from digest(text, content, missing, differs, "SignedInfo.Reference.DigestValue")
+        text = value(signature.reference(to_properties), "DigestValue")
+        if code := check_digest(text, content, missing, differs):
+            yield code, "SignedInfo.Reference.DigestValue"
 
 
-def digest(text, content, missing, differs, path):
+def check_digest(text: Any, content: bytes | None, missing: str, differs: str) -> str | None:
+    """Return the code for a missing or different digest, or None."""
     if not text:
-        yield missing, path
-    elif content is not None and text != b64encode(sha256(content).digest()).decode():
-        yield differs, path
+        return missing
+    if content is not None and text != b64encode(sha256(content).digest()).decode():
+        return differs
+    return None
 
 
-def method(signature, *_):
+def check_method(signature: Signature, row: Row, sandbox: Sandbox) -> Iterator[Violation]:
+    """Check the signature method that the document names."""
     if signature.document.text("Signature.SignatureMethod") != URN:
         yield "DS323", None
 
 
-def issuer(signature, *_):
-    """Who issued the certificate, in the signed properties, and where it stands in the key information too."""
+def check_issuer(signature: Signature, row: Row, sandbox: Sandbox) -> Iterator[Violation]:
+    """Check issuer name and serial number in the signed properties and in the key information.
+
+    They are optional in the key information.
+    """
     for prefix, required in ((f"{CERT}.IssuerSerial", True), (f"{X509}.X509IssuerSerial", False)):
         path = f"{prefix}.X509IssuerName"
         name = signature.text(path)
@@ -273,43 +313,48 @@ def issuer(signature, *_):
             yield "DS324", path
         elif name and signature.certificate and not is_named(name, signature.certificate.issuer):
             yield "DS326", path
-        yield from serial(signature, f"{prefix}.X509SerialNumber", required)
+        yield from check_serial(signature, f"{prefix}.X509SerialNumber", required)
 
 
-def serial(signature, path, required):
+def check_serial(signature: Signature, path: str, required: bool) -> Iterator[Violation]:
+    """Check a serial number of the certificate."""
     text = signature.text(path)
     if not text:
         if required:
             yield "DS325", path
     elif not re.fullmatch(SERIAL, text):
         yield "DS327", path
-    elif signature.certificate and number_of(text) != signature.certificate.serial_number:
+    elif signature.certificate and parse_serial(text) != signature.certificate.serial_number:
         yield "DS328", path
 
 
-def number_of(text):
-    """Serial numbers have at most 20 bytes; what is longer is none of them."""
-    return int(text, 16 if text[:2] in ("0x", "0X") else 10) if len(text) <= 60 else None
+def parse_serial(text: str) -> int | None:
+    """Return a decimal or hexadecimal serial number, None if it is too long."""
+    if len(text) > MOST_SERIAL_DIGITS:
+        return None
+    return int(text, 16 if text[:2] in ("0x", "0X") else 10)
 
 
-def trust(signature, row, sandbox):
-    authorities = sandbox.settings.authorities
-    if not (authorities and signature.certificate):
+def check_trust(signature: Signature, row: Row, sandbox: Sandbox) -> Iterator[Violation]:
+    """Check that a trusted authority issued the certificate, if any authority is configured."""
+    authorities, certificate = sandbox.settings.authorities, signature.certificate
+    if not (authorities and certificate):
         return
-    if not any(is_issued_by(signature.certificate, authority) for authority in authorities):
-        yield "DS329", f"{X509}.X509Certificate"
+    if not any(is_issued_by(certificate, authority) for authority in authorities):
+        yield "DS329", CERTIFICATE
 
 
-def signature_value(signature, *_):
+def check_value(signature: Signature, row: Row, sandbox: Sandbox) -> Iterator[Violation]:
+    """Check the signature value against the key of the certificate."""
     text = signature.text("SignatureValue")
     key = signature.certificate and verifying_key(signature.certificate)
     if signature.certificate and key is None:
-        yield "DS334", f"{X509}.X509Certificate"
+        yield "DS334", CERTIFICATE
     if not text:
         yield "DS332", "SignatureValue"
         return
     try:
-        given = decoded(text)
+        given = decode_base64(text)
     except ValueError:
         yield "DS335", "SignatureValue"
         return
@@ -317,7 +362,8 @@ def signature_value(signature, *_):
         yield "DS333", "SignatureValue"
 
 
-def verifies(key, given, content):
+def verifies(key: RSAPublicKey, given: bytes, content: bytes) -> bool:
+    """Return whether a signature value verifies."""
     try:
         key.verify(given, content, PKCS1v15(), SHA256())
     except InvalidSignature:
@@ -325,21 +371,21 @@ def verifies(key, given, content):
     return True
 
 
-RULES = (
-    signing_time,
-    certificate,
-    owner,
-    algorithms,
-    digests,
-    method,
-    issuer,
-    trust,
-    signature_value,
+RULES: tuple[Callable[[Signature, Row, Sandbox], Iterator[Violation]], ...] = (
+    check_time,
+    check_certificate,
+    check_owner,
+    check_algorithms,
+    check_digests,
+    check_method,
+    check_issuer,
+    check_trust,
+    check_value,
 )
 
 
-def finding(code, path=None):
-    """`path` is below the signature; without it the finding is about the document's own `Signature`."""
+def make_finding(code: str, path: str | None = None) -> Finding:
+    """Return a finding at a path below the signature, or at the document's own `Signature`."""
     where = f"{SIGNATURE}.{path}" if path else "Signature"
     return Finding(
         code, MESSAGES[code], where.rpartition(".")[2], wildcard(where), "Tandatangan tidak sah."

@@ -1,18 +1,27 @@
-"""Step 1: the shape of a document. Rules carry the names of the portal's schema validator. Portal: 4.2, 14.2"""
+"""Step 1: the structure of a document, with rule names of the portal's schema validator.
+
+Portal: 4.2, 14.2
+"""
 
 import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
+from typing import Any
 
 from ..document import SIGNED_VERSIONS, Document
 from . import Finding
-from .shapes import EXTENSIONS, INVOICE, NAMESPACES
+from .shapes import EXTENSIONS, INVOICE, NAMESPACES, Shape
+
+#: (name of the rule, path).
+Violation = tuple[str, str]
 
 
-def parses(pattern, layout):
-    """A check for text of the pattern that strptime can read by the layout."""
+def parses(pattern: str, layout: str) -> Callable[[Any], bool]:
+    """Return a check for text that matches the pattern and that strptime can parse."""
 
-    def check(found):
+    def check(found: Any) -> bool:
         try:
             return bool(re.fullmatch(pattern, found, re.ASCII)) and bool(
                 datetime.strptime(found, layout)
@@ -23,49 +32,68 @@ def parses(pattern, layout):
     return check
 
 
-def is_number(found):
+def is_number(found: Any) -> bool:
+    """Return whether a value is a JSON number."""
     return isinstance(found, (int, Decimal)) and not isinstance(found, bool)
 
 
-#: kind of a basic element -> (rule, whether a value keeps it, attributes that must be there)
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of basic element: the rule for its value, and attributes that it must have."""
+
+    rule: str
+    accepts: Callable[[Any], bool]
+    required: tuple[str, ...] = ()
+
+
 KINDS = {
-    "text": ("StringExpected", lambda found: isinstance(found, str), ()),
-    "code": ("StringExpected", lambda found: isinstance(found, str) and found != "", ()),
-    "date": ("DateExpected", parses(r"\d{4}-\d\d-\d\d", "%Y-%m-%d"), ()),
-    "time": ("TimeExpected", parses(r"\d\d:\d\d:\d\dZ", "%H:%M:%SZ"), ()),
-    "number": ("NumberExpected", is_number, ()),
-    "amount": ("NumberExpected", is_number, ("currencyID",)),
-    "boolean": ("BooleanExpected", lambda found: isinstance(found, bool), ()),
+    "text": Kind("StringExpected", lambda found: isinstance(found, str)),
+    "code": Kind("StringExpected", lambda found: isinstance(found, str) and found != ""),
+    "date": Kind("DateExpected", parses(r"\d{4}-\d\d-\d\d", "%Y-%m-%d")),
+    "time": Kind("TimeExpected", parses(r"\d\d:\d\d:\d\dZ", "%H:%M:%SZ")),
+    "number": Kind("NumberExpected", is_number),
+    "amount": Kind("NumberExpected", is_number, ("currencyID",)),
+    "boolean": Kind("BooleanExpected", lambda found: isinstance(found, bool)),
 }
 
+#: Name -> (group or kind of the element, whether it is required).
+Group = dict[str, tuple[Any, bool]]
 
-def compiled(shape):
-    """name -> (shape, whether it must be there), all the way down."""
-    if isinstance(shape, str):
-        return shape
+
+def compile_group(shape: dict[str, Shape]) -> Group:
+    """Return a group whose names have no mark, at every depth."""
     return {
-        name.rstrip("!"): (compiled(inner), name.endswith("!")) for name, inner in shape.items()
+        name.rstrip("!"): (
+            inner if isinstance(inner, str) else compile_group(inner),
+            name.endswith("!"),
+        )
+        for name, inner in shape.items()
     }
 
 
-SHAPE = compiled(INVOICE)
+SHAPE = compile_group(INVOICE)
 
 
-def check(root):
-    """Findings of the whole document; those inside the invoice come together, as the portal nests them."""
-    broken = list(root_breaches(root)) if isinstance(root, dict) else [("ObjectExpected", "#")]
+def check(root: Any) -> list[Finding]:
+    """Return the findings of a document.
+
+    Those inside the invoice form one finding, as the portal nests them.
+    """
+    broken = list(check_root(root)) if isinstance(root, dict) else [("ObjectExpected", "#")]
     if not broken:
-        inside = list(invoice_breaches(root["Invoice"][0]))
-        return [nested("#/Invoice[0]", inside)] if inside else []
+        inside = list(check_invoice(root["Invoice"][0]))
+        return [nest("#/Invoice[0]", inside)] if inside else []
     return [Finding(None, f"{rule}: {path}", path, path) for rule, path in broken]
 
 
-def nested(path, breaches):
-    rows = "\n".join(f"  {rule}: {where}" for rule, where in breaches)
+def nest(path: str, violations: list[Violation]) -> Finding:
+    """Return one finding for the violations inside an array entry."""
+    rows = "\n".join(f"  {rule}: {where}" for rule, where in violations)
     return Finding(None, f"ArrayItemNotValid: {path}\n{{\n{rows}\n}}", path, path)
 
 
-def root_breaches(root):
+def check_root(root: dict[str, Any]) -> Iterator[Violation]:
+    """Yield the violations outside the invoice."""
     for name, text in NAMESPACES.items():
         if root.get(name) != text:
             yield ("StringExpected" if name in root else "PropertyRequired", f"#/{name}")
@@ -83,15 +111,17 @@ def root_breaches(root):
         yield ("TooManyItems" if invoices else "TooFewItems", "#/Invoice")
 
 
-def invoice_breaches(invoice):
-    yield from group_breaches(invoice, SHAPE, "#/Invoice[0]")
+def check_invoice(invoice: Any) -> Iterator[Violation]:
+    """Yield the violations inside the invoice."""
+    yield from check_group(invoice, SHAPE, "#/Invoice[0]")
     if Document({"Invoice": [invoice]}).version in SIGNED_VERSIONS:
         for name in ("UBLExtensions", "Signature"):
             if name not in invoice:
                 yield ("TooFewItems", f"#/Invoice[0].{name}")
 
 
-def group_breaches(group, shape, path):
+def check_group(group: Any, shape: Group, path: str) -> Iterator[Violation]:
+    """Yield the violations of an object with elements."""
     if not isinstance(group, dict):
         yield ("ObjectExpected", path)
         return
@@ -102,32 +132,36 @@ def group_breaches(group, shape, path):
             yield ("PropertyRequired", f"{path}.{name}")
     for name, found in group.items():
         if name in shape:
-            yield from array_breaches(found, shape[name][0], f"{path}.{name}")
+            yield from check_array(found, shape[name][0], f"{path}.{name}")
         else:
             yield ("NoAdditionalPropertiesAllowed", f"{path}.{name}")
 
 
-def array_breaches(found, shape, path):
+def check_array(found: Any, shape: Group | str, path: str) -> Iterator[Violation]:
+    """Yield the violations of an element, which is an array."""
     if not isinstance(found, list):
         yield ("ArrayExpected", path)
     elif not found:
         yield ("TooFewItems", path)
     elif shape != "any":
-        breaches = basic_breaches if isinstance(shape, str) else group_breaches
         for index, entry in enumerate(found):
-            yield from breaches(entry, shape, f"{path}[{index}]")
+            where = f"{path}[{index}]"
+            if isinstance(shape, str):
+                yield from check_basic(entry, KINDS[shape], where)
+            else:
+                yield from check_group(entry, shape, where)
 
 
-def basic_breaches(element, kind, path):
+def check_basic(element: Any, kind: Kind, path: str) -> Iterator[Violation]:
+    """Yield the violations of a basic element: a value with attributes."""
     if not isinstance(element, dict):
         yield ("ObjectExpected", path)
         return
-    rule, keeps, required = KINDS[kind]
-    for name in ("_", *required):
+    for name in ("_", *kind.required):
         if name not in element:
             yield ("PropertyRequired", f"{path}.{name}")
     for name, found in element.items():
-        if name == "_" and not keeps(found):
-            yield (rule, f"{path}._")
+        if name == "_" and not kind.accepts(found):
+            yield (kind.rule, f"{path}._")
         elif name != "_" and not isinstance(found, str):
             yield ("StringExpected", f"{path}.{name}")

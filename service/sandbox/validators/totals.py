@@ -1,113 +1,115 @@
-"""Arithmetic of amounts: a warning, or on request a refusal; the portal is not known to check it. Portal: 10.7, 10.8"""
+"""Arithmetic of amounts. Portal: 10.7, 10.8
 
+Wrong amounts are warnings, or findings if `strict_totals` is set: the portal is not known to check
+them.
+"""
+
+from collections.abc import Iterator
 from decimal import ROUND_HALF_UP, Decimal
+from typing import Any
 
-from ..document import CENT, EXACT, entries, value, values
+from ..controls import Controls
+from ..document import CENT, EXACT, Document, entries, value, values
 from . import Finding
 
 TOTAL = "LegalMonetaryTotal"
 TAX = "TaxTotal.TaxSubtotal"
 
+#: (path, amount or None, expected amount).
+Comparison = tuple[str, Any, Decimal]
 
-def check(document, now, controls):
-    """Findings when the control `strict_totals` is set."""
-    for target, message in wrong(document.invoice) if controls.strict_totals else ():
+
+def check(document: Document, now: float, controls: Controls) -> Iterator[Finding]:
+    """Yield the wrong amounts as findings if `strict_totals` is set."""
+    for target, message in wrong_amounts(document.invoice) if controls.strict_totals else ():
         yield Finding(None, message, target, f"Invoice.{target}")
 
 
-def warnings(document):
-    """[{target, message}] of the amounts that do not add up."""
-    return [{"target": target, "message": message} for target, message in wrong(document.invoice)]
+def warnings(document: Document) -> list[dict[str, str]]:
+    """Return {target, message} of each wrong amount."""
+    return [
+        {"target": target, "message": message}
+        for target, message in wrong_amounts(document.invoice)
+    ]
 
 
-def wrong(invoice):
-    """(path, message) of each amount that is there and not what it should be."""
-    for target, found, wanted in (
-        *of_lines(invoice),
-        *of_document(invoice),
-        *of_tax_types(invoice),
+def wrong_amounts(invoice: Any) -> Iterator[tuple[str, str]]:
+    """Yield (path, message) of each amount that is present and wrong."""
+    for target, found, expected in (
+        *compare_lines(invoice),
+        *compare_totals(invoice),
+        *compare_tax_types(invoice),
     ):
-        if found is not None and found != wanted:
-            yield target, f"{target} is {Decimal(found):f} and should be {wanted:f}."
+        if found is not None and found != expected:
+            yield target, f"{target} is {Decimal(found):f} and should be {expected:f}."
 
 
-def of_lines(invoice):
-    """(path, amount or None, what it should be) of each line. Price times quantity is rounded half up."""
+def compare_lines(invoice: Any) -> Iterator[Comparison]:
+    """Yield the amounts of each line. Price times quantity is rounded half up."""
     for index, line in enumerate(entries(invoice, "InvoiceLine")):
         subtotal, where = value(line, "ItemPriceExtension.Amount"), f"InvoiceLine[{index}]"
         price, quantity = value(line, "Price.PriceAmount"), value(line, "InvoicedQuantity")
         if quantity is not None:
             exact = EXACT.multiply(Decimal(price), Decimal(quantity))
-            yield (
-                f"{where}.ItemPriceExtension.Amount",
-                subtotal,
-                exact.quantize(CENT, ROUND_HALF_UP, EXACT),
-            )
+            expected = exact.quantize(CENT, ROUND_HALF_UP, EXACT)
+            yield f"{where}.ItemPriceExtension.Amount", subtotal, expected
         net = Decimal(subtotal) - allowances(line, False) + allowances(line, True)
         yield f"{where}.LineExtensionAmount", value(line, "LineExtensionAmount"), net
-        yield (
-            f"{where}.TaxTotal.TaxAmount",
-            value(line, "TaxTotal.TaxAmount"),
-            total(line, f"{TAX}.TaxAmount"),
-        )
+        tax = sum_of(line, f"{TAX}.TaxAmount")
+        yield f"{where}.TaxTotal.TaxAmount", value(line, "TaxTotal.TaxAmount"), tax
 
 
-def of_document(invoice):
-    """The totals; tax in a currency of its own adds to nothing."""
-    lines = total(invoice, "InvoiceLine.LineExtensionAmount")
+def compare_totals(invoice: Any) -> Iterator[Comparison]:
+    """Yield the totals. Tax in another currency than the document's is not added."""
+    lines = sum_of(invoice, "InvoiceLine.LineExtensionAmount")
     discounts, charges = allowances(invoice, False), allowances(invoice, True)
-    yield total_of(invoice, "LineExtensionAmount", lines)
-    yield total_of(invoice, "AllowanceTotalAmount", discounts)
-    yield total_of(invoice, "ChargeTotalAmount", charges)
-    yield total_of(invoice, "TaxExclusiveAmount", lines - discounts + charges)
-    yield (
-        "TaxTotal.TaxAmount",
-        value(invoice, "TaxTotal.TaxAmount"),
-        total(invoice, f"{TAX}.TaxAmount"),
-    )
-    if set(values(invoice, "TaxTotal.TaxAmount", "currencyID")) <= {
-        value(invoice, "DocumentCurrencyCode")
-    }:
-        including = total(invoice, f"{TOTAL}.TaxExclusiveAmount") + total(
-            invoice, "TaxTotal.TaxAmount"
-        )
-        yield total_of(invoice, "TaxInclusiveAmount", including)
-        rounding = total(invoice, f"{TOTAL}.PayableRoundingAmount")
-        yield total_of(
-            invoice,
-            "PayableAmount",
-            including - total(invoice, "PrepaidPayment.PaidAmount") + rounding,
-        )
+    yield compare_total(invoice, "LineExtensionAmount", lines)
+    yield compare_total(invoice, "AllowanceTotalAmount", discounts)
+    yield compare_total(invoice, "ChargeTotalAmount", charges)
+    yield compare_total(invoice, "TaxExclusiveAmount", lines - discounts + charges)
+    tax = sum_of(invoice, f"{TAX}.TaxAmount")
+    yield "TaxTotal.TaxAmount", value(invoice, "TaxTotal.TaxAmount"), tax
+    currency = value(invoice, "DocumentCurrencyCode")
+    if set(values(invoice, "TaxTotal.TaxAmount", "currencyID")) <= {currency}:
+        excluding = sum_of(invoice, f"{TOTAL}.TaxExclusiveAmount")
+        including = excluding + sum_of(invoice, "TaxTotal.TaxAmount")
+        yield compare_total(invoice, "TaxInclusiveAmount", including)
+        rounding = sum_of(invoice, f"{TOTAL}.PayableRoundingAmount")
+        payable = including - sum_of(invoice, "PrepaidPayment.PaidAmount") + rounding
+        yield compare_total(invoice, "PayableAmount", payable)
 
 
-def of_tax_types(invoice):
-    """The tax of each type, where lines and document give it in one currency."""
+def compare_tax_types(invoice: Any) -> Iterator[Comparison]:
+    """Yield the tax of each type, if lines and document give it in one currency."""
     paths = (f"{TAX}.TaxAmount", f"InvoiceLine.{TAX}.TaxAmount")
     if len({currency for path in paths for currency in values(invoice, path, "currencyID")}) == 1:
-        lines = by_type(invoice, f"InvoiceLine.{TAX}")
-        for kind, found in by_type(invoice, TAX).items():
+        lines = sum_by_type(invoice, f"InvoiceLine.{TAX}")
+        for kind, found in sum_by_type(invoice, TAX).items():
             yield f"{TAX}.TaxAmount ({kind})", found, lines.get(kind, Decimal(0))
 
 
-def by_type(invoice, path):
-    sums = {}
+def sum_by_type(invoice: Any, path: str) -> dict[Any, Decimal]:
+    """Return the sums of the tax subtotals at a path by tax type."""
+    sums: dict[Any, Decimal] = {}
     for each in entries(invoice, path):
         kind = value(each, "TaxCategory.ID")
         sums[kind] = sums.get(kind, Decimal(0)) + Decimal(value(each, "TaxAmount"))
     return sums
 
 
-def total_of(invoice, name, wanted):
+def compare_total(invoice: Any, name: str, expected: Decimal) -> Comparison:
+    """Return the comparison of one monetary total."""
     path = f"{TOTAL}.{name}"
-    return path, value(invoice, path), wanted
+    return path, value(invoice, path), expected
 
 
-def total(node, path):
+def sum_of(node: Any, path: str) -> Decimal:
+    """Return the sum of the amounts at a path."""
     return sum((Decimal(amount) for amount in values(node, path)), Decimal(0))
 
 
-def allowances(node, is_charge):
-    """The sum of the node's own charges, or of its discounts."""
+def allowances(node: Any, is_charge: bool) -> Decimal:
+    """Return the sum of the node's own charges, or of its discounts."""
     found = [
         each
         for each in entries(node, "AllowanceCharge")
