@@ -1,9 +1,12 @@
 """Notes against an invoice: what they need of it, their codes, their amounts. Spec: Invoices, create adjustment note"""
 
 import asyncio
+from typing import Any
 
+import asyncpg
 import pytest
-from conftest import make_company
+from aiohttp.test_utils import TestClient
+from conftest import Sandbox, make_company
 from kit import (
     answered,
     buyer,
@@ -33,22 +36,24 @@ STRANGER = buyer(
 )
 
 
-async def noted(api, id, **changes):
+async def noted(api: TestClient, invoice_id: int, **changes: Any) -> tuple[int, Any]:
     """(status, body) of the answer to a note against an invoice."""
-    return await answered(api, "POST", f"/api/invoices/{id}/adjustment-note", json=note(**changes))
+    return await answered(
+        api, "POST", f"/api/invoices/{invoice_id}/adjustment-note", json=note(**changes)
+    )
 
 
-def priced(price):
+def priced(price: Any) -> list[Any]:
     return [line(unit={"code": "KGM", "price": price, "count": 1}, taxDetails=[])]
 
 
 @pytest.fixture
-async def valid(api):
+async def valid(api: TestClient) -> int:
     """The id of a Valid invoice of 104.76."""
     return await valid_invoice(api)
 
 
-async def test_a_creation_answers_the_id(api, valid):
+async def test_a_creation_answers_the_id(api: TestClient, valid: int) -> None:
     status, body = await noted(api, valid)
     assert status == 201
     assert body == {
@@ -59,7 +64,9 @@ async def test_a_creation_answers_the_id(api, valid):
     assert type(body["data"]["id"]) is int
 
 
-async def test_a_note_is_a_draft_of_the_invoice_with_its_own_amounts(api, valid, owner, company):
+async def test_a_note_is_a_draft_of_the_invoice_with_its_own_amounts(
+    api: TestClient, valid: int, owner: asyncpg.Connection, company: Any
+) -> None:
     issued = "2026-01-31T09:30:00+08:00"
     _, body = await noted(
         api, valid, type="DEBIT_NOTE", adjustmentNoteCode=7, adjustmentNoteIssueDate=issued
@@ -75,50 +82,56 @@ async def test_a_note_is_a_draft_of_the_invoice_with_its_own_amounts(api, valid,
     assert (str(row["excluding_tax"]), str(row["payable_amount"])) == ("48.50", "52.38")
 
 
-async def test_a_note_is_told_as_an_event_in_its_transaction(api, valid, owner):
+async def test_a_note_is_told_as_an_event_in_its_transaction(
+    api: TestClient, valid: int, owner: asyncpg.Connection
+) -> None:
     _, body = await noted(api, valid)
     data = await owner.fetchval("select data from events where type = 'adjustment_note.created'")
     assert str(body["data"]["id"]) in data and str(valid) in data
 
 
-async def test_an_invoice_that_was_never_submitted_takes_no_note(api):
+async def test_an_invoice_that_was_never_submitted_takes_no_note(api: TestClient) -> None:
     assert await noted(api, await created(api)) == (403, {"message": NEVER_SUBMITTED})
 
 
-async def test_a_refused_submission_counts_as_none(api, sandbox):
-    id = await created(api)
+async def test_a_refused_submission_counts_as_none(api: TestClient, sandbox: Sandbox) -> None:
+    invoice_id = await created(api)
     await sandbox.fault("submit", "foreign")
-    assert (await submitted(api, id))[0] == 400
-    assert await noted(api, id) == (403, {"message": NEVER_SUBMITTED})
+    assert (await submitted(api, invoice_id))[0] == 400
+    assert await noted(api, invoice_id) == (403, {"message": NEVER_SUBMITTED})
 
 
-async def test_an_invoice_whose_validation_is_not_over_takes_no_note(api, sandbox):
+async def test_an_invoice_whose_validation_is_not_over_takes_no_note(
+    api: TestClient, sandbox: Sandbox
+) -> None:
     await sandbox.settings(processing_seconds=60)
-    id = await created(api)
-    assert (await submitted(api, id))[0] == 200
-    assert await noted(api, id) == (403, {"message": NOT_VALID})
+    invoice_id = await created(api)
+    assert (await submitted(api, invoice_id))[0] == 200
+    assert await noted(api, invoice_id) == (403, {"message": NOT_VALID})
 
 
-async def test_an_invalid_invoice_takes_no_note(api):
-    id = await created(api, buyer=STRANGER)
-    assert (await submitted(api, id))[0] == 200
-    await reaches(api, id, "Invalid")
-    assert await noted(api, id) == (403, {"message": NOT_VALID})
+async def test_an_invalid_invoice_takes_no_note(api: TestClient) -> None:
+    invoice_id = await created(api, buyer=STRANGER)
+    assert (await submitted(api, invoice_id))[0] == 200
+    await reaches(api, invoice_id, "Invalid")
+    assert await noted(api, invoice_id) == (403, {"message": NOT_VALID})
 
 
-async def test_a_cancelled_invoice_takes_no_note(api, valid):
+async def test_a_cancelled_invoice_takes_no_note(api: TestClient, valid: int) -> None:
     assert (await cancelled(api, valid))[0] == 200
     assert await noted(api, valid) == (403, {"message": NOT_VALID})
 
 
-async def test_an_invoice_that_is_not_there_takes_no_note(api, start, environment):
+async def test_an_invoice_that_is_not_there_takes_no_note(
+    api: TestClient, start: Any, environment: dict[str, str]
+) -> None:
     stranger = await start(await make_company(environment))
     theirs = await valid_invoice(stranger)
-    for id in (theirs, 999, 0, "x"):
-        assert await noted(api, id) == (404, {"message": "Invoice not found"})
+    for invoice_id in (theirs, 999, 0, "x"):
+        assert await noted(api, invoice_id) == (404, {"message": "Invoice not found"})
 
 
-async def test_the_target_has_to_be_of_the_type_that_is_said(api, valid):
+async def test_the_target_has_to_be_of_the_type_that_is_said(api: TestClient, valid: int) -> None:
     status, body = await noted(api, valid, targetInvoiceType="SELF_BILLED_INVOICE")
     assert (status, body["errors"][0]["path"], body["errors"][0]["rule"]) == (
         422,
@@ -127,7 +140,7 @@ async def test_the_target_has_to_be_of_the_type_that_is_said(api, valid):
     )
 
 
-async def test_a_note_does_not_take_the_invoice_under_zero(api, valid):
+async def test_a_note_does_not_take_the_invoice_under_zero(api: TestClient, valid: int) -> None:
     for type, price, status in (
         ("CREDIT_NOTE", 104.76, 201),
         ("CREDIT_NOTE", 104.77, 422),
@@ -144,12 +157,12 @@ async def test_a_note_does_not_take_the_invoice_under_zero(api, valid):
             )
 
 
-async def test_a_draft_of_a_note_does_not_adjust_the_invoice(api, valid):
+async def test_a_draft_of_a_note_does_not_adjust_the_invoice(api: TestClient, valid: int) -> None:
     assert (await noted(api, valid))[0] == 201
     assert (await record(api, valid))["final_adjusted_amount"] == 104.76
 
 
-async def test_a_code_is_refused_the_second_time_for_a_type(api, valid):
+async def test_a_code_is_refused_the_second_time_for_a_type(api: TestClient, valid: int) -> None:
     assert (await noted(api, valid, adjustmentNoteCode=5))[0] == 201
     assert await noted(api, valid, adjustmentNoteCode=5) == (
         422,
@@ -157,7 +170,9 @@ async def test_a_code_is_refused_the_second_time_for_a_type(api, valid):
     )
 
 
-async def test_a_code_is_refused_also_for_another_invoice_and_in_another_year(api, valid):
+async def test_a_code_is_refused_also_for_another_invoice_and_in_another_year(
+    api: TestClient, valid: int
+) -> None:
     assert (await noted(api, valid, adjustmentNoteCode=5))[0] == 201
     other = await valid_invoice(api)
     status, body = await noted(
@@ -166,18 +181,18 @@ async def test_a_code_is_refused_also_for_another_invoice_and_in_another_year(ap
     assert (status, body["errors"]) == (422, [TAKEN])
 
 
-async def test_each_type_of_note_has_codes_of_its_own(api, valid):
+async def test_each_type_of_note_has_codes_of_its_own(api: TestClient, valid: int) -> None:
     for type in ("CREDIT_NOTE", "DEBIT_NOTE", "REFUND_NOTE"):
         assert (await noted(api, valid, type=type, adjustmentNoteCode=5))[0] == 201
 
 
-async def test_of_fifty_notes_of_one_code_at_once_one_wins(api, valid):
+async def test_of_fifty_notes_of_one_code_at_once_one_wins(api: TestClient, valid: int) -> None:
     answers = await asyncio.gather(*[noted(api, valid, adjustmentNoteCode=5) for _ in range(50)])
     assert sorted(status for status, _ in answers) == [201] + [422] * 49
     assert [body["errors"] for status, body in answers if status == 422] == [[TAKEN]] * 49
 
 
-async def test_a_note_is_held_to_the_rules_of_a_document(api, valid):
+async def test_a_note_is_held_to_the_rules_of_a_document(api: TestClient, valid: int) -> None:
     for changes, path, rule in (
         ({"adjustmentNoteIssueDate": "2026-02-30T00:00:00Z"}, "/adjustmentNoteIssueDate", "format"),
         ({"lineItems": [line(discount={"amount": 1000})]}, "/lineItems/0/discount", "amount"),

@@ -2,7 +2,9 @@
 
 import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import asyncpg
 import pytest
@@ -34,7 +36,7 @@ LAYERS = (
 APART = {"service.sandbox": {"service.documents.codes"}, "service.embedded_postgres": set()}
 
 
-def _modules():
+def _modules() -> Iterator[Any]:
     """{dotted name: path} of all that is ours; a package's own code stands under the package's name."""
     for path in [ROOT / "run.py", *sorted((ROOT / "service").rglob("*.py"))]:
         parts = path.relative_to(ROOT).with_suffix("").parts
@@ -60,7 +62,7 @@ def package_apart(module: str) -> str | None:
     return next((name for name in APART if module == name or module.startswith(f"{name}.")), None)
 
 
-def imports(module):
+def imports(module: str) -> Iterator[Any]:
     """The modules of ours that a module imports, also inside of its functions."""
     for node in ast.walk(ast.parse(MODULES[module].read_text())):
         if isinstance(node, ast.Import):
@@ -71,7 +73,7 @@ def imports(module):
             yield from inner or {source} & MODULES.keys()
 
 
-def _source(module, node):
+def _source(module: str, node: ast.ImportFrom) -> Any:
     """The absolute name that `from ... import` names; a package's own code counts its dots from the package."""
     if not node.level:
         return node.module
@@ -80,21 +82,21 @@ def _source(module, node):
     return ".".join([*package, *filter(None, [node.module])])
 
 
-def test_every_folder_of_the_service_is_a_layer():
+def test_every_folder_of_the_service_is_a_layer() -> None:
     folders = {f"service.{path.parent.name}" for path in (ROOT / "service").glob("*/__init__.py")}
     assert folders == {name for names in LAYERS for name in names if "." in name} - {
         "service.app"
     } | set(APART)
 
 
-def test_packages_are_empty():
+def test_packages_are_empty() -> None:
     packages = [name for name, path in MODULES.items() if path.name == "__init__.py"]
     texts = {name: MODULES[name].read_text() for name in packages if not package_apart(name)}
     assert {name for name, text in texts.items() if len(text.splitlines()) > 1} == set()
 
 
 @pytest.mark.parametrize("module", sorted(MODULES))
-def test_imports_point_down(module):
+def test_imports_point_down(module: str) -> None:
     apart = package_apart(module)
     if apart:
         known = {name for name in imports(module) if package_apart(name) != apart}
@@ -107,7 +109,7 @@ def test_imports_point_down(module):
 # SQL
 
 
-async def test_every_statement_can_be_run_by_the_services_role(database):
+async def test_every_statement_can_be_run_by_the_services_role(database: str) -> None:
     """Names, types and rights: explaining a statement asks for all that running it asks for, and runs nothing."""
     failed = {}
     async with connected_pool(database, 1) as pool:
@@ -126,17 +128,17 @@ async def test_every_statement_can_be_run_by_the_services_role(database):
 @pytest.mark.parametrize(
     "path", sorted((ROOT / "sql" / "inspect").glob("*.sql")), ids=lambda path: path.stem
 )
-async def test_every_inspection_can_be_run(owner, path):
+async def test_every_inspection_can_be_run(owner: asyncpg.Connection, path: str) -> None:
     await owner.fetch(re.sub(r"(?<!:):(company_id|id)\b", "1", path.read_text()))
 
 
-async def test_the_statements_of_the_migration_are_sound(owner):
+async def test_the_statements_of_the_migration_are_sound(owner: asyncpg.Connection) -> None:
     for name, statement in sql.by_name.items():
         if name.startswith("migration"):
             await owner.prepare(statement.query)
 
 
-async def test_every_constraint_that_means_a_refusal_exists(owner):
+async def test_every_constraint_that_means_a_refusal_exists(owner: asyncpg.Connection) -> None:
     rows = await owner.fetch(
         """
         select conname as name from pg_constraint
@@ -191,7 +193,9 @@ async def test_every_constraint_that_means_a_refusal_exists(owner):
         ),
     ],
 )
-async def test_a_check_constraint_lists_the_words_of_the_tables(owner, constraint, words):
+async def test_a_check_constraint_lists_the_words_of_the_tables(
+    owner: asyncpg.Connection, constraint: str, words: Any
+) -> None:
     text = await owner.fetchval(
         "select pg_get_constraintdef(oid) from pg_constraint where conname = $1", constraint
     )
@@ -206,7 +210,7 @@ async def test_a_check_constraint_lists_the_words_of_the_tables(owner, constrain
         "submitted_documents_one_live_per_consolidated_invoice",
     ],
 )
-async def test_what_is_locked_has_one_live_document(owner, index):
+async def test_what_is_locked_has_one_live_document(owner: asyncpg.Connection, index: str) -> None:
     text = await owner.fetchval("select indexdef from pg_indexes where indexname = $1", index)
     assert text.startswith("CREATE UNIQUE INDEX")
     assert set(re.findall(r"'(\w+)'", text)) == states.LOCKED
@@ -215,11 +219,11 @@ async def test_what_is_locked_has_one_live_document(owner, index):
 @pytest.mark.parametrize(
     "moves", [states.SUBJECT_MOVES, states.DOCUMENT_MOVES, states.SUBMISSION_MOVES]
 )
-def test_every_move_leads_to_a_state(moves):
+def test_every_move_leads_to_a_state(moves: Any) -> None:
     assert set().union(*moves.values()) <= set(moves)
 
 
-def test_every_status_of_a_document_decides_that_of_its_invoice():
+def test_every_status_of_a_document_decides_that_of_its_invoice() -> None:
     assert set(states.SUBJECT_OF_DOCUMENT) == set(states.DOCUMENT_MOVES)
     assert set(states.SUBJECT_OF_DOCUMENT.values()) == set(states.SUBJECT_MOVES)
 
@@ -228,13 +232,13 @@ def test_every_status_of_a_document_decides_that_of_its_invoice():
 
 
 @pytest.mark.parametrize("name", schema.ALL)
-def test_every_reference_of_a_schema_leads_somewhere(name):
+def test_every_reference_of_a_schema_leads_somewhere(name: str) -> None:
     resolver = schema.REGISTRY.resolver(f"{name}.json")
     for reference in references(schema.ALL[name]):
         resolver.lookup(reference)
 
 
-def references(value):
+def references(value: Any) -> Iterator[Any]:
     if isinstance(value, dict):
         yield from ([value["$ref"]] if "$ref" in value else [])
         value = list(value.values())
@@ -244,17 +248,17 @@ def references(value):
 
 
 @pytest.mark.parametrize("name", schema.ALL)
-def test_a_schema_is_known_by_its_file_name(name):
+def test_a_schema_is_known_by_its_file_name(name: str) -> None:
     assert schema.ALL[name]["$id"] == f"{name}.json"
 
 
-def test_every_pattern_of_a_schema_has_its_own_words():
+def test_every_pattern_of_a_schema_has_its_own_words() -> None:
     patterns = set(_patterns(schema.ALL))
     instants = {pattern for pattern in patterns if "[Tt ]" in pattern}
     assert len(instants) == 1 and patterns - instants == set(schema.PATTERNS)
 
 
-def _patterns(value):
+def _patterns(value: Any) -> Iterator[Any]:
     if isinstance(value, dict):
         yield from ([value["pattern"]] if isinstance(value.get("pattern"), str) else [])
         value = list(value.values())
@@ -263,7 +267,7 @@ def _patterns(value):
             yield from _patterns(member)
 
 
-def test_the_instants_of_the_schemas_are_those_that_can_be_read():
+def test_the_instants_of_the_schemas_are_those_that_can_be_read() -> None:
     (pattern,) = {pattern for pattern in _patterns(schema.ALL) if "[Tt ]" in pattern}
     assert pattern == f"^{json_codec._INSTANT.pattern}$"
 
@@ -278,7 +282,7 @@ def test_configuration_page_lists_every_variable_with_its_default() -> None:
     assert sorted(rows) == sorted({**defaults, "DATA_DIR": ".data"}.items())
 
 
-def test_all_wrong_and_missing_variables_are_named_at_once():
+def test_all_wrong_and_missing_variables_are_named_at_once() -> None:
     wrong = {
         "PORT": "http",
         "TIME_ZONE": "Middle/Earth",
@@ -296,14 +300,14 @@ def test_all_wrong_and_missing_variables_are_named_at_once():
     assert sorted(named) == sorted([*(set(wrong) - {"PORTAL_API_BASE"}), *missing])
 
 
-def test_a_configuration_does_not_print_its_secrets():
+def test_a_configuration_does_not_print_its_secrets() -> None:
     config = read_config(
         {"PORTAL_CLIENT_SECRET": "hush", "DATABASE_URL": "postgresql://me:hush@db/x"}
     )
     assert "hush" not in repr(config) and "hush" not in f"{config}"
 
 
-def test_each_failpoint_stands_in_the_code():
+def test_each_failpoint_stands_in_the_code() -> None:
     passed = re.findall(
         r'failpoints\.reach\("(\w+)"\)', "".join(path.read_text() for path in MODULES.values())
     )

@@ -1,7 +1,10 @@
 """The audit log: who did what, with whose key, in which request; and that nobody can change what it says."""
 
+from typing import Any
+
 import asyncpg
 import pytest
+from aiohttp.test_utils import TestClient
 from certificates import issued
 from conftest import make_company, until
 from kit import (
@@ -28,11 +31,11 @@ from service.db.transactions import Database, connected_pool
 
 
 @pytest.fixture
-async def api(start, company):
+async def api(start: Any, company: Any) -> TestClient:
     return await start(company, **GENEROUS)
 
 
-async def entries(owner, company, *columns):
+async def entries(owner: asyncpg.Connection, company: Any, *columns: str) -> list[Any]:
     rows = await owner.fetch(
         "select * from audit_log where company_id = $1 order by id", company.id
     )
@@ -41,7 +44,9 @@ async def entries(owner, company, *columns):
     ]
 
 
-async def test_what_a_key_does_is_noted_with_its_request(api, owner, company):
+async def test_what_a_key_does_is_noted_with_its_request(
+    api: TestClient, owner: asyncpg.Connection, company: Any
+) -> None:
     headers = {"X-Request-Id": "order-7"}
     assert (await answered(api, "PUT", "/api/companies", json={"city": "Ipoh"}, headers=headers))[
         0
@@ -57,7 +62,9 @@ async def test_what_a_key_does_is_noted_with_its_request(api, owner, company):
     ]
 
 
-async def test_every_kind_of_change_leaves_its_row(api, owner, company):
+async def test_every_kind_of_change_leaves_its_row(
+    api: TestClient, owner: asyncpg.Connection, company: Any
+) -> None:
     key = f"key {company.key_id}"
     await owner.execute("truncate audit_log")
     invoice = await valid_invoice(api)
@@ -101,15 +108,19 @@ async def test_every_kind_of_change_leaves_its_row(api, owner, company):
     ]
 
 
-async def test_what_the_background_does_is_noted_as_its_own(api, owner, company, receiver):
+async def test_what_the_background_does_is_noted_as_its_own(
+    api: TestClient, owner: asyncpg.Connection, company: Any, receiver: Any
+) -> None:
     receiver.answers = [410]  # the endpoint is gone for good
-    id, _ = await hook(api, receiver.url)
+    webhook_id, _ = await hook(api, receiver.url)
     await created(api)
     said = await until(lambda: entries(owner, company), lambda said: said[-1][1] == "disable")
-    assert said[-1] == ("background", "disable", f"webhook {id}")
+    assert said[-1] == ("background", "disable", f"webhook {webhook_id}")
 
 
-async def test_hashes_say_what_was_and_what_became_of_it(api, owner, company):
+async def test_hashes_say_what_was_and_what_became_of_it(
+    api: TestClient, owner: asyncpg.Connection, company: Any
+) -> None:
     for city in ("Ipoh", "Klang"):
         assert (await answered(api, "PUT", "/api/companies", json={"city": city}))[0] == 200
     first, second = (await entries(owner, company, "action", "before_sha256", "after_sha256"))[-2:]
@@ -117,12 +128,14 @@ async def test_hashes_say_what_was_and_what_became_of_it(api, owner, company):
     assert second[2] == await owner.fetchval(
         "select fingerprint(to_jsonb(c)) from companies c where id = $1", company.id
     )
-    id = await valid_invoice(api)
-    [document] = await documents(api, id)
+    invoice_id = await valid_invoice(api)
+    [document] = await documents(api, invoice_id)
     assert (await entries(owner, company, "after_sha256"))[-1][0].hex() == document["document_hash"]
 
 
-async def test_commands_are_noted_and_can_be_read_by_one(owner, environment, company, command):
+async def test_commands_are_noted_and_can_be_read_by_one(
+    owner: asyncpg.Connection, environment: dict[str, str], company: Any, command: Any
+) -> None:
     made = await result(command("add-key", "--company", company.id))
     assert (await revoke_key(read_config(environment), made["key_id"]))["revoked"]
     # Does nothing, and says nothing
@@ -140,7 +153,9 @@ async def test_commands_are_noted_and_can_be_read_by_one(owner, environment, com
     assert read.out.count("\n") == 1
 
 
-async def test_keys_of_accounts_are_noted_too(owner, environment):
+async def test_keys_of_accounts_are_noted_too(
+    owner: asyncpg.Connection, environment: dict[str, str]
+) -> None:
     made = await integration_key(environment)
     await revoke_key(read_config(environment), made["key_id"])
     rows = await owner.fetch(
@@ -152,12 +167,14 @@ async def test_keys_of_accounts_are_noted_too(owner, environment):
     ]
 
 
-async def test_what_is_refused_leaves_no_row(api, owner, company):
-    id = await valid_invoice(api)
+async def test_what_is_refused_leaves_no_row(
+    api: TestClient, owner: asyncpg.Connection, company: Any
+) -> None:
+    invoice_id = await valid_invoice(api)
     before = await entries(owner, company)
     refused = [
         await answered(api, "PUT", "/api/companies", json={"country": "XXX"}),
-        await answered(api, "DELETE", f"/api/invoices/{id}"),
+        await answered(api, "DELETE", f"/api/invoices/{invoice_id}"),
         await answered(api, "DELETE", "/api/invoices/999999"),
         await answered(api, "DELETE", CERTIFICATE),
         await answered(api, "PUT", "/api/webhooks/999999", json={}),
@@ -171,7 +188,7 @@ async def test_what_is_refused_leaves_no_row(api, owner, company):
         await cancelled(api, 999999),
     ]
     assert {status for status, _ in refused} == {401, 403, 404, 412, 422}
-    assert (await submitted(api, id))[0] == 200  # it is with the portal: nothing is sent
+    assert (await submitted(api, invoice_id))[0] == 200  # it is with the portal: nothing is sent
     assert await entries(owner, company) == before
 
 
@@ -179,15 +196,20 @@ async def test_what_is_refused_leaves_no_row(api, owner, company):
     "table, column", [("audit_log", "company_id"), ("integration_audit_log", "account_id")]
 )
 async def test_the_service_cannot_change_what_is_noted(
-    api, environment, owner, company, table, column
-):
+    api: TestClient,
+    environment: dict[str, str],
+    owner: asyncpg.Connection,
+    company: Any,
+    table: str,
+    column: str,
+) -> None:
     other, made = await make_company(environment), await integration_key(environment)
     wall, owners = Database.company, (company.id, other.id)
     if column == "account_id":
         wall, owners = Database.account, (made["account_id"], 0)
     forged = f"insert into {table} ({column}, action, subject{{}}) values ($1, 'x', 'y'{{}})"
     async with connected_pool(environment["DATABASE_URL"], 1) as pool:
-        for statement, id in (
+        for statement, invoice_id in (
             (f"update {table} set subject = 'x' where {column} = $1", owners[0]),
             (f"delete from {table} where {column} = $1", owners[0]),
             (f"truncate {table}", None),
@@ -197,18 +219,20 @@ async def test_the_service_cannot_change_what_is_noted(
         ):
             with pytest.raises(asyncpg.InsufficientPrivilegeError):
                 async with wall(Database(pool), owners[0]) as conn:
-                    await conn.execute(statement, *([] if id is None else [id]))
+                    await conn.execute(statement, *([] if invoice_id is None else [invoice_id]))
         async with wall(Database(pool), owners[0]) as conn:
             seen = await conn.fetch(f"select {column} from {table}")
     assert {row[0] for row in seen} == {owners[0]}
 
 
-async def test_a_change_that_breaks_off_leaves_neither_effect_nor_row(api, owner, company):
+async def test_a_change_that_breaks_off_leaves_neither_effect_nor_row(
+    api: TestClient, owner: asyncpg.Connection, company: Any
+) -> None:
     """The row goes in with the effect: where it cannot, nothing happens."""
-    id, before = await created(api), await entries(owner, company)
+    invoice_id, before = await created(api), await entries(owner, company)
     await owner.execute(
         "alter table audit_log add constraint full_up check (action <> 'delete') not valid"
     )
-    assert (await answered(api, "DELETE", f"/api/invoices/{id}"))[0] == 500
-    assert (await answered(api, "GET", f"/api/invoices/{id}"))[0] == 200
+    assert (await answered(api, "DELETE", f"/api/invoices/{invoice_id}"))[0] == 500
+    assert (await answered(api, "GET", f"/api/invoices/{invoice_id}"))[0] == 200
     assert await entries(owner, company) == before

@@ -5,9 +5,13 @@ import base64
 import hashlib
 import json
 from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
 
+import asyncpg
 import pytest
-from conftest import until
+from aiohttp.test_utils import TestClient
+from conftest import Sandbox, until
 from kit import created, record, submitted
 from network import Network
 from processes import Service
@@ -17,20 +21,20 @@ LEASE = "1.5"  # seconds: less than the work on a backlog takes
 
 
 @pytest.fixture
-def make_backlog(owner, company, sandbox):
+def make_backlog(owner: asyncpg.Connection, company: Any, sandbox: Sandbox) -> Any:
     """Make `count` submissions whose answer is lost: the portal has them, and here they are Uncertain."""
 
-    async def make(api, count):
+    async def make(api: TestClient, count: int) -> Any:
         await sandbox.fault("submit", "accept_then_drop", times=count)
         places = asyncio.Semaphore(20)
 
-        async def lose():
+        async def lose() -> Any:
             async with places:
-                id = await created(api)
+                invoice_id = await created(api)
                 # Again if no connection could be made
-                while (await record(api, id))["status"] == "Draft":
-                    await submitted(api, id)
-                return id
+                while (await record(api, invoice_id))["status"] == "Draft":
+                    await submitted(api, invoice_id)
+                return invoice_id
 
         ids = await asyncio.gather(*[lose() for _ in range(count)])
         unknown = "select count(*) from submissions where state = 'Uncertain'"
@@ -40,13 +44,13 @@ def make_backlog(owner, company, sandbox):
     return make
 
 
-async def states(owner):
+async def states(owner: asyncpg.Connection) -> dict[str, Any]:
     """Return {state: how many submissions}."""
     rows = await owner.fetch("select state, count(*) as n from submissions group by state")
     return {row["state"]: row["n"] for row in rows}
 
 
-async def resolved(owner, seconds=120):
+async def resolved(owner: asyncpg.Connection, seconds: float = 120) -> Any:
     """Wait until no outcome is unknown, and return the states."""
     return await until(
         lambda: states(owner),
@@ -56,8 +60,14 @@ async def resolved(owner, seconds=120):
 
 
 async def test_a_backlog_is_resolved_by_two_processes_with_a_slow_database(
-    start, company, environment, owner, sandbox, make_backlog, tmp_path
-):
+    start: Any,
+    company: Any,
+    environment: dict[str, str],
+    owner: asyncpg.Connection,
+    sandbox: Sandbox,
+    make_backlog: Any,
+    tmp_path: Path,
+) -> None:
     idle = await start(company, background=False)
     await make_backlog(idle, MANY)
     network = Network(environment["DATABASE_URL"], delay=0.003)
@@ -80,8 +90,14 @@ async def test_a_backlog_is_resolved_by_two_processes_with_a_slow_database(
 
 
 async def test_crashes_while_a_listing_is_read_count_against_no_submission(
-    start, company, environment, owner, sandbox, make_backlog, tmp_path
-):
+    start: Any,
+    company: Any,
+    environment: dict[str, str],
+    owner: asyncpg.Connection,
+    sandbox: Sandbox,
+    make_backlog: Any,
+    tmp_path: Path,
+) -> None:
     """Six processes in a row are killed while they wait for the listing. No submission was in hand."""
     await make_backlog(await start(company, background=False), 5)
     service = Service(
@@ -107,8 +123,14 @@ async def test_crashes_while_a_listing_is_read_count_against_no_submission(
 
 
 async def test_a_crash_in_the_middle_of_a_batch_sends_nobody_to_a_person(
-    start, company, environment, owner, sandbox, make_backlog, tmp_path
-):
+    start: Any,
+    company: Any,
+    environment: dict[str, str],
+    owner: asyncpg.Connection,
+    sandbox: Sandbox,
+    make_backlog: Any,
+    tmp_path: Path,
+) -> None:
     """Every submission of the batch was in hand. Each is handled alone the next time, and its count ends with its result."""
     await make_backlog(await start(company, background=False), 8)
     service = Service({**environment, "PORTAL_LEASE_SECONDS": "1"}, tmp_path / "service.log")
@@ -126,8 +148,8 @@ async def test_a_crash_in_the_middle_of_a_batch_sends_nobody_to_a_person(
 
 
 async def test_a_submission_whose_handling_fails_takes_no_other_to_a_person(
-    start, company, owner, sandbox, make_backlog
-):
+    start: Any, company: Any, owner: asyncpg.Connection, sandbox: Sandbox, make_backlog: Any
+) -> None:
     ids = await make_backlog(await start(company, background=False), 6)
     await owner.execute(
         """update submissions set body = 'no longer JSON'
@@ -141,8 +163,8 @@ async def test_a_submission_whose_handling_fails_takes_no_other_to_a_person(
 
 
 async def test_few_claims_are_held_however_many_outcomes_are_unknown(
-    start, company, owner, make_backlog
-):
+    start: Any, company: Any, owner: asyncpg.Connection, make_backlog: Any
+) -> None:
     idle = await start(company, background=False)
     await make_backlog(idle, 20)
     await owner.execute(
@@ -157,7 +179,7 @@ async def test_few_claims_are_held_however_many_outcomes_are_unknown(
 # A listing that grows
 
 
-async def token_of(sandbox, tin):
+async def token_of(sandbox: Sandbox, tin: str) -> Any:
     form = {
         "client_id": "sandbox-client",
         "client_secret": "sandbox-secret",
@@ -169,7 +191,7 @@ async def token_of(sandbox, tin):
         return (await response.json())["access_token"]
 
 
-async def put_copies(sandbox, token, body, count, series):
+async def put_copies(sandbox: Sandbox, token: str, body: Any, count: int, series: int) -> None:
     """Send documents like the one of a body under numbers of their own, as other software of the company might."""
     (entry,) = json.loads(body)["documents"]
     content, entries = base64.b64decode(entry["document"]).decode(), []
@@ -190,7 +212,9 @@ async def put_copies(sandbox, token, body, count, series):
             assert response.status == 202, await response.text()
 
 
-async def test_an_absence_is_proved_while_the_company_keeps_sending(start, company, owner, sandbox):
+async def test_an_absence_is_proved_while_the_company_keeps_sending(
+    start: Any, company: Any, owner: asyncpg.Connection, sandbox: Sandbox
+) -> None:
     """More than a page of documents comes between two pages of every listing."""
     idle = await start(company, background=False)
     template = await created(idle)

@@ -3,10 +3,15 @@
 import asyncio
 import itertools
 import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
 
 import aiohttp
+import asyncpg
 import pytest
-from conftest import make_company, until
+from aiohttp.test_utils import TestClient
+from conftest import Sandbox, make_company, until
 from kit import answered, created, documents, invoice, line, now, record, submitted
 from processes import Service
 from test_faults import NOT_TAKEN, TAKEN
@@ -16,20 +21,20 @@ from service.db.statements import sql
 from service.http import app_keys
 from service.submission import batch, send
 from service.submission import store as records
-from service.submission.context import Claim
+from service.submission.context import Claim, SubmissionContext
 
 AUTOMATIC = """update companies set setting = setting || '{"AUTO_SUBMIT_INVOICE": true}'"""
 
 
 @pytest.fixture
-async def asleep(owner, company, start):
+async def asleep(owner: asyncpg.Connection, company: Any, start: Any) -> TestClient:
     """A client of a service that only answers requests, for a company that submits automatically."""
     api = await start(company, background=False)
     await owner.execute(AUTOMATIC)
     return api
 
 
-async def ready(api, count, **changes):
+async def ready(api: TestClient, count: int, **changes: Any) -> Any:
     """The ids of so many new invoices that are to be submitted."""
     ids = []
     for _ in range(0, count, 10):
@@ -38,10 +43,10 @@ async def ready(api, count, **changes):
     return ids
 
 
-async def reach(owner, ids, *statuses):
+async def reach(owner: asyncpg.Connection, ids: list[int], *statuses: str) -> Any:
     """{status: how many} of invoices once each has one of these."""
 
-    async def counted():
+    async def counted() -> dict[str, Any]:
         rows = await owner.fetch(
             "select status, count(*) from invoices where id = any ($1) group by 1", ids
         )
@@ -50,27 +55,27 @@ async def reach(owner, ids, *statuses):
     return await until(counted, lambda found: set(found) <= set(statuses))
 
 
-async def sent(sandbox):
+async def sent(sandbox: Sandbox) -> Any:
     """How many submits the sandbox has got."""
     return (await sandbox.calls())["calls"].get("submit", 0)
 
 
-async def once_each(sandbox, ids):
+async def once_each(sandbox: Sandbox, ids: list[int]) -> bool:
     """Whether the portal took as many documents as there are invoices, none of them twice."""
     numbers = [entry["number"] for entry in await sandbox.ledger()]
     return len(numbers) == len(set(numbers)) == len(ids)
 
 
-async def call_of(owner, id):
+async def call_of(owner: asyncpg.Connection, invoice_id: int) -> Any:
     return await owner.fetchval(
-        "select submission_id from submitted_documents where invoice_id = $1", id
+        "select submission_id from submitted_documents where invoice_id = $1", invoice_id
     )
 
 
-async def claimed(context):
+async def claimed(context: SubmissionContext) -> Any:
     """The Claim of the one company's next unsent submission, once it is due."""
 
-    async def claim():
+    async def claim() -> Any:
         async with context.database.across() as conn:
             return await sql.submission_claim(
                 conn, lease=context.config.portal_lease, most=9, states=["Queued"], suspects=1
@@ -80,7 +85,7 @@ async def claimed(context):
     return Claim(head["company_id"], head["id"], head["fence"])
 
 
-async def states(owner):
+async def states(owner: asyncpg.Connection) -> dict[str, Any]:
     rows = await owner.fetch("select state, count(*) from submissions group by 1")
     return {row["state"]: row["count"] for row in rows}
 
@@ -88,7 +93,9 @@ async def states(owner):
 # One call for many
 
 
-async def test_what_waits_leaves_in_full_calls(asleep, owner, start, company, sandbox):
+async def test_what_waits_leaves_in_full_calls(
+    asleep: TestClient, owner: asyncpg.Connection, start: Any, company: Any, sandbox: Sandbox
+) -> None:
     ids = await ready(asleep, 250)
     await start(company)
     assert await reach(owner, ids, "Valid") == {"Valid": 250}
@@ -97,16 +104,18 @@ async def test_what_waits_leaves_in_full_calls(asleep, owner, start, company, sa
 
 
 async def test_the_bytes_of_a_document_are_those_that_were_frozen(
-    asleep, owner, start, company, sandbox
-):
+    asleep: TestClient, owner: asyncpg.Connection, start: Any, company: Any, sandbox: Sandbox
+) -> None:
     ids = await ready(asleep, 5)
     await start(company)
     await reach(owner, ids, "Valid")
-    frozen = {(await documents(asleep, id))[0]["document_hash"] for id in ids}
+    frozen = {(await documents(asleep, invoice_id))[0]["document_hash"] for invoice_id in ids}
     assert {entry["sha256"] for entry in await sandbox.ledger()} == frozen and len(frozen) == 5
 
 
-async def test_what_was_written_to_be_sent_cannot_be_changed(asleep, owner):
+async def test_what_was_written_to_be_sent_cannot_be_changed(
+    asleep: TestClient, owner: asyncpg.Connection
+) -> None:
     await ready(asleep, 1)
     await owner.execute("set role einvoice_service; set app.company_id = '1'")
     for column in ("body = ''", "on_absence = 'release'", "tin = ''"):
@@ -115,7 +124,9 @@ async def test_what_was_written_to_be_sent_cannot_be_changed(asleep, owner):
     await owner.execute("reset role")
 
 
-async def test_a_call_stays_under_the_portals_size(asleep, owner, start, company, sandbox):
+async def test_a_call_stays_under_the_portals_size(
+    asleep: TestClient, owner: asyncpg.Connection, start: Any, company: Any, sandbox: Sandbox
+) -> None:
     lines = [
         line(id=str(number), description="Coffee beans " + "x" * 280) for number in range(1, 241)
     ]
@@ -132,8 +143,8 @@ async def test_a_call_stays_under_the_portals_size(asleep, owner, start, company
 
 
 async def test_two_documents_of_one_number_leave_in_two_calls(
-    asleep, owner, start, company, sandbox
-):
+    asleep: TestClient, owner: asyncpg.Connection, start: Any, company: Any, sandbox: Sandbox
+) -> None:
     first = await created(asleep, code=77, isReady=True, issueDateTime=now(minutes=2))
     await owner.execute("update invoices set code_year = code_year - 1")
     second = await created(asleep, code=77, isReady=True)
@@ -141,13 +152,13 @@ async def test_two_documents_of_one_number_leave_in_two_calls(
     await start(company)
     await reach(owner, [first, second, third], "Valid")
     assert await sent(sandbox) == 2 and len(await sandbox.ledger()) == 3
-    calls = [await call_of(owner, id) for id in (first, second, third)]
+    calls = [await call_of(owner, invoice_id) for invoice_id in (first, second, third)]
     assert calls[0] == calls[2] != calls[1]
 
 
 async def test_two_workers_merge_what_waits_without_taking_it_from_each_other(
-    asleep, owner, start, company, sandbox
-):
+    asleep: TestClient, owner: asyncpg.Connection, start: Any, company: Any, sandbox: Sandbox
+) -> None:
     ids = await ready(asleep, 150)
     await asyncio.gather(start(company), start(company))
     await reach(owner, ids, "Valid")
@@ -156,8 +167,13 @@ async def test_two_workers_merge_what_waits_without_taking_it_from_each_other(
 
 @pytest.mark.parametrize("place", [0, 2])
 async def test_what_came_to_nothing_before_goes_alone(
-    asleep, owner, start, company, sandbox, place
-):
+    asleep: TestClient,
+    owner: asyncpg.Connection,
+    start: Any,
+    company: Any,
+    sandbox: Sandbox,
+    place: int,
+) -> None:
     """It may be what ends the process; so it takes nobody with it."""
     ids = await ready(asleep, 5)
     suspect = await call_of(owner, ids[place])
@@ -171,17 +187,19 @@ async def test_what_came_to_nothing_before_goes_alone(
 
 
 async def test_a_submit_joins_its_document_in_the_call_that_it_was_merged_into(
-    asleep, owner, start, company, sandbox
-):
+    asleep: TestClient, owner: asyncpg.Connection, start: Any, company: Any, sandbox: Sandbox
+) -> None:
     ids = await ready(asleep, 5)
     await sandbox.fault("submit", "slow", seconds=0.5)
-    waiting = [asyncio.create_task(submitted(asleep, id)) for id in ids]
+    waiting = [asyncio.create_task(submitted(asleep, invoice_id)) for invoice_id in ids]
     await start(company)
     assert {(await answer)[0] for answer in waiting} == {200}
     assert await once_each(sandbox, ids) and await sent(sandbox) == 1
 
 
-async def test_an_interactive_submit_goes_alone_and_at_once(asleep, owner, start, company, sandbox):
+async def test_an_interactive_submit_goes_alone_and_at_once(
+    asleep: TestClient, owner: asyncpg.Connection, start: Any, company: Any, sandbox: Sandbox
+) -> None:
     ids = await ready(asleep, 5)
     alone = await created(asleep)
     assert (await submitted(asleep, alone))[0] == 200
@@ -193,18 +211,22 @@ async def test_an_interactive_submit_goes_alone_and_at_once(asleep, owner, start
     assert await sent(sandbox) == 2
 
 
-async def test_what_waits_or_was_merged_is_locked(asleep, owner, start, company, sandbox):
+async def test_what_waits_or_was_merged_is_locked(
+    asleep: TestClient, owner: asyncpg.Connection, start: Any, company: Any, sandbox: Sandbox
+) -> None:
     ids = await ready(asleep, 3)
     await sandbox.fault("submit", "slow", seconds=3)
     await start(company, PORTAL_TIMEOUT_SECONDS="10", PORTAL_LEASE_SECONDS="15")
     await until(sandbox.ledger)
-    for id in ids:
-        assert (await answered(asleep, "PUT", f"/api/invoices/{id}", json={"isReady": True}))[
-            0
-        ] == 403
-        assert (await answered(asleep, "DELETE", f"/api/invoices/{id}"))[0] == 403
+    for invoice_id in ids:
         assert (
-            await answered(asleep, "POST", f"/api/invoices/{id}/cancel-latest-invoice-submitted")
+            await answered(asleep, "PUT", f"/api/invoices/{invoice_id}", json={"isReady": True})
+        )[0] == 403
+        assert (await answered(asleep, "DELETE", f"/api/invoices/{invoice_id}"))[0] == 403
+        assert (
+            await answered(
+                asleep, "POST", f"/api/invoices/{invoice_id}/cancel-latest-invoice-submitted"
+            )
         )[0] == 409
     await reach(owner, ids, "Valid")
     assert (
@@ -217,8 +239,8 @@ async def test_what_waits_or_was_merged_is_locked(asleep, owner, start, company,
 
 
 async def test_a_rejected_sibling_is_a_draft_again_and_the_others_go_on(
-    asleep, owner, start, company, sandbox
-):
+    asleep: TestClient, owner: asyncpg.Connection, start: Any, company: Any, sandbox: Sandbox
+) -> None:
     ids = await ready(asleep, 4)
     late = await created(asleep, isReady=True, issueDateTime=now(hours=2))
     await sandbox.settings(age_window_seconds=3600)
@@ -230,8 +252,8 @@ async def test_a_rejected_sibling_is_a_draft_again_and_the_others_go_on(
 
 
 async def test_an_invalid_sibling_shows_its_reasons_and_the_others_are_valid(
-    asleep, owner, start, company, sandbox
-):
+    asleep: TestClient, owner: asyncpg.Connection, start: Any, company: Any, sandbox: Sandbox
+) -> None:
     ids = await ready(asleep, 3)
     strange = await created(asleep, isReady=True, buyer=STRANGER)
     await start(company)
@@ -242,8 +264,8 @@ async def test_an_invalid_sibling_shows_its_reasons_and_the_others_are_valid(
 
 
 async def test_reasons_that_cannot_be_had_yet_keep_nothing_from_the_others(
-    asleep, owner, start, company, sandbox
-):
+    asleep: TestClient, owner: asyncpg.Connection, start: Any, company: Any, sandbox: Sandbox
+) -> None:
     strange = await ready(asleep, 2, buyer=STRANGER)
     ids = await ready(asleep, 3)
     await sandbox.fault("details", "throttle", retry_after=2)
@@ -256,8 +278,14 @@ async def test_reasons_that_cannot_be_had_yet_keep_nothing_from_the_others(
 @pytest.mark.parametrize("place", [0, 4, 8])
 @pytest.mark.parametrize("code", ["BadStructure", "MaximumSizeExceeded"])
 async def test_what_breaks_a_call_breaks_it_for_no_other(
-    asleep, owner, start, company, sandbox, place, code
-):
+    asleep: TestClient,
+    owner: asyncpg.Connection,
+    start: Any,
+    company: Any,
+    sandbox: Sandbox,
+    place: int,
+    code: str,
+) -> None:
     ids = await ready(asleep, 9)
     broken = ids[place]
     number = await owner.fetchval(
@@ -272,7 +300,9 @@ async def test_what_breaks_a_call_breaks_it_for_no_other(
     assert await owner.fetchval("select count(*) from submissions where state = 'Refused'") == 1
 
 
-async def test_a_refusal_of_the_issuer_is_everybodys(asleep, owner, start, company, sandbox):
+async def test_a_refusal_of_the_issuer_is_everybodys(
+    asleep: TestClient, owner: asyncpg.Connection, start: Any, company: Any, sandbox: Sandbox
+) -> None:
     ids = await ready(asleep, 5)
     await sandbox.fault("submit", "foreign", times=10)
     await start(company)
@@ -282,8 +312,14 @@ async def test_a_refusal_of_the_issuer_is_everybodys(asleep, owner, start, compa
 
 @pytest.mark.parametrize("kind, members", TAKEN)
 async def test_a_lost_answer_is_found_for_every_document(
-    asleep, owner, start, company, sandbox, kind, members
-):
+    asleep: TestClient,
+    owner: asyncpg.Connection,
+    start: Any,
+    company: Any,
+    sandbox: Sandbox,
+    kind: Any,
+    members: Any,
+) -> None:
     ids = await ready(asleep, 7)
     await sandbox.fault("submit", kind, **members)
     await start(company)
@@ -293,8 +329,14 @@ async def test_a_lost_answer_is_found_for_every_document(
 
 @pytest.mark.parametrize("kind, members", NOT_TAKEN)
 async def test_what_never_arrived_goes_again_as_the_same_bytes(
-    asleep, owner, start, company, sandbox, kind, members
-):
+    asleep: TestClient,
+    owner: asyncpg.Connection,
+    start: Any,
+    company: Any,
+    sandbox: Sandbox,
+    kind: Any,
+    members: Any,
+) -> None:
     ids = await ready(asleep, 7)
     await sandbox.fault("submit", kind, **members)
     await start(company)
@@ -305,8 +347,13 @@ async def test_what_never_arrived_goes_again_as_the_same_bytes(
 
 @pytest.mark.parametrize("fault", ["accept_then_drop", "truncate"])
 async def test_what_the_portal_has_in_part_is_taken_over_in_part(
-    asleep, owner, start, company, sandbox, fault
-):
+    asleep: TestClient,
+    owner: asyncpg.Connection,
+    start: Any,
+    company: Any,
+    sandbox: Sandbox,
+    fault: str,
+) -> None:
     """Four were taken and one was rejected; the answer that said so was lost, or its end was."""
     ids = await ready(asleep, 4)
     late = await created(asleep, isReady=True, issueDateTime=now(hours=2))
@@ -319,7 +366,7 @@ async def test_what_the_portal_has_in_part_is_taken_over_in_part(
     assert (await documents(service, late))[0]["errors"][0]["code"] == "CF321"
 
 
-async def put_at_the_portal(sandbox, tin, entries):
+async def put_at_the_portal(sandbox: Sandbox, tin: str, entries: Any) -> None:
     """Sends entries of a call as the portal's queue might have done it, behind the service's back."""
     form = {
         "client_id": "sandbox-client",
@@ -341,8 +388,14 @@ async def put_at_the_portal(sandbox, tin, entries):
     "parts, submits", [([5], 0), ([3, 2], 0), ([2, 1, 2], 0), ([3], 1), ([1, 1], 1)]
 )
 async def test_whatever_part_the_portal_has_is_found_and_only_the_rest_is_sent(
-    asleep, owner, start, company, sandbox, parts, submits
-):
+    asleep: TestClient,
+    owner: asyncpg.Connection,
+    start: Any,
+    company: Any,
+    sandbox: Sandbox,
+    parts: list[Any],
+    submits: int,
+) -> None:
     ids = await ready(asleep, 5)
     await sandbox.fault("submit", "slow_before", seconds=600)
     await start(company, PORTAL_TIMEOUT_SECONDS="1", PORTAL_SETTLE_SECONDS="3")
@@ -361,8 +414,8 @@ async def test_whatever_part_the_portal_has_is_found_and_only_the_rest_is_sent(
 
 
 async def test_what_no_listing_shows_yet_is_found_on_the_receipt_of_the_rest(
-    asleep, owner, start, company, sandbox
-):
+    asleep: TestClient, owner: asyncpg.Connection, start: Any, company: Any, sandbox: Sandbox
+) -> None:
     """One of the documents was listed; the others are not before an hour is over."""
     ids = await ready(asleep, 4)
     await sandbox.settings(search_lag_seconds=3600)
@@ -381,8 +434,8 @@ async def test_what_no_listing_shows_yet_is_found_on_the_receipt_of_the_rest(
 
 
 async def test_a_false_absence_meets_the_portals_memory_and_is_found_later(
-    asleep, owner, start, company, sandbox
-):
+    asleep: TestClient, owner: asyncpg.Connection, start: Any, company: Any, sandbox: Sandbox
+) -> None:
     ids = await ready(asleep, 6)
     await sandbox.settings(search_lag_seconds=3600)
     await sandbox.fault("submit", "accept_then_drop")
@@ -393,7 +446,9 @@ async def test_a_false_absence_meets_the_portals_memory_and_is_found_later(
     assert await once_each(sandbox, ids)
 
 
-async def test_a_passing_failure_keeps_the_call_together(asleep, owner, start, company, sandbox):
+async def test_a_passing_failure_keeps_the_call_together(
+    asleep: TestClient, owner: asyncpg.Connection, start: Any, company: Any, sandbox: Sandbox
+) -> None:
     ids = await ready(asleep, 6)
     await sandbox.fault("login", "error_before", times=2)
     await sandbox.fault("submit", "throttle", retry_after=1)
@@ -402,16 +457,18 @@ async def test_a_passing_failure_keeps_the_call_together(asleep, owner, start, c
     assert await sent(sandbox) == 2 and (await sandbox.calls())["calls"]["login"] == 3
 
 
-async def test_what_is_uncertain_of_a_company_is_looked_for_by_one(asleep, owner, sandbox):
+async def test_what_is_uncertain_of_a_company_is_looked_for_by_one(
+    asleep: TestClient, owner: asyncpg.Connection, sandbox: Sandbox
+) -> None:
     ids = [await created(asleep) for _ in range(3)]
     await sandbox.fault("submit", "accept_then_drop", times=3)
-    await asyncio.gather(*[submitted(asleep, id) for id in ids])
+    await asyncio.gather(*[submitted(asleep, invoice_id) for invoice_id in ids])
     await owner.execute(
         "update submissions set not_before = clock_timestamp() - interval '1 second'"
     )
     context = asleep.app[app_keys.SUBMISSION_CONTEXT]
 
-    async def claims():
+    async def claims() -> Any:
         async with context.database.across() as conn:
             return await sql.submission_claim(
                 conn, lease=context.config.portal_lease, most=9, states=["Uncertain"], suspects=1
@@ -424,11 +481,11 @@ async def test_what_is_uncertain_of_a_company_is_looked_for_by_one(asleep, owner
 
 
 @pytest.fixture
-async def services(environment, tmp_path):
+async def services(environment: dict[str, str], tmp_path: Path) -> AsyncIterator[Any]:
     """Makes processes of the service: `await services()`; they are stopped at the end."""
     made = []
 
-    async def make(**variables):
+    async def make(**variables: str) -> Any:
         made.append(Service({**environment, **variables}, tmp_path / f"service{len(made)}.log"))
         await made[-1].start()
         return made[-1]
@@ -438,7 +495,9 @@ async def services(environment, tmp_path):
         await service.stop()
 
 
-async def test_killed_while_a_call_is_composed(asleep, owner, services, sandbox):
+async def test_killed_while_a_call_is_composed(
+    asleep: TestClient, owner: asyncpg.Connection, services: Any, sandbox: Sandbox
+) -> None:
     ids = await ready(asleep, 30)
     async with owner.transaction():
         await owner.execute("lock table submitted_documents in share mode")
@@ -457,8 +516,8 @@ async def test_killed_while_a_call_is_composed(asleep, owner, services, sandbox)
 
 
 async def test_what_was_merged_by_a_process_that_died_is_sent_by_another(
-    asleep, owner, start, company, sandbox
-):
+    asleep: TestClient, owner: asyncpg.Connection, start: Any, company: Any, sandbox: Sandbox
+) -> None:
     ids = await ready(asleep, 10)
     context = asleep.app[app_keys.SUBMISSION_CONTEXT]
     await batch.merged(context, await claimed(context))
@@ -469,7 +528,9 @@ async def test_what_was_merged_by_a_process_that_died_is_sent_by_another(
     assert await once_each(sandbox, ids + later)
 
 
-async def test_a_claim_of_what_was_merged_can_do_nothing(asleep, owner, sandbox):
+async def test_a_claim_of_what_was_merged_can_do_nothing(
+    asleep: TestClient, owner: asyncpg.Connection, sandbox: Sandbox
+) -> None:
     await ready(asleep, 3)
     context = asleep.app[app_keys.SUBMISSION_CONTEXT]
     claim = await claimed(context)
@@ -486,7 +547,14 @@ async def test_a_claim_of_what_was_merged_can_do_nothing(asleep, owner, sandbox)
 
 
 @pytest.mark.parametrize("kind, taken", [("slow", True), ("slow_before", False)])
-async def test_killed_while_a_call_is_under_way(asleep, owner, services, sandbox, kind, taken):
+async def test_killed_while_a_call_is_under_way(
+    asleep: TestClient,
+    owner: asyncpg.Connection,
+    services: Any,
+    sandbox: Sandbox,
+    kind: str,
+    taken: bool,
+) -> None:
     ids = await ready(asleep, 30)
     await sandbox.fault("submit", kind, seconds=60)
     service = await services(PORTAL_TIMEOUT_SECONDS="60")
@@ -499,13 +567,15 @@ async def test_killed_while_a_call_is_under_way(asleep, owner, services, sandbox
     assert await once_each(sandbox, ids) and await sent(sandbox) == (1 if taken else 2)
 
 
-async def test_killed_again_and_again_while_two_processes_send(owner, company, services, sandbox):
+async def test_killed_again_and_again_while_two_processes_send(
+    owner: asyncpg.Connection, company: Any, services: Any, sandbox: Sandbox
+) -> None:
     """Whatever was acknowledged becomes Valid, and the portal has one document of each."""
     await owner.execute(AUTOMATIC)
     acknowledged, stop = [], asyncio.Event()
     pair = [await services(), await services()]
 
-    async def create(service):
+    async def create(service: Service) -> None:
         async with aiohttp.ClientSession(
             service.base, headers={"X-API-Key": company.key}
         ) as client:
@@ -536,7 +606,7 @@ async def test_killed_again_and_again_while_two_processes_send(owner, company, s
     )
 
 
-async def _reached(acknowledged, least):
+async def _reached(acknowledged: Any, least: int) -> int:
     return len(acknowledged) >= least
 
 
@@ -544,8 +614,13 @@ async def _reached(acknowledged, least):
 
 
 async def test_one_companys_many_do_not_keep_anothers_one_waiting(
-    asleep, owner, start, company, environment, sandbox
-):
+    asleep: TestClient,
+    owner: asyncpg.Connection,
+    start: Any,
+    company: Any,
+    environment: dict[str, str],
+    sandbox: Sandbox,
+) -> None:
     """With one call at a time, the next is the other company's, though the first one's documents are all older."""
     other = await make_company(environment, name="Kedai Lain Sdn. Bhd.", tin_code="C20880050020")
     await owner.execute(AUTOMATIC)

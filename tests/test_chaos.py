@@ -2,15 +2,18 @@
 
 import json
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import asyncpg
 import pytest
+from aiohttp.test_utils import TestClient
 from chaos import judge, report, schedule
 from chaos.clients import Record
 from chaos.counters import Counters
 from chaos.proxy import Proxy
 from chaos.season import Size, play
+from conftest import Sandbox
 from kit import line, valid_invoice
 
 TEXT = line()["description"]
@@ -20,7 +23,7 @@ SMALL = Size(documents=30, kills=8, pauses=1, restarts=1, naive=40, seconds=150,
 @pytest.mark.skipif(
     not Path("/proc/self").exists(), reason="the run reads from /proc how its processes stand"
 )
-async def test_a_short_season_loses_nothing_and_sends_nothing_twice(tmp_path):
+async def test_a_short_season_loses_nothing_and_sends_nothing_twice(tmp_path: Path) -> None:
     counters = await play(7, schedule.MODES[0], SMALL, tmp_path)
     assert counters.violations == []
     assert (
@@ -33,16 +36,16 @@ async def test_a_short_season_loses_nothing_and_sends_nothing_twice(tmp_path):
 
 
 @pytest.fixture
-async def told(api, company):
+async def told(api: TestClient, company: Any) -> Any:
     """What a client knows of an invoice that it was told is submitted, and that is Valid."""
     return Record(company.id, 0, await valid_invoice(api), TEXT, is_submitted=True)
 
 
 @pytest.fixture
-def judged(database, sandbox, told):
+def judged(database: str, sandbox: Sandbox, told: Any) -> Any:
     """The names of the rules that are broken."""
 
-    async def violated(detects=False):
+    async def violated(detects: bool = False) -> Any:
         counters = Counters()
         judge.judge(await judge.collected(database, sandbox, [told], detects), counters)
         return {line.partition(":")[0] for line in counters.violations}
@@ -50,7 +53,7 @@ def judged(database, sandbox, told):
     return violated
 
 
-async def test_the_judge_finds_nothing_where_nothing_is(judged):
+async def test_the_judge_finds_nothing_where_nothing_is(judged: Any) -> None:
     assert await judged() == set()
 
 
@@ -75,22 +78,26 @@ LOSSES = {
 
 
 @pytest.mark.parametrize("statement", LOSSES)
-async def test_the_judge_finds_what_was_lost(judged, owner, statement):
+async def test_the_judge_finds_what_was_lost(
+    judged: Any, owner: asyncpg.Connection, statement: Any
+) -> None:
     await owner.execute(statement)
     assert await judged() == LOSSES[statement]
 
 
 @pytest.mark.parametrize("detects, found", [(False, {"unknown_to_us"}), (True, set())])
 async def test_the_judge_finds_a_cancellation_that_the_service_does_not_know(
-    judged, sandbox, detects, found
-):
+    judged: Any, sandbox: Sandbox, detects: bool, found: Any
+) -> None:
     """Where the settling time is too short it may have been processed later."""
     await sandbox.cancel((await sandbox.ledger())[0]["uuid"], "Late")
     assert await judged(detects) == found
 
 
 @pytest.mark.parametrize("claim", [{"is_deleted": True}, {"cancels": 1}, {"text": "Tea"}])
-async def test_the_judge_finds_what_was_said_and_not_done(judged, told, claim):
+async def test_the_judge_finds_what_was_said_and_not_done(
+    judged: Any, told: Any, claim: dict[str, Any]
+) -> None:
     for name, value in claim.items():
         setattr(told, name, value)
     assert "acknowledged_lost" in await judged()
@@ -99,7 +106,9 @@ async def test_the_judge_finds_what_was_said_and_not_done(judged, told, claim):
 @pytest.mark.parametrize(
     "detects, found", [(False, {"attempt_twice", "live_twice", "unknown_to_us"}), (True, set())]
 )
-async def test_the_judge_finds_what_was_sent_twice(judged, sandbox, owner, detects, found):
+async def test_the_judge_finds_what_was_sent_twice(
+    judged: Any, sandbox: Sandbox, owner: asyncpg.Connection, detects: bool, found: Any
+) -> None:
     """The frozen bytes once more, at a portal that does not know them again, and at one that refuses them later."""
     await sandbox.settings(payload_detection=False, duplicate_detection=detects)
     await resent(sandbox, await owner.fetchval("select body from submissions"))
@@ -107,7 +116,7 @@ async def test_the_judge_finds_what_was_sent_twice(judged, sandbox, owner, detec
     assert await judged(detects) == found
 
 
-async def resent(sandbox, body):
+async def resent(sandbox: Sandbox, body: Any) -> None:
     login = {
         "client_id": "sandbox-client",
         "client_secret": "sandbox-secret",
@@ -130,14 +139,14 @@ async def resent(sandbox, body):
 class Always:
     """A source of chance in which everything happens."""
 
-    def random(self):
+    def random(self) -> float:
         return 0.0
 
 
 @pytest.mark.parametrize("share, is_there", [("lost", True), ("cut", False)])
 async def test_the_proxy_loses_the_answer_to_a_commit_or_the_commit(
-    database, owner, share, is_there
-):
+    database: str, owner: asyncpg.Connection, share: str, is_there: bool
+) -> None:
     there = urlsplit(database)
     async with Proxy(lambda: there.port, Always(), Counters()) as proxy:
         conn = await asyncpg.connect(database.replace(f":{there.port}/", f":{proxy.port}/"))
@@ -149,7 +158,7 @@ async def test_the_proxy_loses_the_answer_to_a_commit_or_the_commit(
     assert await owner.fetchval("select to_regclass('kept') is not null") is is_there
 
 
-def test_a_run_that_tested_too_little_says_what():
+def test_a_run_that_tested_too_little_says_what() -> None:
     counters = Counters()
     for name in report.WANTED:
         counters.count(name, 20)

@@ -1,12 +1,15 @@
 """Which codes are known, which one was meant, and where in a body an unknown one stands."""
 
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
 
 from service.documents import codes
 
 
 @pytest.fixture
-def imported():
+def imported() -> Iterator[Any]:
     """Loads a table for one test."""
     before = dict(codes.TABLES)
     yield codes.load
@@ -15,12 +18,12 @@ def imported():
     codes._nearest.cache_clear()
 
 
-def line(**changes):
+def line(**changes: Any) -> dict[str, Any]:
     item = {"classifications": ["022"], "unit": {"code": "H87"}, "taxDetails": [{"taxType": "01"}]}
     return {**item, "originCountry": "MYS", **changes}
 
 
-def paths(body, *places):
+def paths(body: Any, *places: Any) -> list[Any]:
     return [fault["path"] for fault in codes.violations(body, *places)]
 
 
@@ -38,11 +41,11 @@ def paths(body, *places):
         ("registration_types", 4),
     ],
 )
-def test_the_shipped_tables_are_whole(table, size):
+def test_the_shipped_tables_are_whole(table: str, size: int) -> None:
     assert len(codes.TABLES[table]) == size
 
 
-def test_codes_are_compared_exactly():
+def test_codes_are_compared_exactly() -> None:
     assert codes.is_known("states", "01")
     assert not codes.is_known("states", "1")
     assert not codes.is_known("countries", "mys")
@@ -51,24 +54,24 @@ def test_codes_are_compared_exactly():
 @pytest.mark.parametrize(
     "code, fits", [("H87", True), ("1", True), ("h87", False), ("H87X", False), ("", False)]
 )
-def test_units_are_checked_by_form_until_they_are_imported(code, fits):
+def test_units_are_checked_by_form_until_they_are_imported(code: str, fits: bool) -> None:
     assert codes.is_known("units", code) is fits
 
 
 @pytest.mark.parametrize(
     "code, fits", [("31001", True), ("3100", False), ("310A1", False), ("٣١٠٠١", False)]
 )
-def test_msic_codes_are_checked_by_form_until_they_are_imported(code, fits):
+def test_msic_codes_are_checked_by_form_until_they_are_imported(code: str, fits: bool) -> None:
     assert codes.is_known("msic", code) is fits
 
 
-def test_an_imported_table_replaces_the_form(imported):
+def test_an_imported_table_replaces_the_form(imported: Any) -> None:
     imported("units", {"H87": "piece"})
     assert codes.is_known("units", "H87")
     assert not codes.is_known("units", "KGM")
 
 
-def test_an_unknown_table_is_not_imported(imported):
+def test_an_unknown_table_is_not_imported(imported: Any) -> None:
     with pytest.raises(KeyError):
         imported("colours", {"R": "red"})
 
@@ -92,11 +95,13 @@ def test_an_unknown_table_is_not_imported(imported):
         ("countries", "M" * 1_000_000, None),
     ],
 )
-def test_the_nearest_code_is_the_one_that_was_meant(table, written, meant):
+def test_the_nearest_code_is_the_one_that_was_meant(
+    table: str, written: str, meant: str | None
+) -> None:
     assert codes.nearest(table, written) == meant
 
 
-def test_a_good_body_has_no_fault():
+def test_a_good_body_has_no_fault() -> None:
     party = {
         "type": "LOCAL_COMPANY",
         "registration": {"type": "BRN"},
@@ -111,11 +116,11 @@ def test_a_good_body_has_no_fault():
     )
 
 
-def test_an_empty_body_has_no_fault():
+def test_an_empty_body_has_no_fault() -> None:
     assert codes.violations({}) == []
 
 
-def test_a_fault_names_the_place_the_table_and_the_nearest_code():
+def test_a_fault_names_the_place_the_table_and_the_nearest_code() -> None:
     fault = {
         "path": "/lineItems/1/originCountry",
         "rule": "code",
@@ -124,17 +129,17 @@ def test_a_fault_names_the_place_the_table_and_the_nearest_code():
     assert codes.violations({"lineItems": [line(), line(originCountry="MY")]}) == [fault]
 
 
-def test_a_code_like_no_other_is_named_without_a_nearest_one():
+def test_a_code_like_no_other_is_named_without_a_nearest_one() -> None:
     fault = codes.violations({"lineItems": [line(taxDetails=[{"taxType": "SST"}])]})[0]
     assert fault["message"] == '"SST" is not in the table of tax types.'
 
 
-def test_a_code_of_a_wrong_form_is_told_the_form():
+def test_a_code_of_a_wrong_form_is_told_the_form() -> None:
     fault = codes.violations({"supplier": {"msic": "31"}})[0]
     assert fault["message"] == '"31" is not in the table of MSIC codes, whose codes are 5 digits.'
 
 
-def test_every_unknown_code_of_a_body_is_found():
+def test_every_unknown_code_of_a_body_is_found() -> None:
     party = {
         "type": "PERSON",
         "registration": {"type": "IC"},
@@ -158,25 +163,25 @@ def test_every_unknown_code_of_a_body_is_found():
     ]
 
 
-def test_a_state_abroad_is_free_text():
+def test_a_state_abroad_is_free_text() -> None:
     assert paths({"buyer": {"address": {"state": "Guangdong", "country": "CHN"}}}) == []
 
 
 @pytest.mark.parametrize("country", [{}, {"country": "MYS"}])
-def test_a_state_in_malaysia_is_a_code(country):
+def test_a_state_in_malaysia_is_a_code(country: dict[str, Any]) -> None:
     assert paths({"buyer": {"address": {"state": "Guangdong", **country}}}) == [
         "/buyer/address/state"
     ]
 
 
-def test_a_party_and_a_company_are_checked_by_their_own_places():
+def test_a_party_and_a_company_are_checked_by_their_own_places() -> None:
     assert paths({"type": "PERSON"}, codes.PARTY) == ["/type"]
     assert paths({"country": "CHN", "state": "Guangdong", "msic_code": "x"}, codes.COMPANY) == [
         "/msic_code"
     ]
 
 
-def test_a_body_full_of_faults_is_answered_with_fifty():
+def test_a_body_full_of_faults_is_answered_with_fifty() -> None:
     body = {"lineItems": [line(originCountry=f"{number}" * 30_000) for number in range(1000)]}
     faults = codes.violations(body)
     assert len(faults) == 50

@@ -5,13 +5,16 @@ import json
 import os
 import re
 import sys
+from collections.abc import AsyncIterator, Awaitable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 import aiohttp
 import asyncpg
 import pytest
+from aiohttp.test_utils import TestClient
 from certificates import issued, key_text, rsa_key
 from conftest import until
 from kit import CERTIFICATE, GENEROUS, answered, created, invoice, line, valid_invoice
@@ -56,10 +59,10 @@ COMMANDS = (
 
 
 @pytest.fixture
-def command(environment):
+def command(environment: dict[str, str]) -> Any:
     """Runs run.py on the test's database: `await command("migrate")`; variables may be changed by keyword."""
 
-    async def run(*arguments, **variables):
+    async def run(*arguments: object, **variables: str) -> Any:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             *[str(RUN), *map(str, arguments)],
@@ -73,14 +76,14 @@ def command(environment):
     return run
 
 
-async def result(running):
+async def result(running: Awaitable[Any]) -> Any:
     """The one JSON object that a command prints."""
     done = await running
     assert (done.code, done.err) == (0, ""), done.err
     return json.loads(done.out)
 
 
-async def complaint(running):
+async def complaint(running: Awaitable[Any]) -> Any:
     """The one line of a command that cannot do its work."""
     done = await running
     assert (done.code, done.out) == (1, ""), done
@@ -88,14 +91,16 @@ async def complaint(running):
     return wording
 
 
-async def with_key(api, key):
+async def with_key(api: TestClient, key: str) -> Any:
     return (await answered(api, "GET", "/api/invoices", headers={"X-API-Key": key}))[0]
 
 
 # Companies and keys
 
 
-async def test_a_company_and_its_key_made_by_hand_work(command, start, owner):
+async def test_a_company_and_its_key_made_by_hand_work(
+    command: Any, start: Any, owner: asyncpg.Connection
+) -> None:
     made = await result(
         command(
             "add-company", "--name", "Kedai Ü Sdn. Bhd.", "--tin", "C123", "--zip-code", "30000"
@@ -130,7 +135,9 @@ async def test_a_company_and_its_key_made_by_hand_work(command, start, owner):
         (("--phone", "1" * 41, "--city", "x" * 51), "city must have at most 50 characters. "),
     ],
 )
-async def test_add_company_refuses_what_the_api_refuses(command, api, owner, options, faults):
+async def test_add_company_refuses_what_the_api_refuses(
+    command: Any, api: TestClient, owner: asyncpg.Connection, options: tuple[Any, ...], faults: str
+) -> None:
     """Every violation, in one line; PUT /api/companies names the same ones."""
     said = await complaint(command("add-company", "--name", "A", "--tin", "C123", *options))
     assert faults in said
@@ -144,7 +151,7 @@ async def test_add_company_refuses_what_the_api_refuses(command, api, owner, opt
     assert await owner.fetchval("select count(*) from companies") == 1
 
 
-async def test_add_company_names_violations_of_every_kind_together(command):
+async def test_add_company_names_violations_of_every_kind_together(command: Any) -> None:
     options = ("--phone", "1" * 41, "--country", "MY", "--registration-type", "IC")
     said = await complaint(command("add-company", "--name", "A", "--tin", "C 1", *options))
     assert all(
@@ -154,24 +161,30 @@ async def test_add_company_names_violations_of_every_kind_together(command):
     assert "registration types" not in said  # once
 
 
-async def test_a_text_that_is_not_utf_8_is_refused(command):
+async def test_a_text_that_is_not_utf_8_is_refused(command: Any) -> None:
     said = await complaint(command("add-company", "--name", os.fsdecode(b"\xff"), "--tin", "C1"))
     assert said == "--name must be UTF-8 text."
 
 
-async def test_a_violated_constraint_is_not_reported_as_an_unusable_database(command, owner):
+async def test_a_violated_constraint_is_not_reported_as_an_unusable_database(
+    command: Any, owner: asyncpg.Connection
+) -> None:
     await owner.execute("alter table companies add constraint no_a check (name <> 'A')")
     said = await complaint(command("add-company", "--name", "A", "--tin", "C1"))
     assert said.startswith("The database does not accept a value: ") and "no_a" in said
 
 
-async def test_a_key_with_an_expiry_works_until_then(command, api, company):
+async def test_a_key_with_an_expiry_works_until_then(
+    command: Any, api: TestClient, company: Any
+) -> None:
     for expires, status in (("2020-01-01T00:00:00Z", 401), ("2999-01-01T00:00:00+08:00", 200)):
         key = await result(command("add-key", "--company", company.id, "--expires", expires))
         assert await with_key(api, key["key"]) == status
 
 
-async def test_a_revoked_key_is_over_in_a_running_service(command, api, company):
+async def test_a_revoked_key_is_over_in_a_running_service(
+    command: Any, api: TestClient, company: Any
+) -> None:
     assert await with_key(api, company.key) == 200
     assert await result(command("revoke-key", company.key_id)) == {
         "key_id": company.key_id,
@@ -184,7 +197,7 @@ async def test_a_revoked_key_is_over_in_a_running_service(command, api, company)
     }
 
 
-async def test_a_key_where_no_portal_is_set_is_one_for_tests(command, company):
+async def test_a_key_where_no_portal_is_set_is_one_for_tests(command: Any, company: Any) -> None:
     none = {
         f"PORTAL_{name}": ""
         for name in ("API_BASE", "IDENTITY_BASE", "WEB_BASE", "CLIENT_ID", "CLIENT_SECRET")
@@ -198,7 +211,7 @@ async def test_a_key_where_no_portal_is_set_is_one_for_tests(command, company):
 
 
 @pytest.fixture
-def pair(tmp_path):
+def pair(tmp_path: Path) -> list[Any]:
     """Options that name the files of a certificate and of its encrypted key."""
     texts = {
         "certificate": issued().certificate_pem,
@@ -210,7 +223,9 @@ def pair(tmp_path):
     return [part for name in texts for part in (f"--{name}", tmp_path / name)]
 
 
-async def test_a_certificate_set_by_hand_is_the_companys(command, start, company, pair):
+async def test_a_certificate_set_by_hand_is_the_companys(
+    command: Any, start: Any, company: Any, pair: Any
+) -> None:
     secret = {"SECRET_KEY": GENEROUS["SECRET_KEY"]}
     setting = ("set-certificate", "--company", company.id, *pair)
     assert (await result(command(*setting, "--issuer-form", "encoded", **secret)))[
@@ -227,7 +242,9 @@ async def test_a_certificate_set_by_hand_is_the_companys(command, start, company
     assert (await answered(api, "GET", CERTIFICATE))[0] == 404
 
 
-async def test_a_certificate_that_cannot_be_set_is_said_in_one_line(command, company, pair):
+async def test_a_certificate_that_cannot_be_set_is_said_in_one_line(
+    command: Any, company: Any, pair: Any
+) -> None:
     secret, own = (
         {"SECRET_KEY": GENEROUS["SECRET_KEY"]},
         ("set-certificate", "--company", company.id, *pair),
@@ -267,7 +284,9 @@ async def test_a_certificate_that_cannot_be_set_is_said_in_one_line(command, com
         (("sql", "nothing"), "There is no statement nothing. There are: "),
     ],
 )  # fmt: skip
-async def test_what_cannot_be_done_is_said_in_one_line(command, arguments, wording):
+async def test_what_cannot_be_done_is_said_in_one_line(
+    command: Any, arguments: tuple[Any, ...], wording: str
+) -> None:
     assert (await complaint(command(*arguments))).startswith(wording)
 
 
@@ -275,7 +294,7 @@ async def test_what_cannot_be_done_is_said_in_one_line(command, arguments, wordi
 
 
 @pytest.fixture
-async def empty(cluster, database):
+async def empty(cluster: str, database: str) -> AsyncIterator[Any]:
     """The address of a database that nothing was done to."""
     name = f"{urlsplit(database).path[1:]}_empty"
     elsewhere = await asyncpg.connect(cluster)
@@ -285,32 +304,36 @@ async def empty(cluster, database):
     await elsewhere.close()
 
 
-async def test_migrating_says_what_it_did_and_does_it_once(command, empty):
+async def test_migrating_says_what_it_did_and_does_it_once(command: Any, empty: str) -> None:
     first = await command("migrate", DATABASE_URL=empty)
     assert (first.code, first.out.splitlines(), first.err) == (0, NAMES, "")
     again = await command("migrate", DATABASE_URL=empty)
     assert (again.code, again.out, again.err) == (0, "nothing to apply\n", "")
 
 
-async def test_of_many_migrations_at_once_one_does_it(empty):
+async def test_of_many_migrations_at_once_one_does_it(empty: str) -> None:
     done = await asyncio.gather(*[migrate(empty) for _ in range(8)])
     assert sorted(done) == [[]] * 7 + [NAMES]
 
 
 @pytest.mark.parametrize("name", ["migrate", "serve", "worker"])
-async def test_a_database_of_an_unreleased_version_is_rejected(command, owner, name):
+async def test_a_database_of_an_unreleased_version_is_rejected(
+    command: Any, owner: asyncpg.Connection, name: str
+) -> None:
     await owner.execute("insert into schema_migrations (name) values ('0001_roles.sql')")
     message = await complaint(command(name))
     assert "cannot be upgraded. Set DATABASE_URL to a new, empty database." in message
 
 
-async def test_every_command_brings_the_database_up_to_date(command, empty):
+async def test_every_command_brings_the_database_up_to_date(command: Any, empty: str) -> None:
     assert (await result(command("add-company", "--name", "A", "--tin", "C1", DATABASE_URL=empty)))[
         "id"
     ] == 1
 
 
-async def test_a_database_that_cannot_be_reached_is_named_in_one_line(command, database):
+async def test_a_database_that_cannot_be_reached_is_named_in_one_line(
+    command: Any, database: str
+) -> None:
     nowhere = urlsplit(database)._replace(netloc="127.0.0.1:1", query="").geturl()
     absent = urlsplit(database)._replace(path="/absent").geturl()
     for address, words in (
@@ -323,7 +346,7 @@ async def test_a_database_that_cannot_be_reached_is_named_in_one_line(command, d
         assert said.startswith("The database of DATABASE_URL cannot be used: ") and words in said
 
 
-async def test_wrong_variables_are_named_one_line_each(command):
+async def test_wrong_variables_are_named_one_line_each(command: Any) -> None:
     done = await command("migrate", PORT="http", LOG_LEVEL="loud")
     assert done.code == 1 and [line.split()[0] for line in done.err.splitlines()] == [
         "PORT",
@@ -334,7 +357,7 @@ async def test_wrong_variables_are_named_one_line_each(command):
 # Code lists
 
 
-async def unit_taken(client, code):
+async def unit_taken(client: TestClient, code: Any) -> Any:
     """None for a unit code that an invoice may have, else the fault."""
     item = line(unit={"code": code, "price": 1, "count": 1})
     status, body = await answered(client, "POST", "/api/invoices", json=invoice(lineItems=[item]))
@@ -342,8 +365,8 @@ async def unit_taken(client, code):
 
 
 async def test_loaded_units_replace_their_form_at_the_next_start(
-    command, environment, company, tmp_path
-):
+    command: Any, environment: dict[str, str], company: Any, tmp_path: Path
+) -> None:
     """Loaded where the clock on the wall is already at tomorrow."""
     path = tmp_path / "UnitTypes.json"
     path.write_text(
@@ -364,7 +387,9 @@ async def test_loaded_units_replace_their_form_at_the_next_start(
         assert await service.stop() == 0
 
 
-async def test_loading_a_list_again_renews_its_words_and_keeps_old_codes(command, owner, tmp_path):
+async def test_loading_a_list_again_renews_its_words_and_keeps_old_codes(
+    command: Any, owner: asyncpg.Connection, tmp_path: Path
+) -> None:
     path = tmp_path / "MSICSubCategoryCodes.json"
     for entries in ([{"Code": "56101", "Description": "Restaurants"}, {"Code": "01111", "Description": "Maize"}],
                     [{"Code": "56101", "Description": "Restaurants and cafes"}]):  # fmt: skip
@@ -377,7 +402,9 @@ async def test_loading_a_list_again_renews_its_words_and_keeps_old_codes(command
     ]
 
 
-async def test_what_is_no_list_of_codes_is_refused_and_loads_nothing(environment, owner, tmp_path):
+async def test_what_is_no_list_of_codes_is_refused_and_loads_nothing(
+    environment: dict[str, str], owner: asyncpg.Connection, tmp_path: Path
+) -> None:
     good, bad = tmp_path / "MSIC.json", tmp_path / "UnitTypes.json"
     good.write_text('[{"Code": "56101", "Description": "Restaurants"}]')
     for content in (
@@ -396,14 +423,14 @@ async def test_what_is_no_list_of_codes_is_refused_and_loads_nothing(environment
     assert await owner.fetchval("select count(*) from code_lists") == 0
 
 
-async def test_help_lists_the_commands(command):
+async def test_help_lists_the_commands(command: Any) -> None:
     done = await command("--help")
     assert done.code == 0 and all(
         f"\n    {name} " in done.out or f"\n    {name}\n" in done.out for name in COMMANDS
     )
 
 
-async def test_what_is_no_command_is_answered_with_how_to_use_it(command):
+async def test_what_is_no_command_is_answered_with_how_to_use_it(command: Any) -> None:
     for arguments in (("serv",), ("add-key", "--company", "one")):
         done = await command(*arguments)
         assert done.code == 2 and done.err.startswith("usage: ")
@@ -412,7 +439,7 @@ async def test_what_is_no_command_is_answered_with_how_to_use_it(command):
 # Statements for psql
 
 
-async def test_a_statement_is_printed_as_psql_takes_it(command):
+async def test_a_statement_is_printed_as_psql_takes_it(command: Any) -> None:
     done = await command("sql", "invoice_get")
     assert done.out == sql.by_name["invoice_get"].text + "\n"
     assert ":company_id" in done.out and done.out.endswith(";\n")

@@ -5,8 +5,11 @@ import os
 import re
 import subprocess
 import sys
+from typing import Any
 
+import asyncpg
 import pytest
+from aiohttp.test_utils import TestClient
 from conftest import until
 from kit import answered, created, submitted, valid_invoice
 from processes import ROOT, free_port
@@ -45,7 +48,7 @@ STATES = {
 }
 
 
-async def conditions(api):
+async def conditions(api: TestClient) -> dict[str, Any]:
     status, body = await answered(api, "GET", "/readyz")
     assert status == 200, body
     return {condition["kind"]: condition for condition in body["conditions"]}
@@ -53,8 +56,8 @@ async def conditions(api):
 
 @pytest.mark.parametrize("kind", STATES)
 async def test_watchdog_describes_a_condition_with_what_to_do(
-    start, company, owner, environment, kind
-):
+    start: Any, company: Any, owner: asyncpg.Connection, environment: dict[str, str], kind: Any
+) -> None:
     api = await start(company)
     await valid_invoice(api)
     await api.close()
@@ -69,7 +72,7 @@ async def test_watchdog_describes_a_condition_with_what_to_do(
     assert found in attention(environment)["conditions"]
 
 
-def attention(environment):
+def attention(environment: dict[str, str]) -> Any:
     """What the command prints, with the patience of the test."""
     command = [sys.executable, str(ROOT / "run.py"), "attention"]
     env = {**os.environ, **environment, **IMPATIENT}
@@ -78,7 +81,9 @@ def attention(environment):
     )
 
 
-async def test_watchdog_describes_that_the_portal_cannot_be_reached(start, company, caplog):
+async def test_watchdog_describes_that_the_portal_cannot_be_reached(
+    start: Any, company: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     nowhere = f"http://127.0.0.1:{free_port()}"
     api = await start(company, **IMPATIENT, PORTAL_API_BASE=nowhere, PORTAL_IDENTITY_BASE=nowhere)
     assert "PortalUnreachable" not in await conditions(api)
@@ -90,11 +95,13 @@ async def test_watchdog_describes_that_the_portal_cannot_be_reached(start, compa
     assert len(await logged(caplog, "PortalUnreachable")) == 1
 
 
-async def logged(caplog, kind, prefix="condition="):
+async def logged(
+    caplog: pytest.LogCaptureFixture, kind: Any, prefix: str = "condition="
+) -> list[Any]:
     return [line for line in caplog.messages if line.startswith(f"{prefix}{kind}")]
 
 
-async def test_every_kind_that_the_watchdog_reports_has_wording(owner):
+async def test_every_kind_that_the_watchdog_reports_has_wording(owner: asyncpg.Connection) -> None:
     texts = await owner.fetch(
         "select pg_get_functiondef(oid) from pg_proc where proname in ('watch', 'conditions', 'unsettled_cancellations')"
     )

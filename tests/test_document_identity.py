@@ -3,17 +3,21 @@
 import asyncio
 import base64
 import json
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
+from typing import Any
 
+import asyncpg
 import pytest
-from conftest import make_company, until
+from aiohttp.test_utils import TestClient
+from conftest import Sandbox, make_company, until
 from kit import cancelled, created, documents, line, now, reaches, record, submitted, valid_invoice
 
 from service.commands.companies import share_tin
 from service.commands.serve import DEMO_COMPANY
-from service.config import read_config
+from service.config import Config, read_config
 from service.db.transactions import Database, connected_pool
 from service.portal.client import Portal, portal_session
 from service.portal.responses import Held, NotSent, Refused, Unclear
@@ -33,12 +37,14 @@ QUICK = {
 
 
 @pytest.fixture
-def config(environment):
+def config(environment: dict[str, str]) -> Any:
     return read_config(environment)
 
 
 @pytest.fixture
-async def neighbour(environment, company, owner, config):
+async def neighbour(
+    environment: dict[str, str], company: Any, owner: asyncpg.Connection, config: Config
+) -> Any:
     """Make another company and give it the TIN of `company`, which the operator shares."""
     other = await make_company(environment, **NEIGHBOUR)
     await share_tin(config, DEMO_COMPANY["tin_code"], "Two branches")
@@ -49,7 +55,7 @@ async def neighbour(environment, company, owner, config):
 
 
 @pytest.fixture
-async def context(config):
+async def context(config: Config) -> AsyncIterator[Any]:
     """A desk with a portal client that no gate holds up."""
     async with connected_pool(config.database_url, 4) as pool, portal_session(config) as session:
         yield SubmissionContext(
@@ -57,16 +63,16 @@ async def context(config):
         )
 
 
-async def raw_calls(sandbox):
+async def raw_calls(sandbox: Sandbox) -> Any:
     return (await sandbox.calls())["calls"].get("raw", 0)
 
 
-async def entry_of(sandbox, uuid):
+async def entry_of(sandbox: Sandbox, uuid: str) -> Any:
     (entry,) = [entry for entry in await sandbox.ledger() if entry["uuid"] == uuid]
     return entry
 
 
-async def loaded(owner, context):
+async def loaded(owner: asyncpg.Connection, context: SubmissionContext) -> Any:
     """Return the claim and the Call of the latest submission, as if it were claimed now."""
     row = await owner.fetchrow(
         "select company_id, id, fence from submissions order by id desc limit 1"
@@ -75,7 +81,7 @@ async def loaded(owner, context):
     return claim, await records.load(context, claim)
 
 
-async def listing_of(context, submission):
+async def listing_of(context: SubmissionContext, submission: Any) -> Any:
     hour = timedelta(hours=1)
     return await context.portal.search(submission.tin, submission.now - hour, submission.now + hour)
 
@@ -84,25 +90,25 @@ async def listing_of(context, submission):
 
 
 async def test_a_company_cannot_take_over_or_cancel_anothers_document(
-    start, company, neighbour, sandbox, owner
-):
+    start: Any, company: Any, neighbour: Any, sandbox: Sandbox, owner: asyncpg.Connection
+) -> None:
     """The attacker knows number and issue time of an invoice, which are printed on it."""
     issued = now(minutes=1)
     victim, attacker = await start(company), await start(neighbour, **QUICK)
     theirs = await valid_invoice(victim, code=77, issueDateTime=issued)
     uuid = (await documents(victim, theirs))[0]["uuid"]
-    id = await created(
+    invoice_id = await created(
         attacker,
         code=77,
         issueDateTime=issued,
         lineItems=[line(unit={"code": "KGM", "price": 1, "count": 1})],
     )
-    answers = [await submitted(attacker, id)]
-    await reaches(attacker, id, "Invalid")
+    answers = [await submitted(attacker, invoice_id)]
+    await reaches(attacker, invoice_id, "Invalid")
     answers += [
-        await documents(attacker, id),
-        await record(attacker, id),
-        await cancelled(attacker, id),
+        await documents(attacker, invoice_id),
+        await record(attacker, invoice_id),
+        await cancelled(attacker, invoice_id),
     ]
     assert uuid not in json.dumps(answers, default=str)
     assert (await entry_of(sandbox, uuid))["status"] == "Valid"
@@ -113,8 +119,8 @@ async def test_a_company_cannot_take_over_or_cancel_anothers_document(
 
 
 async def test_a_company_with_anothers_bytes_does_not_get_its_document(
-    start, company, neighbour, sandbox, owner
-):
+    start: Any, company: Any, neighbour: Any, sandbox: Sandbox, owner: asyncpg.Connection
+) -> None:
     """Two companies send the very same document: the portal refuses the second as a duplicate of the payload."""
     issued = now(minutes=1)
     same = "update companies set (name, phone, email) = (select name, phone, email from companies where id = $1)"
@@ -122,44 +128,48 @@ async def test_a_company_with_anothers_bytes_does_not_get_its_document(
     first, second = await start(company), await start(neighbour, **QUICK)
     theirs = await valid_invoice(first, code=77, issueDateTime=issued)
     uuid = (await documents(first, theirs))[0]["uuid"]
-    id = await created(second, code=77, issueDateTime=issued)
-    assert (await submitted(second, id))[0] == 400
+    invoice_id = await created(second, code=77, issueDateTime=issued)
+    assert (await submitted(second, invoice_id))[0] == 400
     await until(
         lambda: owner.fetchval(
             "select state = 'NeedsPerson' from submissions where company_id = $1", neighbour.id
         )
     )
-    assert (await documents(second, id))[0]["uuid"] is None
-    assert (await cancelled(second, id))[0] == 409
+    assert (await documents(second, invoice_id))[0]["uuid"] is None
+    assert (await cancelled(second, invoice_id))[0] == 409
     assert (await entry_of(sandbox, uuid))["status"] == "Valid"
 
 
 async def test_a_lost_request_does_not_become_a_neighbours_document(
-    start, company, neighbour, sandbox
-):
+    start: Any, company: Any, neighbour: Any, sandbox: Sandbox
+) -> None:
     """Two companies of one TIN use the same number in the same second, and the second request never arrives."""
     issued = now(minutes=1)
     first, second = await start(company), await start(neighbour, **QUICK)
     theirs = await valid_invoice(first, code=77, issueDateTime=issued)
     uuid = (await documents(first, theirs))[0]["uuid"]
     await sandbox.fault("submit", "drop")
-    id = await created(
+    invoice_id = await created(
         second,
         code=77,
         issueDateTime=issued,
         lineItems=[line(unit={"code": "KGM", "price": 9, "count": 9})],
     )
-    assert (await submitted(second, id))[0] == 400
-    found = await until(lambda: record(second, id), lambda found: found["status"] != "Submitting")
-    assert found["status"] == "Draft" and uuid not in json.dumps(await documents(second, id))
+    assert (await submitted(second, invoice_id))[0] == 400
+    found = await until(
+        lambda: record(second, invoice_id), lambda found: found["status"] != "Submitting"
+    )
+    assert found["status"] == "Draft" and uuid not in json.dumps(
+        await documents(second, invoice_id)
+    )
     assert (await entry_of(sandbox, uuid))["status"] == "Valid" and (await record(first, theirs))[
         "status"
     ] == "Valid"
 
 
 async def test_an_unknown_document_of_a_neighbour_needs_manual_review(
-    start, company, neighbour, sandbox, owner
-):
+    start: Any, company: Any, neighbour: Any, sandbox: Sandbox, owner: asyncpg.Connection
+) -> None:
     """Neither outcome is known yet, so that nobody has the uuid of the document that is there."""
     issued = now(minutes=1)
     first, second = await start(company, background=False), await start(neighbour, background=False)
@@ -167,13 +177,13 @@ async def test_an_unknown_document_of_a_neighbour_needs_manual_review(
     theirs = await created(first, code=77, issueDateTime=issued)
     assert (await submitted(first, theirs))[0] == 400
     await sandbox.fault("submit", "drop")
-    id = await created(
+    invoice_id = await created(
         second,
         code=77,
         issueDateTime=issued,
         lineItems=[line(unit={"code": "KGM", "price": 9, "count": 9})],
     )
-    assert (await submitted(second, id))[0] == 400
+    assert (await submitted(second, invoice_id))[0] == 400
     await owner.execute(
         "update submissions set not_before = now() + interval '1 hour' where company_id = $1",
         company.id,
@@ -182,9 +192,9 @@ async def test_an_unknown_document_of_a_neighbour_needs_manual_review(
     error = "select last_error ->> 'code' from submissions where company_id = $1 and state = 'NeedsPerson'"
     assert await until(lambda: owner.fetchval(error, neighbour.id)) == "NotProven"
     (entry,) = await sandbox.ledger()
-    assert (await record(service, id))["status"] == "Submitting" and entry[
+    assert (await record(service, invoice_id))["status"] == "Submitting" and entry[
         "uuid"
-    ] not in json.dumps(await documents(service, id))
+    ] not in json.dumps(await documents(service, invoice_id))
     seen = await owner.fetchrow(
         "select uuid, via from portal_sightings where company_id = $1", neighbour.id
     )
@@ -196,17 +206,19 @@ async def test_an_unknown_document_of_a_neighbour_needs_manual_review(
 
 
 async def test_a_lost_answer_is_adopted_by_its_bytes_when_the_tin_is_shared(
-    start, neighbour, company, sandbox
-):
+    start: Any, neighbour: Any, company: Any, sandbox: Sandbox
+) -> None:
     api = await start(company)
     await sandbox.fault("submit", "accept_then_drop")
-    id = await created(api)
-    assert (await submitted(api, id))[0] == 400
-    await until(lambda: record(api, id), lambda found: found["status"] == "Valid")
+    invoice_id = await created(api)
+    assert (await submitted(api, invoice_id))[0] == 400
+    await until(lambda: record(api, invoice_id), lambda found: found["status"] == "Valid")
     assert await raw_calls(sandbox) >= 1
 
 
-async def test_a_row_proves_nothing_when_the_tin_is_shared(lost_row, neighbour, context, sandbox):
+async def test_a_row_proves_nothing_when_the_tin_is_shared(
+    lost_row: Any, neighbour: Any, context: SubmissionContext, sandbox: Sandbox
+) -> None:
     claim, submission, row = lost_row
     await sandbox.fault("raw", "forget")
     found = await find_matches(context, claim.company_id, {claim.id: submission}, [row])
@@ -216,14 +228,16 @@ async def test_a_row_proves_nothing_when_the_tin_is_shared(lost_row, neighbour, 
 # Proofs
 
 
-async def lost(api, owner, context, sandbox):
+async def lost(
+    api: TestClient, owner: asyncpg.Connection, context: SubmissionContext, sandbox: Sandbox
+) -> Any:
     """Send an invoice whose answer is lost. Return (claim, Call, the portal's row of it).
 
     The service of `api` must not resolve it: it runs without background work.
     """
     await sandbox.fault("submit", "accept_then_drop")
-    id = await created(api)
-    assert (await submitted(api, id))[0] == 400
+    invoice_id = await created(api)
+    assert (await submitted(api, invoice_id))[0] == 400
     claim, submission = await loaded(owner, context)
     uuid = (await sandbox.ledger())[-1]["uuid"]
     (row,) = [row for row in await listing_of(context, submission) if row.uuid == uuid]
@@ -231,18 +245,22 @@ async def lost(api, owner, context, sandbox):
 
 
 @pytest.fixture
-async def idle(start, company):
+async def idle(start: Any, company: Any) -> TestClient:
     """A service that resolves nothing by itself."""
     return await start(company, background=False)
 
 
 @pytest.fixture
-async def lost_row(idle, owner, context, sandbox):
+async def lost_row(
+    idle: TestClient, owner: asyncpg.Connection, context: SubmissionContext, sandbox: Sandbox
+) -> Any:
     """(claim, Call, row) of an invoice whose answer was lost."""
     return await lost(idle, owner, context, sandbox)
 
 
-async def test_a_listed_document_is_proven_by_its_bytes(lost_row, context, sandbox):
+async def test_a_listed_document_is_proven_by_its_bytes(
+    lost_row: Any, context: SubmissionContext, sandbox: Sandbox
+) -> None:
     claim, submission, row = lost_row
     found = await find_matches(context, claim.company_id, {claim.id: submission}, [row])
     assert [(one.uuid, one.via) for one in found.proven[claim.id]] == [(row.uuid, "search")]
@@ -259,8 +277,8 @@ async def test_a_listed_document_is_proven_by_its_bytes(lost_row, context, sandb
     ],
 )
 async def test_a_document_that_only_shares_the_number_is_not_adopted(
-    lost_row, context, sandbox, changes
-):
+    lost_row: Any, context: SubmissionContext, sandbox: Sandbox, changes: dict[str, Any]
+) -> None:
     claim, submission, row = lost_row
     if "issued_at" in changes:
         changes = {"issued_at": row.issued_at + timedelta(seconds=1)}
@@ -271,8 +289,12 @@ async def test_a_document_that_only_shares_the_number_is_not_adopted(
 
 
 async def test_a_uuid_that_another_document_has_is_not_adopted(
-    idle, lost_row, context, owner, sandbox
-):
+    idle: TestClient,
+    lost_row: Any,
+    context: SubmissionContext,
+    owner: asyncpg.Connection,
+    sandbox: Sandbox,
+) -> None:
     claim, submission, row = lost_row
     assert (await submitted(idle, await created(idle)))[0] == 200
     await owner.execute("update submitted_documents set uuid = $1 where uuid is not null", row.uuid)
@@ -281,8 +303,8 @@ async def test_a_uuid_that_another_document_has_is_not_adopted(
 
 
 async def test_a_uuid_that_another_company_has_is_unproven(
-    lost_row, start, neighbour, context, owner
-):
+    lost_row: Any, start: Any, neighbour: Any, context: SubmissionContext, owner: asyncpg.Connection
+) -> None:
     """The portal's copy has the very bytes that were sent. Only one of the two can have it."""
     claim, submission, row = lost_row
     theirs = await start(neighbour, background=False)
@@ -294,21 +316,25 @@ async def test_a_uuid_that_another_company_has_is_unproven(
     assert not found.proven and [one.uuid for one in found.unproven[claim.id]] == [row.uuid]
 
 
-async def test_a_document_whose_bytes_differ_is_unproven(lost_row, context, owner):
+async def test_a_document_whose_bytes_differ_is_unproven(
+    lost_row: Any, context: SubmissionContext, owner: asyncpg.Connection
+) -> None:
     claim, submission, row = lost_row
     await rewrite(owner, claim, lambda text: text.replace("Coffee beans", "Cocoa beans"))
     found = await find_matches(context, claim.company_id, {claim.id: submission}, [row])
     assert not found.proven and [one.uuid for one in found.unproven[claim.id]] == [row.uuid]
 
 
-async def test_a_copy_that_the_portal_has_formatted_is_still_proven(lost_row, context, owner):
+async def test_a_copy_that_the_portal_has_formatted_is_still_proven(
+    lost_row: Any, context: SubmissionContext, owner: asyncpg.Connection
+) -> None:
     claim, submission, row = lost_row
     await rewrite(owner, claim, lambda text: json.dumps(json.loads(text), indent=1, sort_keys=True))
     found = await find_matches(context, claim.company_id, {claim.id: submission}, [row])
     assert [one.uuid for one in found.proven[claim.id]] == [row.uuid]
 
 
-async def rewrite(owner, claim, change):
+async def rewrite(owner: asyncpg.Connection, claim: Claim, change: Any) -> None:
     """Change the text of the document that a submission holds."""
     body = json.loads(await owner.fetchval("select body from submissions where id = $1", claim.id))
     for entry in body["documents"]:
@@ -337,8 +363,8 @@ async def rewrite(owner, claim, change):
     ids=lambda changes: "-".join(changes),
 )
 async def test_a_row_that_differs_or_lacks_a_fact_proves_nothing(
-    lost_row, context, sandbox, changes
-):
+    lost_row: Any, context: SubmissionContext, sandbox: Sandbox, changes: dict[str, Any]
+) -> None:
     """The portal gives no copy here, so that the row has to decide."""
     claim, submission, row = lost_row
     await sandbox.fault("raw", "forget", times=2)
@@ -360,7 +386,9 @@ async def test_a_row_that_differs_or_lacks_a_fact_proves_nothing(
     ],
     ids=lambda fault: f"{fault['kind']}-{fault['status']}",
 )
-async def test_refusal_of_a_copy_that_is_no_answer_postpones(lost_row, context, sandbox, fault):
+async def test_refusal_of_a_copy_that_is_no_answer_postpones(
+    lost_row: Any, context: SubmissionContext, sandbox: Sandbox, fault: dict[str, Any]
+) -> None:
     claim, submission, row = lost_row
     row = replace(row, payable=None)
     await sandbox.fault("raw", **fault)
@@ -370,7 +398,9 @@ async def test_refusal_of_a_copy_that_is_no_answer_postpones(lost_row, context, 
     assert found.proven and not found.undecided
 
 
-async def test_missing_copy_is_believed_at_the_second_look(lost_row, context, sandbox):
+async def test_missing_copy_is_believed_at_the_second_look(
+    lost_row: Any, context: SubmissionContext, sandbox: Sandbox
+) -> None:
     claim, submission, row = lost_row
     row = replace(row, payable=None)
     await sandbox.fault("raw", "forget", times=2)
@@ -412,12 +442,16 @@ async def test_missing_copy_is_believed_at_the_second_look(lost_row, context, sa
         (None, False),
     ],
 )
-def test_only_the_portals_own_404_says_that_something_is_missing(body, is_missing):
+def test_only_the_portals_own_404_says_that_something_is_missing(
+    body: Any, is_missing: bool
+) -> None:
     assert Refused("It refuses.", status=404, body=body).is_missing == is_missing
     assert not Refused("It refuses.", status=403, body=body).is_missing
 
 
-async def test_first_send_is_not_ruled_out_by_a_gateways_refusal(lost_row, context, sandbox):
+async def test_first_send_is_not_ruled_out_by_a_gateways_refusal(
+    lost_row: Any, context: SubmissionContext, sandbox: Sandbox
+) -> None:
     claim, submission, row = lost_row
     errors = [{"code": "DV302", "path": "", "message": f"It equals document {row.uuid}."}]
     for operation in ("details", "raw"):
@@ -429,22 +463,22 @@ async def test_first_send_is_not_ruled_out_by_a_gateways_refusal(lost_row, conte
 
 
 @pytest.fixture
-async def lost_and_valid(start, company, neighbour, sandbox):
+async def lost_and_valid(start: Any, company: Any, neighbour: Any, sandbox: Sandbox) -> Any:
     """The id of an invoice whose answer was lost, once the portal has found it Valid. Its TIN is shared."""
     idle = await start(company, background=False)
     await sandbox.fault("submit", "accept_then_drop")
-    id = await created(idle)
-    assert (await submitted(idle, id))[0] == 400
+    invoice_id = await created(idle)
+    assert (await submitted(idle, invoice_id))[0] == 400
     await until(sandbox.ledger, lambda entries: [entry["status"] for entry in entries] == ["Valid"])
-    return id
+    return invoice_id
 
 
 @pytest.mark.parametrize(
     "fault", [{"kind": "html", "status": 403}, {"kind": "forget"}], ids=lambda fault: fault["kind"]
 )
 async def test_one_refusal_of_a_copy_needs_no_manual_review(
-    start, company, lost_and_valid, sandbox, fault
-):
+    start: Any, company: Any, lost_and_valid: int, sandbox: Sandbox, fault: dict[str, Any]
+) -> None:
     await sandbox.fault("raw", **fault)
     api = await start(company, **QUICK)
     await reaches(api, lost_and_valid, "Valid")
@@ -452,8 +486,8 @@ async def test_one_refusal_of_a_copy_needs_no_manual_review(
 
 
 async def test_copy_that_stays_missing_needs_manual_review(
-    start, company, lost_and_valid, sandbox, owner
-):
+    start: Any, company: Any, lost_and_valid: int, sandbox: Sandbox, owner: asyncpg.Connection
+) -> None:
     await sandbox.fault("raw", "forget", times=1000)
     await start(company, **QUICK)
     error = "select last_error ->> 'code' from submissions where state = 'NeedsPerson'"
@@ -465,10 +499,12 @@ async def test_copy_that_stays_missing_needs_manual_review(
     "error",
     [NotSent("It is away."), Held("Later.", retry_after=timedelta(seconds=1), operation="raw")],
 )
-async def test_a_copy_that_cannot_be_fetched_now_postpones(lost_row, context, sandbox, error):
+async def test_a_copy_that_cannot_be_fetched_now_postpones(
+    lost_row: Any, context: SubmissionContext, sandbox: Sandbox, error: Any
+) -> None:
     claim, submission, row = lost_row
 
-    async def gate(operation, tin, further=False):
+    async def gate(operation: str, tin: str, further: bool = False) -> None:
         if operation == "raw":
             raise error
 
@@ -481,14 +517,16 @@ async def test_a_copy_that_cannot_be_fetched_now_postpones(lost_row, context, sa
     assert bool(by_row.proven) == isinstance(error, Held)
 
 
-async def test_a_long_listing_is_proven_by_its_rows(start, company, owner, sandbox):
+async def test_a_long_listing_is_proven_by_its_rows(
+    start: Any, company: Any, owner: asyncpg.Connection, sandbox: Sandbox
+) -> None:
     """More unknown outcomes than copies are fetched for one listing: none is fetched."""
     count = MOST_COPIES + 5
     idle = await start(company, background=False)
     await sandbox.fault("submit", "accept_then_drop", times=count)
     ids = [await created(idle) for _ in range(count)]
     for part in range(0, count, 5):
-        await asyncio.gather(*[submitted(idle, id) for id in ids[part : part + 5]])
+        await asyncio.gather(*[submitted(idle, invoice_id) for invoice_id in ids[part : part + 5]])
     await owner.execute(UNKNOWN_OUTCOME)
     await start(company)
     valid = "select count(*) from invoices where status = 'Valid'"
@@ -496,7 +534,9 @@ async def test_a_long_listing_is_proven_by_its_rows(start, company, owner, sandb
     assert await raw_calls(sandbox) == 0 and len(await sandbox.ledger()) == count
 
 
-async def test_an_invalid_document_of_a_lost_answer_shows_its_reasons(api, sandbox):
+async def test_an_invalid_document_of_a_lost_answer_shows_its_reasons(
+    api: TestClient, sandbox: Sandbox
+) -> None:
     """The portal gives no copy of an Invalid document: its row proves it."""
     stranger = {"type": "LOCAL_COMPANY", "name": "Nobody Sdn. Bhd.", "tin": "C25000000010"}
     registration = {
@@ -514,37 +554,41 @@ async def test_an_invalid_document_of_a_lost_answer_shows_its_reasons(api, sandb
     }
     await sandbox.settings(strict_register=True)
     await sandbox.fault("submit", "accept_then_drop")
-    id = await created(api, buyer={**stranger, **registration, **address})
-    assert (await submitted(api, id))[0] == 400
-    await until(lambda: record(api, id), lambda found: found["status"] == "Invalid")
-    assert (await documents(api, id))[0]["errors"]
+    invoice_id = await created(api, buyer={**stranger, **registration, **address})
+    assert (await submitted(api, invoice_id))[0] == 400
+    await until(lambda: record(api, invoice_id), lambda found: found["status"] == "Invalid")
+    assert (await documents(api, invoice_id))[0]["errors"]
 
 
 # A uuid that is taken
 
 
-async def test_a_receipt_with_a_taken_uuid_needs_manual_review(api, sandbox, owner):
+async def test_a_receipt_with_a_taken_uuid_needs_manual_review(
+    api: TestClient, sandbox: Sandbox, owner: asyncpg.Connection
+) -> None:
     theirs = await valid_invoice(api)
     uuid = (await documents(api, theirs))[0]["uuid"]
     await sandbox.fault("submit", "other_uuid", uuid=uuid)
-    id = await created(api)
-    status, body = await submitted(api, id)
+    invoice_id = await created(api)
+    status, body = await submitted(api, invoice_id)
     assert status == 400 and uuid not in json.dumps(body)
     row = await owner.fetchrow(
         "select state, last_error ->> 'code' as code, claims from submissions order by id desc limit 1"
     )
     assert tuple(row) == ("NeedsPerson", "UuidTaken", 0)
-    assert (await record(api, id))["status"] == "Submitting" and (await record(api, theirs))[
-        "status"
-    ] == "Valid"
-    assert (await documents(api, id))[0]["uuid"] is None
+    assert (await record(api, invoice_id))["status"] == "Submitting" and (
+        await record(api, theirs)
+    )["status"] == "Valid"
+    assert (await documents(api, invoice_id))[0]["uuid"] is None
     seen = await owner.fetch(
         "select via from portal_sightings where uuid = $1 order by submission_id", uuid
     )
     assert [row["via"] for row in seen] == ["submit", "submit"]
 
 
-async def test_one_taken_uuid_keeps_no_other_document_from_going_on(start, company, sandbox, owner):
+async def test_one_taken_uuid_keeps_no_other_document_from_going_on(
+    start: Any, company: Any, sandbox: Sandbox, owner: asyncpg.Connection
+) -> None:
     idle = await start(company, background=False)
     theirs = await created(idle)
     assert (await submitted(idle, theirs))[0] == 200
@@ -567,8 +611,13 @@ async def test_one_taken_uuid_keeps_no_other_document_from_going_on(start, compa
 
 
 async def test_of_two_companies_that_adopt_one_uuid_at_once_one_gets_it(
-    start, company, neighbour, sandbox, owner, context
-):
+    start: Any,
+    company: Any,
+    neighbour: Any,
+    sandbox: Sandbox,
+    owner: asyncpg.Connection,
+    context: SubmissionContext,
+) -> None:
     claims = []
     for each in (company, neighbour):
         idle = await start(each, background=False)
@@ -580,7 +629,7 @@ async def test_of_two_companies_that_adopt_one_uuid_at_once_one_gets_it(
     )
     claims = [(claim, replace(submission, state="Uncertain")) for claim, submission in claims]
 
-    def adopted(submission):
+    def adopted(submission: Any) -> Any:
         seen = (Sighting(submission.docs[0].id, "7G3KX2M9QPWZ41VTB8RHNYDC10", "S", "search"),)
         return state_machine.step(submission, Shown(seen), context.config)[1][-1]
 

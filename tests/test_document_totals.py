@@ -2,8 +2,10 @@
 
 import json
 from collections import Counter
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from decimal import ROUND_HALF_UP, Decimal, localcontext
+from typing import Any
 
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
@@ -15,7 +17,7 @@ from service.documents.ubl import document
 CENT = Decimal("0.01")
 
 
-def numbers(most, places):
+def numbers(most: Any, places: int) -> Any:
     return st.decimals(0, most, places=places, allow_nan=False, allow_infinity=False)
 
 
@@ -46,7 +48,7 @@ ADJUSTMENTS = (
 
 
 @st.composite
-def lines(draw):
+def lines(draw: Any) -> Any:
     unit = {"code": "H87", "price": draw(PRICES), "count": draw(COUNTS)}
     found = {name: draw(ADJUSTMENTS) for name in ("discount", "charge")}
     given_ones = {name: each for name, each in found.items() if each}
@@ -55,7 +57,7 @@ def lines(draw):
 
 
 @st.composite
-def sources(draw):
+def sources(draw: Any) -> dict[str, Any]:
     entries = st.lists(st.builds(lambda amount: {"amount": amount}, AMOUNTS), max_size=3)
     return {
         **EXAMPLE,
@@ -91,7 +93,7 @@ HALVES = {
 @example(HALVES)
 @settings(max_examples=100, deadline=None, database=None)
 @given(sources())
-def test_the_sums_of_a_document_add_up(source):
+def test_the_sums_of_a_document_add_up(source: dict[str, Any]) -> None:
     try:
         built = document.build(
             source, ISSUER, number="INV-1", issued_at=datetime(2026, 9, 14, tzinfo=UTC)
@@ -113,7 +115,7 @@ def test_the_sums_of_a_document_add_up(source):
     )
 
 
-def check_line(item):
+def check_line(item: dict[str, Any]) -> None:
     subtotal = number(item, "ItemPriceExtension.Amount")
     assert subtotal == rounded(number(item, "Price.PriceAmount") * number(item, "InvoicedQuantity"))
     for each in item.get("AllowanceCharge", ()):
@@ -129,7 +131,7 @@ def check_line(item):
     assert {number(each, "TaxableAmount") for each in taxes["TaxSubtotal"]} == {net}
 
 
-def check_tax(subtotal):
+def check_tax(subtotal: dict[str, Any]) -> Any:
     tax = number(subtotal, "TaxAmount")
     if kind(subtotal) == "E":
         assert tax == 0
@@ -142,7 +144,7 @@ def check_tax(subtotal):
     return tax
 
 
-def check_document(invoice):
+def check_document(invoice: dict[str, Any]) -> None:
     (totals,), (taxes,) = invoice["LegalMonetaryTotal"], invoice["TaxTotal"]
     discounts, charges = adjustments(invoice)
     net = sum(number(each, "LineExtensionAmount") for each in invoice["InvoiceLine"])
@@ -168,18 +170,18 @@ def check_document(invoice):
         assert by_kind(taxes["TaxSubtotal"], member) == by_kind(of_lines, member)
 
 
-def by_kind(subtotals, member):
+def by_kind(subtotals: list[dict[str, Any]], member: str) -> Any:
     sums = dict.fromkeys(map(kind, subtotals), 0)
     for each in subtotals:
         sums[kind(each)] += number(each, member)
     return sums
 
 
-def kind(subtotal):
+def kind(subtotal: dict[str, Any]) -> Any:
     return subtotal["TaxCategory"][0]["ID"][0]["_"]
 
 
-def adjustments(holder):
+def adjustments(holder: dict[str, Any]) -> Any:
     """(discounts, charges) of a line or of a document."""
     sums = {False: Decimal(0), True: Decimal(0)}
     for each in holder.get("AllowanceCharge", ()):
@@ -187,21 +189,21 @@ def adjustments(holder):
     return sums[False], sums[True]
 
 
-def number(holder, path):
+def number(holder: dict[str, Any], path: str) -> Any:
     for name in path.split("."):
         (holder,) = holder[name]
     return holder["_"]
 
 
-def stated(holder, name):
+def stated(holder: dict[str, Any], name: str) -> Any:
     return number(holder, name) if name in holder else 0
 
 
-def rounded(exact):
+def rounded(exact: Decimal) -> Any:
     return exact.quantize(CENT, ROUND_HALF_UP)
 
 
-def with_currency(value, but=()):
+def with_currency(value: Any, but: Any = ()) -> Iterator[Any]:
     """Every amount within a value, those under the names in `but` left out."""
     if isinstance(value, list):
         for entry in value:

@@ -5,11 +5,14 @@ import json
 from datetime import datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 from zoneinfo import ZoneInfo
 
+import asyncpg
 import pytest
+from aiohttp.test_utils import TestClient
 from certificates import issued
-from conftest import make_company, until
+from conftest import Sandbox, make_company, until
 from kit import (
     CERTIFICATE,
     GENEROUS,
@@ -52,10 +55,12 @@ KINDS = {
 
 
 @pytest.fixture
-async def service(environment, start, sandbox, owner):
+async def service(
+    environment: dict[str, str], start: Any, sandbox: Sandbox, owner: asyncpg.Connection
+) -> Any:
     """Makes a client of a service for the company of a golden document; the sandbox checks the sums too."""
 
-    async def make(name, version):
+    async def make(name: str, version: str) -> TestClient:
         facts = ISSUERS.get(name, ISSUER)
         company = await make_company(environment, **facts)
         statement = (
@@ -74,8 +79,8 @@ async def service(environment, start, sandbox, owner):
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("name", KINDS)
 async def test_a_document_of_every_kind_becomes_valid_and_is_the_golden_one(
-    service, sandbox, name, version
-):
+    service: Any, sandbox: Sandbox, name: str, version: Any
+) -> None:
     api = await service(name, version)
     path, originals = await stored(api, name)
     found = await valid(api, path)
@@ -89,7 +94,7 @@ async def test_a_document_of_every_kind_becomes_valid_and_is_the_golden_one(
     assert constant(sent) == constant(golden)
 
 
-async def stored(api, name):
+async def stored(api: TestClient, name: str) -> Any:
     """(path of a new record whose document is of the kind, [(uuid, number)] of what it refers to)."""
     source = GOLDEN[name]
     if name.startswith("consolidated"):
@@ -99,32 +104,34 @@ async def stored(api, name):
     return f"/api/invoices/{await created(api, **request(source))}", []
 
 
-def request(source):
+def request(source: dict[str, Any]) -> Any:
     """The members of a source that a client sends, as numbers of JSON."""
     return json.loads(json_codec.dumps({**dict.fromkeys(("buyer", "supplier")), **source}))
 
 
-async def noted(api, source):
+async def noted(api: TestClient, source: dict[str, Any]) -> Any:
     original = SELF_BILLED if source["selfBilled"] else EXAMPLE
-    id = await created(api, **request(original))
-    assert (await submitted(api, id))[0] == 200
-    await reaches(api, id, "Valid")
+    invoice_id = await created(api, **request(original))
+    assert (await submitted(api, invoice_id))[0] == 200
+    await reaches(api, invoice_id, "Valid")
     number = ("SB-" if source["selfBilled"] else "INV-") + (
-        await record_of(api, f"/api/invoices/{id}")
+        await record_of(api, f"/api/invoices/{invoice_id}")
     )["invoice_code"].zfill(5)
     note = await posted(
         api,
-        f"/api/invoices/{id}/adjustment-note",
+        f"/api/invoices/{invoice_id}/adjustment-note",
         targetInvoiceType=original["type"],
         type=source["type"],
         adjustmentNoteCode=1,
         adjustmentNoteIssueDate=now(),
         lineItems=request(source)["lineItems"],
     )
-    return f"/api/adjustment-notes/{note['id']}", [((await documents(api, id))[0]["uuid"], number)]
+    return f"/api/adjustment-notes/{note['id']}", [
+        ((await documents(api, invoice_id))[0]["uuid"], number)
+    ]
 
 
-async def consolidated(api, kind):
+async def consolidated(api: TestClient, kind: Any) -> str:
     """Of three sales of last month that follow one another."""
     self_billed = kind == "CONSOLIDATED_SELF_BILLED_INVOICE"
     type, member = ("SELF_BILLED_INVOICE", "supplier") if self_billed else ("INVOICE", "buyer")
@@ -139,13 +146,13 @@ async def consolidated(api, kind):
     return f"/api/consolidated-invoices/{made['id']}"
 
 
-async def record_of(api, path):
+async def record_of(api: TestClient, path: str) -> dict[str, Any]:
     status, body = await answered(api, "GET", path)
     assert status == 200, body
     return body
 
 
-async def valid(api, path):
+async def valid(api: TestClient, path: str) -> Any:
     """The submitted document of a record once the portal has found it Valid."""
     status, body = await answered(api, "POST", f"{path}/submit-to-portal", json={})
     assert status == 200, body
@@ -155,7 +162,7 @@ async def valid(api, path):
     return found
 
 
-async def at_portal(sandbox, found):
+async def at_portal(sandbox: Sandbox, found: Any) -> Any:
     """The invoice inside the document as the portal gives it back: the bytes that were sent."""
     async with sandbox.client.post(
         "/connect/token", data=LOGIN, headers={"onbehalfof": ISSUER["tin_code"]}
@@ -170,7 +177,7 @@ async def at_portal(sandbox, found):
     return json.loads(text, parse_float=Decimal)["Invoice"][0]
 
 
-def references(invoice):
+def references(invoice: dict[str, Any]) -> list[Any]:
     found = [
         each
         for entry in invoice.get("BillingReference", ())
@@ -183,7 +190,7 @@ def references(invoice):
 VARYING = {"ID", "IssueDate", "IssueTime", "InvoiceTypeCode", "UBLExtensions", "Signature"}
 
 
-def constant(invoice):
+def constant(invoice: dict[str, Any]) -> Any:
     kept = {name: member for name, member in invoice.items() if name not in VARYING}
     kept["BillingReference"] = [
         each for each in kept.get("BillingReference", ()) if "InvoiceDocumentReference" not in each
@@ -196,7 +203,9 @@ def constant(invoice):
     return kept
 
 
-async def test_a_consolidated_document_names_the_month_of_its_sales(service, sandbox):
+async def test_a_consolidated_document_names_the_month_of_its_sales(
+    service: Any, sandbox: Sandbox
+) -> None:
     api = await service("consolidated_invoice", VERSIONS[0])
     sent = await at_portal(
         sandbox, await valid(api, await consolidated(api, "CONSOLIDATED_INVOICE"))

@@ -5,10 +5,14 @@ import contextlib
 import gzip
 import json
 import socket
+from collections.abc import AsyncIterator
+from typing import Any
 
 import aiohttp
+import asyncpg
 import pytest
 from aiohttp import web
+from aiohttp.test_utils import TestClient
 from conftest import patience
 from kit import INTEGRATIONS, created, invoice, line
 
@@ -27,7 +31,7 @@ BROKEN = {
 
 
 @contextlib.asynccontextmanager
-async def listening(environment, **variables):
+async def listening(environment: dict[str, str], **variables: str) -> AsyncIterator[Any]:
     """The port of a service that stands on a real listener."""
     runner = HardenedRunner(
         create_app(read_config({**environment, **variables})), shutdown_timeout=1
@@ -42,12 +46,12 @@ async def listening(environment, **variables):
 
 
 @pytest.fixture
-async def port(environment):
+async def port(environment: dict[str, str]) -> AsyncIterator[Any]:
     async with listening(environment) as port:
         yield port
 
 
-async def told(port, sent):
+async def told(port: int, sent: bytes) -> Any:
     """(head, body) of the answer; two empty ones when the connection is closed without any."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(sent)
@@ -62,19 +66,21 @@ async def told(port, sent):
         writer.close()
 
 
-def status_of(head):
+def status_of(head: bytes) -> Any:
     return int(head.split()[1])
 
 
 @pytest.mark.parametrize("sent", BROKEN.values(), ids=BROKEN.keys())
-async def test_what_is_no_http_is_refused_and_quoted_nowhere(port, company, caplog, sent):
+async def test_what_is_no_http_is_refused_and_quoted_nowhere(
+    port: int, company: Any, caplog: pytest.LogCaptureFixture, sent: bytes
+) -> None:
     head, body = await told(port, sent.replace(b"%s", company.key.encode()))
     assert status_of(head) == 400 and b"application/json" in head
     assert set(json.loads(body)) == {"message"}
     assert company.key not in caplog.text and company.key.encode() not in head + body
 
 
-async def test_a_compressed_body_is_refused_without_being_inflated(port, company):
+async def test_a_compressed_body_is_refused_without_being_inflated(port: int, company: Any) -> None:
     bomb = gzip.compress(bytes(200_000_000))
     async with aiohttp.ClientSession(
         f"http://127.0.0.1:{port}", headers={"X-API-Key": company.key}
@@ -110,8 +116,8 @@ STRANGE = {
 
 @pytest.mark.parametrize("name", STRANGE)
 async def test_what_http_allows_and_we_do_not_is_refused_in_the_shape_of_the_surface(
-    port, company, name
-):
+    port: int, company: Any, name: str
+) -> None:
     status, line, more = STRANGE[name]
     for place, members in (
         ("/api/invoices", {"message"}),
@@ -125,11 +131,11 @@ async def test_what_http_allows_and_we_do_not_is_refused_in_the_shape_of_the_sur
         assert b"x-request-id:" in head.lower()
 
 
-def post(key, more):
+def post(key: str, more: str) -> Any:
     return f"POST /api/invoices HTTP/1.1\r\nHost: x\r\nX-API-Key: {key}\r\nContent-Type: application/json\r\n{more}\r\n".encode()
 
 
-async def test_of_a_header_that_is_sent_twice_none_is_chosen(port, company):
+async def test_of_a_header_that_is_sent_twice_none_is_chosen(port: int, company: Any) -> None:
     assert (
         status_of((await told(port, post(company.key, "X-API-Key: x\r\nContent-Length: 0\r\n")))[0])
         == 401
@@ -138,12 +144,16 @@ async def test_of_a_header_that_is_sent_twice_none_is_chosen(port, company):
     assert status_of((await told(port, post(company.key, twice)))[0]) == 415
 
 
-async def test_a_body_that_says_it_is_too_large_is_refused_before_it_comes(port, company):
+async def test_a_body_that_says_it_is_too_large_is_refused_before_it_comes(
+    port: int, company: Any
+) -> None:
     head, body = await told(port, post(company.key, "Content-Length: 99999999999\r\n"))
     assert status_of(head) == 413 and set(json.loads(body)) == {"message"}
 
 
-async def test_a_slow_body_is_a_408_and_a_slow_head_is_closed(environment, company):
+async def test_a_slow_body_is_a_408_and_a_slow_head_is_closed(
+    environment: dict[str, str], company: Any
+) -> None:
     times = {"REQUEST_HEAD_SECONDS": "1", "REQUEST_BODY_SECONDS": "0.2"}
     async with listening(environment, **times) as port:
         head, body = await told(port, post(company.key, "Content-Length: 10\r\n") + b"{")
@@ -159,7 +169,9 @@ async def test_a_slow_body_is_a_408_and_a_slow_head_is_closed(environment, compa
         writer.close()
 
 
-async def test_a_client_that_takes_nothing_of_its_answer_is_cut_off(environment, company, caplog):
+async def test_a_client_that_takes_nothing_of_its_answer_is_cut_off(
+    environment: dict[str, str], company: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     async with listening(environment, ANSWER_STALL_SECONDS="0.2") as port:
         keyed = aiohttp.ClientSession(
             f"http://127.0.0.1:{port}", headers={"X-API-Key": company.key}
@@ -184,7 +196,7 @@ async def test_a_client_that_takes_nothing_of_its_answer_is_cut_off(environment,
     assert taken.startswith(b"HTTP/1.1 200") and not taken.endswith(b"0\r\n\r\n")
 
 
-async def _rest(loop, slow):
+async def _rest(loop: asyncio.AbstractEventLoop, slow: socket.socket) -> Any:
     """What a client gets until the connection is closed or broken."""
     taken = b""
     with contextlib.suppress(ConnectionResetError):
@@ -194,8 +206,8 @@ async def _rest(loop, slow):
 
 
 async def test_of_too_many_connections_one_between_requests_has_to_go_else_the_new_one(
-    environment, company
-):
+    environment: dict[str, str], company: Any
+) -> None:
     async with listening(environment, MAX_CONNECTIONS="2") as port:
         idle, _ = await asyncio.open_connection("127.0.0.1", port)
         busy = [await _in_a_body(port, company.key)]
@@ -214,7 +226,7 @@ async def test_of_too_many_connections_one_between_requests_has_to_go_else_the_n
                 writer.close()
 
 
-async def _in_a_body(port, key):
+async def _in_a_body(port: int, key: str) -> Any:
     """(reader, writer) of a connection whose request waits for its body."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(post(key, "Expect: 100-continue\r\nContent-Length: 2\r\n"))
@@ -222,7 +234,9 @@ async def _in_a_body(port, key):
     return reader, writer
 
 
-async def test_what_breaks_inside_is_logged_without_what_was_sent(api, owner, caplog):
+async def test_what_breaks_inside_is_logged_without_what_was_sent(
+    api: TestClient, owner: asyncpg.Connection, caplog: pytest.LogCaptureFixture
+) -> None:
     await owner.execute(
         "alter table invoices add constraint surprise check (currency_code <> 'SGD')"
     )

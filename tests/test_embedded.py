@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import asyncpg
 import pytest
@@ -39,7 +40,7 @@ asyncio.run(main())
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
+def made(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A data directory that a process made and left in good order."""
     directory = tmp_path_factory.mktemp("made") / "pg"
     owner = started_owner(directory)
@@ -49,12 +50,12 @@ def made(tmp_path_factory):
 
 
 @pytest.fixture
-def data(made, tmp_path):
+def data(made: Path, tmp_path: Path) -> Any:
     subprocess.run(["cp", "-a", made, tmp_path / "pg"], check=True)
     return tmp_path / "pg"
 
 
-def started_owner(directory):
+def started_owner(directory: Path) -> Any:
     return subprocess.Popen(
         [sys.executable, "-c", OWNER, directory],
         cwd=ROOT,
@@ -64,27 +65,27 @@ def started_owner(directory):
     )
 
 
-def read_url(owner):
+def read_url(owner: subprocess.Popen[str]) -> Any:
     return owner.stdout.readline().strip()
 
 
-def told_to_end(owner):
+def told_to_end(owner: subprocess.Popen[str]) -> None:
     owner.stdin.write("\n")
     owner.stdin.flush()
 
 
-def ended(owner):
+def ended(owner: subprocess.Popen[str]) -> Any:
     """Its exit status. It ends at the end of its input, when it has not been told before."""
     owner.communicate(timeout=30)
     return owner.returncode
 
 
-def killed(owner):
+def killed(owner: subprocess.Popen[str]) -> None:
     owner.kill()
     owner.communicate(timeout=30)
 
 
-async def query(url, text):
+async def query(url: str, text: str) -> Any:
     connection = await asyncpg.connect(url)
     try:
         return await connection.fetchval(text)
@@ -92,14 +93,14 @@ async def query(url, text):
         await connection.close()
 
 
-def postmaster(data):
+def postmaster(data: Path) -> Any:
     return int((data / "cluster" / "postmaster.pid").read_text().split()[0])
 
 
 # A cluster and its server
 
 
-async def test_a_new_cluster_is_durable_utf8_and_closed_to_others(tmp_path):
+async def test_a_new_cluster_is_durable_utf8_and_closed_to_others(tmp_path: Path) -> None:
     data = tmp_path / "deep" / "pg"
     async with postgres(data) as url:
         shown = [
@@ -134,21 +135,21 @@ async def test_a_new_cluster_is_durable_utf8_and_closed_to_others(tmp_path):
             await query(url.replace("@", "x@"), "select 1")
 
 
-async def test_what_was_stored_is_there_at_the_next_start(data):
+async def test_what_was_stored_is_there_at_the_next_start(data: Path) -> None:
     async with postgres(data) as url:
         await query(url, "create table kept as select 42 as answer")
     async with postgres(data) as url:
         assert await query(url, "select answer from kept") == 42
 
 
-async def test_the_server_is_gone_after_the_last_use(data):
+async def test_the_server_is_gone_after_the_last_use(data: Path) -> None:
     async with postgres(data) as url:
         pass
     with pytest.raises(OSError):
         await query(url, "select 1")
 
 
-async def test_a_terminal_interrupt_does_not_reach_the_server(data):
+async def test_a_terminal_interrupt_does_not_reach_the_server(data: Path) -> None:
     async with postgres(data):
         assert os.getpgid(postmaster(data)) != os.getpgid(0)
 
@@ -156,7 +157,7 @@ async def test_a_terminal_interrupt_does_not_reach_the_server(data):
 # Several processes
 
 
-async def test_a_second_process_joins_and_leaves_the_server_running(data):
+async def test_a_second_process_joins_and_leaves_the_server_running(data: Path) -> None:
     async with postgres(data) as url:
         second = started_owner(data)
         assert read_url(second) == url
@@ -164,7 +165,7 @@ async def test_a_second_process_joins_and_leaves_the_server_running(data):
         assert await query(url, "select 1") == 1
 
 
-async def test_an_owner_waits_for_those_who_joined(data):
+async def test_an_owner_waits_for_those_who_joined(data: Path) -> None:
     owner = started_owner(data)
     read_url(owner)
     async with postgres(data) as url:
@@ -174,7 +175,7 @@ async def test_an_owner_waits_for_those_who_joined(data):
     assert ended(owner) == 0
 
 
-async def test_two_that_start_at_once_share_one_server(data):
+async def test_two_that_start_at_once_share_one_server(data: Path) -> None:
     first, second = started_owner(data), started_owner(data)
     assert read_url(first) == read_url(second) != ""
     told_to_end(first)
@@ -182,7 +183,7 @@ async def test_two_that_start_at_once_share_one_server(data):
     assert ended(first) == ended(second) == 0
 
 
-async def test_one_that_comes_while_the_owner_stops_starts_its_own(data):
+async def test_one_that_comes_while_the_owner_stops_starts_its_own(data: Path) -> None:
     owner = started_owner(data)
     old = read_url(owner)
     async with postgres(data):
@@ -196,7 +197,7 @@ async def test_one_that_comes_while_the_owner_stops_starts_its_own(data):
 # Killed
 
 
-async def test_a_commit_outlives_the_kill_of_its_process(data):
+async def test_a_commit_outlives_the_kill_of_its_process(data: Path) -> None:
     owner = started_owner(data)
     url = read_url(owner)
     await query(url, "create table kept as select 42 as answer")
@@ -208,7 +209,7 @@ async def test_a_commit_outlives_the_kill_of_its_process(data):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the next start ends it")
-async def test_a_server_ends_with_its_killed_process(data):
+async def test_a_server_ends_with_its_killed_process(data: Path) -> None:
     owner, gone = started_owner(data), asyncio.Event()
     connection = await asyncpg.connect(read_url(owner))
     connection.add_termination_listener(lambda _: gone.set())
@@ -216,7 +217,7 @@ async def test_a_server_ends_with_its_killed_process(data):
     await asyncio.wait_for(gone.wait(), 60)
 
 
-async def test_an_orphan_is_ended_before_the_next_server_starts(data):
+async def test_an_orphan_is_ended_before_the_next_server_starts(data: Path) -> None:
     programs, account = find_programs(), account_for(data / "cluster")
     orphan = launch(
         [
@@ -237,7 +238,7 @@ async def test_an_orphan_is_ended_before_the_next_server_starts(data):
         killed(orphan)
 
 
-async def test_a_commit_outlives_the_kill_of_the_server(data):
+async def test_a_commit_outlives_the_kill_of_the_server(data: Path) -> None:
     async with postgres(data) as url:
         await query(url, "create table kept as select 42 as answer")
         os.kill(postmaster(data), signal.SIGKILL)
@@ -245,7 +246,7 @@ async def test_a_commit_outlives_the_kill_of_the_server(data):
         assert await query(url, "select answer from kept") == 42
 
 
-async def test_a_cluster_whose_making_was_killed_is_made_anew(tmp_path):
+async def test_a_cluster_whose_making_was_killed_is_made_anew(tmp_path: Path) -> None:
     owner = started_owner(tmp_path / "pg")
     assert await until(lambda: list((tmp_path / "pg").glob("making-*/cluster/base")), 30)
     killed(owner)
@@ -256,7 +257,9 @@ async def test_a_cluster_whose_making_was_killed_is_made_anew(tmp_path):
 
 
 @pytest.mark.parametrize("alive", [False, True], ids=["of the dead", "of a stranger"])
-async def test_a_stale_pid_file_does_not_keep_the_server_from_starting(data, alive):
+async def test_a_stale_pid_file_does_not_keep_the_server_from_starting(
+    data: Path, alive: bool
+) -> None:
     async with postgres(data):
         pid_file = (data / "cluster" / "postmaster.pid").read_text()
     stranger = launch(["sleep", "60"], account_for(data))
@@ -276,7 +279,7 @@ async def test_a_stale_pid_file_does_not_keep_the_server_from_starting(data, ali
 # Users
 
 
-async def test_a_closed_parent_directory_does_not_matter(tmp_path):
+async def test_a_closed_parent_directory_does_not_matter(tmp_path: Path) -> None:
     """A clone in a directory that `mktemp -d` made, for root, who becomes another user, and for a user."""
     closed = tmp_path / "closed"
     closed.mkdir(mode=0o700)
@@ -287,7 +290,7 @@ async def test_a_closed_parent_directory_does_not_matter(tmp_path):
     assert closed.stat().st_mode & 0o777 == 0o700
 
 
-def test_root_keeps_no_right_that_it_can_do_without():
+def test_root_keeps_no_right_that_it_can_do_without() -> None:
     directory = Path(tempfile.mkdtemp())
     try:
         (directory / "postgres").write_text("#!/bin/sh\necho here\n")
@@ -303,7 +306,7 @@ def test_root_keeps_no_right_that_it_can_do_without():
         shutil.rmtree(directory)
 
 
-async def test_a_directory_of_somebody_else_is_refused(data):
+async def test_a_directory_of_somebody_else_is_refused(data: Path) -> None:
     if os.geteuid() == 0:
         os.chown(data / "cluster", 0, 0)
     else:
@@ -319,7 +322,7 @@ async def test_a_directory_of_somebody_else_is_refused(data):
 # What a person is told
 
 
-async def test_data_of_another_major_version_names_that_version(data):
+async def test_data_of_another_major_version_names_that_version(data: Path) -> None:
     (data / "cluster" / "PG_VERSION").write_text("9\n")
     with pytest.raises(
         EmbeddedError, match=r"made by PostgreSQL 9, which is not installed .there is: .*\d"
@@ -328,14 +331,14 @@ async def test_data_of_another_major_version_names_that_version(data):
             pass
 
 
-async def test_a_directory_that_lost_its_version_is_not_taken_for_a_cluster(data):
+async def test_a_directory_that_lost_its_version_is_not_taken_for_a_cluster(data: Path) -> None:
     (data / "cluster" / "PG_VERSION").unlink()
     with pytest.raises(EmbeddedError, match="not a PostgreSQL data directory any more"):
         async with postgres(data):
             pass
 
 
-async def test_a_failed_start_shows_the_log_and_frees_the_directory(data):
+async def test_a_failed_start_shows_the_log_and_frees_the_directory(data: Path) -> None:
     configuration = data / "cluster" / "postgresql.conf"
     good = configuration.read_text()
     configuration.write_text(good + "nonsense = 1\n")
@@ -347,7 +350,7 @@ async def test_a_failed_start_shows_the_log_and_frees_the_directory(data):
         assert await query(url, "select 1") == 1
 
 
-async def test_an_error_of_the_user_of_the_database_passes_unchanged(data):
+async def test_an_error_of_the_user_of_the_database_passes_unchanged(data: Path) -> None:
     with pytest.raises(FileNotFoundError):
         async with postgres(data):
             raise FileNotFoundError

@@ -1,9 +1,12 @@
 """Exports: one invoice as a file, and all of a company's as one. Spec: Invoice export object"""
 
 import json
+from typing import Any
 
 import aiohttp
+import asyncpg
 import pytest
+from aiohttp.test_utils import TestClient
 from conftest import make_company, until
 from kit import answered, buyer, created, invoice, line, record
 
@@ -45,23 +48,23 @@ AS_SUPPLIER = {
 }
 
 
-async def exported(api, id):
-    status, body = await answered(api, "GET", f"/api/invoices/{id}/export")
+async def exported(api: TestClient, invoice_id: int) -> dict[str, Any]:
+    status, body = await answered(api, "GET", f"/api/invoices/{invoice_id}/export")
     assert status == 200
     return body
 
 
-async def exported_all(api):
+async def exported_all(api: TestClient) -> dict[str, Any]:
     status, body = await answered(api, "GET", "/api/invoices/export-all")
     assert status == 200
     return body
 
 
-async def set_setting(owner, **changes):
+async def set_setting(owner: asyncpg.Connection, **changes: Any) -> None:
     await owner.execute("update companies set setting = setting || $1::jsonb", json.dumps(changes))
 
 
-async def copies(owner, id, count, **members):
+async def copies(owner: asyncpg.Connection, invoice_id: int, count: int, **members: Any) -> None:
     """Makes rows like an invoice's until there are `count`: as many requests would say no more."""
     await owner.execute(
         """
@@ -73,19 +76,19 @@ async def copies(owner, id, count, **members):
          where id = $1
          order by n
         """,
-        id,
+        invoice_id,
         count,
         json.dumps(members),
     )
 
 
-async def test_an_export_has_the_specified_members(api):
+async def test_an_export_has_the_specified_members(api: TestClient) -> None:
     charge = {"charges": [{"amount": 1.5, "reason": "wrapping"}]}
     sent = invoice(
         code=7, issueDateTime="2026-01-31T09:30:00+08:00", invoiceLevelAllowanceCharge=charge
     )
-    id = await created(api, **sent)
-    export = await exported(api, id)
+    invoice_id = await created(api, **sent)
+    export = await exported(api, invoice_id)
     assert list(export) == MEMBERS
     assert export == {
         "invoiceCodeWithPrefixAndDigits": "INV-00007",
@@ -96,11 +99,11 @@ async def test_an_export_has_the_specified_members(api):
         "invoiceDateTime": "2026-01-31T01:30:00.000+00:00",
         "invoiceLevelAllowanceCharge": charge,
         "consolidatedInvoiceCode": None,
-        "createdAt": (await record(api, id))["created_at"],
+        "createdAt": (await record(api, invoice_id))["created_at"],
     }
 
 
-async def test_in_a_self_billed_export_the_company_is_the_buyer(api):
+async def test_in_a_self_billed_export_the_company_is_the_buyer(api: TestClient) -> None:
     seller = buyer(name="Foshan Timber Export Co. Ltd.")
     for code, type in enumerate(
         ("SELF_BILLED_INVOICE", "PENDING_FINALIZE_SELF_BILLED_INVOICE"), start=7
@@ -112,13 +115,15 @@ async def test_in_a_self_billed_export_the_company_is_the_buyer(api):
         assert export["invoiceCodeWithPrefixAndDigits"] == f"SB-0000{code}"
 
 
-async def test_what_is_absent_is_null(api):
+async def test_what_is_absent_is_null(api: TestClient) -> None:
     export = await exported(api, await created(api, type="PENDING_FINALIZE_INVOICE", buyer=None))
     assert list(export) == MEMBERS
     assert export["buyer"] is None and export["invoiceLevelAllowanceCharge"] is None
 
 
-async def test_an_absent_registration_number_of_the_company_is_na(environment, start):
+async def test_an_absent_registration_number_of_the_company_is_na(
+    environment: dict[str, str], start: Any
+) -> None:
     api = await start(await make_company(environment, registration_number=None))
     assert (await exported(api, await created(api)))["supplier"]["registrationNumber"] == "NA"
 
@@ -136,7 +141,9 @@ FULL_CODES = (
 )
 
 
-async def test_a_full_code_is_padded_and_never_cut(api, owner):
+async def test_a_full_code_is_padded_and_never_cut(
+    api: TestClient, owner: asyncpg.Connection
+) -> None:
     for year, (digits, code, full) in enumerate(FULL_CODES, start=2001):
         await set_setting(owner, PREFIX_DIGIT_COUNT=digits)
         export = await exported(
@@ -148,36 +155,40 @@ async def test_a_full_code_is_padded_and_never_cut(api, owner):
         )
 
 
-async def test_one_export_is_a_file_named_by_the_full_code(api, owner):
-    id = await created(api, code=7)
+async def test_one_export_is_a_file_named_by_the_full_code(
+    api: TestClient, owner: asyncpg.Connection
+) -> None:
+    invoice_id = await created(api, code=7)
     for prefix, name in (
         ("INV-", "invoice-INV-00007.json"),
         ("", "invoice-00007.json"),
         ('a"/../ü\r\nX: y', "invoice-a__..____X__y00007.json"),
     ):
         await set_setting(owner, INVOICE_PREFIX=prefix)
-        async with api.get(f"/api/invoices/{id}/export") as response:
+        async with api.get(f"/api/invoices/{invoice_id}/export") as response:
             assert response.headers["Content-Disposition"] == f'attachment; filename="{name}"'
             assert response.content_type == "application/json" and "X" not in response.headers
             assert (await response.json())["invoiceCodeWithPrefixAndDigits"] == f"{prefix}00007"
 
 
-async def test_all_exports_are_a_file(api):
+async def test_all_exports_are_a_file(api: TestClient) -> None:
     async with api.get("/api/invoices/export-all") as response:
         assert response.headers["Content-Disposition"] == 'attachment; filename="invoices.json"'
         assert response.content_type == "application/json"
 
 
-async def test_all_of_nothing_is_an_empty_array(api):
+async def test_all_of_nothing_is_an_empty_array(api: TestClient) -> None:
     assert await exported_all(api) == []
 
 
-async def test_all_of_one_is_the_same_as_the_one(api):
-    id = await created(api)
-    assert await exported_all(api) == [await exported(api, id)]
+async def test_all_of_one_is_the_same_as_the_one(api: TestClient) -> None:
+    invoice_id = await created(api)
+    assert await exported_all(api) == [await exported(api, invoice_id)]
 
 
-async def test_all_of_several_batches_come_once_each_newest_first_in_pieces(api, owner):
+async def test_all_of_several_batches_come_once_each_newest_first_in_pieces(
+    api: TestClient, owner: asyncpg.Connection
+) -> None:
     await copies(owner, await created(api, code=1), 1203)
     async with api.get("/api/invoices/export-all") as response:
         assert response.headers["Transfer-Encoding"] == "chunked"
@@ -189,12 +200,16 @@ async def test_all_of_several_batches_come_once_each_newest_first_in_pieces(api,
 
 
 @pytest.mark.parametrize("count", [500, 501])
-async def test_a_batch_that_is_just_full_does_no_harm(api, owner, count):
+async def test_a_batch_that_is_just_full_does_no_harm(
+    api: TestClient, owner: asyncpg.Connection, count: int
+) -> None:
     await copies(owner, await created(api), count)
     assert len(await exported_all(api)) == count
 
 
-async def test_deleted_invoices_and_those_of_others_are_not_exported(api, start, environment):
+async def test_deleted_invoices_and_those_of_others_are_not_exported(
+    api: TestClient, start: Any, environment: dict[str, str]
+) -> None:
     stranger = await start(await make_company(environment))
     await created(stranger, code=1)
     gone = await created(api, code=2)
@@ -203,14 +218,16 @@ async def test_deleted_invoices_and_those_of_others_are_not_exported(api, start,
     assert [export["invoiceCode"] for export in await exported_all(api)] == ["3"]
 
 
-async def test_the_head_of_an_export_can_be_asked_for(api):
+async def test_the_head_of_an_export_can_be_asked_for(api: TestClient) -> None:
     await created(api)
     async with api.head("/api/invoices/export-all") as response:
         assert response.status == 200 and await response.read() == b""
         assert "attachment" in response.headers["Content-Disposition"]
 
 
-async def test_an_export_that_fails_on_the_way_does_not_look_whole(api, owner):
+async def test_an_export_that_fails_on_the_way_does_not_look_whole(
+    api: TestClient, owner: asyncpg.Connection
+) -> None:
     """The client has read only a little of a first batch that no buffer holds when the second one becomes impossible."""
     await copies(owner, await created(api), 1203, remark="x" * 40_000)
     async with api.get("/api/invoices/export-all") as response:
@@ -221,14 +238,18 @@ async def test_an_export_that_fails_on_the_way_does_not_look_whole(api, owner):
             await response.read()
 
 
-async def test_an_export_whose_first_batch_fails_does_not_look_whole(api, owner):
+async def test_an_export_whose_first_batch_fails_does_not_look_whole(
+    api: TestClient, owner: asyncpg.Connection
+) -> None:
     await owner.execute("alter view invoice_exports rename to elsewhere")
     with pytest.raises(aiohttp.ClientError):
         async with api.get("/api/invoices/export-all") as response:
             await response.read()
 
 
-async def test_a_reader_that_stands_still_holds_no_connection_of_the_database(api, owner):
+async def test_a_reader_that_stands_still_holds_no_connection_of_the_database(
+    api: TestClient, owner: asyncpg.Connection
+) -> None:
     await copies(owner, await created(api), 1203, remark="x" * 40_000)
     async with api.get("/api/invoices/export-all") as response:
         await response.content.readexactly(10_000)
@@ -236,7 +257,7 @@ async def test_a_reader_that_stands_still_holds_no_connection_of_the_database(ap
         assert (await response.read()).endswith(b"}]")
 
 
-async def _busy(owner):
+async def _busy(owner: asyncpg.Connection) -> Any:
     """Transactions of the service that are open."""
     return await owner.fetchval(
         """
@@ -246,7 +267,9 @@ async def _busy(owner):
     )
 
 
-async def test_while_it_is_exported_an_invoice_can_be_created_and_deleted(api, owner):
+async def test_while_it_is_exported_an_invoice_can_be_created_and_deleted(
+    api: TestClient, owner: asyncpg.Connection
+) -> None:
     await copies(owner, await created(api, lineItems=[line()]), 1203, remark="x" * 40_000)
     newest = await owner.fetchval("select max(id) from invoices")
     async with api.get("/api/invoices/export-all") as response:

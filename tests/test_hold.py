@@ -1,12 +1,15 @@
 """Rows that are older than what was sent: nothing goes out before the portal was looked at, and nothing goes out twice."""
 
 import secrets
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 from urllib.parse import urlsplit
 
 import asyncpg
 import pytest
-from conftest import administer, renamed, until, variables
+from aiohttp.test_utils import TestClient
+from conftest import Sandbox, administer, renamed, until, variables
 from kit import answered, created, documents, now, reaches, record, submitted, valid_invoice
 
 from service.app import create_app
@@ -19,11 +22,11 @@ UNSETTLED = {"PORTAL_SETTLE_SECONDS": "60"}  # longer than a test takes
 
 
 @pytest.fixture
-async def serving(aiohttp_client, sandbox, company):
+async def serving(aiohttp_client: Any, sandbox: Sandbox, company: Any) -> Any:
     """Runs a service on a database for as long as a block: `async with serving(url) as api`."""
 
     @asynccontextmanager
-    async def run(url, background=True, **more):
+    async def run(url: str, background: bool = True, **more: str) -> AsyncIterator[Any]:
         app = create_app(
             read_config({**variables(url, sandbox.base), **QUICK, **more}), background=background
         )
@@ -35,11 +38,11 @@ async def serving(aiohttp_client, sandbox, company):
 
 
 @pytest.fixture
-async def backup(cluster, database):
+async def backup(cluster: str, database: str) -> AsyncIterator[Any]:
     """Copies the database as it is now: `await backup()` gives the address of the copy."""
     names, source = [], urlsplit(database).path.strip("/")
 
-    async def copy():
+    async def copy() -> Any:
         name = f"test_{secrets.token_hex(6)}"
         await administer(cluster, f"create database {name} template {source} strategy file_copy")
         names.append(name)
@@ -50,7 +53,7 @@ async def backup(cluster, database):
         await administer(cluster, f"drop database {name} with (force)")
 
 
-async def held(url):
+async def held(url: str) -> Any:
     """How many companies are held on a database."""
     conn = await asyncpg.connect(url)
     try:
@@ -59,20 +62,20 @@ async def held(url):
         await conn.close()
 
 
-async def refusal(api, id):
+async def refusal(api: TestClient, invoice_id: int) -> Any:
     """The code of the reason for which a submit was refused, which leaves the invoice as it was."""
-    status, body = await submitted(api, id)
-    assert status == 400 and (await record(api, id))["status"] == "Draft", body
+    status, body = await submitted(api, invoice_id)
+    assert status == 400 and (await record(api, invoice_id))["status"] == "Draft", body
     return body["errors"][0]["code"]
 
 
-async def numbers(sandbox):
+async def numbers(sandbox: Sandbox) -> Any:
     return sorted(entry["number"] for entry in await sandbox.ledger())
 
 
 async def test_a_restored_database_sends_nothing_that_the_portal_has(
-    serving, backup, database, sandbox
-):
+    serving: Any, backup: Any, database: str, sandbox: Sandbox
+) -> None:
     """A draft of the backup and one that waited were sent after it; a third one was also made after it."""
     await administer(database, AUTOMATIC)
     async with serving(database, background=False) as api:
@@ -99,9 +102,11 @@ async def test_a_restored_database_sends_nothing_that_the_portal_has(
     assert await numbers(sandbox) == sent
 
 
-async def test_where_nothing_was_lost_sending_goes_on_by_itself(serving, backup, database, sandbox):
+async def test_where_nothing_was_lost_sending_goes_on_by_itself(
+    serving: Any, backup: Any, database: str, sandbox: Sandbox
+) -> None:
     async with serving(database) as api:
-        id = await valid_invoice(api)
+        invoice_id = await valid_invoice(api)
         left = await created(api)
     old = await backup()
     async with serving(old) as api:
@@ -109,19 +114,21 @@ async def test_where_nothing_was_lost_sending_goes_on_by_itself(serving, backup,
         await until(lambda: held(old), lambda n: n == 0)
         assert (await submitted(api, left))[0] == 200
         await reaches(api, left, "Valid")
-        assert (await record(api, id))["status"] == "Valid"
+        assert (await record(api, invoice_id))["status"] == "Valid"
     async with serving(old):
         assert await held(old) == 0
 
 
-async def test_what_is_automatic_waits_until_the_hold_ends(serving, database, sandbox):
+async def test_what_is_automatic_waits_until_the_hold_ends(
+    serving: Any, database: str, sandbox: Sandbox
+) -> None:
     await administer(database, AUTOMATIC)
     config = read_config(variables(database, sandbox.base))
     async with serving(database, **UNSETTLED) as api:
         assert await hold_sending(config, "Before the backup is put back.") == {"held": 1}
         assert await hold_sending(config, "Again.") == {"held": 0}
-        id = await created(api)
-        _status, body = await submitted(api, id)
+        invoice_id = await created(api)
+        _status, body = await submitted(api, invoice_id)
         assert (
             body["errors"][0]["code"] == "SendingHeld"
             and "put back" in body["errors"][0]["message"]
@@ -138,10 +145,10 @@ async def test_what_is_automatic_waits_until_the_hold_ends(serving, database, sa
             await until(lambda: reconcile(config), lambda all: not all["companies"][0]["held"])
         )["open"] == 0
         await reaches(api, waiting, "Valid")
-        assert (await submitted(api, id))[0] == 200
+        assert (await submitted(api, invoice_id))[0] == 200
 
 
-async def _claimed(url):
+async def _claimed(url: str) -> Any:
     """How many of the submissions that wait and are due a worker is given."""
     conn = await asyncpg.connect(url)
     try:
@@ -153,8 +160,8 @@ async def _claimed(url):
 
 
 async def test_what_was_queued_after_the_restore_under_a_number_of_the_portal_goes_to_a_person(
-    serving, backup, database, sandbox
-):
+    serving: Any, backup: Any, database: str, sandbox: Sandbox
+) -> None:
     old = await backup()
     async with serving(database) as api:
         await valid_invoice(api, code=700, issueDateTime=now(minutes=3))
@@ -162,8 +169,8 @@ async def test_what_was_queued_after_the_restore_under_a_number_of_the_portal_go
     await administer(old, AUTOMATIC)
     config = read_config(variables(old, sandbox.base))
     async with serving(old, background=False) as api:
-        id = await created(api, code=700, isReady=True)
-        assert (await record(api, id))["status"] == "Submitting"
+        invoice_id = await created(api, code=700, isReady=True)
+        assert (await record(api, invoice_id))["status"] == "Submitting"
     await until(lambda: reconcile(config), lambda all: all["open"])
     result = await attention(config)
     (stopped,), (orphan,) = result["submissions"], result["findings"]
@@ -180,18 +187,18 @@ async def test_what_was_queued_after_the_restore_under_a_number_of_the_portal_go
 
 
 async def test_nothing_is_sent_on_a_database_that_has_become_another_meanwhile(
-    serving, database, sandbox
-):
+    serving: Any, database: str, sandbox: Sandbox
+) -> None:
     """As a failover behind a running process."""
     async with serving(database, background=False) as api:
-        id = await created(api)
+        invoice_id = await created(api)
         await administer(
             database, "update database_identities set identity = 'the one that is gone'"
         )
-        status, _body = await submitted(api, id)
+        status, _body = await submitted(api, invoice_id)
         assert status == 400 and not await sandbox.ledger()
     async with serving(database) as api:
-        await reaches(api, id, "Valid")
+        await reaches(api, invoice_id, "Valid")
         assert len(await sandbox.ledger()) == 1
-        assert len(await documents(api, id)) == 1
+        assert len(await documents(api, invoice_id)) == 1
         assert (await answered(api, "GET", "/readyz"))[0] == 200

@@ -1,9 +1,12 @@
 """An Idempotency-Key whose claim was lost during a pause: no effect twice, and both requests get one response."""
 
 import asyncio
+from typing import Any
 
+import asyncpg
 import pytest
-from conftest import until
+from aiohttp.test_utils import TestClient
+from conftest import Sandbox, until
 from kit import (
     GENEROUS,
     INTEGRATIONS,
@@ -75,14 +78,16 @@ CREATIONS = {
 
 
 @pytest.fixture
-async def everywhere(start, company, environment):
+async def everywhere(start: Any, company: Any, environment: dict[str, str]) -> TestClient:
     """A client with keys of both surfaces."""
     api = await start(company, **GENEROUS)
     await open_integrations(api, environment)
     return api
 
 
-async def keyed(api, path, body=None, key="order-7"):
+async def keyed(
+    api: TestClient, path: str, body: Any = None, key: str = "order-7"
+) -> tuple[int, Any]:
     """(status, body, whether it was replayed) of a POST with an Idempotency-Key."""
     async with api.post(path, json=body or {}, headers={"Idempotency-Key": key}) as response:
         return (
@@ -92,7 +97,7 @@ async def keyed(api, path, body=None, key="order-7"):
         )
 
 
-async def waits_for_the_test(owner):
+async def waits_for_the_test(owner: asyncpg.Connection) -> Any:
     """True while a request waits for the advisory lock."""
     query = """
         select count(*)
@@ -104,7 +109,9 @@ async def waits_for_the_test(owner):
 
 
 @pytest.mark.parametrize("name", CREATIONS)
-async def test_a_request_that_lost_its_claim_creates_nothing(everywhere, owner, name):
+async def test_a_request_that_lost_its_claim_creates_nothing(
+    everywhere: TestClient, owner: asyncpg.Connection, name: str
+) -> None:
     kind, path, table, body = CREATIONS[name]
     await owner.execute(PAUSE_FIRST.format(table=table))
     await owner.execute("select pg_advisory_lock(4711)")
@@ -119,7 +126,9 @@ async def test_a_request_that_lost_its_claim_creates_nothing(everywhere, owner, 
     assert late[1] == second[1]
 
 
-async def test_a_request_that_lost_its_claim_to_a_running_one_is_a_409(api, owner):
+async def test_a_request_that_lost_its_claim_to_a_running_one_is_a_409(
+    api: TestClient, owner: asyncpg.Connection
+) -> None:
     body = {"invoiceCode": "1", "type": "LOCAL_INDIVIDUAL", "name": "Aminah"}
     await owner.execute(TAKE_OVER)
     status, answer, _ = await keyed(api, "/api/einvoice-requests", body)
@@ -147,7 +156,9 @@ CHANGED = (
 )
 
 
-async def test_no_post_has_an_effect_after_its_claim_was_lost(everywhere, start, company, owner):
+async def test_no_post_has_an_effect_after_its_claim_was_lost(
+    everywhere: TestClient, start: Any, company: Any, owner: asyncpg.Connection
+) -> None:
     """A new POST route has to be added here: it stores its answer in the transaction of its effect, or holds the claim."""
     posts = await _posts(everywhere)
     await everywhere.close()  # nothing moves by itself from now on
@@ -170,7 +181,7 @@ async def test_no_post_has_an_effect_after_its_claim_was_lost(everywhere, start,
     assert await _rows(owner) == before
 
 
-async def _posts(api):
+async def _posts(api: TestClient) -> dict[str, Any]:
     """{route: (path, body)} of a POST with an effect, for every route that has one."""
     ids = await one_of_each(api)
     valid, draft = await valid_invoice(api), await created(api)
@@ -187,12 +198,12 @@ async def _posts(api):
     credit = await posted(api, f"/api/invoices/{valid}/adjustment-note", **note())
     assert (await submitted(api, credit["id"], "/api/adjustment-notes"))[0] == 200
     cancellable = await valid_invoice(api)
-    for place, id in (
+    for place, invoice_id in (
         ("/api/consolidated-invoices", sent["id"]),
         ("/api/adjustment-notes", credit["id"]),
     ):
         await until(
-            lambda: answered(api, "GET", f"{place}/{id}"),
+            lambda: answered(api, "GET", f"{place}/{invoice_id}"),
             lambda answer: answer[1]["status"] == "Valid",
         )
     one, two, three = (
@@ -251,16 +262,18 @@ async def _posts(api):
     }
 
 
-async def _rows(owner):
+async def _rows(owner: asyncpg.Connection) -> dict[str, Any]:
     query = "select to_jsonb(t)::text from {} t order by 1"
     return {table: [row[0] for row in await owner.fetch(query.format(table))] for table in CHANGED}
 
 
-async def test_two_submits_of_one_key_get_one_response_and_send_once(api, owner, sandbox):
+async def test_two_submits_of_one_key_get_one_response_and_send_once(
+    api: TestClient, owner: asyncpg.Connection, sandbox: Sandbox
+) -> None:
     """The second one takes the key over while the portal is slow, and joins the submission of the first."""
-    id = await created(api)
+    invoice_id = await created(api)
     await sandbox.fault("submit", "slow", seconds=1)
-    path = f"/api/invoices/{id}/submit-to-portal"
+    path = f"/api/invoices/{invoice_id}/submit-to-portal"
     first = asyncio.create_task(keyed(api, path))
     await until(sandbox.ledger, len)
     await owner.execute(EXPIRE.format("idempotency_keys"))
@@ -270,10 +283,12 @@ async def test_two_submits_of_one_key_get_one_response_and_send_once(api, owner,
     assert await keyed(api, path) == (*second[:2], True)
 
 
-async def test_a_submit_that_lost_its_claim_does_not_send_what_was_cancelled(api, owner, sandbox):
-    id = await valid_invoice(api)
-    assert (await cancelled(api, id))[0] == 200
+async def test_a_submit_that_lost_its_claim_does_not_send_what_was_cancelled(
+    api: TestClient, owner: asyncpg.Connection, sandbox: Sandbox
+) -> None:
+    invoice_id = await valid_invoice(api)
+    assert (await cancelled(api, invoice_id))[0] == 200
     await owner.execute(TAKE_OVER)
-    assert (await keyed(api, f"/api/invoices/{id}/submit-to-portal"))[0] == 409
+    assert (await keyed(api, f"/api/invoices/{invoice_id}/submit-to-portal"))[0] == 409
     assert len(await sandbox.ledger()) == 1
-    await reaches(api, id, "Cancelled")
+    await reaches(api, invoice_id, "Cancelled")

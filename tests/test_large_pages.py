@@ -2,9 +2,12 @@
 
 import asyncio
 import json
+from typing import Any
 
 import aiohttp
+import asyncpg
 import pytest
+from aiohttp.test_utils import TestClient
 from conftest import until
 from kit import GENEROUS, answered, created, one_of_each
 from test_exports import copies
@@ -28,7 +31,9 @@ TEXTS = {
 }
 
 
-async def enlarge(owner, table, member, size, kind="compressible"):
+async def enlarge(
+    owner: asyncpg.Connection, table: str, member: str, size: int, kind: str = "compressible"
+) -> None:
     """Put a text of `size` bytes into every record of a table, as records from before the limit may have."""
     place = "{remark}" if member == "buyer" else "{0,remark}"
     text = TEXTS[kind].format(size)
@@ -38,11 +43,11 @@ async def enlarge(owner, table, member, size, kind="compressible"):
 
 
 @pytest.fixture
-def results(monkeypatch):
+def results(monkeypatch: pytest.MonkeyPatch) -> Any:
     """(statement's name, length) of every text that a statement returns."""
     found, call = [], statements.Statement.__call__
 
-    async def measured(statement, conn, **values):
+    async def measured(statement: str, conn: asyncpg.Connection, **values: Any) -> Any:
         result = await call(statement, conn, **values)
         texts = (
             [result]
@@ -58,15 +63,17 @@ def results(monkeypatch):
     return found
 
 
-async def records(api, place, ids):
+async def records(api: TestClient, place: str, ids: list[int]) -> list[Any]:
     """The records of a list, as they are given one by one."""
-    found = [(await answered(api, "GET", f"{place}/{id}"))[1] for id in ids]
+    found = [(await answered(api, "GET", f"{place}/{invoice_id}"))[1] for invoice_id in ids]
     return [{name: value for name, value in one.items() if name != "invoice_ids"} for one in found]
 
 
 @pytest.mark.parametrize("kind", TEXTS)
 @pytest.mark.parametrize("query", ["", "&sort=-code", "&query=aminah"])
-async def test_a_large_page_is_whole_and_in_order(api, owner, results, kind, query):
+async def test_a_large_page_is_whole_and_in_order(
+    api: TestClient, owner: asyncpg.Connection, results: Any, kind: Any, query: str
+) -> None:
     await copies(owner, await created(api), 12)
     await enlarge(owner, "invoices", "buyer", 400_000, kind)
     async with api.get(LIST + query) as response:
@@ -88,7 +95,9 @@ async def test_a_large_page_is_whole_and_in_order(api, owner, results, kind, que
     )
 
 
-async def test_every_list_streams_a_large_page(start, company, owner, results):
+async def test_every_list_streams_a_large_page(
+    start: Any, company: Any, owner: asyncpg.Connection, results: Any
+) -> None:
     api = await start(company, background=True, **GENEROUS)
     await one_of_each(api)
     for place, (table, member) in PLACES.items():
@@ -111,7 +120,9 @@ async def test_every_list_streams_a_large_page(start, company, owner, results):
             assert max(paged, default=0) <= BUDGET_BYTES, place
 
 
-async def test_a_page_within_the_budget_takes_one_statement(api, owner, results):
+async def test_a_page_within_the_budget_takes_one_statement(
+    api: TestClient, owner: asyncpg.Connection, results: Any
+) -> None:
     await copies(owner, await created(api), 100)
     for query in ("", "&sort=-code"):
         results.clear()
@@ -120,7 +131,9 @@ async def test_a_page_within_the_budget_takes_one_statement(api, owner, results)
         assert [name for name, _ in results] == ["invoice_search" if query else "invoice_page"]
 
 
-async def test_a_streamed_page_is_the_same_text_as_a_small_one(api, owner, monkeypatch):
+async def test_a_streamed_page_is_the_same_text_as_a_small_one(
+    api: TestClient, owner: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await copies(owner, await created(api), 30)
     async with api.get(LIST) as response:
         small = await response.read()
@@ -130,7 +143,9 @@ async def test_a_streamed_page_is_the_same_text_as_a_small_one(api, owner, monke
             assert await response.read() == small
 
 
-async def test_a_streamed_page_reads_a_part_at_a_time(api, owner, results):
+async def test_a_streamed_page_reads_a_part_at_a_time(
+    api: TestClient, owner: asyncpg.Connection, results: Any
+) -> None:
     """As many records as fill a part are read in one transaction; a larger record is a part of its own."""
     await copies(owner, await created(api), 20)
     await enlarge(owner, "invoices", "buyer", PART_CHARACTERS // 2)
@@ -140,7 +155,9 @@ async def test_a_streamed_page_reads_a_part_at_a_time(api, owner, results):
     assert [name for name, _ in results if name == "invoice_get"] == ["invoice_get"] * 20
 
 
-async def test_the_head_of_a_large_page_has_no_body(api, owner):
+async def test_the_head_of_a_large_page_has_no_body(
+    api: TestClient, owner: asyncpg.Connection
+) -> None:
     await copies(owner, await created(api), 12)
     await enlarge(owner, "invoices", "buyer", 400_000)
     async with api.head(LIST) as response:
@@ -148,7 +165,9 @@ async def test_the_head_of_a_large_page_has_no_body(api, owner):
         assert response.headers["Content-Type"] == "application/json; charset=utf-8"
 
 
-async def test_a_record_that_is_deleted_meanwhile_is_left_out(api, owner):
+async def test_a_record_that_is_deleted_meanwhile_is_left_out(
+    api: TestClient, owner: asyncpg.Connection
+) -> None:
     first = await created(api)
     await copies(owner, first, 100)
     await enlarge(owner, "invoices", "buyer", 300_000)
@@ -160,7 +179,9 @@ async def test_a_record_that_is_deleted_meanwhile_is_left_out(api, owner):
     assert page["meta"]["total"] == 1  # the copies were not counted
 
 
-async def test_a_page_that_fails_on_the_way_does_not_look_whole(api, owner):
+async def test_a_page_that_fails_on_the_way_does_not_look_whole(
+    api: TestClient, owner: asyncpg.Connection
+) -> None:
     await copies(owner, await created(api), 100)
     await enlarge(owner, "invoices", "buyer", 300_000)
     async with api.get(LIST) as response:
@@ -171,7 +192,9 @@ async def test_a_page_that_fails_on_the_way_does_not_look_whole(api, owner):
             await response.read()
 
 
-async def test_a_slow_reader_of_a_page_holds_no_connection_of_the_database(api, owner):
+async def test_a_slow_reader_of_a_page_holds_no_connection_of_the_database(
+    api: TestClient, owner: asyncpg.Connection
+) -> None:
     await copies(owner, await created(api), 100)
     await enlarge(owner, "invoices", "buyer", 300_000)
     busy = """
@@ -184,7 +207,9 @@ async def test_a_slow_reader_of_a_page_holds_no_connection_of_the_database(api, 
         assert (await response.read()).endswith(b"]}")
 
 
-async def test_many_large_pages_at_once_are_all_whole(api, owner):
+async def test_many_large_pages_at_once_are_all_whole(
+    api: TestClient, owner: asyncpg.Connection
+) -> None:
     await copies(owner, await created(api), 30)
     await enlarge(owner, "invoices", "buyer", 300_000)
     pages = await asyncio.gather(*[answered(api, "GET", LIST) for _ in range(12)])
@@ -194,7 +219,9 @@ async def test_many_large_pages_at_once_are_all_whole(api, owner):
 @pytest.mark.parametrize(
     "kind, most", [("incompressible", 1_500_000), ("compressible", 12_000_000)]
 )
-async def test_a_batch_of_an_export_is_bounded_in_bytes(api, owner, results, kind, most):
+async def test_a_batch_of_an_export_is_bounded_in_bytes(
+    api: TestClient, owner: asyncpg.Connection, results: Any, kind: str, most: int
+) -> None:
     """Small records let a batch grow to many; the large ones behind them make it small again."""
     await copies(owner, await created(api), 640)
     small = "create temporary table small as select id from invoices order by id desc limit 520"

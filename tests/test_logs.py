@@ -4,13 +4,17 @@ import asyncio
 import base64
 import json
 import sqlite3
+from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import aiohttp
+import asyncpg
 import pytest
+from aiohttp.test_utils import TestClient
 from certificates import issued, key_text
-from conftest import until
+from conftest import Sandbox, until
 from kit import (
     CERTIFICATE,
     GENEROUS,
@@ -37,7 +41,7 @@ PASSWORD = "opensesame-4711"
 
 
 @pytest.fixture
-async def service(environment, tmp_path):
+async def service(environment: dict[str, str], tmp_path: Path) -> AsyncIterator[Any]:
     environment = {**environment, **GENEROUS, "LOG_LEVEL": "DEBUG", "WRONG_KEYS_PER_MINUTE": "3"}
     process = Service(environment, tmp_path / "service.log")
     await process.start()
@@ -46,8 +50,13 @@ async def service(environment, tmp_path):
 
 
 async def test_no_secret_no_body_and_no_person_comes_into_the_log(
-    service, environment, company, owner, sandbox, tmp_path
-):
+    service: Service,
+    environment: dict[str, str],
+    company: Any,
+    owner: asyncpg.Connection,
+    sandbox: Sandbox,
+    tmp_path: Path,
+) -> None:
     integration = (await integration_key(environment))["key"]
     headers = {"X-API-Key": company.key, "X-Portal-Key": integration}
     async with aiohttp.ClientSession(service.base, headers=headers) as api:
@@ -71,7 +80,7 @@ async def test_no_secret_no_body_and_no_person_comes_into_the_log(
     ] == []
 
 
-async def _succeed(api):
+async def _succeed(api: TestClient) -> list[Any]:
     """Requests that do what they ask for; the secrets of them."""
     webhook = (
         await answered(api, "POST", "/api/webhooks", json={"url": f"http://127.0.0.1:9/{SAID}"})
@@ -79,9 +88,9 @@ async def _succeed(api):
     rotated = (
         await answered(api, "POST", f"/api/webhooks/{webhook['id']}/rotate-secret", json={})
     )[1]["data"]
-    id = await created(api, buyer=buyer(**PERSON))
-    assert (await submitted(api, id))[0] == 200
-    assert (await cancelled(api, id, reason=SAID))[0] == 200
+    invoice_id = await created(api, buyer=buyer(**PERSON))
+    assert (await submitted(api, invoice_id))[0] == 200
+    assert (await cancelled(api, invoice_id, reason=SAID))[0] == 200
     signer = issued()
     pair = {
         "certificate": signer.certificate_pem,
@@ -94,7 +103,7 @@ async def _succeed(api):
     for path in (
         "/api/invoices?query=Zarina",
         "/api/invoices/export-all",
-        f"/api/invoices/{id}/print",
+        f"/api/invoices/{invoice_id}/print",
         "/api/companies",
     ):
         async with api.get(path) as response:
@@ -112,7 +121,7 @@ async def _succeed(api):
     ]
 
 
-async def _fail(api, owner, sandbox):
+async def _fail(api: TestClient, owner: asyncpg.Connection, sandbox: Sandbox) -> list[Any]:
     """Requests that are refused, each in a way of its own, and one that fails with the row in PostgreSQL's detail."""
     await owner.execute("alter table invoices add constraint none_of_it check (code <> 777777)")
     for body in (
@@ -151,21 +160,21 @@ async def _fail(api, owner, sandbox):
     return [wrong]
 
 
-async def _raw(port, sent):
+async def _raw(port: int, sent: bytes) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(sent)
     assert b" 400 " in await asyncio.wait_for(reader.read(), 5)
     writer.close()
 
 
-def _texts(environment):
+def _texts(environment: dict[str, str]) -> list[Any]:
     """The secrets of a configuration, as text and as bytes that were printed."""
     raw = base64.b64decode(GENEROUS["SECRET_KEY"])
     password = urlsplit(environment["DATABASE_URL"]).password
     return [environment["PORTAL_CLIENT_SECRET"], password, GENEROUS["SECRET_KEY"], repr(raw)[2:-1]]
 
 
-def _tokens(state):
+def _tokens(state: str) -> Any:
     """Every token that the sandbox has handed out."""
     found = [token for (token,) in sqlite3.connect(state).execute("select token from tokens")]
     assert found
