@@ -1,4 +1,4 @@
-"""Automatic submissions leave in calls of many, and each document has its own outcome: nothing lost, nothing sent twice."""
+"""Batches: many documents per request, one outcome per document, no loss and no duplicates."""
 
 import asyncio
 import itertools
@@ -28,14 +28,14 @@ AUTOMATIC = """update companies set setting = setting || '{"AUTO_SUBMIT_INVOICE"
 
 @pytest.fixture
 async def asleep(owner: asyncpg.Connection, company: Any, start: Any) -> TestClient:
-    """A client of a service that only answers requests, for a company that submits automatically."""
+    """Return a client of a company that submits automatically, without background work."""
     api = await start(company, background=False)
     await owner.execute(AUTOMATIC)
     return api
 
 
-async def ready(api: TestClient, count: int, **changes: Any) -> Any:
-    """The ids of so many new invoices that are to be submitted."""
+async def ready(api: TestClient, count: int, **changes: Any) -> list[int]:
+    """Create `count` invoices to be submitted and return their ids."""
     ids = []
     for _ in range(0, count, 10):
         part = min(10, count - len(ids))
@@ -43,10 +43,10 @@ async def ready(api: TestClient, count: int, **changes: Any) -> Any:
     return ids
 
 
-async def reach(owner: asyncpg.Connection, ids: list[int], *statuses: str) -> Any:
-    """{status: how many} of invoices once each has one of these."""
+async def reach(owner: asyncpg.Connection, ids: list[int], *statuses: str) -> dict[str, int]:
+    """Wait until each invoice has one of the statuses. Return {status: number of invoices}."""
 
-    async def counted() -> dict[str, Any]:
+    async def counted() -> dict[str, int]:
         rows = await owner.fetch(
             "select status, count(*) from invoices where id = any ($1) group by 1", ids
         )
@@ -55,27 +55,28 @@ async def reach(owner: asyncpg.Connection, ids: list[int], *statuses: str) -> An
     return await until(counted, lambda found: set(found) <= set(statuses))
 
 
-async def sent(sandbox: Sandbox) -> Any:
-    """How many submits the sandbox has got."""
+async def sent(sandbox: Sandbox) -> int:
+    """Return the number of submit requests that the sandbox received."""
     return (await sandbox.calls())["calls"].get("submit", 0)
 
 
 async def once_each(sandbox: Sandbox, ids: list[int]) -> bool:
-    """Whether the portal took as many documents as there are invoices, none of them twice."""
+    """Return whether the portal accepted one document per invoice."""
     numbers = [entry["number"] for entry in await sandbox.ledger()]
     return len(numbers) == len(set(numbers)) == len(ids)
 
 
 async def call_of(owner: asyncpg.Connection, invoice_id: int) -> Any:
+    """Return the id of the submission that holds the document of an invoice."""
     return await owner.fetchval(
         "select submission_id from submitted_documents where invoice_id = $1", invoice_id
     )
 
 
-async def claimed(context: SubmissionContext) -> Any:
-    """The Claim of the one company's next unsent submission, once it is due."""
+async def claimed(context: SubmissionContext) -> Claim:
+    """Claim the next unsent submission once it is due."""
 
-    async def claim() -> Any:
+    async def claim() -> list[asyncpg.Record]:
         async with context.database.across() as conn:
             return await sql.submission_claim(
                 conn, lease=context.config.portal_lease, most=9, states=["Queued"], suspects=1
@@ -85,15 +86,16 @@ async def claimed(context: SubmissionContext) -> Any:
     return Claim(head["company_id"], head["id"], head["fence"])
 
 
-async def states(owner: asyncpg.Connection) -> dict[str, Any]:
+async def states(owner: asyncpg.Connection) -> dict[str, int]:
+    """Return {state: number of submissions}."""
     rows = await owner.fetch("select state, count(*) from submissions group by 1")
     return {row["state"]: row["count"] for row in rows}
 
 
-# One call for many
+# Merging
 
 
-async def test_what_waits_leaves_in_full_calls(
+async def test_waiting_documents_are_sent_in_full_batches(
     asleep: TestClient, owner: asyncpg.Connection, start: Any, company: Any, sandbox: Sandbox
 ) -> None:
     ids = await ready(asleep, 250)
@@ -103,17 +105,17 @@ async def test_what_waits_leaves_in_full_calls(
     assert await states(owner) == {"Merged": 250, "Accepted": 3}
 
 
-async def test_the_bytes_of_a_document_are_those_that_were_frozen(
+async def test_merging_keeps_the_bytes_of_each_document(
     asleep: TestClient, owner: asyncpg.Connection, start: Any, company: Any, sandbox: Sandbox
 ) -> None:
     ids = await ready(asleep, 5)
     await start(company)
     await reach(owner, ids, "Valid")
-    frozen = {(await documents(asleep, invoice_id))[0]["document_hash"] for invoice_id in ids}
-    assert {entry["sha256"] for entry in await sandbox.ledger()} == frozen and len(frozen) == 5
+    hashes = {(await documents(asleep, invoice_id))[0]["document_hash"] for invoice_id in ids}
+    assert {entry["sha256"] for entry in await sandbox.ledger()} == hashes and len(hashes) == 5
 
 
-async def test_what_was_written_to_be_sent_cannot_be_changed(
+async def test_service_role_cannot_change_the_content_of_a_submission(
     asleep: TestClient, owner: asyncpg.Connection
 ) -> None:
     await ready(asleep, 1)
@@ -124,25 +126,23 @@ async def test_what_was_written_to_be_sent_cannot_be_changed(
     await owner.execute("reset role")
 
 
-async def test_a_call_stays_under_the_portals_size(
+async def test_batch_stays_within_the_portal_size_limit(
     asleep: TestClient, owner: asyncpg.Connection, start: Any, company: Any, sandbox: Sandbox
 ) -> None:
     lines = [
         line(id=str(number), description="Coffee beans " + "x" * 280) for number in range(1, 241)
     ]
     ids = [await created(asleep, isReady=True, lineItems=lines) for _ in range(18)]
-    assert (
-        await owner.fetchval("select sum(octet_length(body)) from submissions") > batch.MOST_BYTES
-    )
+    stored: Any = await owner.fetchval("select sum(octet_length(body)) from submissions")
+    assert stored > batch.MOST_BYTES
     await start(company, PORTAL_TIMEOUT_SECONDS="30", PORTAL_LEASE_SECONDS="60")
     assert await reach(owner, ids, "Valid") == {"Valid": 18}
-    assert (
-        await owner.fetchval("select max(octet_length(body)) from submissions") <= batch.MOST_BYTES
-    )
+    largest: Any = await owner.fetchval("select max(octet_length(body)) from submissions")
+    assert largest <= batch.MOST_BYTES
     assert await once_each(sandbox, ids) and await sent(sandbox) == 2
 
 
-async def test_two_documents_of_one_number_leave_in_two_calls(
+async def test_documents_with_the_same_number_are_sent_in_two_batches(
     asleep: TestClient, owner: asyncpg.Connection, start: Any, company: Any, sandbox: Sandbox
 ) -> None:
     first = await created(asleep, code=77, isReady=True, issueDateTime=now(minutes=2))
@@ -152,11 +152,11 @@ async def test_two_documents_of_one_number_leave_in_two_calls(
     await start(company)
     await reach(owner, [first, second, third], "Valid")
     assert await sent(sandbox) == 2 and len(await sandbox.ledger()) == 3
-    calls = [await call_of(owner, invoice_id) for invoice_id in (first, second, third)]
-    assert calls[0] == calls[2] != calls[1]
+    submissions = [await call_of(owner, invoice_id) for invoice_id in (first, second, third)]
+    assert submissions[0] == submissions[2] != submissions[1]
 
 
-async def test_two_workers_merge_what_waits_without_taking_it_from_each_other(
+async def test_two_workers_merge_disjoint_batches(
     asleep: TestClient, owner: asyncpg.Connection, start: Any, company: Any, sandbox: Sandbox
 ) -> None:
     ids = await ready(asleep, 150)
@@ -166,7 +166,7 @@ async def test_two_workers_merge_what_waits_without_taking_it_from_each_other(
 
 
 @pytest.mark.parametrize("place", [0, 2])
-async def test_what_came_to_nothing_before_goes_alone(
+async def test_submission_with_a_failed_claim_is_sent_alone(
     asleep: TestClient,
     owner: asyncpg.Connection,
     start: Any,
@@ -174,7 +174,7 @@ async def test_what_came_to_nothing_before_goes_alone(
     sandbox: Sandbox,
     place: int,
 ) -> None:
-    """It may be what ends the process; so it takes nobody with it."""
+    """It may be what crashes the process, so it is not merged with others."""
     ids = await ready(asleep, 5)
     suspect = await call_of(owner, ids[place])
     await owner.execute("update submissions set claims = 1 where id = $1", suspect)
@@ -186,7 +186,7 @@ async def test_what_came_to_nothing_before_goes_alone(
     }
 
 
-async def test_a_submit_joins_its_document_in_the_call_that_it_was_merged_into(
+async def test_submit_waits_for_the_batch_its_document_was_merged_into(
     asleep: TestClient, owner: asyncpg.Connection, start: Any, company: Any, sandbox: Sandbox
 ) -> None:
     ids = await ready(asleep, 5)
@@ -197,7 +197,7 @@ async def test_a_submit_joins_its_document_in_the_call_that_it_was_merged_into(
     assert await once_each(sandbox, ids) and await sent(sandbox) == 1
 
 
-async def test_an_interactive_submit_goes_alone_and_at_once(
+async def test_interactive_submit_is_sent_alone_and_immediately(
     asleep: TestClient, owner: asyncpg.Connection, start: Any, company: Any, sandbox: Sandbox
 ) -> None:
     ids = await ready(asleep, 5)
@@ -211,7 +211,7 @@ async def test_an_interactive_submit_goes_alone_and_at_once(
     assert await sent(sandbox) == 2
 
 
-async def test_what_waits_or_was_merged_is_locked(
+async def test_waiting_or_merged_invoice_is_locked(
     asleep: TestClient, owner: asyncpg.Connection, start: Any, company: Any, sandbox: Sandbox
 ) -> None:
     ids = await ready(asleep, 3)
@@ -238,7 +238,7 @@ async def test_what_waits_or_was_merged_is_locked(
 # Outcomes
 
 
-async def test_a_rejected_sibling_is_a_draft_again_and_the_others_go_on(
+async def test_rejected_document_of_a_batch_becomes_a_draft(
     asleep: TestClient, owner: asyncpg.Connection, start: Any, company: Any, sandbox: Sandbox
 ) -> None:
     ids = await ready(asleep, 4)
@@ -251,7 +251,7 @@ async def test_a_rejected_sibling_is_a_draft_again_and_the_others_go_on(
     assert await once_each(sandbox, ids) and await sent(sandbox) == 1
 
 
-async def test_an_invalid_sibling_shows_its_reasons_and_the_others_are_valid(
+async def test_invalid_document_of_a_batch_shows_its_errors(
     asleep: TestClient, owner: asyncpg.Connection, start: Any, company: Any, sandbox: Sandbox
 ) -> None:
     ids = await ready(asleep, 3)
@@ -263,7 +263,7 @@ async def test_an_invalid_sibling_shows_its_reasons_and_the_others_are_valid(
     ]
 
 
-async def test_reasons_that_cannot_be_had_yet_keep_nothing_from_the_others(
+async def test_missing_validation_errors_do_not_delay_other_documents(
     asleep: TestClient, owner: asyncpg.Connection, start: Any, company: Any, sandbox: Sandbox
 ) -> None:
     strange = await ready(asleep, 2, buyer=STRANGER)
@@ -277,7 +277,7 @@ async def test_reasons_that_cannot_be_had_yet_keep_nothing_from_the_others(
 
 @pytest.mark.parametrize("place", [0, 4, 8])
 @pytest.mark.parametrize("code", ["BadStructure", "MaximumSizeExceeded"])
-async def test_what_breaks_a_call_breaks_it_for_no_other(
+async def test_document_that_breaks_a_batch_is_isolated(
     asleep: TestClient,
     owner: asyncpg.Connection,
     start: Any,
@@ -300,7 +300,7 @@ async def test_what_breaks_a_call_breaks_it_for_no_other(
     assert await owner.fetchval("select count(*) from submissions where state = 'Refused'") == 1
 
 
-async def test_a_refusal_of_the_issuer_is_everybodys(
+async def test_refusal_of_the_issuer_rejects_the_whole_batch(
     asleep: TestClient, owner: asyncpg.Connection, start: Any, company: Any, sandbox: Sandbox
 ) -> None:
     ids = await ready(asleep, 5)
@@ -311,7 +311,7 @@ async def test_a_refusal_of_the_issuer_is_everybodys(
 
 
 @pytest.mark.parametrize("kind, members", TAKEN)
-async def test_a_lost_answer_is_found_for_every_document(
+async def test_lost_response_of_a_batch_is_reconciled_for_every_document(
     asleep: TestClient,
     owner: asyncpg.Connection,
     start: Any,
@@ -328,7 +328,7 @@ async def test_a_lost_answer_is_found_for_every_document(
 
 
 @pytest.mark.parametrize("kind, members", NOT_TAKEN)
-async def test_what_never_arrived_goes_again_as_the_same_bytes(
+async def test_batch_that_never_arrived_is_resent_unchanged(
     asleep: TestClient,
     owner: asyncpg.Connection,
     start: Any,
@@ -346,7 +346,7 @@ async def test_what_never_arrived_goes_again_as_the_same_bytes(
 
 
 @pytest.mark.parametrize("fault", ["accept_then_drop", "truncate"])
-async def test_what_the_portal_has_in_part_is_taken_over_in_part(
+async def test_partly_accepted_batch_with_a_lost_response_is_reconciled(
     asleep: TestClient,
     owner: asyncpg.Connection,
     start: Any,
@@ -354,7 +354,7 @@ async def test_what_the_portal_has_in_part_is_taken_over_in_part(
     sandbox: Sandbox,
     fault: str,
 ) -> None:
-    """Four were taken and one was rejected; the answer that said so was lost, or its end was."""
+    """Four were accepted and one was rejected; the response was lost or truncated."""
     ids = await ready(asleep, 4)
     late = await created(asleep, isReady=True, issueDateTime=now(hours=2))
     await sandbox.settings(age_window_seconds=3600)
@@ -366,8 +366,8 @@ async def test_what_the_portal_has_in_part_is_taken_over_in_part(
     assert (await documents(service, late))[0]["errors"][0]["code"] == "CF321"
 
 
-async def put_at_the_portal(sandbox: Sandbox, tin: str, entries: Any) -> None:
-    """Sends entries of a call as the portal's queue might have done it, behind the service's back."""
+async def put_at_the_portal(sandbox: Sandbox, tin: str, entries: list[Any]) -> None:
+    """Submit entries of a request to the portal without the service."""
     form = {
         "client_id": "sandbox-client",
         "client_secret": "sandbox-secret",
@@ -387,7 +387,7 @@ async def put_at_the_portal(sandbox: Sandbox, tin: str, entries: Any) -> None:
 @pytest.mark.parametrize(
     "parts, submits", [([5], 0), ([3, 2], 0), ([2, 1, 2], 0), ([3], 1), ([1, 1], 1)]
 )
-async def test_whatever_part_the_portal_has_is_found_and_only_the_rest_is_sent(
+async def test_only_missing_documents_of_a_batch_are_resent(
     asleep: TestClient,
     owner: asyncpg.Connection,
     start: Any,
@@ -400,7 +400,9 @@ async def test_whatever_part_the_portal_has_is_found_and_only_the_rest_is_sent(
     await sandbox.fault("submit", "slow_before", seconds=600)
     await start(company, PORTAL_TIMEOUT_SECONDS="1", PORTAL_SETTLE_SECONDS="3")
     await until(lambda: sent(sandbox))
-    row = await owner.fetchrow("select tin, body from submissions where first_sent_at is not null")
+    row: Any = await owner.fetchrow(
+        "select tin, body from submissions where first_sent_at is not null"
+    )
     entries = iter(json.loads(row["body"])["documents"])
     for part in parts:
         await put_at_the_portal(sandbox, row["tin"], list(itertools.islice(entries, part)))
@@ -413,18 +415,22 @@ async def test_whatever_part_the_portal_has_is_found_and_only_the_rest_is_sent(
     assert found == len(parts) + submits
 
 
-async def test_what_no_listing_shows_yet_is_found_on_the_receipt_of_the_rest(
+async def test_unlisted_documents_are_found_on_the_receipt_of_a_listed_one(
     asleep: TestClient, owner: asyncpg.Connection, start: Any, company: Any, sandbox: Sandbox
 ) -> None:
-    """One of the documents was listed; the others are not before an hour is over."""
+    """One document was listed; the others are listed only after an hour."""
     ids = await ready(asleep, 4)
     await sandbox.settings(search_lag_seconds=3600)
     await sandbox.fault("submit", "accept_then_drop")
     await start(company, PORTAL_SETTLE_SECONDS="10")
     first, *_ = await until(sandbox.ledger)
     await owner.execute(
-        """insert into portal_sightings (company_id, submission_id, uuid, number, submission_uid, via)
-           select company_id, submission_id, $1, number, $2, 'search' from submitted_documents where number = $3""",
+        """
+            insert into portal_sightings
+              (company_id, submission_id, uuid, number, submission_uid, via)
+            select company_id, submission_id, $1, number, $2, 'search'
+              from submitted_documents where number = $3
+            """,
         first["uuid"],
         first["submissionUid"],
         first["number"],
@@ -433,7 +439,7 @@ async def test_what_no_listing_shows_yet_is_found_on_the_receipt_of_the_rest(
     assert await once_each(sandbox, ids) and await sent(sandbox) == 1
 
 
-async def test_a_false_absence_meets_the_portals_memory_and_is_found_later(
+async def test_false_absence_is_corrected_by_the_duplicate_response(
     asleep: TestClient, owner: asyncpg.Connection, start: Any, company: Any, sandbox: Sandbox
 ) -> None:
     ids = await ready(asleep, 6)
@@ -446,7 +452,7 @@ async def test_a_false_absence_meets_the_portals_memory_and_is_found_later(
     assert await once_each(sandbox, ids)
 
 
-async def test_a_passing_failure_keeps_the_call_together(
+async def test_transient_error_keeps_the_batch_together(
     asleep: TestClient, owner: asyncpg.Connection, start: Any, company: Any, sandbox: Sandbox
 ) -> None:
     ids = await ready(asleep, 6)
@@ -457,7 +463,7 @@ async def test_a_passing_failure_keeps_the_call_together(
     assert await sent(sandbox) == 2 and (await sandbox.calls())["calls"]["login"] == 3
 
 
-async def test_what_is_uncertain_of_a_company_is_looked_for_by_one(
+async def test_uncertain_submissions_of_a_company_are_claimed_once(
     asleep: TestClient, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:
     ids = [await created(asleep) for _ in range(3)]
@@ -468,7 +474,7 @@ async def test_what_is_uncertain_of_a_company_is_looked_for_by_one(
     )
     context = asleep.app[app_keys.SUBMISSION_CONTEXT]
 
-    async def claims() -> Any:
+    async def claims() -> list[asyncpg.Record]:
         async with context.database.across() as conn:
             return await sql.submission_claim(
                 conn, lease=context.config.portal_lease, most=9, states=["Uncertain"], suspects=1
@@ -482,10 +488,10 @@ async def test_what_is_uncertain_of_a_company_is_looked_for_by_one(
 
 @pytest.fixture
 async def services(environment: dict[str, str], tmp_path: Path) -> AsyncIterator[Any]:
-    """Makes processes of the service: `await services()`; they are stopped at the end."""
+    """Yield a function that starts a process of the service; all are stopped at the end."""
     made = []
 
-    async def make(**variables: str) -> Any:
+    async def make(**variables: str) -> Service:
         made.append(Service({**environment, **variables}, tmp_path / f"service{len(made)}.log"))
         await made[-1].start()
         return made[-1]
@@ -495,7 +501,7 @@ async def services(environment: dict[str, str], tmp_path: Path) -> AsyncIterator
         await service.stop()
 
 
-async def test_killed_while_a_call_is_composed(
+async def test_kill_while_merging_loses_nothing(
     asleep: TestClient, owner: asyncpg.Connection, services: Any, sandbox: Sandbox
 ) -> None:
     ids = await ready(asleep, 30)
@@ -515,7 +521,7 @@ async def test_killed_while_a_call_is_composed(
     assert await once_each(sandbox, ids) and await sent(sandbox) <= 2
 
 
-async def test_what_was_merged_by_a_process_that_died_is_sent_by_another(
+async def test_batch_merged_by_a_killed_process_is_sent_by_another(
     asleep: TestClient, owner: asyncpg.Connection, start: Any, company: Any, sandbox: Sandbox
 ) -> None:
     ids = await ready(asleep, 10)
@@ -528,7 +534,7 @@ async def test_what_was_merged_by_a_process_that_died_is_sent_by_another(
     assert await once_each(sandbox, ids + later)
 
 
-async def test_a_claim_of_what_was_merged_can_do_nothing(
+async def test_claim_on_a_merged_submission_sends_nothing(
     asleep: TestClient, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:
     await ready(asleep, 3)
@@ -542,12 +548,13 @@ async def test_a_claim_of_what_was_merged_can_do_nothing(
         await send.send(context, Claim(other["company_id"], other["id"], 0))
         await send.send(context, Claim(other["company_id"], other["id"], 1))
     assert await sent(sandbox) == 0
+    assert submission
     await send.send(context, submission)
     assert await sent(sandbox) == 1 and len(await sandbox.ledger()) == 3
 
 
 @pytest.mark.parametrize("kind, taken", [("slow", True), ("slow_before", False)])
-async def test_killed_while_a_call_is_under_way(
+async def test_kill_while_sending_a_batch_sends_no_duplicates(
     asleep: TestClient,
     owner: asyncpg.Connection,
     services: Any,
@@ -567,12 +574,13 @@ async def test_killed_while_a_call_is_under_way(
     assert await once_each(sandbox, ids) and await sent(sandbox) == (1 if taken else 2)
 
 
-async def test_killed_again_and_again_while_two_processes_send(
+async def test_repeated_kills_of_two_processes_send_no_duplicates(
     owner: asyncpg.Connection, company: Any, services: Any, sandbox: Sandbox
 ) -> None:
-    """Whatever was acknowledged becomes Valid, and the portal has one document of each."""
+    """Every acknowledged invoice becomes Valid, and the portal has one document of each."""
     await owner.execute(AUTOMATIC)
-    acknowledged, stop = [], asyncio.Event()
+    acknowledged: list[int] = []
+    stop = asyncio.Event()
     pair = [await services(), await services()]
 
     async def create(service: Service) -> None:
@@ -606,14 +614,14 @@ async def test_killed_again_and_again_while_two_processes_send(
     )
 
 
-async def _reached(acknowledged: Any, least: int) -> int:
+async def _reached(acknowledged: list[int], least: int) -> bool:
     return len(acknowledged) >= least
 
 
 # Fairness
 
 
-async def test_one_companys_many_do_not_keep_anothers_one_waiting(
+async def test_large_backlog_of_a_company_does_not_delay_another(
     asleep: TestClient,
     owner: asyncpg.Connection,
     start: Any,
@@ -621,7 +629,7 @@ async def test_one_companys_many_do_not_keep_anothers_one_waiting(
     environment: dict[str, str],
     sandbox: Sandbox,
 ) -> None:
-    """With one call at a time, the next is the other company's, though the first one's documents are all older."""
+    """The next request is the other company's, although its document is younger."""
     other = await make_company(environment, name="Kedai Lain Sdn. Bhd.", tin_code="C20880050020")
     await owner.execute(AUTOMATIC)
     neighbour = await start(other, background=False)

@@ -364,7 +364,7 @@ ONCE = (
         LAST_MIGRATION,
         "",
         "drop index submitted_documents_one_live_per_invoice;",
-        ("tests/test_architecture.py::test_what_is_locked_has_one_live_document",),
+        ("tests/test_architecture.py::test_unique_index_covers_the_locked_states",),
     ),
     Mutant(
         "proven-sighting-dropped",
@@ -372,7 +372,7 @@ ONCE = (
         "",
         "alter table portal_sightings drop constraint portal_sightings_pkey, add primary key (company_id, submission_id, uuid);",
         (
-            "tests/test_batches.py::test_what_the_portal_has_in_part_is_taken_over_in_part[truncate]",
+            "tests/test_batches.py::test_partly_accepted_batch_with_a_lost_response_is_reconciled[truncate]",
         ),
     ),
 )
@@ -578,7 +578,7 @@ APART = (
         "service/http/middleware.py",
         'OPEN = {\n    "/healthz",',
         'OPEN = {\n    "/api/events",\n    "/healthz",',
-        ("tests/test_auth.py::test_every_route_asks_for_a_key_before_anything_else",),
+        ("tests/test_auth.py::test_every_route_checks_the_key_first",),
     ),
     Mutant(
         "revoked-key-not-told",
@@ -626,7 +626,7 @@ EXACT = (
         "service/http/middleware.py",
         "self._buckets[name] = tokens - (tokens >= 1), now",
         "self._buckets[name] = tokens - 2 * (tokens >= 1), now",
-        ("tests/test_auth.py::test_a_key_over_its_limit_is_told_when_to_come_back",),
+        ("tests/test_auth.py::test_key_over_its_rate_limit_gets_a_429_with_retry_after",),
     ),
     Mutant(
         "page-urls-without-filters",
