@@ -1,6 +1,7 @@
-"""The company of the key: its record, its update, and what bars one. Spec: Company."""
+"""The company of a key: its record, its update and its readiness. Spec: Company."""
 
 import asyncio
+import json
 from typing import Any
 
 import asyncpg
@@ -11,7 +12,7 @@ from kit import answered, created, invoice, reaches, submitted
 
 from service.documents.checks.party import COLUMNS, FACTS
 
-#: The columns that a document cannot go without.
+#: The columns that every document needs.
 NEEDED = [COLUMNS[member] for member, *_ in FACTS]
 FIELDS = [
     "id",
@@ -89,24 +90,24 @@ async def put(api: TestClient, **changes: Any) -> tuple[int, Any]:
 
 
 async def changed(api: TestClient, **changes: Any) -> dict[str, Any]:
-    """The record after an update that is taken."""
+    """Update the company and return its record."""
     status, body = await put(api, **changes)
     assert (status, list(body)) == (200, ["data"]), body
     return body["data"]
 
 
-async def refused_at(api: TestClient, **changes: Any) -> list[Any]:
-    """The places and rules of an update that is refused."""
+async def refused_at(api: TestClient, **changes: Any) -> list[tuple[str, str]]:
+    """Return the paths and rules of a rejected update."""
     status, body = await put(api, **changes)
     assert (status, set(body)) == (422, {"message", "errors"}), body
-    return [(fault["path"], fault["rule"]) for fault in body["errors"]]
+    return [(violation["path"], violation["rule"]) for violation in body["errors"]]
 
 
-def without(setting: Any, name: str) -> dict[str, Any]:
+def without(setting: dict[str, Any], name: str) -> dict[str, Any]:
     return {key: value for key, value in setting.items() if key != name}
 
 
-async def test_the_record_has_every_specified_field(api: TestClient, company: Any) -> None:
+async def test_company_record_has_every_specified_field(api: TestClient, company: Any) -> None:
     found = await company_record(api)
     assert list(found) == FIELDS
     assert found["id"] == company.id and found["setting"] == SETTING
@@ -116,7 +117,7 @@ async def test_the_record_has_every_specified_field(api: TestClient, company: An
     assert found["bank_account"] is None and found["created_at"].endswith("+00:00")
 
 
-async def test_default_taxes_are_given_as_they_are_stored(
+async def test_default_taxes_are_returned_as_stored(
     api: TestClient, owner: asyncpg.Connection
 ) -> None:
     taxes = '[{"tax_rate": 8, "tax_type": "02", "factor_type": "percentage"}]'
@@ -125,7 +126,7 @@ async def test_default_taxes_are_given_as_they_are_stored(
     assert found == [{"tax_rate": 8, "tax_type": "02", "factor_type": "percentage"}]
 
 
-async def test_a_company_that_is_only_a_name_has_all_the_same_fields(
+async def test_company_with_only_a_name_has_the_same_fields(
     start: Any, environment: dict[str, str]
 ) -> None:
     bare = dict.fromkeys([*NEEDED, "registration_type", "zip_code", "email"])
@@ -138,7 +139,7 @@ async def test_a_company_that_is_only_a_name_has_all_the_same_fields(
     assert found["registration_number"] == found["state"] == ""
 
 
-async def test_only_the_sent_fields_change(api: TestClient) -> None:
+async def test_update_changes_only_the_sent_fields(api: TestClient) -> None:
     before = await company_record(api)
     after = await changed(api, phone="+60387654321", city="Petaling Jaya", state="10")
     expected = {**before, "phone": "+60387654321", "city": "Petaling Jaya", "state": "10"}
@@ -149,7 +150,7 @@ async def test_only_the_sent_fields_change(api: TestClient) -> None:
     assert await changed(api) | {"updated_at": ""} == after | {"updated_at": ""}
 
 
-async def test_every_field_of_the_body_is_written(api: TestClient) -> None:
+async def test_update_writes_every_field_of_the_body(api: TestClient) -> None:
     body = {
         "name": "Teh Empat Sdn. Bhd.",
         "tin_code": "C20880050990",
@@ -181,7 +182,7 @@ async def test_every_field_of_the_body_is_written(api: TestClient) -> None:
 
 @pytest.mark.parametrize("name", ["sst_registration_number", "tourism_tax_registration_number"])
 @pytest.mark.parametrize("none", [None, "", "  "])
-async def test_a_number_of_a_tax_can_be_taken_away(
+async def test_tax_registration_number_can_be_removed(
     api: TestClient, name: str, none: str | None
 ) -> None:
     assert (await changed(api, **{name: "W10-1808"}))[name] == "W10-1808"
@@ -189,13 +190,13 @@ async def test_a_number_of_a_tax_can_be_taken_away(
     assert after[name] is None and after["as_supplier"]["sstRegistrationNumber"] == "NA"
 
 
-async def test_a_blank_registration_number_is_an_absent_one(api: TestClient) -> None:
+async def test_blank_registration_number_counts_as_missing(api: TestClient) -> None:
     after = await changed(api, registration_number="")
     assert after["as_buyer"]["registrationNumber"] == "NA" and after["is_company_ready"] is False
 
 
 @pytest.mark.parametrize("name", SETTING)
-async def test_a_setting_is_sent_whole_or_not_at_all(api: TestClient, name: str) -> None:
+async def test_incomplete_setting_is_rejected(api: TestClient, name: str) -> None:
     assert await refused_at(api, setting=without(SETTING, name)) == [
         (f"/setting/{name}", "required")
     ]
@@ -249,7 +250,7 @@ async def test_a_setting_is_sent_whole_or_not_at_all(api: TestClient, name: str)
         ({"bank_account": "1"}, ("/bank_account", "unknown")),
     ],
 )
-async def test_what_breaks_a_rule_is_refused_and_changes_nothing(
+async def test_invalid_update_is_rejected_and_changes_nothing(
     api: TestClient, changes: dict[str, Any], place: tuple[Any, ...] | None
 ) -> None:
     before = await company_record(api)
@@ -262,7 +263,7 @@ async def test_what_breaks_a_rule_is_refused_and_changes_nothing(
     "prefix", ["\n", "A\r\nX: 1", "\t", "A\x1f", "\x7f", "\x85", "\x9f", "\u2028", "A\u2029"]
 )
 @pytest.mark.parametrize("name", [name for name in SETTING if name.endswith("_PREFIX")])
-async def test_a_prefix_with_a_control_character_is_refused(
+async def test_prefix_with_a_control_character_is_rejected(
     api: TestClient, name: str, prefix: str
 ) -> None:
     assert await refused_at(api, setting={**SETTING, name: prefix}) == [
@@ -270,7 +271,7 @@ async def test_a_prefix_with_a_control_character_is_refused(
     ]
 
 
-async def test_a_stored_prefix_with_a_control_character_is_left_alone(
+async def test_stored_prefix_with_a_control_character_is_kept(
     api: TestClient, owner: asyncpg.Connection
 ) -> None:
     await owner.execute(
@@ -282,19 +283,19 @@ async def test_a_stored_prefix_with_a_control_character_is_left_alone(
     ] == " Ä–\u00a0"
 
 
-async def test_a_state_is_judged_with_the_country_that_it_is_in(api: TestClient) -> None:
+async def test_state_is_validated_with_its_country(api: TestClient) -> None:
     assert (await changed(api, country="SGP", state="Jurong"))["state"] == "Jurong"
     assert (await changed(api, state="Tuas"))["state"] == "Tuas"
     assert await refused_at(api, country="MYS") == [("/state", "code")]
     assert (await changed(api, country="MYS", state="07"))["is_company_ready"] is True
 
 
-async def test_a_count_of_digits_with_a_decimal_point_leaves_codes_as_they_are(
+async def test_digit_count_with_a_decimal_point_is_accepted(
     api: TestClient,
 ) -> None:
-    body = '{"setting": {"INVOICE_PREFIX": "Q", "SELF_BILLED_INVOICE_PREFIX": "", "CONSOLIDATE_INVOICE_PREFIX": "", '
-    body += '"CONSOLIDATE_SELF_BILLED_INVOICE_PREFIX": "", "CREDIT_NOTE_PREFIX": "", "DEBIT_NOTE_PREFIX": "", '
-    body += '"REFUND_NOTE_PREFIX": "", "PREFIX_DIGIT_COUNT": 3.0, "AUTO_SUBMIT_INVOICE": false}}'
+    prefixes = {name: "" for name in SETTING if name.endswith("_PREFIX")}
+    setting = {**SETTING, **prefixes, "INVOICE_PREFIX": "Q", "PREFIX_DIGIT_COUNT": 3.0}
+    body = json.dumps({"setting": setting})
     headers = {"Content-Type": "application/json"}
     assert (await answered(api, "PUT", "/api/companies", data=body.encode(), headers=headers))[
         0
@@ -304,7 +305,7 @@ async def test_a_count_of_digits_with_a_decimal_point_leaves_codes_as_they_are(
     assert (status, export["invoiceCodeWithPrefixAndDigits"]) == (200, "Q007")
 
 
-async def test_automatic_submission_follows_the_setting(api: TestClient) -> None:
+async def test_auto_submit_setting_submits_ready_invoices(api: TestClient) -> None:
     assert (
         "submitted"
         not in (await answered(api, "POST", "/api/invoices", json=invoice(isReady=True)))[1][
@@ -316,18 +317,18 @@ async def test_automatic_submission_follows_the_setting(api: TestClient) -> None
     await reaches(api, invoice_id, "Valid")
 
 
-# Ready
+# Readiness
 
 
 @pytest.mark.parametrize("column", NEEDED)
-async def test_a_company_without_a_fact_that_its_documents_need_is_not_ready(
-    api: TestClient, owner: asyncpg.Connection, column: Any
+async def test_company_without_a_needed_column_is_not_ready(
+    api: TestClient, owner: asyncpg.Connection, column: str
 ) -> None:
     try:
         await owner.execute(f"update companies set {column} = null")
         assert (await company_record(api))["is_company_ready"] is False
     except asyncpg.NotNullViolationError:
-        pass  # it cannot be without
+        pass  # the column is not null
     await owner.execute(f"update companies set {column} = ' '")
     assert (await company_record(api))["is_company_ready"] is False
 
@@ -352,14 +353,14 @@ async def test_a_company_without_a_fact_that_its_documents_need_is_not_ready(
         ({"state": "17"}, False),
     ],
 )
-async def test_a_company_is_ready_when_what_documents_need_is_well_formed(
+async def test_company_is_ready_if_its_needed_values_are_well_formed(
     start: Any, company: Any, changes: dict[str, Any], is_ready: bool
 ) -> None:
     api = await start(company, TIN_VERIFICATION="automatic")
     assert (await changed(api, **changes))["is_company_ready"] is is_ready
 
 
-async def test_what_is_ready_can_submit(api: TestClient) -> None:
+async def test_ready_company_can_submit(api: TestClient) -> None:
     assert (await changed(api, phone="(03) 1234-5678"))["is_company_ready"] is True
     invoice_id = await created(api)
     assert (await submitted(api, invoice_id))[0] == 200
@@ -369,7 +370,7 @@ async def test_what_is_ready_can_submit(api: TestClient) -> None:
 # The TIN
 
 
-async def test_the_tin_stays_while_a_document_is_not_yet_judged(
+async def test_tin_change_is_rejected_while_a_document_is_under_validation(
     api: TestClient, sandbox: Sandbox
 ) -> None:
     await sandbox.settings(stuck=True)
@@ -385,10 +386,10 @@ async def test_the_tin_stays_while_a_document_is_not_yet_judged(
     assert (await changed(api, tin_code="C20880050990"))["tin_code"] == "C20880050990"
 
 
-async def test_a_change_of_the_tin_and_a_submission_do_not_come_between_each_other(
+async def test_tin_change_and_submission_exclude_each_other(
     api: TestClient, sandbox: Sandbox, owner: asyncpg.Connection
 ) -> None:
-    """Whichever is first: the company never has another TIN than a document that is not yet judged."""
+    """The company never has another TIN than a document under validation."""
     await sandbox.settings(stuck=True)
     for turn in range(5):
         invoice_id, tin = await created(api), f"C2088005{turn}990"
@@ -399,16 +400,17 @@ async def test_a_change_of_the_tin_and_a_submission_do_not_come_between_each_oth
         of_company = await owner.fetchval("select tin_code from companies")
         of_documents = await owner.fetch(
             """
-            select distinct s.tin from submissions s join submitted_documents d on d.submission_id = s.id
+            select distinct s.tin
+              from submissions s join submitted_documents d on d.submission_id = s.id
              where d.status in ('Submitting', 'Submitted')
             """
         )
         assert {row["tin"] for row in of_documents} <= {of_company}
-        # The next turn begins anew
+        # Unlock the TIN for the next turn.
         await owner.execute("update submitted_documents set status = 'Cancelled'")
 
 
-async def test_updates_at_once_all_come_through(api: TestClient) -> None:
+async def test_concurrent_updates_are_all_applied(api: TestClient) -> None:
     changes = [
         {"phone": "+60387654321"},
         {"city": "Ipoh"},
@@ -423,7 +425,7 @@ async def test_updates_at_once_all_come_through(api: TestClient) -> None:
         assert change.items() <= found.items()
 
 
-async def test_a_key_sees_and_changes_its_own_company_only(
+async def test_key_reads_and_updates_only_its_own_company(
     api: TestClient, start: Any, environment: dict[str, str], company: Any
 ) -> None:
     other = await make_company(environment, name="Lain Sdn. Bhd.")
@@ -434,7 +436,7 @@ async def test_a_key_sees_and_changes_its_own_company_only(
     assert (found["id"], found["phone"]) == (company.id, "+60312345678")
 
 
-async def test_an_update_is_an_event(api: TestClient, owner: asyncpg.Connection) -> None:
+async def test_update_records_an_event(api: TestClient, owner: asyncpg.Connection) -> None:
     await changed(api, city="Ipoh")
     assert [row["type"] for row in await owner.fetch("select type from events")] == [
         "company.updated"

@@ -21,9 +21,9 @@ class Mutant:
 RECONCILIATIONS = "sql/queries/reconciliations.sql"
 SUBMISSIONS = "sql/queries/submissions.sql"
 LAST_MIGRATION = "sql/migrations/9999_mutant.sql"
-LOST_CLAIM = "tests/test_claims.py::test_a_statement_for_a_lost_claim_changes_nothing"
-LOST_IN_BATCH = "tests/test_claims.py::test_a_batch_statement_for_a_lost_claim_changes_nothing"
-RETURNED_CLAIM = "tests/test_claims.py::test_a_statement_for_a_returned_claim_changes_nothing"
+LOST_CLAIM = "tests/test_claims.py::test_statement_for_a_lost_claim_changes_nothing"
+LOST_IN_BATCH = "tests/test_claims.py::test_batch_statement_for_a_lost_claim_changes_nothing"
+RETURNED_CLAIM = "tests/test_claims.py::test_statement_for_a_returned_claim_changes_nothing"
 ABSENCE = "tests/test_machine.py::test_absence_takes_two_proofs_after_the_settling_time"
 
 #: One process at a time works on a submission, and what it writes holds only for its claim.
@@ -89,7 +89,7 @@ EXCLUSION = (
         "                     from sending_holds h\n"
         "                    where h.company_id = :company_id and h.released_at is null)\n",
         "",
-        ("tests/test_claims.py::test_nothing_is_marked_as_sending_while_sending_is_held",),
+        ("tests/test_claims.py::test_no_submission_is_marked_as_sending_during_a_sending_hold",),
     ),
     Mutant(
         "lost-claim-kept",
@@ -127,28 +127,28 @@ EXCLUSION = (
         SUBMISSIONS,
         "cancel_reason = null,\n       updated_at = clock_timestamp()\n where company_id = :company_id and id = :id and cancel_fence = :fence",
         "cancel_reason = null,\n       updated_at = clock_timestamp()\n where company_id = :company_id and id = :id and :fence::bigint > 0",
-        ("tests/test_claims.py::test_the_end_of_a_lost_cancellation_changes_nothing",),
+        ("tests/test_claims.py::test_end_of_a_lost_cancellation_changes_nothing",),
     ),
     Mutant(
         "cancellation-postponed-by-a-lost-claim",
         SUBMISSIONS,
         "cancel_looks + 1 end\n where company_id = :company_id and id = :id and cancel_fence = :fence",
         "cancel_looks + 1 end\n where company_id = :company_id and id = :id and :fence::bigint > 0",
-        ("tests/test_claims.py::test_the_result_of_a_lost_cancellation_changes_nothing",),
+        ("tests/test_claims.py::test_result_of_a_lost_cancellation_changes_nothing",),
     ),
     Mutant(
         "documents-changed-by-a-lost-claim",
         "service/submission/store.py",
         "    if done:\n        await apply(",
         "    if True:\n        await apply(",
-        ("tests/test_claims.py::test_a_result_for_a_lost_claim_leaves_the_documents_alone",),
+        ("tests/test_claims.py::test_result_for_a_lost_claim_changes_no_document",),
     ),
     Mutant(
         "late-look-undoes-a-cancellation",
         SUBMISSIONS,
         "   where d.company_id = :company_id and d.status = any (w.expected)\n",
         "   where d.company_id = :company_id\n",
-        ("tests/test_claims.py::test_a_document_does_not_return_to_a_state_that_it_has_left",),
+        ("tests/test_claims.py::test_stale_status_does_not_overwrite_a_later_one",),
     ),
     Mutant(
         "notifications-not-received",
@@ -169,7 +169,7 @@ EXCLUSION = (
         "service/submission/worker.py",
         "if not is_interruption(error):",
         "if True:",
-        ("tests/test_claims.py::test_failures_of_the_database_count_against_no_submission",),
+        ("tests/test_claims.py::test_transient_database_errors_are_not_counted",),
     ),
     Mutant(
         "own-failure-not-counted",
@@ -177,7 +177,7 @@ EXCLUSION = (
         "if not is_interruption(error):",
         "if False:",
         (
-            "tests/test_claims.py::test_a_result_that_the_database_refuses_again_and_again_needs_a_person",
+            "tests/test_claims.py::test_result_that_the_database_rejects_needs_manual_review",
         ),
     ),
     Mutant(
@@ -210,7 +210,7 @@ ONCE = (
         "service/submission/send.py",
         "        if time.monotonic() - command.at > STALE_SECONDS:",
         "        if False:",
-        ("tests/test_claims.py::test_an_intent_that_grew_old_is_not_sent",),
+        ("tests/test_claims.py::test_expired_intent_is_not_sent",),
     ),
     Mutant(
         "intent-before-the-connection",
@@ -259,14 +259,14 @@ ONCE = (
         SUBMISSIONS,
         "absence_confirmations = case when :still_sent::boolean then 0\n",
         "absence_confirmations = case when :still_sent::boolean then absence_confirmations\n",
-        ("tests/test_claims.py::test_an_unclear_send_voids_earlier_proofs_of_absence",),
+        ("tests/test_claims.py::test_unclear_send_resets_absence_confirmations",),
     ),
     Mutant(
         "unclear-send-counted-from-its-start",
         SUBMISSIONS,
         "last_sent_at = case when :still_sent then clock_timestamp() else last_sent_at end,",
         "last_sent_at = case when :still_sent then last_sent_at else last_sent_at end,",
-        ("tests/test_claims.py::test_an_unclear_send_voids_earlier_proofs_of_absence",),
+        ("tests/test_claims.py::test_unclear_send_resets_absence_confirmations",),
     ),
     Mutant(
         "evidence-only-with-a-claim",
@@ -274,7 +274,7 @@ ONCE = (
         "    numbers = {doc.id: doc.number for doc in submission.docs}\n    for via",
         "    numbers = {doc.id: doc.number for doc in submission.docs}\n"
         "    if await load(context, claim) is None:\n        return\n    for via",
-        ("tests/test_claims.py::test_evidence_is_recorded_also_for_a_lost_claim",),
+        ("tests/test_claims.py::test_sighting_is_recorded_for_a_lost_claim",),
     ),
     Mutant(
         "duplicate-answer-is-a-refusal",
@@ -458,42 +458,42 @@ KEPT = (
         "service/submission/cancellation.py",
         "            return standing, Read(code)",
         "            return standing, End(code)",
-        ("tests/test_cancel.py::test_a_refused_cancellation_of_a_cancelled_document_succeeds",),
+        ("tests/test_cancel.py::test_rejected_cancellation_of_a_cancelled_document_succeeds",),
     ),
     Mutant(
         "unclear-cancellation-ends-at-once",
         "service/submission/cancellation.py",
         "        if self.is_unclear:\n            return False\n",
         "        return True\n",
-        ("tests/test_cancel.py::test_a_document_is_looked_at_until_the_portal_shows_it_cancelled",),
+        ("tests/test_cancel.py::test_unclear_cancellation_is_polled_until_the_portal_shows_it",),
     ),
     Mutant(
         "repeated-cancellation-forgets-the-first",
         "service/submission/cancel.py",
         'CancellationState(row["now"], row["sent_by"])',
         'CancellationState(row["now"])',
-        ("tests/test_cancel.py::test_a_repetition_does_not_shorten_the_settling_time",),
+        ("tests/test_cancel.py::test_repeated_cancellation_does_not_shorten_the_settling_time",),
     ),
     Mutant(
         "late-process-sends-a-cancellation",
         "service/submission/cancel.py",
         "        if time.monotonic() > cancellation.send_until:\n",
         "        if False:\n",
-        ("tests/test_cancel.py::test_a_process_that_was_held_up_past_its_claim_sends_nothing",),
+        ("tests/test_cancel.py::test_process_with_an_expired_claim_sends_no_cancellation",),
     ),
     Mutant(
         "note-beside-a-cancellation",
         "sql/queries/invoices.sql",
         "  from invoices\n where company_id = :company_id and id = :id and deleted_at is null\n   for share;",
         "  from invoices\n where company_id = :company_id and id = :id and deleted_at is null;",
-        ("tests/test_cancel.py::test_a_note_waits_for_whoever_is_changing_the_invoice",),
+        ("tests/test_cancel.py::test_note_waits_for_a_lock_on_the_invoice",),
     ),
     Mutant(
         "cancelled-an-hour-too-late",
         "service/documents/states.py",
         "CANCEL_WINDOW = timedelta(hours=72)",
         "CANCEL_WINDOW = timedelta(hours=73)",
-        ("tests/test_cancel.py::test_72_hours_are_allowed_and_not_a_second_more",),
+        ("tests/test_cancel.py::test_cancellation_is_allowed_for_72_hours",),
     ),
 )
 
