@@ -1,4 +1,4 @@
-"""Consolidated invoices: what they take and leave out, their sums, their way to the portal and back, and races."""
+"""Consolidated invoices: eligible sales, totals, submission, cancellation and races."""
 
 import asyncio
 import base64
@@ -34,17 +34,17 @@ FAMILIES = ("CONSOLIDATED_INVOICE", "CONSOLIDATED_SELF_BILLED_INVOICE")
 
 @pytest.fixture
 async def api(database: str, start: Any, company: Any) -> TestClient:
-    """A service for which last month can be consolidated on every day of this one."""
+    """Return a client of a service in which last month can be consolidated on any day."""
     return await start(company, CONSOLIDATION_DAYS="40")
 
 
 def at(day: int = 15, clock: str = "12:00:00", month: date = LAST_DAY) -> str:
-    """An instant of last month in the business time zone, as a client writes it."""
+    """Return an instant of last month in the business time zone, as a client writes it."""
     return f"{month:%Y-%m}-{day:02}T{clock}+08:00"
 
 
 async def sale(api: TestClient, self_billed: bool = False, **changes: Any) -> int:
-    """The id of an invoice of last month that may be consolidated."""
+    """Create an invoice of last month that can be consolidated. Return its id."""
     parties = (
         {"type": "SELF_BILLED_INVOICE", "buyer": None, "supplier": PUBLIC}
         if self_billed
@@ -55,7 +55,9 @@ async def sale(api: TestClient, self_billed: bool = False, **changes: Any) -> in
     )
 
 
-def item(price: Any, *taxes: dict[str, Any], count: int = 1, **changes: Any) -> Any:
+def item(
+    price: str | float, *taxes: dict[str, Any], count: float = 1, **changes: Any
+) -> dict[str, Any]:
     unit = {"code": "KGM", "price": float(price), "count": count}
     return line(unit=unit, taxDetails=list(taxes or [PLAIN]), **changes)
 
@@ -66,32 +68,34 @@ async def post(api: TestClient, path: str = "", **body: Any) -> tuple[int, Any]:
 
 
 def exact_json(text: str) -> Any:
-    """JSON with decimals."""
+    """Parse JSON with decimals."""
     return simplejson.loads(text, use_decimal=True)
 
 
-async def create(api: TestClient, code: int = 1, type: str = FAMILIES[0], **body: Any) -> Any:
-    wanted = {} if "invoiceIds" in body else {"month": MONTH}
-    return await post(api, type=type, code=code, **{"issueDateTime": now(), **wanted, **body})
+async def create(api: TestClient, **body: Any) -> tuple[int, Any]:
+    wanted: dict[str, Any] = {"type": FAMILIES[0], "code": 1, "issueDateTime": now()}
+    if "invoiceIds" not in body:
+        wanted["month"] = MONTH
+    return await post(api, **{**wanted, **body})
 
 
-async def consolidated(api: TestClient, **body: Any) -> Any:
-    """The id of a new consolidated invoice."""
+async def consolidated(api: TestClient, **body: Any) -> int:
+    """Create a consolidated invoice and return its id."""
     status, answer = await create(api, **body)
     assert status == 201, answer
     return answer["data"]["id"]
 
 
-async def planned(api: TestClient, type: str = FAMILIES[0], **body: Any) -> Any:
-    status, answer = await post(
-        api, "/plan", type=type, **({} if "invoiceIds" in body else {"month": MONTH}), **body
-    )
+async def planned(api: TestClient, **body: Any) -> dict[str, Any]:
+    """Return the plan of a consolidated invoice."""
+    wanted = {} if "invoiceIds" in body else {"month": MONTH}
+    status, answer = await post(api, "/plan", **{"type": FAMILIES[0], **wanted, **body})
     assert status == 200, answer
     return answer["data"]
 
 
-async def reasons(api: TestClient, *ids: list[int], **body: Any) -> dict[str, Any]:
-    """{invoice: reason} of those that a plan leaves out."""
+async def reasons(api: TestClient, *ids: int, **body: Any) -> dict[int, str]:
+    """Return {invoice id: reason} of the invoices that a plan excludes."""
     named = {"invoiceIds": list(ids)} if ids else {}
     return {
         each["invoice_id"]: each["reason"]
@@ -123,6 +127,7 @@ async def delete(api: TestClient, consolidated_id: int, place: str = PLACE) -> t
 
 
 async def valid(api: TestClient, consolidated_id: int) -> None:
+    """Submit a consolidated invoice and wait until it is Valid."""
     done = "The consolidated invoice has been submitted to the portal."
     assert await send(api, consolidated_id) == (200, {"success": True, "message": done})
     found = await until(
@@ -131,24 +136,26 @@ async def valid(api: TestClient, consolidated_id: int) -> None:
     assert found["status"] == "Valid", await read(api, consolidated_id, "/submitted-documents")
 
 
-async def in_which(api: TestClient, invoice: int) -> Any:
-    return (await record(api, invoice))["consolidated_invoice_id"]
+async def in_which(api: TestClient, invoice_id: int) -> int | None:
+    """Return the consolidated invoice that contains an invoice."""
+    return (await record(api, invoice_id))["consolidated_invoice_id"]
 
 
-# From the plan to Valid and back.
+# Plan, creation, submission, cancellation
 
 
-@pytest.mark.parametrize("type, code", [*zip(FAMILIES, ("01", "11"), strict=False)])
-async def test_a_consolidated_invoice_becomes_valid(
-    api: TestClient, owner: asyncpg.Connection, sandbox: Sandbox, type: Any, code: Any
+@pytest.mark.parametrize("family, code", [*zip(FAMILIES, ("01", "11"), strict=False)])
+async def test_consolidated_invoice_becomes_valid(
+    api: TestClient, owner: asyncpg.Connection, sandbox: Sandbox, family: str, code: str
 ) -> None:
     ids = [await sale(api, self_billed=code == "11", code=500 + index) for index in range(3)]
-    consolidated_id = await consolidated(api, type=type, code=7)
+    consolidated_id = await consolidated(api, type=family, code=7)
     await valid(api, consolidated_id)
     (listed,) = await sandbox.ledger()
     assert (listed["type"], listed["status"]) == (code, "Valid")
     assert [await in_which(api, each) for each in ids] == [consolidated_id] * 3
-    (entry,) = json.loads(await owner.fetchval("select body from submissions"))["documents"]
+    stored: Any = await owner.fetchval("select body from submissions")
+    (entry,) = json.loads(stored)["documents"]
     sent = json.loads(base64.b64decode(entry["document"]))
     party = sent["Invoice"][0][
         "AccountingSupplierParty" if code == "11" else "AccountingCustomerParty"
@@ -160,7 +167,7 @@ async def test_a_consolidated_invoice_becomes_valid(
     assert sent["Invoice"][0]["ID"] == [{"_": "CSB-00007" if code == "11" else "CI-00007"}]
 
 
-async def test_a_plan_says_what_would_be_taken_and_changes_nothing(
+async def test_plan_shows_included_invoices_and_changes_nothing(
     api: TestClient, owner: asyncpg.Connection
 ) -> None:
     ids = [await sale(api, code=code) for code in (411, 412, 414)]
@@ -183,7 +190,7 @@ async def test_a_plan_says_what_would_be_taken_and_changes_nothing(
     assert await owner.fetchval("select count(*) from consolidated_invoices") == 0
 
 
-async def test_a_plan_says_what_stands_against_it(
+async def test_plan_reports_reasons_for_rejection(
     api: TestClient, start: Any, company: Any
 ) -> None:
     assert [each["rule"] for each in (await planned(api, issueDateTime=at()))["refusals"]] == [
@@ -195,7 +202,7 @@ async def test_a_plan_says_what_stands_against_it(
     assert plan["month"] is None and plan["left_out"][0]["reason"] == "unknown"
 
 
-async def test_the_record_the_list_and_the_export(api: TestClient) -> None:
+async def test_record_list_and_export_of_a_consolidated_invoice(api: TestClient) -> None:
     ids = [await sale(api, code=code) for code in (1, 2)]
     consolidated_id = await consolidated(api, code=3)
     found = await read(api, consolidated_id)
@@ -227,7 +234,7 @@ async def test_the_record_the_list_and_the_export(api: TestClient) -> None:
         assert await response.json(loads=exact_json) == [export]
 
 
-async def test_an_invoice_and_its_export_name_the_consolidated_invoice(api: TestClient) -> None:
+async def test_invoice_and_its_export_name_the_consolidated_invoice(api: TestClient) -> None:
     invoice, other = await sale(api), await created(api)
     consolidated_id = await consolidated(api, code=88)
     assert (await in_which(api, invoice), await in_which(api, other)) == (consolidated_id, None)
@@ -236,7 +243,7 @@ async def test_an_invoice_and_its_export_name_the_consolidated_invoice(api: Test
             assert (await response.json())["consolidatedInvoiceCode"] == code
 
 
-async def test_an_invoice_in_it_is_neither_submitted_nor_changed_nor_deleted(
+async def test_consolidated_sale_cannot_be_submitted_changed_or_deleted(
     api: TestClient,
 ) -> None:
     invoice = await sale(api)
@@ -248,7 +255,7 @@ async def test_an_invoice_in_it_is_neither_submitted_nor_changed_nor_deleted(
     assert (await delete(api, invoice, "/api/invoices"))[0] == 409
 
 
-async def test_deleting_frees_its_invoices_and_its_code(
+async def test_deleting_releases_the_invoices_and_the_code(
     api: TestClient, owner: asyncpg.Connection
 ) -> None:
     invoice = await sale(api)
@@ -277,7 +284,7 @@ async def test_deleting_frees_its_invoices_and_its_code(
         assert (await response.json())["meta"]["total"] == 1
 
 
-async def test_a_submitted_one_is_not_deleted(api: TestClient) -> None:
+async def test_deleting_a_submitted_consolidated_invoice_is_rejected(api: TestClient) -> None:
     await sale(api)
     consolidated_id = await consolidated(api)
     await valid(api, consolidated_id)
@@ -288,7 +295,7 @@ async def test_a_submitted_one_is_not_deleted(api: TestClient) -> None:
     assert await delete(api, consolidated_id) == (403, {"message": refusal})
 
 
-async def test_cancelling_frees_its_invoices_and_it_is_not_sent_again(
+async def test_cancelling_releases_the_invoices_and_prevents_resubmission(
     api: TestClient, sandbox: Sandbox
 ) -> None:
     invoice = await sale(api)
@@ -308,7 +315,7 @@ async def test_cancelling_frees_its_invoices_and_it_is_not_sent_again(
     assert len(await sandbox.ledger()) == 2
 
 
-async def test_a_code_is_unique_per_year_among_consolidated_invoices(api: TestClient) -> None:
+async def test_code_is_unique_per_year_among_consolidated_invoices(api: TestClient) -> None:
     first, second = await sale(api), await sale(api)
     await consolidated(api, code=9, invoiceIds=[first])
     status, body = await create(api, code=9, invoiceIds=[second])
@@ -319,7 +326,7 @@ async def test_a_code_is_unique_per_year_among_consolidated_invoices(api: TestCl
     assert await in_which(api, second) is None
 
 
-async def test_another_companys_are_not_found_and_not_taken(
+async def test_records_of_another_company_are_neither_found_nor_included(
     api: TestClient, start: Any, environment: dict[str, str]
 ) -> None:
     invoice = await sale(api)
@@ -336,10 +343,11 @@ async def test_another_companys_are_not_found_and_not_taken(
     assert status == 422 and body["errors"][0]["rule"] == "unknown"
 
 
-# Notes.
+# Notes
 
 
-def against(code: int = 1, **changes: Any) -> Any:
+def against(code: int = 1, **changes: Any) -> dict[str, Any]:
+    """Return the body of a note for a consolidated invoice."""
     lines = [item("10", classifications=["004"])]
     return note(
         **{
@@ -358,14 +366,14 @@ async def noted(api: TestClient, consolidated_id: int, **changes: Any) -> tuple[
         return response.status, await response.json()
 
 
-@pytest.mark.parametrize("type, code", [*zip(FAMILIES, ("02", "12"), strict=False)])
-async def test_a_note_adjusts_a_consolidated_invoice(
-    api: TestClient, sandbox: Sandbox, type: Any, code: Any
+@pytest.mark.parametrize("family, code", [*zip(FAMILIES, ("02", "12"), strict=False)])
+async def test_note_adjusts_a_consolidated_invoice(
+    api: TestClient, sandbox: Sandbox, family: str, code: str
 ) -> None:
     await sale(api, self_billed=code == "12")
-    consolidated_id = await consolidated(api, type=type)
+    consolidated_id = await consolidated(api, type=family)
     await valid(api, consolidated_id)
-    status, body = await noted(api, consolidated_id, targetInvoiceType=type)
+    status, body = await noted(api, consolidated_id, targetInvoiceType=family)
     assert status == 201, body
     own = body["data"]["id"]
     async with api.post(f"/api/adjustment-notes/{own}/submit-to-portal", json={}) as response:
@@ -387,7 +395,7 @@ async def test_a_note_adjusts_a_consolidated_invoice(
         ({"lineItems": [item("51", classifications=["004"])]}, "/lineItems"),
     ],
 )
-async def test_a_note_that_does_not_fit_is_refused(
+async def test_invalid_note_for_a_consolidated_invoice_is_rejected(
     api: TestClient, changes: dict[str, Any], path: str
 ) -> None:
     await sale(api)
@@ -397,7 +405,7 @@ async def test_a_note_that_does_not_fit_is_refused(
     assert status == 422 and body["errors"][0]["path"] == path
 
 
-async def test_a_note_needs_a_valid_consolidated_invoice(api: TestClient) -> None:
+async def test_note_needs_a_valid_consolidated_invoice(api: TestClient) -> None:
     await sale(api)
     assert await noted(api, await consolidated(api)) == (
         403,
@@ -406,7 +414,7 @@ async def test_a_note_needs_a_valid_consolidated_invoice(api: TestClient) -> Non
     assert await noted(api, 404) == (404, {"message": "Consolidated invoice not found"})
 
 
-async def test_a_note_whose_lines_were_classified_otherwise_is_not_sent(
+async def test_note_with_other_classifications_is_not_submitted(
     api: TestClient, sandbox: Sandbox
 ) -> None:
     await sale(api)
@@ -422,9 +430,8 @@ async def test_a_note_whose_lines_were_classified_otherwise_is_not_sent(
     assert len(await sandbox.ledger()) == 1
 
 
-# Every rule, from both sides.
-
-RULED = [
+#: (changes of an invoice, reason why it is excluded), on both sides of the limit of each rule.
+RULED: list[tuple[dict[str, Any], str | None]] = [
     ({}, None),
     ({"buyer": None, "type": "PENDING_FINALIZE_INVOICE"}, None),
     ({"buyer": {}, "type": "PENDING_FINALIZE_INVOICE"}, None),
@@ -447,7 +454,9 @@ RULED = [
 
 
 @pytest.mark.parametrize("changes, reason", RULED)
-async def test_a_rule_from_both_sides(api: TestClient, changes: Any, reason: Any) -> None:
+async def test_eligibility_rule_on_both_sides_of_its_limit(
+    api: TestClient, changes: Any, reason: str | None
+) -> None:
     session = await sale(api)
     invoice_id = await sale(api, **changes)
     assert (await reasons(api, session, invoice_id)).get(invoice_id) == reason
@@ -465,7 +474,7 @@ async def test_a_rule_from_both_sides(api: TestClient, changes: Any, reason: Any
 @pytest.mark.parametrize(
     "supplier, reason", [(None, None), (PUBLIC, None), ({"type": "FOREIGN_COMPANY"}, "named")]
 )
-async def test_a_self_billed_one_takes_those_whose_supplier_has_no_name(
+async def test_self_billed_invoice_with_a_named_supplier_is_excluded(
     api: TestClient, supplier: Any, reason: str | None
 ) -> None:
     invoice_id = await sale(
@@ -474,7 +483,7 @@ async def test_a_self_billed_one_takes_those_whose_supplier_has_no_name(
     assert await reasons(api, type=FAMILIES[1]) == ({invoice_id: reason} if reason else {})
 
 
-async def test_what_was_submitted_by_itself_is_left_out(
+async def test_individually_submitted_invoice_is_excluded(
     api: TestClient, sandbox: Sandbox, owner: asyncpg.Connection
 ) -> None:
     person = {"buyer": buyer(), "issueDateTime": now()}
@@ -483,20 +492,19 @@ async def test_what_was_submitted_by_itself_is_left_out(
     await until(lambda: record(api, accepted), lambda found: found["status"] == "Valid")
     await sandbox.fault("submit", "foreign")
     assert (await submitted(api, refused))[0] == 400
-    # No request can submit a sale of last month: it is too old. The sale is dated back, its party
-    # unnamed.
+    # A sale of last month is too old to be submitted, so this month's sales are dated back.
     await owner.execute(
         "update invoices set issue_date = $1, buyer = null", datetime.fromisoformat(at())
     )
     assert await reasons(api) == {accepted: "submitted"}
     assert (await cancelled(api, accepted))[0] == 200
     assert await reasons(api) == {accepted: "submitted"}
-    # After an attempt that the portal refused
+    # The invoice whose submission the portal refused is a draft again.
     await owner.execute("update invoices set status = 'Draft'")
     assert await reasons(api) == {accepted: "submitted"}
 
 
-async def test_what_is_consolidated_or_deleted_is_left_out(api: TestClient) -> None:
+async def test_consolidated_or_deleted_invoice_is_excluded(api: TestClient) -> None:
     first, second, gone = [await sale(api) for _ in range(3)]
     await delete(api, gone, "/api/invoices")
     await consolidated(api, invoiceIds=[first])
@@ -504,7 +512,7 @@ async def test_what_is_consolidated_or_deleted_is_left_out(api: TestClient) -> N
     assert await reasons(api, first, gone, second) == {first: "consolidated", gone: "unknown"}
 
 
-async def test_a_month_takes_what_it_may_and_fails_when_that_is_nothing(api: TestClient) -> None:
+async def test_month_without_eligible_invoices_is_rejected(api: TestClient) -> None:
     invoice_id, named = await sale(api), await sale(api, buyer=buyer())
     assert (await read(api, await consolidated(api)))["invoice_ids"] == [invoice_id]
     status, body = await create(api, code=2)
@@ -514,17 +522,20 @@ async def test_a_month_takes_what_it_may_and_fails_when_that_is_nothing(api: Tes
     assert await in_which(api, named) is None
 
 
-async def test_a_full_code_longer_than_the_portal_takes_is_left_out(
+async def test_invoice_with_too_long_a_number_is_excluded(
     api: TestClient, owner: asyncpg.Connection
 ) -> None:
     invoice_id = await sale(api, code=123456)
-    lengthen = "update companies set setting = setting || jsonb_build_object('INVOICE_PREFIX', repeat('R', $1))"
+    lengthen = (
+        "update companies set setting = "
+        "setting || jsonb_build_object('INVOICE_PREFIX', repeat('R', $1))"
+    )
     for length, reason in ((44, {}), (45, {invoice_id: "number"})):
         await owner.execute(lengthen, length)
         assert await reasons(api) == reason
 
 
-async def test_the_document_is_issued_after_the_month(api: TestClient) -> None:
+async def test_issue_date_within_the_month_is_rejected(api: TestClient) -> None:
     await sale(api)
     status, body = await create(api, issueDateTime=at(LAST_DAY.day, "23:59:59.999"))
     assert status == 422 and [(each["path"], each["rule"]) for each in body["errors"]] == [
@@ -534,15 +545,14 @@ async def test_the_document_is_issued_after_the_month(api: TestClient) -> None:
 
 
 @pytest.mark.parametrize("member", ["month", "invoiceIds"])
-async def test_the_deadline_of_a_creation_and_of_a_submission(
+async def test_deadline_applies_to_creation_and_submission(
     api: TestClient, start: Any, company: Any, sandbox: Sandbox, member: str
 ) -> None:
-    named = (
-        {"invoiceIds": [await sale(api)]}
-        if member == "invoiceIds"
-        else {"month": MONTH, "none": await sale(api)}
-    )
-    named.pop("none", None)
+    if member == "invoiceIds":
+        named: dict[str, Any] = {"invoiceIds": [await sale(api)]}
+    else:
+        named = {"month": MONTH}
+        await sale(api)
     late = await start(company, CONSOLIDATION_DAYS=str(TODAY.day - 1))
     status, body = await create(late, **named)
     assert status == 422 and [(each["path"], each["rule"]) for each in body["errors"]] == [
@@ -559,7 +569,7 @@ async def test_the_deadline_of_a_creation_and_of_a_submission(
     await valid(in_time, consolidated_id)
 
 
-def test_seven_calendar_days_of_the_business_time_zone() -> None:
+def test_deadline_is_seven_calendar_days_in_the_business_time_zone() -> None:
     period = consolidation.period(date(2026, 2, 1), KL, 7)
     assert period.since == datetime(2026, 1, 31, 16, tzinfo=UTC)
     assert period.until == datetime(2026, 2, 28, 16, tzinfo=UTC)
@@ -575,13 +585,12 @@ def test_seven_calendar_days_of_the_business_time_zone() -> None:
     "month, day, relaxed, refused",
     [(2026, 1, None, True), (2025, 31, None, False), (2026, 5, 5, False), (2026, 6, 5, True)],
 )
-def test_large_sales_are_excluded_since_2026_unless_the_company_is_let_off(
+def test_large_sales_are_excluded_since_2026_unless_relaxed(
     month: int, day: int, relaxed: int | None, refused: bool
 ) -> None:
     first = date(2026, 1, 1) if month == 2026 else date(2025, 12, 1)
-    terms = Terms(
-        FAMILIES[0], consolidation.period(first, KL, 7), KL, relaxed and date(2026, 1, relaxed)
-    )
+    relaxed_until = date(2026, 1, relaxed) if relaxed else None
+    terms = Terms(FAMILIES[0], consolidation.period(first, KL, 7), KL, relaxed_until)
     noon = datetime.combine(first.replace(day=day), time(12), KL)
     taken, left = consolidation.sift([candidate(issue_date=noon)], terms)
     assert [each["reason"] for each in left] == ["amount"] * refused and len(taken) == (not refused)
@@ -589,9 +598,17 @@ def test_large_sales_are_excluded_since_2026_unless_the_company_is_let_off(
 
 def candidate(**changes: Any) -> dict[str, Any]:
     facts = {
-        "id": 1, "code": 1, "number": "INV-00001", "type": "INVOICE", "status": "Draft", "currency_code": "MYR",
-        "payable_amount": Decimal("10000.01"), "consolidated_invoice_id": None, "is_named": False, "was_accepted": False,
-    }  # fmt: skip
+        "id": 1,
+        "code": 1,
+        "number": "INV-00001",
+        "type": "INVOICE",
+        "status": "Draft",
+        "currency_code": "MYR",
+        "payable_amount": Decimal("10000.01"),
+        "consolidated_invoice_id": None,
+        "is_named": False,
+        "was_accepted": False,
+    }
     return {**facts, **changes}
 
 
@@ -611,7 +628,7 @@ def candidate(**changes: Any) -> dict[str, Any]:
         ({"month": "2026-01", "lineItems": []}, "/lineItems", "unknown"),
     ],
 )
-async def test_a_bad_body_is_refused(
+async def test_invalid_creation_body_is_rejected(
     api: TestClient, body: dict[str, Any], path: str, rule: str
 ) -> None:
     status, answer = await post(
@@ -622,7 +639,7 @@ async def test_a_bad_body_is_refused(
     ], answer
 
 
-async def test_what_a_creation_needs_and_a_plan_does_not(api: TestClient) -> None:
+async def test_plan_needs_fewer_members_than_a_creation(api: TestClient) -> None:
     status, answer = await post(api, month=MONTH)
     assert status == 422 and {each["path"] for each in answer["errors"]} == {
         "/type",
@@ -632,10 +649,10 @@ async def test_what_a_creation_needs_and_a_plan_does_not(api: TestClient) -> Non
     assert (await planned(api))["invoices"] == []
 
 
-# Lines and sums.
+# Lines and totals
 
 
-async def test_a_gap_and_another_set_of_taxes_start_a_new_line(api: TestClient) -> None:
+async def test_code_gap_or_other_taxes_start_a_new_line(api: TestClient) -> None:
     both = [item("10", SERVICE, id="1"), item("20", id="2")]
     one, three, five, six = [item("10", SERVICE)], [item("5")], [item("7")], [item("8", SERVICE)]
     for code, lines in ((1, one), (2, both), (3, three), (5, five), (6, six)):
@@ -657,11 +674,11 @@ async def test_a_gap_and_another_set_of_taxes_start_a_new_line(api: TestClient) 
     assert [each["id"] for each in lines] == ["1", "2", "3", "4"]
 
 
-async def test_tax_that_was_rounded_in_each_receipt_is_carried_as_an_amount(
+async def test_tax_rounded_per_receipt_is_sent_as_an_amount(
     api: TestClient,
 ) -> None:
     for code in (1, 2, 3):
-        # A tax of 0.0152, three times 0.02
+        # The tax is 0.0152, rounded three times to 0.02.
         await sale(api, code=code, lineItems=[item("0.19", SERVICE)])
     for code in (5, 6):
         await sale(api, code=code, lineItems=[item("100", SERVICE)])
@@ -683,7 +700,7 @@ TAXES = [
 
 
 def random_sale(pick: random.Random) -> dict[str, Any]:
-    """An invoice body with odd cents, taxes in every mixture, and discounts of lines and of the whole."""
+    """Return an invoice body with odd cents, mixed taxes, line discounts and a total charge."""
     lines = [
         item(
             f"{pick.randint(1, 9999) / 100:.2f}",
@@ -702,7 +719,7 @@ def random_sale(pick: random.Random) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_the_sums_are_those_of_the_invoices_to_the_cent(
+async def test_totals_equal_the_sums_of_the_invoices(
     api: TestClient, sandbox: Sandbox, seed: int
 ) -> None:
     pick = random.Random(seed)
@@ -710,7 +727,7 @@ async def test_the_sums_are_those_of_the_invoices_to_the_cent(
     ids = [await sale(api, code=code, **random_sale(pick)) for code in codes]
     plan = await planned(api)
     assert plan["invoices"] == ids
-    records = [await exactly(api, consolidated_id) for consolidated_id in ids]
+    records = [await exactly(api, invoice_id) for invoice_id in ids]
     wanted = {
         name: sum(each["legal_monetary_total"][name] for each in records) for name in plan["totals"]
     }
@@ -722,15 +739,15 @@ async def test_the_sums_are_those_of_the_invoices_to_the_cent(
     await valid(api, consolidated_id)
 
 
-async def exactly(api: TestClient, consolidated_id: int) -> Any:
-    """The record of an invoice, with decimals."""
-    async with api.get(f"/api/invoices/{consolidated_id}") as response:
+async def exactly(api: TestClient, invoice_id: int) -> dict[str, Any]:
+    """Return the record of an invoice with decimals."""
+    async with api.get(f"/api/invoices/{invoice_id}") as response:
         return await response.json(loads=exact_json)
 
 
-def by_tax_type(documents: Any) -> Any:
-    """{tax type: [taxable, tax]} of the lines of several documents."""
-    found = {}
+def by_tax_type(documents: list[list[dict[str, Any]]]) -> dict[str, tuple[Any, Any]]:
+    """Return {tax type: (taxable amount, tax)} of the lines of several documents."""
+    found: dict[str, tuple[Any, Any]] = {}
     for lines in documents:
         for kind, sums in money.totals(lines).by_tax_type.items():
             taxable, tax = found.get(kind, (0, 0))
@@ -738,7 +755,7 @@ def by_tax_type(documents: Any) -> Any:
     return found
 
 
-# Size.
+# Size limits
 
 ODD_RATE = {"taxType": "02", "taxRate": {"percentage": Decimal("99.12345678901234567890")}}
 ODD_UNITS = {
@@ -748,50 +765,49 @@ ODD_UNITS = {
 ODD_AMOUNT = {"taxType": "03", "taxRate": ODD_UNITS}
 
 
-def source(
-    consolidated_id: int, lines: list[dict[str, Any]], adjustments: Any = None
-) -> dict[str, Any]:
+def source(invoice_id: int, lines: list[dict[str, Any]], adjustments: Any = None) -> dict[str, Any]:
     return {
-        "id": consolidated_id,
+        "id": invoice_id,
         "line_items": simplejson.dumps(lines),
         "adjustments": adjustments and simplejson.dumps(adjustments),
     }
 
 
-def drawn(count: int, step: Any, lines: list[dict[str, Any]], prefix: str = "INV-") -> Any:
+def drawn(
+    count: int, step: int, lines: list[dict[str, Any]], prefix: str = "INV-"
+) -> consolidation.ConsolidationPlan:
+    """Return a plan of `count` invoices whose codes are `step` apart."""
     invoices = [
         candidate(id=invoice_id, code=invoice_id * step, number=f"{prefix}{invoice_id * step:05}")
         for invoice_id in range(1, count + 1)
     ]
-    drawing = consolidation.ConsolidationPlan()
-    drawing.take(invoices, [source(invoice_id, lines) for invoice_id in range(1, count + 1)])
-    return drawing
+    plan = consolidation.ConsolidationPlan()
+    plan.take(invoices, [source(invoice_id, lines) for invoice_id in range(1, count + 1)])
+    return plan
 
 
 @pytest.mark.parametrize("reason", ["Short", "é" * 300])
 @pytest.mark.parametrize("prefix", ["", "税" * 40, '"' * 40])
 @pytest.mark.parametrize("taxes", [[PLAIN], TAXES, [ODD_RATE], [ODD_AMOUNT]])
-def test_what_is_drawn_fits_into_the_portals_bytes_and_the_rest_is_left_out(
-    taxes: Any, prefix: str, reason: str
-) -> None:
+def test_plan_stays_within_the_portal_size_limit(taxes: Any, prefix: str, reason: str) -> None:
     lines = [item("99999999.99", *taxes, taxExemptionReason=reason, count=9)]
-    drawing = drawn(1500, 2, lines, prefix)
-    content = document.encode({"InvoiceLine": [
+    plan = drawn(1500, 2, lines, prefix)
+    sent = [
         invoice_line(index, each, money.line_amounts(each), "MYR")
-        for index, each in enumerate(drawing.body()["lineItems"], 1)
-    ]})  # fmt: skip
-    assert len(content) <= consolidation.MOST_BYTES and len(drawing.runs) <= 1000
-    assert len(drawing.ids) + len(drawing.left_out) == 1500 and drawing.ids == list(
-        range(1, len(drawing.ids) + 1)
-    )
-    assert {each["reason"] for each in drawing.left_out} == {"full"}
+        for index, each in enumerate(plan.body()["lineItems"], 1)
+    ]
+    assert len(document.encode({"InvoiceLine": sent})) <= consolidation.MOST_BYTES
+    assert len(plan.runs) <= 1000
+    assert len(plan.ids) + len(plan.left_out) == 1500
+    assert plan.ids == list(range(1, len(plan.ids) + 1))
+    assert {each["reason"] for each in plan.left_out} == {"full"}
 
 
-def test_an_unbroken_month_of_ten_thousand_receipts_is_one_line() -> None:
+def test_ten_thousand_consecutive_receipts_are_one_line() -> None:
     assert len(drawn(10_000, 1, [item("1.05", SERVICE)]).runs) == 1
 
 
-def test_more_than_ten_thousand_are_left_for_the_next_one() -> None:
+def test_invoices_beyond_ten_thousand_are_excluded() -> None:
     terms = Terms(FAMILIES[0], consolidation.period(date(2025, 12, 1), KL, 7), KL)
     many = [candidate(id=invoice_id, issue_date=terms.period.since) for invoice_id in range(10_001)]
     taken, left = consolidation.sift(many, terms)
@@ -800,11 +816,13 @@ def test_more_than_ten_thousand_are_left_for_the_next_one() -> None:
     ]
 
 
-async def test_what_does_not_fit_into_one_goes_into_the_next(api: TestClient) -> None:
+async def test_excess_invoices_go_into_the_next_consolidated_invoice(api: TestClient) -> None:
     # Gaps throughout: a line for each
     ids = [await sale(api, code=code) for code in range(2, 642, 2)]
     first, second = await consolidated(api, code=1), await consolidated(api, code=2)
-    taken = [(await read(api, invoice_id))["invoice_ids"] for invoice_id in (first, second)]
+    taken = [
+        (await read(api, consolidated_id))["invoice_ids"] for consolidated_id in (first, second)
+    ]
     assert all(taken) and taken[0] + taken[1] == ids
     status, body = await create(api, code=3)
     assert status == 422 and body["errors"][0]["rule"] == "empty"
@@ -812,19 +830,22 @@ async def test_what_does_not_fit_into_one_goes_into_the_next(api: TestClient) ->
     await valid(api, second)
 
 
-# Races.
+# Races
 
-WAITING = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()"
+WAITING = (
+    "select count(*) from pg_stat_activity "
+    "where wait_event_type = 'Lock' and datname = current_database()"
+)
 
 
-async def test_two_creations_at_once_never_take_one_invoice_twice(
+async def test_concurrent_creations_never_share_an_invoice(
     api: TestClient, start: Any, company: Any, owner: asyncpg.Connection
 ) -> None:
     other = await start(company, CONSOLIDATION_DAYS="40")
-    for round in range(50):
-        ids = [await sale(api, code=1 + index + 10 * round) for index in range(3)]
+    for turn in range(50):
+        ids = [await sale(api, code=1 + index + 10 * turn) for index in range(3)]
         answers = await asyncio.gather(
-            create(api, code=2 * round + 1), create(other, code=2 * round + 2)
+            create(api, code=2 * turn + 1), create(other, code=2 * turn + 2)
         )
         assert sorted(status for status, _ in answers) == [201, 422], answers
         (winner,) = [body["data"]["id"] for status, body in answers if status == 201]
@@ -836,24 +857,24 @@ async def test_two_creations_at_once_never_take_one_invoice_twice(
     assert len(taken) == len(set(taken)) == 150
 
 
-async def test_a_creation_and_a_submission_of_a_member_exclude_each_other(
+async def test_creation_and_submission_of_an_invoice_exclude_each_other(
     api: TestClient, owner: asyncpg.Connection
 ) -> None:
-    """What can still be submitted is of this month: the rules are made to see it in the last one."""
-    seen = await owner.fetchval("select pg_get_viewdef('consolidation_candidates')")
+    """Only this month's invoices can still be submitted, so the view dates them back."""
+    seen: Any = await owner.fetchval("select pg_get_viewdef('consolidation_candidates')")
     older = seen.replace(
         "i.issue_date,", f"i.issue_date - interval '{TODAY.day} days' as issue_date,"
     )
     await owner.execute(
         f"create or replace view consolidation_candidates with (security_invoker = true) as {older}"
     )
-    for round in range(50):
+    for turn in range(50):
         invoice_id = await sale(
             api, issueDateTime=now(), lineItems=[item("5", classifications=["004"])]
         )
-        named = {"invoiceIds": [invoice_id]} if round % 2 else {}
+        named = {"invoiceIds": [invoice_id]} if turn % 2 else {}
         (sent, _), (made, body) = await asyncio.gather(
-            submitted(api, invoice_id), create(api, code=round + 1, **named)
+            submitted(api, invoice_id), create(api, code=turn + 1, **named)
         )
         assert (sent, made) in {(200, 422), (400, 201)}, body
         assert (await in_which(api, invoice_id) is None) == (made == 422)
@@ -862,7 +883,7 @@ async def test_a_creation_and_a_submission_of_a_member_exclude_each_other(
             assert (await delete(api, invoice_id, "/api/invoices"))[0] == 200
 
 
-async def test_a_creation_waits_for_a_submission_that_has_begun(
+async def test_creation_waits_for_a_running_submission(
     api: TestClient, owner: asyncpg.Connection
 ) -> None:
     invoice_id = await sale(api)
@@ -874,7 +895,7 @@ async def test_a_creation_waits_for_a_submission_that_has_begun(
     assert status == 422 and body["errors"][0]["rule"] == "submitted"
 
 
-async def test_a_submission_waits_for_a_creation_that_has_begun(
+async def test_submission_waits_for_a_running_creation(
     api: TestClient, owner: asyncpg.Connection
 ) -> None:
     taker = await consolidated(api, invoiceIds=[await sale(api)])
@@ -890,32 +911,32 @@ async def test_a_submission_waits_for_a_creation_that_has_begun(
 
 
 @pytest.mark.parametrize("rival", ["update", "delete"])
-async def test_an_invoice_that_is_changed_meanwhile_is_taken_as_it_then_is_or_not(
+async def test_creation_and_change_of_an_invoice_exclude_each_other(
     api: TestClient, rival: str
 ) -> None:
-    for round in range(20):
+    for turn in range(20):
         invoice_id = await sale(api)
 
-        async def change(invoice_id: int = invoice_id) -> Any:
+        async def change(invoice_id: int = invoice_id) -> int:
             if rival == "delete":
                 return (await delete(api, invoice_id, "/api/invoices"))[0]
             async with api.put(f"/api/invoices/{invoice_id}", json={"buyer": buyer()}) as response:
                 return response.status
 
         changed, (made, body) = await asyncio.gather(
-            change(), create(api, code=round + 1, invoiceIds=[invoice_id])
+            change(), create(api, code=turn + 1, invoiceIds=[invoice_id])
         )
         assert (changed, made) in {(200, 422), (409, 201)}, body
 
 
-async def test_deletions_and_creations_at_once_come_to_an_end(
+async def test_concurrent_deletions_and_creations_do_not_deadlock(
     api: TestClient, start: Any, company: Any
 ) -> None:
     ids = [await sale(api) for _ in range(20)]
-    for round in range(20):
-        first = await consolidated(api, code=2 * round + 1, invoiceIds=ids)
+    for turn in range(20):
+        first = await consolidated(api, code=2 * turn + 1, invoiceIds=ids)
         (gone, _), (made, body) = await asyncio.gather(
-            delete(api, first), create(api, code=2 * round + 2)
+            delete(api, first), create(api, code=2 * turn + 2)
         )
         assert gone == 200 and made in (201, 422), body
         if made == 201:

@@ -1,4 +1,4 @@
-"""kill -9 at bad moments: what was acknowledged is there, what was under way is resolved, nothing is sent twice."""
+"""Killed processes: no acknowledged change is lost, no document is sent twice."""
 
 import asyncio
 import json
@@ -15,7 +15,7 @@ from conftest import Sandbox, until
 from kit import created, documents, invoice, note, now, record, submitted
 from processes import Service, free_port
 
-#: A service that still waits for the portal when it is killed, however busy the machine is.
+#: Timeouts so long that the service still waits for the portal when it is killed.
 PATIENT = {
     "PORTAL_TIMEOUT_SECONDS": "60",
     "PORTAL_LEASE_SECONDS": "3",
@@ -24,8 +24,8 @@ PATIENT = {
 
 
 @pytest.fixture
-async def service(environment: dict[str, str], tmp_path: Path) -> AsyncIterator[Any]:
-    """A running process of the service on the test's database and sandbox, which waits long for a slow portal."""
+async def service(environment: dict[str, str], tmp_path: Path) -> AsyncIterator[Service]:
+    """Yield a running process of the service that waits long for a slow portal."""
     process = Service({**environment, **PATIENT}, tmp_path / "service.log")
     await process.start()
     yield process
@@ -33,12 +33,12 @@ async def service(environment: dict[str, str], tmp_path: Path) -> AsyncIterator[
 
 
 @pytest.fixture
-async def client(service: Service, company: Any) -> AsyncIterator[Any]:
+async def client(service: Service, company: Any) -> AsyncIterator[aiohttp.ClientSession]:
     async with aiohttp.ClientSession(service.base, headers={"X-API-Key": company.key}) as session:
         yield session
 
 
-async def test_killed_after_the_portal_took_it_and_before_it_was_recorded(
+async def test_kill_between_acceptance_and_its_record_sends_no_duplicate(
     service: Service, client: aiohttp.ClientSession, sandbox: Sandbox
 ) -> None:
     await sandbox.fault("submit", "slow", seconds=60)
@@ -55,7 +55,7 @@ async def test_killed_after_the_portal_took_it_and_before_it_was_recorded(
     assert [document["status"] for document in await documents(client, invoice_id)] == ["Valid"]
 
 
-async def test_killed_before_the_portal_took_it(
+async def test_kill_before_the_portal_accepts_releases_the_invoice(
     service: Service, client: aiohttp.ClientSession, sandbox: Sandbox
 ) -> None:
     await sandbox.fault("submit", "slow_before", seconds=600)
@@ -71,7 +71,7 @@ async def test_killed_before_the_portal_took_it(
     assert (await submitted(client, invoice_id))[0] == 200
 
 
-async def test_killed_while_cancelling(
+async def test_kill_while_cancelling_completes_the_cancellation(
     service: Service, client: aiohttp.ClientSession, sandbox: Sandbox
 ) -> None:
     invoice_id = await created(client)
@@ -89,10 +89,10 @@ async def test_killed_while_cancelling(
     await until(lambda: record(client, invoice_id), lambda found: found["status"] == "Cancelled")
 
 
-async def test_killed_while_a_cancellation_is_processed_late(
+async def test_kill_before_a_late_cancellation_still_finds_it(
     environment: dict[str, str], company: Any, sandbox: Sandbox, tmp_path: Path
 ) -> None:
-    """The request is out when the process dies. Another one reads Valid first, and keeps looking."""
+    """The request is sent before the kill. The next process reads Valid first and polls on."""
     patient = {**environment, "PORTAL_RECHECK_SECONDS": "3600", "PORTAL_SETTLE_SECONDS": "600"}
     service = Service(patient, tmp_path / "service.log")
     await service.start()
@@ -129,7 +129,7 @@ async def test_killed_while_a_cancellation_is_processed_late(
         await service.stop()
 
 
-async def test_two_processes_submit_one_invoice_fifty_times(
+async def test_concurrent_submits_in_two_processes_send_one_document(
     service: Service,
     client: aiohttp.ClientSession,
     environment: dict[str, str],
@@ -154,7 +154,7 @@ async def test_two_processes_submit_one_invoice_fifty_times(
     assert len(await sandbox.ledger()) == 1
 
 
-async def test_two_processes_submit_fifty_times_what_loses_its_answer(
+async def test_concurrent_submits_with_a_lost_response_send_one_document(
     service: Service,
     client: aiohttp.ClientSession,
     environment: dict[str, str],
@@ -177,11 +177,12 @@ async def test_two_processes_submit_fifty_times_what_loses_its_answer(
     assert len(await sandbox.ledger()) == 1
 
 
-async def test_killed_again_and_again_under_load(
+async def test_repeated_kills_under_load_lose_nothing(
     service: Service, client: aiohttp.ClientSession, sandbox: Sandbox
 ) -> None:
-    """Each acknowledged invoice is there, each comes to its end, and the portal has one document of each."""
-    acknowledged, stop = [], asyncio.Event()
+    """Every acknowledged invoice becomes Valid, and the portal has one document of each."""
+    acknowledged: list[int] = []
+    stop = asyncio.Event()
 
     async def create() -> None:
         while not stop.is_set():
@@ -195,8 +196,8 @@ async def test_killed_again_and_again_under_load(
                 await asyncio.sleep(0.02)
 
     writers = [asyncio.create_task(create()) for _ in range(4)]
-    for round in range(1, 5):
-        await until(lambda least=round * 15: _reached(acknowledged, least))
+    for turn in range(1, 5):
+        await until(lambda least=turn * 15: _reached(acknowledged, least))
         await service.kill()
         await service.start()
     stop.set()
@@ -210,11 +211,11 @@ async def test_killed_again_and_again_under_load(
     assert len(numbers) == len(set(numbers)) >= len(acknowledged)
 
 
-async def _reached(acknowledged: Any, least: int) -> int:
+async def _reached(acknowledged: list[int], least: int) -> bool:
     return len(acknowledged) >= least
 
 
-async def test_sigterm_lets_a_request_finish_and_its_answer_says_that_it_is_the_last(
+async def test_sigterm_finishes_requests_and_closes_connections(
     service: Service, client: aiohttp.ClientSession, sandbox: Sandbox
 ) -> None:
     await sandbox.fault("submit", "slow", seconds=3)
@@ -228,18 +229,19 @@ async def test_sigterm_lets_a_request_finish_and_its_answer_says_that_it_is_the_
     assert response.status == 200 and response.headers["Connection"] == "close"
 
 
-async def test_after_sigterm_no_work_is_claimed_any_more(
+async def test_no_work_is_claimed_after_sigterm(
     service: Service,
     client: aiohttp.ClientSession,
     owner: asyncpg.Connection,
     company: Any,
     sandbox: Sandbox,
 ) -> None:
-    """What falls due while a last request finishes is left to the next process."""
+    """A submission that becomes due while the last request finishes is left to the next process."""
     await sandbox.fault("submit", "slow", seconds=3)
     invoice_id = await created(client)
     answer = asyncio.create_task(submitted(client, invoice_id))
     await until(sandbox.ledger)
+    assert service.process
     service.process.send_signal(signal.SIGTERM)
     await until(lambda: _refuses(service))
     due = await owner.fetchval(
@@ -262,13 +264,14 @@ async def _refuses(service: Service) -> bool:
         return True
 
 
-async def test_a_second_signal_ends_it_at_once(
+async def test_second_signal_stops_the_service_immediately(
     service: Service, client: aiohttp.ClientSession, sandbox: Sandbox
 ) -> None:
     await sandbox.fault("submit", "slow_before", seconds=600)
     invoice_id = await created(client)
     answer = asyncio.create_task(submitted(client, invoice_id))
     await until(sandbox.calls, lambda calls: calls["calls"].get("submit"))
+    assert service.process
     service.process.send_signal(signal.SIGTERM)
     await until(lambda: _refuses(service))
     assert await service.stop() == 1
@@ -276,8 +279,8 @@ async def test_a_second_signal_ends_it_at_once(
         await answer
 
 
-async def test_with_nothing_configured_all_is_there_after_kill_9(tmp_path: Path) -> None:
-    """The embedded PostgreSQL, the sandbox and the demo company come with the one command, and stay."""
+async def test_unconfigured_service_keeps_its_data_after_kill(tmp_path: Path) -> None:
+    """One command starts the embedded PostgreSQL, the sandbox and the demo company."""
     environment = {
         "DATABASE_URL": "",
         "DATA_DIR": str(tmp_path / "data"),
@@ -288,7 +291,7 @@ async def test_with_nothing_configured_all_is_there_after_kill_9(tmp_path: Path)
     service = Service(environment, tmp_path / "service.log")
     await service.start()
     printed = await until(lambda: _printed(service), lambda text: "export KEY=" in text)
-    key = re.search(r"export KEY=(\S+)", printed)[1]
+    (key,) = re.findall(r"export KEY=(\S+)", printed)
     try:
         async with aiohttp.ClientSession(service.base, headers={"X-API-Key": key}) as client:
             draft, sent = await created(client), await created(client, issueDateTime=now())
@@ -305,5 +308,5 @@ async def test_with_nothing_configured_all_is_there_after_kill_9(tmp_path: Path)
     assert json.loads((tmp_path / "data" / "demo-company.json").read_text())["id"] == 1
 
 
-async def _printed(service: Service) -> Any:
+async def _printed(service: Service) -> str:
     return service.output()
