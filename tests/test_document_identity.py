@@ -1,9 +1,9 @@
-"""A uuid of the portal belongs to one document, and a document is adopted only if it is provably the one that was sent."""
+"""A portal uuid belongs to one document, and a document is adopted only if proven to be ours."""
 
 import asyncio
 import base64
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
@@ -29,6 +29,7 @@ from service.submission.types import Shown, Sighting
 
 NEIGHBOUR = {"tin_code": "C20880050020", "name": "Teh Tarik Utara Sdn. Bhd."}
 UNKNOWN_OUTCOME = "update submissions set lease_until = null, not_before = now()"
+#: Short intervals, so that unknown outcomes are resolved within a test.
 QUICK = {
     "PORTAL_SETTLE_SECONDS": "0.1",
     "PORTAL_PROOF_GAP_SECONDS": "0.05",
@@ -37,7 +38,7 @@ QUICK = {
 
 
 @pytest.fixture
-def config(environment: dict[str, str]) -> Any:
+def config(environment: dict[str, str]) -> Config:
     return read_config(environment)
 
 
@@ -45,7 +46,7 @@ def config(environment: dict[str, str]) -> Any:
 async def neighbour(
     environment: dict[str, str], company: Any, owner: asyncpg.Connection, config: Config
 ) -> Any:
-    """Make another company and give it the TIN of `company`, which the operator shares."""
+    """Make another company with the TIN of `company`, which an operator has shared."""
     other = await make_company(environment, **NEIGHBOUR)
     await share_tin(config, DEMO_COMPANY["tin_code"], "Two branches")
     await owner.execute(
@@ -55,26 +56,28 @@ async def neighbour(
 
 
 @pytest.fixture
-async def context(config: Config) -> AsyncIterator[Any]:
-    """A desk with a portal client that no gate holds up."""
+async def context(config: Config) -> AsyncIterator[SubmissionContext]:
+    """Yield a submission context without rate limits."""
     async with connected_pool(config.database_url, 4) as pool, portal_session(config) as session:
+        unused: Any = None
         yield SubmissionContext(
-            config, Database(pool), session=None, portal=Portal(session, config), signers=None
+            config, Database(pool), session=unused, portal=Portal(session, config), signers=unused
         )
 
 
-async def raw_calls(sandbox: Sandbox) -> Any:
+async def raw_calls(sandbox: Sandbox) -> int:
+    """Return how often the raw bytes of a document were fetched."""
     return (await sandbox.calls())["calls"].get("raw", 0)
 
 
-async def entry_of(sandbox: Sandbox, uuid: str) -> Any:
+async def entry_of(sandbox: Sandbox, uuid: str) -> dict[str, Any]:
     (entry,) = [entry for entry in await sandbox.ledger() if entry["uuid"] == uuid]
     return entry
 
 
-async def loaded(owner: asyncpg.Connection, context: SubmissionContext) -> Any:
-    """Return the claim and the Call of the latest submission, as if it were claimed now."""
-    row = await owner.fetchrow(
+async def loaded(owner: asyncpg.Connection, context: SubmissionContext) -> tuple[Claim, Any]:
+    """Return a claim on the latest submission, and the submission."""
+    row: Any = await owner.fetchrow(
         "select company_id, id, fence from submissions order by id desc limit 1"
     )
     claim = Claim(row["company_id"], row["id"], row["fence"])
@@ -86,13 +89,13 @@ async def listing_of(context: SubmissionContext, submission: Any) -> Any:
     return await context.portal.search(submission.tin, submission.now - hour, submission.now + hour)
 
 
-# Another company's document
+# Documents of another company
 
 
-async def test_a_company_cannot_take_over_or_cancel_anothers_document(
+async def test_company_cannot_adopt_or_cancel_anothers_document(
     start: Any, company: Any, neighbour: Any, sandbox: Sandbox, owner: asyncpg.Connection
 ) -> None:
-    """The attacker knows number and issue time of an invoice, which are printed on it."""
+    """The attacker knows the number and the issue time of an invoice, which are printed on it."""
     issued = now(minutes=1)
     victim, attacker = await start(company), await start(neighbour, **QUICK)
     theirs = await valid_invoice(victim, code=77, issueDateTime=issued)
@@ -118,12 +121,15 @@ async def test_a_company_cannot_take_over_or_cancel_anothers_document(
     ) == [(company.id,)]
 
 
-async def test_a_company_with_anothers_bytes_does_not_get_its_document(
+async def test_company_with_identical_bytes_does_not_adopt_anothers_document(
     start: Any, company: Any, neighbour: Any, sandbox: Sandbox, owner: asyncpg.Connection
 ) -> None:
-    """Two companies send the very same document: the portal refuses the second as a duplicate of the payload."""
+    """Both send the same document: the portal refuses the second one as a duplicate payload."""
     issued = now(minutes=1)
-    same = "update companies set (name, phone, email) = (select name, phone, email from companies where id = $1)"
+    same = (
+        "update companies set (name, phone, email) = "
+        "(select name, phone, email from companies where id = $1)"
+    )
     await owner.execute(same, company.id)
     first, second = await start(company), await start(neighbour, **QUICK)
     theirs = await valid_invoice(first, code=77, issueDateTime=issued)
@@ -140,10 +146,10 @@ async def test_a_company_with_anothers_bytes_does_not_get_its_document(
     assert (await entry_of(sandbox, uuid))["status"] == "Valid"
 
 
-async def test_a_lost_request_does_not_become_a_neighbours_document(
+async def test_lost_request_is_not_matched_to_another_companys_document(
     start: Any, company: Any, neighbour: Any, sandbox: Sandbox
 ) -> None:
-    """Two companies of one TIN use the same number in the same second, and the second request never arrives."""
+    """Two companies with one TIN use the same number in the same second; one request is lost."""
     issued = now(minutes=1)
     first, second = await start(company), await start(neighbour, **QUICK)
     theirs = await valid_invoice(first, code=77, issueDateTime=issued)
@@ -167,10 +173,10 @@ async def test_a_lost_request_does_not_become_a_neighbours_document(
     ] == "Valid"
 
 
-async def test_an_unknown_document_of_a_neighbour_needs_manual_review(
+async def test_document_of_another_company_with_one_tin_needs_manual_review(
     start: Any, company: Any, neighbour: Any, sandbox: Sandbox, owner: asyncpg.Connection
 ) -> None:
-    """Neither outcome is known yet, so that nobody has the uuid of the document that is there."""
+    """Neither outcome is known yet, so no document has the uuid of the portal's document."""
     issued = now(minutes=1)
     first, second = await start(company, background=False), await start(neighbour, background=False)
     await sandbox.fault("submit", "accept_then_drop")
@@ -189,13 +195,16 @@ async def test_an_unknown_document_of_a_neighbour_needs_manual_review(
         company.id,
     )
     service = await start(neighbour, **QUICK)
-    error = "select last_error ->> 'code' from submissions where company_id = $1 and state = 'NeedsPerson'"
+    error = (
+        "select last_error ->> 'code' from submissions "
+        "where company_id = $1 and state = 'NeedsPerson'"
+    )
     assert await until(lambda: owner.fetchval(error, neighbour.id)) == "NotProven"
     (entry,) = await sandbox.ledger()
     assert (await record(service, invoice_id))["status"] == "Submitting" and entry[
         "uuid"
     ] not in json.dumps(await documents(service, invoice_id))
-    seen = await owner.fetchrow(
+    seen: Any = await owner.fetchrow(
         "select uuid, via from portal_sightings where company_id = $1", neighbour.id
     )
     assert tuple(seen) == (entry["uuid"], "unproven")
@@ -205,7 +214,7 @@ async def test_an_unknown_document_of_a_neighbour_needs_manual_review(
     await reaches(first, theirs, "Valid")
 
 
-async def test_a_lost_answer_is_adopted_by_its_bytes_when_the_tin_is_shared(
+async def test_document_is_adopted_by_its_bytes_if_the_tin_is_shared(
     start: Any, neighbour: Any, company: Any, sandbox: Sandbox
 ) -> None:
     api = await start(company)
@@ -216,7 +225,7 @@ async def test_a_lost_answer_is_adopted_by_its_bytes_when_the_tin_is_shared(
     assert await raw_calls(sandbox) >= 1
 
 
-async def test_a_row_proves_nothing_when_the_tin_is_shared(
+async def test_listing_row_proves_nothing_if_the_tin_is_shared(
     lost_row: Any, neighbour: Any, context: SubmissionContext, sandbox: Sandbox
 ) -> None:
     claim, submission, row = lost_row
@@ -225,15 +234,15 @@ async def test_a_row_proves_nothing_when_the_tin_is_shared(
     assert not found.proven and [one.uuid for one in found.unproven[claim.id]] == [row.uuid]
 
 
-# Proofs
+# Proof of identity
 
 
 async def lost(
     api: TestClient, owner: asyncpg.Connection, context: SubmissionContext, sandbox: Sandbox
-) -> Any:
-    """Send an invoice whose answer is lost. Return (claim, Call, the portal's row of it).
+) -> tuple[Claim, Any, Any]:
+    """Send an invoice and lose the response. Return (claim, submission, the portal's listing row).
 
-    The service of `api` must not resolve it: it runs without background work.
+    The service of `api` must run without background work, or it resolves the outcome.
     """
     await sandbox.fault("submit", "accept_then_drop")
     invoice_id = await created(api)
@@ -246,7 +255,7 @@ async def lost(
 
 @pytest.fixture
 async def idle(start: Any, company: Any) -> TestClient:
-    """A service that resolves nothing by itself."""
+    """Return a client of a service without background work."""
     return await start(company, background=False)
 
 
@@ -254,11 +263,11 @@ async def idle(start: Any, company: Any) -> TestClient:
 async def lost_row(
     idle: TestClient, owner: asyncpg.Connection, context: SubmissionContext, sandbox: Sandbox
 ) -> Any:
-    """(claim, Call, row) of an invoice whose answer was lost."""
+    """Return (claim, submission, row) of an invoice whose response was lost."""
     return await lost(idle, owner, context, sandbox)
 
 
-async def test_a_listed_document_is_proven_by_its_bytes(
+async def test_listed_document_is_proven_by_its_bytes(
     lost_row: Any, context: SubmissionContext, sandbox: Sandbox
 ) -> None:
     claim, submission, row = lost_row
@@ -276,7 +285,7 @@ async def test_a_listed_document_is_proven_by_its_bytes(
         {"issued_at": "later"},
     ],
 )
-async def test_a_document_that_only_shares_the_number_is_not_adopted(
+async def test_document_that_only_shares_the_number_is_not_adopted(
     lost_row: Any, context: SubmissionContext, sandbox: Sandbox, changes: dict[str, Any]
 ) -> None:
     claim, submission, row = lost_row
@@ -288,7 +297,7 @@ async def test_a_document_that_only_shares_the_number_is_not_adopted(
     assert not found.proven and not found.unproven and await raw_calls(sandbox) == 0
 
 
-async def test_a_uuid_that_another_document_has_is_not_adopted(
+async def test_uuid_of_another_document_is_not_adopted(
     idle: TestClient,
     lost_row: Any,
     context: SubmissionContext,
@@ -302,10 +311,10 @@ async def test_a_uuid_that_another_document_has_is_not_adopted(
     assert not found.proven and not found.unproven
 
 
-async def test_a_uuid_that_another_company_has_is_unproven(
+async def test_uuid_of_another_company_is_unproven(
     lost_row: Any, start: Any, neighbour: Any, context: SubmissionContext, owner: asyncpg.Connection
 ) -> None:
-    """The portal's copy has the very bytes that were sent. Only one of the two can have it."""
+    """The bytes are those that were sent, but only one of the two companies can have the uuid."""
     claim, submission, row = lost_row
     theirs = await start(neighbour, background=False)
     assert (await submitted(theirs, await created(theirs)))[0] == 200
@@ -316,7 +325,7 @@ async def test_a_uuid_that_another_company_has_is_unproven(
     assert not found.proven and [one.uuid for one in found.unproven[claim.id]] == [row.uuid]
 
 
-async def test_a_document_whose_bytes_differ_is_unproven(
+async def test_document_with_other_bytes_is_unproven(
     lost_row: Any, context: SubmissionContext, owner: asyncpg.Connection
 ) -> None:
     claim, submission, row = lost_row
@@ -325,7 +334,7 @@ async def test_a_document_whose_bytes_differ_is_unproven(
     assert not found.proven and [one.uuid for one in found.unproven[claim.id]] == [row.uuid]
 
 
-async def test_a_copy_that_the_portal_has_formatted_is_still_proven(
+async def test_reformatted_copy_is_proven(
     lost_row: Any, context: SubmissionContext, owner: asyncpg.Connection
 ) -> None:
     claim, submission, row = lost_row
@@ -334,9 +343,10 @@ async def test_a_copy_that_the_portal_has_formatted_is_still_proven(
     assert [one.uuid for one in found.proven[claim.id]] == [row.uuid]
 
 
-async def rewrite(owner: asyncpg.Connection, claim: Claim, change: Any) -> None:
-    """Change the text of the document that a submission holds."""
-    body = json.loads(await owner.fetchval("select body from submissions where id = $1", claim.id))
+async def rewrite(owner: asyncpg.Connection, claim: Claim, change: Callable[[str], str]) -> None:
+    """Change the text of the stored document of a submission."""
+    stored: Any = await owner.fetchval("select body from submissions where id = $1", claim.id)
+    body = json.loads(stored)
     for entry in body["documents"]:
         text = change(base64.b64decode(entry["document"]).decode())
         entry["document"] = base64.b64encode(text.encode()).decode()
@@ -362,10 +372,10 @@ async def rewrite(owner: asyncpg.Connection, claim: Claim, change: Any) -> None:
     ],
     ids=lambda changes: "-".join(changes),
 )
-async def test_a_row_that_differs_or_lacks_a_fact_proves_nothing(
+async def test_listing_row_with_a_different_or_missing_value_proves_nothing(
     lost_row: Any, context: SubmissionContext, sandbox: Sandbox, changes: dict[str, Any]
 ) -> None:
-    """The portal gives no copy here, so that the row has to decide."""
+    """The portal returns no copy of the document, so the listing row decides."""
     claim, submission, row = lost_row
     await sandbox.fault("raw", "forget", times=2)
     found = await find_matches(context, claim.company_id, {claim.id: submission}, [row])
@@ -386,7 +396,7 @@ async def test_a_row_that_differs_or_lacks_a_fact_proves_nothing(
     ],
     ids=lambda fault: f"{fault['kind']}-{fault['status']}",
 )
-async def test_refusal_of_a_copy_that_is_no_answer_postpones(
+async def test_unspecific_rejection_of_a_copy_postpones_the_decision(
     lost_row: Any, context: SubmissionContext, sandbox: Sandbox, fault: dict[str, Any]
 ) -> None:
     claim, submission, row = lost_row
@@ -398,7 +408,7 @@ async def test_refusal_of_a_copy_that_is_no_answer_postpones(
     assert found.proven and not found.undecided
 
 
-async def test_missing_copy_is_believed_at_the_second_look(
+async def test_missing_copy_is_accepted_at_the_second_attempt(
     lost_row: Any, context: SubmissionContext, sandbox: Sandbox
 ) -> None:
     claim, submission, row = lost_row
@@ -442,14 +452,12 @@ async def test_missing_copy_is_believed_at_the_second_look(
         (None, False),
     ],
 )
-def test_only_the_portals_own_404_says_that_something_is_missing(
-    body: Any, is_missing: bool
-) -> None:
+def test_only_a_404_of_the_portal_itself_means_missing(body: Any, is_missing: bool) -> None:
     assert Refused("It refuses.", status=404, body=body).is_missing == is_missing
     assert not Refused("It refuses.", status=403, body=body).is_missing
 
 
-async def test_first_send_is_not_ruled_out_by_a_gateways_refusal(
+async def test_gateway_rejection_does_not_rule_out_the_first_send(
     lost_row: Any, context: SubmissionContext, sandbox: Sandbox
 ) -> None:
     claim, submission, row = lost_row
@@ -458,13 +466,15 @@ async def test_first_send_is_not_ruled_out_by_a_gateways_refusal(
         await sandbox.fault(operation, "html", status=403)
         with pytest.raises(Unclear):
             await first_send(context, claim, submission, submission.docs[0], errors)
-    there, seen = await first_send(context, claim, submission, submission.docs[0], errors)
+    adopted = await first_send(context, claim, submission, submission.docs[0], errors)
+    assert adopted
+    there, seen = adopted
     assert there.uuid == seen.uuid == row.uuid
 
 
 @pytest.fixture
 async def lost_and_valid(start: Any, company: Any, neighbour: Any, sandbox: Sandbox) -> Any:
-    """The id of an invoice whose answer was lost, once the portal has found it Valid. Its TIN is shared."""
+    """Return the id of an invoice that the portal found Valid and whose response was lost."""
     idle = await start(company, background=False)
     await sandbox.fault("submit", "accept_then_drop")
     invoice_id = await created(idle)
@@ -476,7 +486,7 @@ async def lost_and_valid(start: Any, company: Any, neighbour: Any, sandbox: Sand
 @pytest.mark.parametrize(
     "fault", [{"kind": "html", "status": 403}, {"kind": "forget"}], ids=lambda fault: fault["kind"]
 )
-async def test_one_refusal_of_a_copy_needs_no_manual_review(
+async def test_single_rejection_of_a_copy_needs_no_manual_review(
     start: Any, company: Any, lost_and_valid: int, sandbox: Sandbox, fault: dict[str, Any]
 ) -> None:
     await sandbox.fault("raw", **fault)
@@ -499,16 +509,16 @@ async def test_copy_that_stays_missing_needs_manual_review(
     "error",
     [NotSent("It is away."), Held("Later.", retry_after=timedelta(seconds=1), operation="raw")],
 )
-async def test_a_copy_that_cannot_be_fetched_now_postpones(
+async def test_unavailable_copy_postpones_the_decision(
     lost_row: Any, context: SubmissionContext, sandbox: Sandbox, error: Any
 ) -> None:
     claim, submission, row = lost_row
 
-    async def gate(operation: str, tin: str, further: bool = False) -> None:
+    async def limit(operation: str, tin: str, further: bool = False) -> None:
         if operation == "raw":
             raise error
 
-    context.portal = context.portal.through(gate)
+    context.portal = context.portal.through(limit)
     found = await find_matches(
         context, claim.company_id, {claim.id: submission}, [replace(row, payable=None)]
     )
@@ -517,10 +527,10 @@ async def test_a_copy_that_cannot_be_fetched_now_postpones(
     assert bool(by_row.proven) == isinstance(error, Held)
 
 
-async def test_a_long_listing_is_proven_by_its_rows(
+async def test_many_unknown_outcomes_are_proven_by_listing_rows(
     start: Any, company: Any, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:
-    """More unknown outcomes than copies are fetched for one listing: none is fetched."""
+    """No copy is fetched, because the listing resolves more outcomes than copies are allowed."""
     count = MOST_COPIES + 5
     idle = await start(company, background=False)
     await sandbox.fault("submit", "accept_then_drop", times=count)
@@ -534,11 +544,11 @@ async def test_a_long_listing_is_proven_by_its_rows(
     assert await raw_calls(sandbox) == 0 and len(await sandbox.ledger()) == count
 
 
-async def test_an_invalid_document_of_a_lost_answer_shows_its_reasons(
+async def test_invalid_document_with_a_lost_response_shows_its_errors(
     api: TestClient, sandbox: Sandbox
 ) -> None:
-    """The portal gives no copy of an Invalid document: its row proves it."""
-    stranger = {"type": "LOCAL_COMPANY", "name": "Nobody Sdn. Bhd.", "tin": "C25000000010"}
+    """The portal returns no copy of an Invalid document, so the listing row proves it."""
+    stranger = {"type": "LOCAL_COMPANY", "name": "Stranger Sdn. Bhd.", "tin": "C25000000010"}
     registration = {
         "registration": {"type": "BRN", "number": "202301000001"},
         "contactNumber": "+60123456789",
@@ -560,10 +570,10 @@ async def test_an_invalid_document_of_a_lost_answer_shows_its_reasons(
     assert (await documents(api, invoice_id))[0]["errors"]
 
 
-# A uuid that is taken
+# Duplicate uuids
 
 
-async def test_a_receipt_with_a_taken_uuid_needs_manual_review(
+async def test_receipt_with_a_used_uuid_needs_manual_review(
     api: TestClient, sandbox: Sandbox, owner: asyncpg.Connection
 ) -> None:
     theirs = await valid_invoice(api)
@@ -572,8 +582,11 @@ async def test_a_receipt_with_a_taken_uuid_needs_manual_review(
     invoice_id = await created(api)
     status, body = await submitted(api, invoice_id)
     assert status == 400 and uuid not in json.dumps(body)
-    row = await owner.fetchrow(
-        "select state, last_error ->> 'code' as code, claims from submissions order by id desc limit 1"
+    row: Any = await owner.fetchrow(
+        """
+            select state, last_error ->> 'code' as code, claims
+              from submissions order by id desc limit 1
+            """
     )
     assert tuple(row) == ("NeedsPerson", "UuidTaken", 0)
     assert (await record(api, invoice_id))["status"] == "Submitting" and (
@@ -586,7 +599,7 @@ async def test_a_receipt_with_a_taken_uuid_needs_manual_review(
     assert [row["via"] for row in seen] == ["submit", "submit"]
 
 
-async def test_one_taken_uuid_keeps_no_other_document_from_going_on(
+async def test_used_uuid_does_not_affect_other_documents_of_the_batch(
     start: Any, company: Any, sandbox: Sandbox, owner: asyncpg.Connection
 ) -> None:
     idle = await start(company, background=False)
@@ -610,7 +623,7 @@ async def test_one_taken_uuid_keeps_no_other_document_from_going_on(
     assert [row["code"] for row in codes] == ["UuidTaken"]
 
 
-async def test_of_two_companies_that_adopt_one_uuid_at_once_one_gets_it(
+async def test_concurrent_adoptions_of_one_uuid_succeed_once(
     start: Any,
     company: Any,
     neighbour: Any,

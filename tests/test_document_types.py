@@ -1,4 +1,4 @@
-"""Every kind of document on its way from a request to Valid, and what the portal then has of it."""
+"""Every document type from request to Valid, and the document that the portal then has."""
 
 import hashlib
 import json
@@ -35,7 +35,7 @@ LOGIN = {
     "client_secret": "sandbox-secret",
     "grant_type": "client_credentials",
 }
-#: Columns of a company that no request sets.
+#: Columns of a company that no request can set.
 UNSET = ("bank_account", "exporter_certified_number")
 
 VERSIONS = ("1.0", "1.1")  # without and with a signature, which the sandbox verifies
@@ -58,7 +58,7 @@ KINDS = {
 async def service(
     environment: dict[str, str], start: Any, sandbox: Sandbox, owner: asyncpg.Connection
 ) -> Any:
-    """Makes a client of a service for the company of a golden document; the sandbox checks the sums too."""
+    """Return a function that starts a service for the company of a golden document."""
 
     async def make(name: str, version: str) -> TestClient:
         facts = ISSUERS.get(name, ISSUER)
@@ -78,8 +78,8 @@ async def service(
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("name", KINDS)
-async def test_a_document_of_every_kind_becomes_valid_and_is_the_golden_one(
-    service: Any, sandbox: Sandbox, name: str, version: Any
+async def test_document_of_every_type_becomes_valid(
+    service: Any, sandbox: Sandbox, name: str, version: str
 ) -> None:
     api = await service(name, version)
     path, originals = await stored(api, name)
@@ -88,14 +88,14 @@ async def test_a_document_of_every_kind_becomes_valid_and_is_the_golden_one(
     assert sent["InvoiceTypeCode"] == [{"_": KINDS[name], "listVersionID": version}]
     assert references(sent) == originals
     assert ("UBLExtensions" in sent) is (version == "1.1")
-    golden = json.loads((DOCUMENTS / f"{name}.json").read_bytes(), parse_float=Decimal)["Invoice"][
-        0
-    ]
+    golden: dict[str, Any] = json.loads(
+        (DOCUMENTS / f"{name}.json").read_bytes(), parse_float=Decimal
+    )["Invoice"][0]
     assert constant(sent) == constant(golden)
 
 
-async def stored(api: TestClient, name: str) -> Any:
-    """(path of a new record whose document is of the kind, [(uuid, number)] of what it refers to)."""
+async def stored(api: TestClient, name: str) -> tuple[str, list[tuple[str, str]]]:
+    """Create a record of a type. Return (path, [(uuid, number)] of the originals it refers to)."""
     source = GOLDEN[name]
     if name.startswith("consolidated"):
         return await consolidated(api, source["type"]), []
@@ -104,12 +104,13 @@ async def stored(api: TestClient, name: str) -> Any:
     return f"/api/invoices/{await created(api, **request(source))}", []
 
 
-def request(source: dict[str, Any]) -> Any:
-    """The members of a source that a client sends, as numbers of JSON."""
+def request(source: dict[str, Any]) -> dict[str, Any]:
+    """Return the request body of a source, with JSON numbers."""
     return json.loads(json_codec.dumps({**dict.fromkeys(("buyer", "supplier")), **source}))
 
 
-async def noted(api: TestClient, source: dict[str, Any]) -> Any:
+async def noted(api: TestClient, source: dict[str, Any]) -> tuple[str, list[tuple[str, str]]]:
+    """Create a note and its original. Return (path, [(uuid, number)] of the original)."""
     original = SELF_BILLED if source["selfBilled"] else EXAMPLE
     invoice_id = await created(api, **request(original))
     assert (await submitted(api, invoice_id))[0] == 200
@@ -131,29 +132,30 @@ async def noted(api: TestClient, source: dict[str, Any]) -> Any:
     ]
 
 
-async def consolidated(api: TestClient, kind: Any) -> str:
-    """Of three sales of last month that follow one another."""
+async def consolidated(api: TestClient, kind: str) -> str:
+    """Consolidate three consecutive sales of last month. Return the path of the result."""
     self_billed = kind == "CONSOLIDATED_SELF_BILLED_INVOICE"
-    type, member = ("SELF_BILLED_INVOICE", "supplier") if self_billed else ("INVOICE", "buyer")
+    invoice_type, member = (
+        ("SELF_BILLED_INVOICE", "supplier") if self_billed else ("INVOICE", "buyer")
+    )
     item = request(line(unit={"code": "H87", "price": 50, "count": 1}, taxDetails=[tax("02", 8)]))
     for code in (500, 501, 502):
         parties = {"buyer": None, "supplier": None, member: PUBLIC}
-        await created(
-            api, type=type, code=code, issueDateTime=last_month(), lineItems=[item], **parties
-        )
+        sale = {"type": invoice_type, "code": code, "issueDateTime": last_month()}
+        await created(api, **sale, lineItems=[item], **parties)
     body = {"type": kind, "code": 1, "issueDateTime": now(), "month": last_month()[:7]}
     made = await posted(api, "/api/consolidated-invoices", **body)
     return f"/api/consolidated-invoices/{made['id']}"
 
 
-async def record_of(api: TestClient, path: str) -> dict[str, Any]:
+async def record_of(api: TestClient, path: str) -> Any:
     status, body = await answered(api, "GET", path)
     assert status == 200, body
     return body
 
 
-async def valid(api: TestClient, path: str) -> Any:
-    """The submitted document of a record once the portal has found it Valid."""
+async def valid(api: TestClient, path: str) -> dict[str, Any]:
+    """Submit a record and return its submitted document once that is Valid."""
     status, body = await answered(api, "POST", f"{path}/submit-to-portal", json={})
     assert status == 200, body
     await until(lambda: record_of(api, path), lambda found: found["status"] in ("Valid", "Invalid"))
@@ -162,8 +164,8 @@ async def valid(api: TestClient, path: str) -> Any:
     return found
 
 
-async def at_portal(sandbox: Sandbox, found: Any) -> Any:
-    """The invoice inside the document as the portal gives it back: the bytes that were sent."""
+async def at_portal(sandbox: Sandbox, found: dict[str, Any]) -> dict[str, Any]:
+    """Return the document at the portal, after a check of its hash."""
     async with sandbox.client.post(
         "/connect/token", data=LOGIN, headers={"onbehalfof": ISSUER["tin_code"]}
     ) as response:
@@ -177,7 +179,8 @@ async def at_portal(sandbox: Sandbox, found: Any) -> Any:
     return json.loads(text, parse_float=Decimal)["Invoice"][0]
 
 
-def references(invoice: dict[str, Any]) -> list[Any]:
+def references(invoice: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return (uuid, number) of each original that an invoice refers to."""
     found = [
         each
         for entry in invoice.get("BillingReference", ())
@@ -186,11 +189,12 @@ def references(invoice: dict[str, Any]) -> list[Any]:
     return [(each["UUID"][0]["_"], each["ID"][0]["_"]) for each in found]
 
 
-#: What differs from one day and one number to the next, and what a signature adds.
+#: Elements that depend on the day, the number or the signature.
 VARYING = {"ID", "IssueDate", "IssueTime", "InvoiceTypeCode", "UBLExtensions", "Signature"}
 
 
-def constant(invoice: dict[str, Any]) -> Any:
+def constant(invoice: dict[str, Any]) -> dict[str, Any]:
+    """Return the elements of an invoice that are the same on every day."""
     kept = {name: member for name, member in invoice.items() if name not in VARYING}
     kept["BillingReference"] = [
         each for each in kept.get("BillingReference", ()) if "InvoiceDocumentReference" not in each
@@ -203,7 +207,7 @@ def constant(invoice: dict[str, Any]) -> Any:
     return kept
 
 
-async def test_a_consolidated_document_names_the_month_of_its_sales(
+async def test_consolidated_document_names_the_month_of_its_sales(
     service: Any, sandbox: Sandbox
 ) -> None:
     api = await service("consolidated_invoice", VERSIONS[0])

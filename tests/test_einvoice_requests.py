@@ -1,4 +1,4 @@
-"""E-invoice requests, their states, and the invoice that an approval finalises. Spec: E-invoice requests."""
+"""E-invoice requests: record, states, and approval of an invoice. Spec: E-invoice requests."""
 
 import asyncio
 from typing import Any
@@ -13,7 +13,7 @@ from test_companies import AS_BUYER, SETTING, SUPPLIERS_OWN
 STATES = ("Pending", "Approve", "Reject")
 
 
-#: A taxpayer whom the sandbox knows.
+#: A taxpayer that is registered in the sandbox.
 AMINAH = buyer(
     tin="IG40125678090",
     registration={"type": "NRIC", "number": "880214145566"},
@@ -22,12 +22,12 @@ AMINAH = buyer(
 
 
 def asking(**changes: Any) -> dict[str, Any]:
-    """The body of a request for the invoice of code 1."""
+    """Return the body of a request for the invoice with code 1."""
     return {"invoiceCode": "1", **AMINAH, **changes}
 
 
 async def requested(api: TestClient, **changes: Any) -> int:
-    """The id of a new request."""
+    """Create a request and return its id."""
     status, body = await answered(api, "POST", "/api/einvoice-requests", json=asking(**changes))
     assert status == 201, body
     return body["data"]["id"]
@@ -44,23 +44,26 @@ async def put(api: TestClient, request_id: int, **changes: Any) -> tuple[int, An
 
 
 async def approved(api: TestClient, request_id: int, **changes: Any) -> dict[str, Any]:
-    """The answer to an approval that is taken."""
+    """Approve a request and return the response body."""
     status, body = await put(api, request_id, status="Approve", **changes)
     assert status == 200, body
     return body
 
 
 async def pending(api: TestClient, **changes: Any) -> int:
-    """The id of an invoice that waits for its buyer."""
+    """Create an invoice that waits for its buyer, and return its id."""
     return await created(
         api, **{"type": "PENDING_FINALIZE_INVOICE", "code": 1, "buyer": None, **changes}
     )
 
 
 async def updates(owner: asyncpg.Connection, invoice: int) -> Any:
-    """How often an invoice was written after its creation."""
+    """Return how often an invoice was updated."""
     return await owner.fetchval(
-        "select count(*) from events where type = 'invoice.updated' and (data ->> 'invoice_id')::bigint = $1",
+        """
+                select count(*) from events
+                 where type = 'invoice.updated' and (data ->> 'invoice_id')::bigint = $1
+                """,
         invoice,
     )
 
@@ -68,7 +71,7 @@ async def updates(owner: asyncpg.Connection, invoice: int) -> Any:
 # The record
 
 
-async def test_a_request_is_created_pending_and_has_the_specified_members(
+async def test_new_request_is_pending_with_the_specified_members(
     api: TestClient, company: Any
 ) -> None:
     status, body = await answered(api, "POST", "/api/einvoice-requests", json=asking())
@@ -103,7 +106,7 @@ async def test_a_request_is_created_pending_and_has_the_specified_members(
     assert found["created_at"].endswith("+00:00")
 
 
-async def test_a_code_a_type_and_a_name_are_enough(api: TestClient) -> None:
+async def test_code_type_and_name_are_sufficient(api: TestClient) -> None:
     body = {"invoiceCode": "INV-00001", "type": "LOCAL_INDIVIDUAL", "name": "Aminah"}
     status, answer = await answered(api, "POST", "/api/einvoice-requests", json=body)
     assert status == 201
@@ -111,10 +114,13 @@ async def test_a_code_a_type_and_a_name_are_enough(api: TestClient) -> None:
     assert found["document_details"]["buyer"] == {"type": "LOCAL_INDIVIDUAL", "name": "Aminah"}
 
 
-async def test_members_of_the_address_that_are_not_specified_are_kept_exactly(
+async def test_unspecified_address_members_are_kept_exactly(
     api: TestClient,
 ) -> None:
-    raw = b'{"invoiceCode": "1", "type": "LOCAL_INDIVIDUAL", "name": "A", "address": {"line1": "x", "floor": 0.10}}'
+    raw = (
+        b'{"invoiceCode": "1", "type": "LOCAL_INDIVIDUAL", "name": "A", '
+        b'"address": {"line1": "x", "floor": 0.10}}'
+    )
     headers = {"Content-Type": "application/json"}
     _, body = await answered(api, "POST", "/api/einvoice-requests", data=raw, headers=headers)
     async with api.get(f"/api/einvoice-requests/{body['data']['id']}") as response:
@@ -137,7 +143,7 @@ async def test_members_of_the_address_that_are_not_specified_are_kept_exactly(
         ({"invoice_code": "1"}, "/invoice_code", "unknown"),
     ],
 )
-async def test_a_body_that_breaks_a_rule_is_refused_at_creation_and_at_update(
+async def test_invalid_body_is_rejected_at_creation_and_update(
     api: TestClient, changes: dict[str, Any], path: str, rule: str
 ) -> None:
     request_id = await requested(api)
@@ -146,17 +152,19 @@ async def test_a_body_that_breaks_a_rule_is_refused_at_creation_and_at_update(
         await put(api, request_id, **changes),
     ):
         assert (status, set(body)) == (422, {"message", "errors"})
-        assert [(fault["path"], fault["rule"]) for fault in body["errors"]] == [(path, rule)]
+        found = [(violation["path"], violation["rule"]) for violation in body["errors"]]
+        assert found == [(path, rule)]
 
 
 @pytest.mark.parametrize("name", ["invoiceCode", "type", "name"])
-async def test_what_is_required_is_named(api: TestClient, name: str) -> None:
+async def test_missing_required_member_is_reported(api: TestClient, name: str) -> None:
     body = {key: value for key, value in asking().items() if key != name}
     status, refusal = await answered(api, "POST", "/api/einvoice-requests", json=body)
-    assert (status, [fault["path"] for fault in refusal["errors"]]) == (422, [f"/{name}"])
+    paths = [violation["path"] for violation in refusal["errors"]]
+    assert (status, paths) == (422, [f"/{name}"])
 
 
-async def test_a_status_is_for_updates(api: TestClient) -> None:
+async def test_status_is_rejected_at_creation(api: TestClient) -> None:
     status, body = await answered(
         api, "POST", "/api/einvoice-requests", json=asking(status="Approve")
     )
@@ -168,7 +176,7 @@ async def test_a_status_is_for_updates(api: TestClient) -> None:
 # Update and delete
 
 
-async def test_only_the_sent_fields_change(api: TestClient) -> None:
+async def test_update_changes_only_the_sent_fields(api: TestClient) -> None:
     request_id = await requested(api)
     before = await shown(api, request_id)
     address = {
@@ -198,7 +206,7 @@ async def test_only_the_sent_fields_change(api: TestClient) -> None:
     assert (await put(api, request_id))[0] == 200
 
 
-async def test_any_state_may_follow_any_other(api: TestClient) -> None:
+async def test_every_state_transition_is_allowed(api: TestClient) -> None:
     request_id = await requested(api)
     for before in STATES:
         for after in STATES:
@@ -207,7 +215,7 @@ async def test_any_state_may_follow_any_other(api: TestClient) -> None:
                 assert (await shown(api, request_id))["status"] == status
 
 
-async def test_a_deleted_request_is_not_there_and_its_row_stays(
+async def test_deleted_request_is_a_404_and_its_row_is_kept(
     api: TestClient, owner: asyncpg.Connection
 ) -> None:
     request_id = await requested(api)
@@ -223,7 +231,7 @@ async def test_a_deleted_request_is_not_there_and_its_row_stays(
     )
 
 
-async def test_what_is_not_there_looks_the_same_whatever_the_reason(
+async def test_unknown_request_is_a_404(
     api: TestClient, start: Any, environment: dict[str, str]
 ) -> None:
     stranger = await start(await make_company(environment))
@@ -235,7 +243,7 @@ async def test_what_is_not_there_looks_the_same_whatever_the_reason(
     assert (await shown(stranger, theirs))["status"] == "Pending"
 
 
-async def test_each_change_is_an_event(api: TestClient, owner: asyncpg.Connection) -> None:
+async def test_each_change_records_an_event(api: TestClient, owner: asyncpg.Connection) -> None:
     request_id = await requested(api)
     await put(api, request_id, status="Reject")
     await answered(api, "DELETE", f"/api/einvoice-requests/{request_id}")
@@ -251,7 +259,7 @@ async def test_each_change_is_an_event(api: TestClient, owner: asyncpg.Connectio
 # The list
 
 
-async def test_requests_are_listed_newest_first_with_all_of_the_meta(
+async def test_list_is_newest_first_with_complete_meta(
     api: TestClient, start: Any, environment: dict[str, str]
 ) -> None:
     await requested(await start(await make_company(environment)))
@@ -277,7 +285,7 @@ async def test_requests_are_listed_newest_first_with_all_of_the_meta(
     ] == 2
 
 
-async def test_the_list_is_filtered_by_status_and_by_words(api: TestClient) -> None:
+async def test_list_is_filtered_by_status_and_query(api: TestClient) -> None:
     first = await requested(api, invoiceCode="INV-00007")
     second = await requested(api, name="Tan Wei Ming")
     await put(api, second, status="Reject")
@@ -299,11 +307,11 @@ async def test_the_list_is_filtered_by_status_and_by_words(api: TestClient) -> N
         assert (await answered(api, "GET", f"/api/einvoice-requests?{query}"))[0] == 422
 
 
-# An approval finalises
+# Approval
 
 
 @pytest.mark.parametrize("name", ["1", "INV-00001"])
-async def test_an_approval_gives_the_named_invoice_its_buyer(api: TestClient, name: str) -> None:
+async def test_approval_sets_the_buyer_of_the_named_invoice(api: TestClient, name: str) -> None:
     invoice = await pending(api)
     request_id = await requested(api, invoiceCode=name)
     answer = await approved(api, request_id)
@@ -316,7 +324,7 @@ async def test_an_approval_gives_the_named_invoice_its_buyer(api: TestClient, na
 
 
 @pytest.mark.parametrize("name", ["1", "SB-00001"])
-async def test_whoever_asks_for_a_self_billed_invoice_becomes_its_supplier(
+async def test_approval_sets_the_supplier_of_a_self_billed_invoice(
     api: TestClient, name: str
 ) -> None:
     invoice = await pending(api, type="PENDING_FINALIZE_SELF_BILLED_INVOICE")
@@ -332,7 +340,7 @@ async def test_whoever_asks_for_a_self_billed_invoice_becomes_its_supplier(
 @pytest.mark.parametrize(
     "name", ["2", "01", "00001", "INV-1", "inv-00001", "SB-00001", "9" * 40, "no digits"]
 )
-async def test_a_code_that_names_no_waiting_invoice_is_only_approved(
+async def test_approval_without_a_pending_invoice_changes_only_the_request(
     api: TestClient, name: str
 ) -> None:
     invoice = await pending(api)
@@ -341,7 +349,7 @@ async def test_a_code_that_names_no_waiting_invoice_is_only_approved(
     assert (await record(api, invoice))["type"] == "PENDING_FINALIZE_INVOICE"
 
 
-async def test_a_prefix_that_ends_in_digits_is_told_from_the_code(api: TestClient) -> None:
+async def test_prefix_that_ends_in_digits_is_separated_from_the_code(api: TestClient) -> None:
     setting = {**SETTING, "INVOICE_PREFIX": "A2026", "PREFIX_DIGIT_COUNT": 3}
     assert (await answered(api, "PUT", "/api/companies", json={"setting": setting}))[0] == 200
     invoice = await pending(api, code=17)
@@ -349,7 +357,7 @@ async def test_a_prefix_that_ends_in_digits_is_told_from_the_code(api: TestClien
     assert (await record(api, invoice))["type"] == "INVOICE"
 
 
-async def test_an_invoice_that_is_final_already_keeps_its_buyer(
+async def test_approval_does_not_change_a_final_invoice(
     api: TestClient, owner: asyncpg.Connection
 ) -> None:
     invoice = await created(api, code=1)
@@ -358,7 +366,7 @@ async def test_an_invoice_that_is_final_already_keeps_its_buyer(
     assert await updates(owner, invoice) == 0
 
 
-async def test_neither_a_rejection_nor_a_deleted_invoice_nor_anothers_is_finalised(
+async def test_only_an_approval_finalises_an_own_existing_invoice(
     api: TestClient, start: Any, environment: dict[str, str]
 ) -> None:
     stranger = await start(await make_company(environment))
@@ -373,13 +381,13 @@ async def test_neither_a_rejection_nor_a_deleted_invoice_nor_anothers_is_finalis
     assert (await record(stranger, theirs))["type"] == "PENDING_FINALIZE_INVOICE"
 
 
-async def test_an_approval_takes_what_it_changes_itself(api: TestClient) -> None:
+async def test_approval_uses_the_values_of_its_own_update(api: TestClient) -> None:
     invoice = await pending(api, code=2)
     await approved(api, await requested(api), invoiceCode="2", name="Tan Wei Ming")
     assert (await record(api, invoice))["buyer"]["name"] == "Tan Wei Ming"
 
 
-async def test_an_approval_again_takes_no_invoice_of_another_year(api: TestClient) -> None:
+async def test_repeated_approval_finalises_no_other_invoice(api: TestClient) -> None:
     older = await pending(api, issueDateTime=now(days=400))
     request_id = await requested(api)
     await approved(api, request_id)
@@ -389,7 +397,7 @@ async def test_an_approval_again_takes_no_invoice_of_another_year(api: TestClien
     assert (await record(api, newer))["type"] == "PENDING_FINALIZE_INVOICE"
 
 
-async def test_a_code_that_several_years_have_is_not_guessed(api: TestClient) -> None:
+async def test_approval_with_an_ambiguous_code_is_a_conflict(api: TestClient) -> None:
     invoices = [await pending(api), await pending(api, issueDateTime=now(days=400))]
     request_id = await requested(api)
     status, body = await put(api, request_id, status="Approve")
@@ -400,18 +408,20 @@ async def test_a_code_that_several_years_have_is_not_guessed(api: TestClient) ->
     }
 
 
-async def test_an_invoice_in_a_consolidated_one_is_not_taken(
+async def test_approval_of_a_consolidated_sale_is_a_conflict(
     api: TestClient, owner: asyncpg.Connection, company: Any
 ) -> None:
     invoice = await pending(api)
     await owner.execute(
         """
         with consolidated as (
-          insert into consolidated_invoices (company_id, code, code_year, type, issue_date, month, line_items,
-                 net_amount, excluding_tax, including_tax, payable_amount)
-          values ($1, 1, 2026, 'CONSOLIDATED_INVOICE', now(), '2026-01-01', '[]', 0, 0, 0, 0)
-          returning id)
-        update invoices set consolidated_invoice_id = consolidated.id from consolidated where invoices.id = $2
+            insert into consolidated_invoices (
+                company_id, code, code_year, type, issue_date, month, line_items,
+                net_amount, excluding_tax, including_tax, payable_amount)
+            values ($1, 1, 2026, 'CONSOLIDATED_INVOICE', now(), '2026-01-01', '[]', 0, 0, 0, 0)
+            returning id)
+        update invoices set consolidated_invoice_id = consolidated.id
+          from consolidated where invoices.id = $2
         """,
         company.id,
         invoice,
@@ -428,13 +438,13 @@ async def test_an_invoice_in_a_consolidated_one_is_not_taken(
 
 @pytest.fixture
 async def submitting(api: TestClient) -> TestClient:
-    """A client of a company that submits automatically."""
+    """Return a client of a company that submits automatically."""
     setting = {**SETTING, "AUTO_SUBMIT_INVOICE": True}
     assert (await answered(api, "PUT", "/api/companies", json={"setting": setting}))[0] == 200
     return api
 
 
-async def test_a_ready_invoice_is_submitted_once_it_is_final(
+async def test_ready_invoice_is_submitted_after_approval(
     submitting: TestClient, sandbox: Sandbox
 ) -> None:
     invoice = await pending(submitting, isReady=True)
@@ -448,14 +458,14 @@ async def test_a_ready_invoice_is_submitted_once_it_is_final(
     assert len(await sandbox.ledger()) == 1
 
 
-async def test_an_invoice_that_is_not_ready_waits(submitting: TestClient) -> None:
+async def test_invoice_that_is_not_ready_is_not_submitted(submitting: TestClient) -> None:
     invoice = await pending(submitting)
     answer = await approved(submitting, await requested(submitting))
     assert answer["data"]["invoice"] == {"id": invoice}
     assert (await record(submitting, invoice))["status"] == "Draft"
 
 
-async def test_an_approval_holds_although_the_submission_cannot_be(submitting: TestClient) -> None:
+async def test_approval_is_kept_when_the_submission_fails(submitting: TestClient) -> None:
     invoice = await pending(submitting, isReady=True)
     request_id = await requested(submitting, address={"line1": "x"})
     answer = await approved(submitting, request_id)
@@ -468,7 +478,7 @@ async def test_an_approval_holds_although_the_submission_cannot_be(submitting: T
 # Races
 
 
-async def test_two_approvals_at_once_finalise_once(
+async def test_concurrent_approvals_finalise_once(
     submitting: TestClient, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:
     for code in range(1, 6):
@@ -484,7 +494,7 @@ async def test_two_approvals_at_once_finalise_once(
     assert len(await sandbox.ledger()) == 5
 
 
-async def test_of_two_requests_for_one_invoice_one_finalises_it(
+async def test_concurrent_requests_for_one_invoice_finalise_it_once(
     api: TestClient, owner: asyncpg.Connection
 ) -> None:
     for code in range(1, 6):
@@ -503,7 +513,7 @@ async def test_of_two_requests_for_one_invoice_one_finalises_it(
         assert await updates(owner, invoice) == 1
 
 
-async def test_an_approval_and_an_update_of_the_invoice_both_hold(api: TestClient) -> None:
+async def test_concurrent_approval_and_invoice_update_both_apply(api: TestClient) -> None:
     lines = [line(unit={"code": "KGM", "price": 50, "count": 1}, taxDetails=[{"taxType": "06"}])]
     for code in range(1, 6):
         invoice = await pending(api, code=code)
@@ -518,8 +528,8 @@ async def test_an_approval_and_an_update_of_the_invoice_both_hold(api: TestClien
         assert found["legal_monetary_total"]["payableAmount"] == 50
 
 
-async def test_an_approval_and_an_update_of_the_request_leave_one_buyer(api: TestClient) -> None:
-    """The invoice has the buyer as it was when the request was approved, before the update or after it."""
+async def test_concurrent_approval_and_request_update_leave_one_buyer(api: TestClient) -> None:
+    """The invoice has the buyer of the request before or after the update, never a mixture."""
     for code in range(1, 6):
         invoice = await pending(api, code=code)
         request_id = await requested(api, invoiceCode=str(code))
@@ -539,7 +549,7 @@ async def test_an_approval_and_an_update_of_the_request_leave_one_buyer(api: Tes
         }
 
 
-async def test_an_approval_and_a_deletion_of_the_invoice_exclude_each_other(
+async def test_approval_and_deletion_of_the_invoice_exclude_each_other(
     api: TestClient,
 ) -> None:
     for code in range(1, 6):

@@ -306,21 +306,21 @@ ONCE = (
         "service/submission/matching.py",
         "self._decide(candidate, is_same)",
         "self._decide(candidate, bool(content))",
-        ("tests/test_document_identity.py::test_a_document_whose_bytes_differ_is_unproven",),
+        ("tests/test_document_identity.py::test_document_with_other_bytes_is_unproven",),
     ),
     Mutant(
         "row-proves-under-a-shared-tin",
         "service/submission/matching.py",
         "by_row = {tin for tin, is_shared in shared.items() if not (is_shared or named)}",
         "by_row = set(shared)",
-        ("tests/test_document_identity.py::test_a_row_proves_nothing_when_the_tin_is_shared",),
+        ("tests/test_document_identity.py::test_listing_row_proves_nothing_if_the_tin_is_shared",),
     ),
     Mutant(
         "uuid-of-another-company-adopted",
         "service/submission/matching.py",
         "            left.append(replace(one, is_elsewhere=True))\n",
         "            left.append(one)\n",
-        ("tests/test_document_identity.py::test_a_uuid_that_another_company_has_is_unproven",),
+        ("tests/test_document_identity.py::test_uuid_of_another_company_is_unproven",),
     ),
     Mutant(
         "total-of-a-row-not-compared",
@@ -328,7 +328,7 @@ ONCE = (
         '        "payable amount": (there.payable, sent.payable),\n',
         "",
         (
-            "tests/test_document_identity.py::test_a_row_that_differs_or_lacks_a_fact_proves_nothing",
+            "tests/test_document_identity.py::test_listing_row_with_a_different_or_missing_value_proves_nothing",
         ),
     ),
     Mutant(
@@ -337,7 +337,7 @@ ONCE = (
         "    if unproven := submission.unproven():\n        return [_reviewed(submission, unproven)]\n",
         "",
         (
-            "tests/test_document_identity.py::test_an_unknown_document_of_a_neighbour_needs_manual_review",
+            "tests/test_document_identity.py::test_document_of_another_company_with_one_tin_needs_manual_review",
         ),
     ),
     Mutant(
@@ -346,7 +346,7 @@ ONCE = (
         "        errors = await hide_foreign(context, claim.company_id, submission.tin, errors)\n",
         "",
         (
-            "tests/test_document_identity.py::test_a_company_cannot_take_over_or_cancel_anothers_document",
+            "tests/test_document_identity.py::test_company_cannot_adopt_or_cancel_anothers_document",
         ),
     ),
     Mutant(
@@ -356,7 +356,7 @@ ONCE = (
         "drop index submitted_documents_uuid_once;\n"
         "create unique index submitted_documents_uuid_once on submitted_documents (company_id, uuid);",
         (
-            "tests/test_document_identity.py::test_of_two_companies_that_adopt_one_uuid_at_once_one_gets_it",
+            "tests/test_document_identity.py::test_concurrent_adoptions_of_one_uuid_succeed_once",
         ),
     ),
     Mutant(
