@@ -1,4 +1,4 @@
-"""Exports: one invoice as a file, and all of a company's as one. Spec: Invoice export object"""
+"""Exports of one invoice and of all invoices of a company. Spec: Invoice export object."""
 
 import json
 from typing import Any
@@ -22,7 +22,7 @@ MEMBERS = [
     "createdAt",
 ]
 
-#: The demo company as a party of a document. Spec: Company
+#: The demo company as a party of a document. Spec: Company.
 AS_BUYER = {
     "contactNumber": "+60312345678",
     "name": "Kopi Tiga Sdn. Bhd.",
@@ -54,7 +54,7 @@ async def exported(api: TestClient, invoice_id: int) -> dict[str, Any]:
     return body
 
 
-async def exported_all(api: TestClient) -> dict[str, Any]:
+async def exported_all(api: TestClient) -> list[dict[str, Any]]:
     status, body = await answered(api, "GET", "/api/invoices/export-all")
     assert status == 200
     return body
@@ -65,7 +65,7 @@ async def set_setting(owner: asyncpg.Connection, **changes: Any) -> None:
 
 
 async def copies(owner: asyncpg.Connection, invoice_id: int, count: int, **members: Any) -> None:
-    """Makes rows like an invoice's until there are `count`: as many requests would say no more."""
+    """Insert rows like an invoice until there are `count`, faster than by requests."""
     await owner.execute(
         """
         insert into invoices (company_id, code, code_year, type, issue_date, buyer, line_items,
@@ -82,9 +82,9 @@ async def copies(owner: asyncpg.Connection, invoice_id: int, count: int, **membe
     )
 
 
-async def test_an_export_has_the_specified_members(api: TestClient) -> None:
+async def test_export_has_the_specified_members(api: TestClient) -> None:
     charge = {"charges": [{"amount": 1.5, "reason": "wrapping"}]}
-    sent = invoice(
+    sent: dict[str, Any] = invoice(
         code=7, issueDateTime="2026-01-31T09:30:00+08:00", invoiceLevelAllowanceCharge=charge
     )
     invoice_id = await created(api, **sent)
@@ -103,25 +103,25 @@ async def test_an_export_has_the_specified_members(api: TestClient) -> None:
     }
 
 
-async def test_in_a_self_billed_export_the_company_is_the_buyer(api: TestClient) -> None:
+async def test_company_is_the_buyer_in_a_self_billed_export(api: TestClient) -> None:
     seller = buyer(name="Foshan Timber Export Co. Ltd.")
-    for code, type in enumerate(
+    for code, invoice_type in enumerate(
         ("SELF_BILLED_INVOICE", "PENDING_FINALIZE_SELF_BILLED_INVOICE"), start=7
     ):
         export = await exported(
-            api, await created(api, code=code, type=type, buyer=None, supplier=seller)
+            api, await created(api, code=code, type=invoice_type, buyer=None, supplier=seller)
         )
         assert (export["buyer"], export["supplier"]) == (AS_BUYER, seller)
         assert export["invoiceCodeWithPrefixAndDigits"] == f"SB-0000{code}"
 
 
-async def test_what_is_absent_is_null(api: TestClient) -> None:
+async def test_missing_values_are_exported_as_null(api: TestClient) -> None:
     export = await exported(api, await created(api, type="PENDING_FINALIZE_INVOICE", buyer=None))
     assert list(export) == MEMBERS
     assert export["buyer"] is None and export["invoiceLevelAllowanceCharge"] is None
 
 
-async def test_an_absent_registration_number_of_the_company_is_na(
+async def test_missing_registration_number_of_the_company_is_na(
     environment: dict[str, str], start: Any
 ) -> None:
     api = await start(await make_company(environment, registration_number=None))
@@ -141,7 +141,7 @@ FULL_CODES = (
 )
 
 
-async def test_a_full_code_is_padded_and_never_cut(
+async def test_full_code_is_padded_and_never_truncated(
     api: TestClient, owner: asyncpg.Connection
 ) -> None:
     for year, (digits, code, full) in enumerate(FULL_CODES, start=2001):
@@ -155,7 +155,7 @@ async def test_a_full_code_is_padded_and_never_cut(
         )
 
 
-async def test_one_export_is_a_file_named_by_the_full_code(
+async def test_export_is_a_file_named_by_the_full_code(
     api: TestClient, owner: asyncpg.Connection
 ) -> None:
     invoice_id = await created(api, code=7)
@@ -171,22 +171,22 @@ async def test_one_export_is_a_file_named_by_the_full_code(
             assert (await response.json())["invoiceCodeWithPrefixAndDigits"] == f"{prefix}00007"
 
 
-async def test_all_exports_are_a_file(api: TestClient) -> None:
+async def test_export_of_all_invoices_is_a_file(api: TestClient) -> None:
     async with api.get("/api/invoices/export-all") as response:
         assert response.headers["Content-Disposition"] == 'attachment; filename="invoices.json"'
         assert response.content_type == "application/json"
 
 
-async def test_all_of_nothing_is_an_empty_array(api: TestClient) -> None:
+async def test_export_without_invoices_is_an_empty_array(api: TestClient) -> None:
     assert await exported_all(api) == []
 
 
-async def test_all_of_one_is_the_same_as_the_one(api: TestClient) -> None:
+async def test_export_of_all_invoices_equals_single_exports(api: TestClient) -> None:
     invoice_id = await created(api)
     assert await exported_all(api) == [await exported(api, invoice_id)]
 
 
-async def test_all_of_several_batches_come_once_each_newest_first_in_pieces(
+async def test_export_of_several_batches_is_chunked_and_newest_first(
     api: TestClient, owner: asyncpg.Connection
 ) -> None:
     await copies(owner, await created(api, code=1), 1203)
@@ -200,14 +200,14 @@ async def test_all_of_several_batches_come_once_each_newest_first_in_pieces(
 
 
 @pytest.mark.parametrize("count", [500, 501])
-async def test_a_batch_that_is_just_full_does_no_harm(
+async def test_export_with_a_full_last_batch_is_complete(
     api: TestClient, owner: asyncpg.Connection, count: int
 ) -> None:
     await copies(owner, await created(api), count)
     assert len(await exported_all(api)) == count
 
 
-async def test_deleted_invoices_and_those_of_others_are_not_exported(
+async def test_deleted_and_other_companies_invoices_are_not_exported(
     api: TestClient, start: Any, environment: dict[str, str]
 ) -> None:
     stranger = await start(await make_company(environment))
@@ -218,17 +218,17 @@ async def test_deleted_invoices_and_those_of_others_are_not_exported(
     assert [export["invoiceCode"] for export in await exported_all(api)] == ["3"]
 
 
-async def test_the_head_of_an_export_can_be_asked_for(api: TestClient) -> None:
+async def test_head_request_of_an_export(api: TestClient) -> None:
     await created(api)
     async with api.head("/api/invoices/export-all") as response:
         assert response.status == 200 and await response.read() == b""
         assert "attachment" in response.headers["Content-Disposition"]
 
 
-async def test_an_export_that_fails_on_the_way_does_not_look_whole(
+async def test_export_that_fails_midway_is_visibly_incomplete(
     api: TestClient, owner: asyncpg.Connection
 ) -> None:
-    """The client has read only a little of a first batch that no buffer holds when the second one becomes impossible."""
+    """The client has read part of the first batch when the second one fails."""
     await copies(owner, await created(api), 1203, remark="x" * 40_000)
     async with api.get("/api/invoices/export-all") as response:
         assert response.status == 200
@@ -238,7 +238,7 @@ async def test_an_export_that_fails_on_the_way_does_not_look_whole(
             await response.read()
 
 
-async def test_an_export_whose_first_batch_fails_does_not_look_whole(
+async def test_export_whose_first_batch_fails_is_visibly_incomplete(
     api: TestClient, owner: asyncpg.Connection
 ) -> None:
     await owner.execute("alter view invoice_exports rename to elsewhere")
@@ -247,7 +247,7 @@ async def test_an_export_whose_first_batch_fails_does_not_look_whole(
             await response.read()
 
 
-async def test_a_reader_that_stands_still_holds_no_connection_of_the_database(
+async def test_slow_export_client_holds_no_database_connection(
     api: TestClient, owner: asyncpg.Connection
 ) -> None:
     await copies(owner, await created(api), 1203, remark="x" * 40_000)
@@ -258,20 +258,21 @@ async def test_a_reader_that_stands_still_holds_no_connection_of_the_database(
 
 
 async def _busy(owner: asyncpg.Connection) -> Any:
-    """Transactions of the service that are open."""
+    """Return the number of open transactions of the service."""
     return await owner.fetchval(
         """
         select count(*) from pg_stat_activity
-         where application_name = 'einvoice' and datname = current_database() and xact_start is not null
+         where application_name = 'einvoice'
+           and datname = current_database() and xact_start is not null
         """
     )
 
 
-async def test_while_it_is_exported_an_invoice_can_be_created_and_deleted(
+async def test_invoices_can_be_created_and_deleted_during_an_export(
     api: TestClient, owner: asyncpg.Connection
 ) -> None:
     await copies(owner, await created(api, lineItems=[line()]), 1203, remark="x" * 40_000)
-    newest = await owner.fetchval("select max(id) from invoices")
+    newest: Any = await owner.fetchval("select max(id) from invoices")
     async with api.get("/api/invoices/export-all") as response:
         head = await response.content.readexactly(10_000)
         await created(api, issueDateTime="2020-01-31T09:30:00Z")

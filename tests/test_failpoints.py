@@ -1,4 +1,4 @@
-"""Killed at each named moment of a submission, of a call of many, and of a cancellation: one document, and nothing is lost."""
+"""Kills at each failpoint of submissions, batches and cancellations: no loss and no duplicates."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -19,20 +19,20 @@ AUTOMATIC = """update companies set setting = setting || '{"AUTO_SUBMIT_INVOICE"
 
 
 @pytest.fixture
-async def service(environment: dict[str, str], tmp_path: Path) -> AsyncIterator[Any]:
+async def service(environment: dict[str, str], tmp_path: Path) -> AsyncIterator[Service]:
     process = Service({**environment, "PORTAL_LEASE_SECONDS": "3"}, tmp_path / "service.log")
     yield process
     await process.stop()
 
 
 @pytest.fixture
-async def client(service: Service, company: Any) -> AsyncIterator[Any]:
+async def client(service: Service, company: Any) -> AsyncIterator[aiohttp.ClientSession]:
     async with aiohttp.ClientSession(service.base, headers={"X-API-Key": company.key}) as session:
         yield session
 
 
 async def once_valid(client: aiohttp.ClientSession, invoice_id: int, sandbox: Sandbox) -> None:
-    """The invoice comes to an end by itself; where that is a Draft, it can be submitted."""
+    """Wait until the invoice is Valid, after another submit if it became a draft."""
     found = await until(
         lambda: record(client, invoice_id), lambda found: found["status"] in ("Valid", "Draft")
     )
@@ -44,7 +44,7 @@ async def once_valid(client: aiohttp.ClientSession, invoice_id: int, sandbox: Sa
 
 
 @pytest.mark.parametrize("name", sorted(NAMES.keys() - OF_A_CANCELLATION - OF_MANY))
-async def test_killed_while_submitting(
+async def test_kill_while_submitting_sends_one_document(
     service: Service, client: aiohttp.ClientSession, sandbox: Sandbox, name: str
 ) -> None:
     await service.start(dies_at=name)
@@ -57,7 +57,7 @@ async def test_killed_while_submitting(
 
 
 @pytest.mark.parametrize("name", sorted(OF_MANY))
-async def test_killed_while_a_call_of_many_is_made(
+async def test_kill_while_merging_a_batch_sends_each_document_once(
     service: Service,
     client: aiohttp.ClientSession,
     sandbox: Sandbox,
@@ -78,7 +78,7 @@ async def test_killed_while_a_call_of_many_is_made(
 
 
 @pytest.mark.parametrize("name", sorted(OF_A_CANCELLATION))
-async def test_killed_while_cancelling(
+async def test_kill_while_cancelling_completes_the_cancellation(
     service: Service, client: aiohttp.ClientSession, sandbox: Sandbox, name: str
 ) -> None:
     await service.start(dies_at=name)
@@ -91,7 +91,7 @@ async def test_killed_while_cancelling(
     await service.start()
     (entry,) = await sandbox.ledger()
     assert entry["status"] == ("Valid" if name == "before_cancel_sent" else "Cancelled")
-    # By a repetition, or by the request that the kill interrupted; 400 while nobody knows.
+    # Cancelled by the interrupted request or by this one; 400 while the outcome is unknown.
     await until(lambda: cancelled(client, invoice_id), lambda answer: answer[0] in (200, 403))
     assert (await record(client, invoice_id))["status"] == "Cancelled"
     assert [entry["status"] for entry in await sandbox.ledger()] == ["Cancelled"]

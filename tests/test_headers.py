@@ -1,4 +1,4 @@
-"""Headers that keep data out of caches: every route sends them, on every kind of response."""
+"""Headers that prevent caching and sniffing, on every route and every kind of response."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ from kit import (
     routes,
 )
 
-# In this order: a record is read before it is deleted
+#: Records are read before they are deleted.
 METHODS = ("HEAD", "GET", "POST", "PUT", "DELETE")
 
 
@@ -38,19 +38,19 @@ def assert_protected(path: str, response: aiohttp.ClientResponse) -> None:
 
 @pytest.fixture
 async def everywhere(start: Any, company: Any, environment: dict[str, str]) -> TestClient:
-    """A client with keys of both surfaces."""
+    """Return a client with keys of both surfaces."""
     api = await start(company, **GENEROUS)
-    api.account = await open_integrations(api, environment)
+    await open_integrations(api, environment)
     return api
 
 
-async def test_every_route_sends_the_headers_with_its_data(
+async def test_every_route_sends_the_headers_on_success(
     everywhere: TestClient, environment: dict[str, str], company: Any
 ) -> None:
-    api = everywhere
+    api, account_id = everywhere, await open_integrations(everywhere, environment)
     ids = {
         **await one_of_each(api),
-        **await one_of_each_integration(api, environment, api.account, company.id),
+        **await one_of_each_integration(api, environment, account_id, company.id),
     }
     parts = {
         "delivery": await a_delivery(api, ids["/api/webhooks"]),
@@ -60,7 +60,7 @@ async def test_every_route_sends_the_headers_with_its_data(
     for method in METHODS:
         for _, path in routes(api, method):
             part = parts["delivery" if "{delivery_id}" in path else "document"]
-            body = {"json": {}} if method in ("POST", "PUT") else {}
+            body: dict[str, Any] = {"json": {}} if method in ("POST", "PUT") else {}
             async with api.request(
                 method, filled(path, ids.get(place_of(path), 1), part), **body
             ) as response:
@@ -72,7 +72,7 @@ async def test_every_route_sends_the_headers_with_its_data(
     assert set(found.values()) >= {200, 400, 403, 404, 422}
 
 
-async def test_every_route_sends_the_headers_with_a_refusal(everywhere: TestClient) -> None:
+async def test_every_route_sends_the_headers_on_errors(everywhere: TestClient) -> None:
     for method in METHODS:
         for _, path in routes(everywhere, method):
             for headers in (
@@ -94,7 +94,7 @@ async def test_every_route_sends_the_headers_with_a_refusal(everywhere: TestClie
             assert_protected(path, response)
 
 
-async def test_a_304_has_the_headers_too(everywhere: TestClient) -> None:
+async def test_304_response_has_the_headers(everywhere: TestClient) -> None:
     for path in ("/api/companies", "/api/openapi.json"):
         async with everywhere.get(path) as response:
             etag = response.headers["ETag"]
@@ -103,7 +103,7 @@ async def test_a_304_has_the_headers_too(everywhere: TestClient) -> None:
             assert_protected(path, response)
 
 
-async def test_health_and_unknown_paths_are_not_sniffed(everywhere: TestClient) -> None:
+async def test_health_endpoints_and_unknown_paths_forbid_sniffing(everywhere: TestClient) -> None:
     for path in ("/healthz", "/readyz", "/metrics", "/", "/api"):
         async with everywhere.get(path) as response:
             assert response.headers["X-Content-Type-Options"] == "nosniff", path

@@ -1,4 +1,4 @@
-"""Rows that are older than what was sent: nothing goes out before the portal was looked at, and nothing goes out twice."""
+"""Sending holds after a restore: nothing is sent before the portal was read, and nothing twice."""
 
 import secrets
 from collections.abc import AsyncIterator
@@ -23,10 +23,10 @@ UNSETTLED = {"PORTAL_SETTLE_SECONDS": "60"}  # longer than a test takes
 
 @pytest.fixture
 async def serving(aiohttp_client: Any, sandbox: Sandbox, company: Any) -> Any:
-    """Runs a service on a database for as long as a block: `async with serving(url) as api`."""
+    """Return a context manager that runs a service: `async with serving(url) as api`."""
 
     @asynccontextmanager
-    async def run(url: str, background: bool = True, **more: str) -> AsyncIterator[Any]:
+    async def run(url: str, background: bool = True, **more: str) -> AsyncIterator[TestClient]:
         app = create_app(
             read_config({**variables(url, sandbox.base), **QUICK, **more}), background=background
         )
@@ -39,10 +39,11 @@ async def serving(aiohttp_client: Any, sandbox: Sandbox, company: Any) -> Any:
 
 @pytest.fixture
 async def backup(cluster: str, database: str) -> AsyncIterator[Any]:
-    """Copies the database as it is now: `await backup()` gives the address of the copy."""
-    names, source = [], urlsplit(database).path.strip("/")
+    """Yield a function that copies the database and returns the URL of the copy."""
+    names: list[str] = []
+    source = urlsplit(database).path.strip("/")
 
-    async def copy() -> Any:
+    async def copy() -> str:
         name = f"test_{secrets.token_hex(6)}"
         await administer(cluster, f"create database {name} template {source} strategy file_copy")
         names.append(name)
@@ -53,8 +54,8 @@ async def backup(cluster: str, database: str) -> AsyncIterator[Any]:
         await administer(cluster, f"drop database {name} with (force)")
 
 
-async def held(url: str) -> Any:
-    """How many companies are held on a database."""
+async def held(url: str) -> int:
+    """Return how many companies are held."""
     conn = await asyncpg.connect(url)
     try:
         return await conn.fetchval("select count(*) from sending_holds where released_at is null")
@@ -62,21 +63,22 @@ async def held(url: str) -> Any:
         await conn.close()
 
 
-async def refusal(api: TestClient, invoice_id: int) -> Any:
-    """The code of the reason for which a submit was refused, which leaves the invoice as it was."""
+async def refusal(api: TestClient, invoice_id: int) -> str:
+    """Submit an invoice, which is refused. Return the error code."""
     status, body = await submitted(api, invoice_id)
     assert status == 400 and (await record(api, invoice_id))["status"] == "Draft", body
     return body["errors"][0]["code"]
 
 
-async def numbers(sandbox: Sandbox) -> Any:
+async def numbers(sandbox: Sandbox) -> list[str]:
+    """Return the numbers of the documents at the portal."""
     return sorted(entry["number"] for entry in await sandbox.ledger())
 
 
-async def test_a_restored_database_sends_nothing_that_the_portal_has(
+async def test_restored_database_sends_no_document_of_the_portal_again(
     serving: Any, backup: Any, database: str, sandbox: Sandbox
 ) -> None:
-    """A draft of the backup and one that waited were sent after it; a third one was also made after it."""
+    """Two invoices of the backup were sent after it, and a third one was created and sent."""
     await administer(database, AUTOMATIC)
     async with serving(database, background=False) as api:
         draft = await created(api, code=500, issueDateTime=now(minutes=3))
@@ -93,7 +95,7 @@ async def test_a_restored_database_sends_nothing_that_the_portal_has(
         assert await refusal(api, draft) in ("SendingHeld", "NumberAtPortal")
         await reaches(api, waiting, "Valid")
         config = read_config(variables(old, sandbox.base))
-        result = await until(lambda: attention(config), lambda all: len(all["findings"]) == 2)
+        result = await until(lambda: attention(config), lambda found: len(found["findings"]) == 2)
         assert sorted(one["number"] for one in result["findings"]) == ["INV-00500", "INV-00600"]
         assert await refusal(api, draft) == "NumberAtPortal"
         assert await refusal(api, await created(api, code=600)) == "NumberAtPortal"
@@ -102,7 +104,7 @@ async def test_a_restored_database_sends_nothing_that_the_portal_has(
     assert await numbers(sandbox) == sent
 
 
-async def test_where_nothing_was_lost_sending_goes_on_by_itself(
+async def test_hold_ends_by_itself_if_nothing_was_lost(
     serving: Any, backup: Any, database: str, sandbox: Sandbox
 ) -> None:
     async with serving(database) as api:
@@ -119,7 +121,7 @@ async def test_where_nothing_was_lost_sending_goes_on_by_itself(
         assert await held(old) == 0
 
 
-async def test_what_is_automatic_waits_until_the_hold_ends(
+async def test_automatic_submissions_wait_for_the_end_of_the_hold(
     serving: Any, database: str, sandbox: Sandbox
 ) -> None:
     await administer(database, AUTOMATIC)
@@ -142,24 +144,27 @@ async def test_what_is_automatic_waits_until_the_hold_ends(
         )
         assert await _claimed(database) == 0 and not await sandbox.ledger()
         assert (
-            await until(lambda: reconcile(config), lambda all: not all["companies"][0]["held"])
+            await until(lambda: reconcile(config), lambda found: not found["companies"][0]["held"])
         )["open"] == 0
         await reaches(api, waiting, "Valid")
         assert (await submitted(api, invoice_id))[0] == 200
 
 
-async def _claimed(url: str) -> Any:
-    """How many of the submissions that wait and are due a worker is given."""
+async def _claimed(url: str) -> int:
+    """Claim waiting submissions, and return how many were claimed."""
     conn = await asyncpg.connect(url)
     try:
-        waiting = "select count(*) from submissions where state = 'Queued' and not_before < now() and lease_until is null"
+        waiting = (
+            "select count(*) from submissions "
+            "where state = 'Queued' and not_before < now() and lease_until is null"
+        )
         await until(lambda: conn.fetchval(waiting))
         return await conn.fetchval("select count(*) from claim_submissions('1s', 9)")
     finally:
         await conn.close()
 
 
-async def test_what_was_queued_after_the_restore_under_a_number_of_the_portal_goes_to_a_person(
+async def test_queued_number_known_to_the_portal_needs_manual_review(
     serving: Any, backup: Any, database: str, sandbox: Sandbox
 ) -> None:
     old = await backup()
@@ -171,7 +176,7 @@ async def test_what_was_queued_after_the_restore_under_a_number_of_the_portal_go
     async with serving(old, background=False) as api:
         invoice_id = await created(api, code=700, isReady=True)
         assert (await record(api, invoice_id))["status"] == "Submitting"
-    await until(lambda: reconcile(config), lambda all: all["open"])
+    await until(lambda: reconcile(config), lambda found: found["open"])
     result = await attention(config)
     (stopped,), (orphan,) = result["submissions"], result["findings"]
     assert (
@@ -180,16 +185,15 @@ async def test_what_was_queued_after_the_restore_under_a_number_of_the_portal_go
     )
     assert orphan["uuid"] == (await sandbox.ledger())[0]["uuid"] != stopped["documents"][0]["uuid"]
     await resolve_finding(config, [orphan["id"]], "Sent before the restore.")
-    assert (await until(lambda: reconcile(config), lambda all: not all["companies"][0]["held"]))[
-        "open"
-    ] == 0
+    swept = await until(lambda: reconcile(config), lambda found: not found["companies"][0]["held"])
+    assert swept["open"] == 0
     assert len(await sandbox.ledger()) == 1
 
 
-async def test_nothing_is_sent_on_a_database_that_has_become_another_meanwhile(
+async def test_nothing_is_sent_after_a_failover_to_another_database(
     serving: Any, database: str, sandbox: Sandbox
 ) -> None:
-    """As a failover behind a running process."""
+    """A failover to another database happens behind a running process."""
     async with serving(database, background=False) as api:
         invoice_id = await created(api)
         await administer(

@@ -203,7 +203,7 @@ ONCE = (
         "service/submission/send.py",
         '        failpoints.reach("before_intent_commit")\n',
         '        await conn.execute("rollback")\n        await conn.execute("begin")\n',
-        ("tests/test_faults.py::test_the_intent_is_on_disk_before_the_portal_receives_the_bytes",),
+        ("tests/test_faults.py::test_intent_is_committed_before_the_portal_receives_the_bytes",),
     ),
     Mutant(
         "old-intent-sent",
@@ -282,7 +282,7 @@ ONCE = (
         "    (Duplicate, lambda why: Unknown(_error(why))),",
         "    (Duplicate, lambda why: Refusal(_error(why))),",
         (
-            "tests/test_faults.py::test_a_duplicate_answer_to_a_first_send_leaves_the_outcome_unknown",
+            "tests/test_faults.py::test_duplicate_response_to_a_first_send_is_an_unknown_outcome",
         ),
     ),
     Mutant(
@@ -406,7 +406,7 @@ KEPT = (
         "    if claim is not None and not await _store(",
         "    if claim is not None and response.status >= 400 and not await _store(",
         (
-            "tests/test_idempotency_claims.py::test_a_request_that_lost_its_claim_to_a_running_one_is_a_409",
+            "tests/test_idempotency_claims.py::test_request_whose_claim_was_taken_over_is_a_409",
         ),
     ),
     Mutant(
@@ -414,7 +414,7 @@ KEPT = (
         "service/http/idempotency.py",
         "        raise ClaimLost\n\n\nasync def store_response_without(",
         "        return\n\n\nasync def store_response_without(",
-        ("tests/test_idempotency_claims.py::test_a_request_that_lost_its_claim_creates_nothing",),
+        ("tests/test_idempotency_claims.py::test_request_with_a_lost_claim_creates_nothing",),
     ),
     Mutant(
         "submit-without-its-claim",
@@ -422,7 +422,7 @@ KEPT = (
         "            await guard(conn)\n",
         "",
         (
-            "tests/test_idempotency_claims.py::test_a_submit_that_lost_its_claim_does_not_send_what_was_cancelled",
+            "tests/test_idempotency_claims.py::test_submit_with_a_lost_claim_does_not_resend_a_cancelled_document",
         ),
     ),
     Mutant(
@@ -430,7 +430,7 @@ KEPT = (
         "service/submission/cancel.py",
         "        await order.guard(conn)\n",
         "",
-        ("tests/test_idempotency_claims.py::test_no_post_has_an_effect_after_its_claim_was_lost",),
+        ("tests/test_idempotency_claims.py::test_no_post_route_has_an_effect_after_a_lost_claim",),
     ),
     Mutant(
         "retryable-answer-kept",
@@ -564,7 +564,7 @@ APART = (
         "service/http/middleware.py",
         'headers["Cache-Control"] = "private, no-store"',
         'headers["Cache-Control"] = "private"',
-        ("tests/test_headers.py::test_every_route_sends_the_headers_with_a_refusal",),
+        ("tests/test_headers.py::test_every_route_sends_the_headers_on_errors",),
     ),
     Mutant(
         "secret-bound-to-no-company",
