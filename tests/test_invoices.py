@@ -1,4 +1,4 @@
-"""Invoices over HTTP: created, read, changed and deleted, to the letter of their record. Spec: Invoices"""
+"""Invoices over HTTP: create, read, update, delete, and the exact record. Spec: Invoices."""
 
 import asyncio
 import json
@@ -36,7 +36,7 @@ CANCEL_FIRST = (
     "A submitted document can only be cancelled within 72 hours after submission"
 )
 
-#: The record's members as the specification lists them, and then those that it does not know.
+#: Members of the record in the order of the specification, then the service's own members.
 SPECIFIED = [
     "id",
     "company_id",
@@ -75,20 +75,20 @@ async def deleted(api: TestClient, invoice_id: int) -> tuple[int, Any]:
 
 
 async def refusal(api: TestClient, **changes: Any) -> dict[str, Any]:
-    """{path: rule} of a creation that is refused."""
+    """Return {path: rule} of a rejected creation."""
     status, body = await answered(api, "POST", "/api/invoices", json=invoice(**changes))
     assert status == 422, body
     return {error["path"]: error["rule"] for error in body["errors"]}
 
 
-async def text_of(api: TestClient, invoice_id: int) -> Any:
-    """The record as the bytes of the answer say it."""
+async def text_of(api: TestClient, invoice_id: int) -> str:
+    """Return the record as JSON text."""
     async with api.get(f"/api/invoices/{invoice_id}") as response:
         return await response.text()
 
 
 async def posted(api: TestClient, text: str) -> int:
-    """The id of an invoice created from JSON text."""
+    """Create an invoice from JSON text and return its id."""
     headers = {"Content-Type": "application/json"}
     status, body = await answered(api, "POST", "/api/invoices", data=text.encode(), headers=headers)
     assert status == 201, body
@@ -98,7 +98,7 @@ async def posted(api: TestClient, text: str) -> int:
 # Create and get
 
 
-async def test_a_creation_answers_the_id(api: TestClient) -> None:
+async def test_creating_an_invoice_returns_its_id(api: TestClient) -> None:
     status, body = await answered(api, "POST", "/api/invoices", json=invoice())
     assert status == 201
     assert body == {
@@ -109,7 +109,7 @@ async def test_a_creation_answers_the_id(api: TestClient) -> None:
     assert type(body["data"]["id"]) is int
 
 
-async def test_a_record_has_the_specified_members(api: TestClient, company: Any) -> None:
+async def test_record_has_the_specified_members(api: TestClient, company: Any) -> None:
     sent = invoice(code=7)
     found = await record(api, await created(api, **sent))
     assert sorted(found) == sorted(SPECIFIED + FURTHER)
@@ -129,12 +129,12 @@ async def test_a_record_has_the_specified_members(api: TestClient, company: Any)
     ]
 
 
-async def test_an_answer_is_json_and_says_so(api: TestClient) -> None:
+async def test_response_has_the_json_content_type(api: TestClient) -> None:
     async with api.get(f"/api/invoices/{await created(api)}") as response:
         assert response.headers["Content-Type"] == "application/json; charset=utf-8"
 
 
-async def test_instants_of_the_service_are_utc_with_milliseconds(api: TestClient) -> None:
+async def test_instants_are_utc_with_milliseconds(api: TestClient) -> None:
     found = await record(api, await created(api))
     for member in ("created_at", "updated_at", "issue_date"):
         assert (
@@ -144,7 +144,7 @@ async def test_instants_of_the_service_are_utc_with_milliseconds(api: TestClient
         )
 
 
-async def test_a_code_comes_back_as_a_text_of_its_digits(api: TestClient) -> None:
+async def test_code_is_returned_as_a_string_of_digits(api: TestClient) -> None:
     for code, digits in (
         ("1", "1"),
         ("2.0", "2"),
@@ -156,7 +156,7 @@ async def test_a_code_comes_back_as_a_text_of_its_digits(api: TestClient) -> Non
         assert (await record(api, await posted(api, text)))["invoice_code"] == digits, code
 
 
-async def test_numbers_come_back_as_they_were_sent(api: TestClient) -> None:
+async def test_numbers_are_returned_exactly_as_sent(api: TestClient) -> None:
     numbers = [
         "0.1",
         "0.10",
@@ -181,8 +181,8 @@ async def test_numbers_come_back_as_they_were_sent(api: TestClient) -> None:
     assert '"count": 19.990' in stored
 
 
-async def test_a_number_that_is_stored_can_be_changed_and_submitted(api: TestClient) -> None:
-    """PostgreSQL writes it out without an exponent; it has to come in again like that."""
+async def test_invoice_with_exponent_numbers_can_be_updated_and_submitted(api: TestClient) -> None:
+    """PostgreSQL returns the number without an exponent, and that form must be accepted again."""
     for number in (
         "1e20",
         "1.5e19",
@@ -198,7 +198,7 @@ async def test_a_number_that_is_stored_can_be_changed_and_submitted(api: TestCli
         assert (await submitted(api, invoice_id))[0] == 200, number
 
 
-async def test_members_that_are_not_listed_are_kept_where_objects_are_open(api: TestClient) -> None:
+async def test_additional_members_of_open_objects_are_kept(api: TestClient) -> None:
     extra = {"grade": {"letters": ["A", None], "sure": False}}
     person = buyer(
         **extra,
@@ -212,7 +212,7 @@ async def test_members_that_are_not_listed_are_kept_where_objects_are_open(api: 
     assert found["buyer"] == person and found["line_items"] == [item]
 
 
-async def test_what_a_client_says_of_sums_is_kept_and_not_believed(api: TestClient) -> None:
+async def test_totals_sent_by_a_client_are_stored_but_not_used(api: TestClient) -> None:
     found = await record(
         api,
         await created(api, lineItems=[line(total=1, legal_monetary_total={"payableAmount": 1})]),
@@ -221,23 +221,25 @@ async def test_what_a_client_says_of_sums_is_kept_and_not_believed(api: TestClie
     assert found["legal_monetary_total"]["payableAmount"] == 104.76
 
 
-# Amounts, contract: per line net = round(price x count) - discount + charge, each tax rounded
+# Amounts. Contract: line net = round(price x count) - discount + charge, each tax rounded.
 
 
-def priced(price: Any, count: int, percentage: Any = None, **members: Any) -> Any:
+def priced(
+    price: float, count: int, percentage: float | None = None, **members: Any
+) -> dict[str, Any]:
     taxes = [] if percentage is None else [{"taxType": "01", "taxRate": {"percentage": percentage}}]
     return line(unit={"code": "KGM", "price": price, "count": count}, taxDetails=taxes, **members)
 
 
-#: (lines, allowances and charges, excluding tax, tax, net)
+#: (lines, allowances and charges, amount excluding tax, tax, net amount)
 SUMS = (
     ([priced(48.5, 2, 8)], None, 97, 7.76, 97),
     ([priced(0.1, 3), priced(0.2, 3)], None, 0.9, 0, 0.9),
-    ([priced(1.005, 1)], None, 1.01, 0, 1.01),  # half up, and no binary float on the way
+    ([priced(1.005, 1)], None, 1.01, 0, 1.01),  # rounded half up, without binary floats
     ([priced(2.675, 1)], None, 2.68, 0, 2.68),
     ([priced(0.333, 3)], None, 1, 0, 1),
     ([priced(1.25, 1, 10)], None, 1.25, 0.13, 1.25),
-    # Each line's tax is rounded
+    # The tax of each line is rounded.
     ([priced(0.05, 1, 10), priced(0.05, 1, 10)], None, 0.1, 0.02, 0.1),
     ([priced(100, 1, 6, discount={"amount": 10})], None, 90, 5.4, 90),
     ([priced(100, 1, 6, discount={"rate": 12.5}, charge={"amount": 0.5})], None, 88, 5.28, 88),
@@ -272,7 +274,7 @@ async def test_amounts_are_numbers_with_two_places(api: TestClient) -> None:
     assert '"payableAmount" : 97.00' in stored and '"final_adjusted_amount":97.00' in stored
 
 
-async def test_what_makes_no_amount_is_refused_with_its_place(api: TestClient) -> None:
+async def test_invalid_amount_is_rejected_with_its_path(api: TestClient) -> None:
     per_unit = [{"taxType": "01", "taxRate": {"perUnitAmount": 1e-21}}]
     for changes, path in (
         ({"lineItems": [priced(1, 1, discount={"amount": 1.01})]}, "/lineItems/0/discount"),
@@ -293,7 +295,7 @@ async def test_what_makes_no_amount_is_refused_with_its_place(api: TestClient) -
 # Instants and the year of a code
 
 
-#: (as it is sent, as it comes back)
+#: (sent, returned)
 INSTANTS = (
     ("2026-01-31T09:30:00Z", "2026-01-31T09:30:00.000+00:00"),
     ("2026-01-31T09:30:00", "2026-01-31T09:30:00.000+00:00"),
@@ -308,14 +310,14 @@ INSTANTS = (
 )
 
 
-async def test_an_instant_comes_back_in_utc(api: TestClient) -> None:
+async def test_instant_is_returned_in_utc(api: TestClient) -> None:
     for sent, stored in INSTANTS:
         assert (await record(api, await created(api, issueDateTime=sent)))[
             "issue_date"
         ] == stored, sent
 
 
-async def test_what_the_calendar_does_not_have_is_refused(api: TestClient) -> None:
+async def test_instant_that_does_not_exist_is_rejected(api: TestClient) -> None:
     for sent in (
         "2026-02-29T00:00:00Z",
         "2026-13-01T00:00:00Z",
@@ -332,23 +334,24 @@ async def test_what_the_calendar_does_not_have_is_refused(api: TestClient) -> No
         assert await refusal(api, issueDateTime=sent) == {"/issueDateTime": "format"}, sent
 
 
-async def test_a_code_is_refused_the_second_time_in_a_year(api: TestClient) -> None:
+async def test_used_code_is_rejected_in_the_same_year(api: TestClient) -> None:
     await created(api, code=5)
     status, body = await answered(api, "POST", "/api/invoices", json=invoice(code=5))
     assert (status, body) == (422, {"message": TAKEN["message"], "errors": [TAKEN]})
 
 
-async def test_a_code_is_one_over_all_types_of_invoice(api: TestClient) -> None:
+async def test_code_is_unique_across_invoice_types(api: TestClient) -> None:
     await created(api, code=5)
-    for type in (
+    for invoice_type in (
         "SELF_BILLED_INVOICE",
         "PENDING_FINALIZE_INVOICE",
         "PENDING_FINALIZE_SELF_BILLED_INVOICE",
     ):
-        assert await refusal(api, code=5, type=type, supplier=buyer()) == {"/code": "unique"}
+        violations = await refusal(api, code=5, type=invoice_type, supplier=buyer())
+        assert violations == {"/code": "unique"}
 
 
-async def test_the_year_of_a_code_is_that_of_the_business_time_zone(api: TestClient) -> None:
+async def test_year_of_a_code_is_in_the_business_time_zone(api: TestClient) -> None:
     """In Kuala Lumpur the year begins at 16:00 UTC."""
     await created(api, code=5, issueDateTime="2025-12-31T23:30:00Z")
     assert await refusal(api, code=5, issueDateTime="2026-06-01T00:00:00Z") == {"/code": "unique"}
@@ -356,21 +359,21 @@ async def test_the_year_of_a_code_is_that_of_the_business_time_zone(api: TestCli
     await created(api, code=5, issueDateTime="2025-12-31T15:59:59Z")
 
 
-async def test_the_business_time_zone_can_be_set(start: Any, company: Any) -> None:
+async def test_business_time_zone_is_configurable(start: Any, company: Any) -> None:
     api = await start(company, TIME_ZONE="America/New_York")
     await created(api, code=5, issueDateTime="2026-01-01T04:59:59Z")
     assert await refusal(api, code=5, issueDateTime="2025-06-01T00:00:00Z") == {"/code": "unique"}
     await created(api, code=5, issueDateTime="2026-01-01T05:00:00Z")
 
 
-async def test_two_companies_use_the_same_code(
+async def test_two_companies_can_use_the_same_code(
     api: TestClient, start: Any, environment: dict[str, str]
 ) -> None:
     other = await start(await make_company(environment))
     assert await created(api, code=5) and await created(other, code=5)
 
 
-async def test_of_fifty_creations_of_one_code_at_once_one_wins(
+async def test_concurrent_creations_with_one_code_create_one_invoice(
     api: TestClient, owner: asyncpg.Connection
 ) -> None:
     bodies = [invoice(code=5) for _ in range(50)]
@@ -383,7 +386,7 @@ async def test_of_fifty_creations_of_one_code_at_once_one_wins(
     assert (await answered(api, "GET", "/api/invoices"))[1]["meta"]["total"] == 1
 
 
-async def test_deleting_frees_a_code_and_keeps_the_row(
+async def test_deleting_releases_the_code_and_keeps_the_row(
     api: TestClient, owner: asyncpg.Connection
 ) -> None:
     invoice_id = await created(api, code=5)
@@ -393,7 +396,7 @@ async def test_deleting_frees_a_code_and_keeps_the_row(
     assert await owner.fetchval("select count(*) from invoices") == 2
 
 
-async def test_of_many_deletions_at_once_one_finds_it(api: TestClient) -> None:
+async def test_concurrent_deletions_succeed_once(api: TestClient) -> None:
     invoice_id = await created(api)
     await created(api)
     answers = await asyncio.gather(*[deleted(api, invoice_id) for _ in range(20)])
@@ -404,13 +407,13 @@ async def test_of_many_deletions_at_once_one_finds_it(api: TestClient) -> None:
 # Parties and currencies
 
 
-async def test_a_pending_invoice_needs_no_party(api: TestClient) -> None:
-    for type in ("PENDING_FINALIZE_INVOICE", "PENDING_FINALIZE_SELF_BILLED_INVOICE"):
-        found = await record(api, await created(api, type=type, buyer=None))
-        assert (found["type"], found["buyer"], found["supplier"]) == (type, None, None)
+async def test_pending_invoice_needs_no_party(api: TestClient) -> None:
+    for invoice_type in ("PENDING_FINALIZE_INVOICE", "PENDING_FINALIZE_SELF_BILLED_INVOICE"):
+        found = await record(api, await created(api, type=invoice_type, buyer=None))
+        assert (found["type"], found["buyer"], found["supplier"]) == (invoice_type, None, None)
 
 
-async def test_each_type_needs_its_party(api: TestClient) -> None:
+async def test_each_final_type_needs_its_party(api: TestClient) -> None:
     assert await refusal(api, buyer=None) == {"/buyer": "required"}
     assert await refusal(api, type="SELF_BILLED_INVOICE") == {"/supplier": "required"}
     assert (
@@ -420,7 +423,7 @@ async def test_each_type_needs_its_party(api: TestClient) -> None:
     )["supplier"]
 
 
-async def test_another_currency_needs_a_rate(api: TestClient) -> None:
+async def test_foreign_currency_needs_an_exchange_rate(api: TestClient) -> None:
     assert await refusal(api, currencyCode="USD") == {"/exchangeRate": "required"}
     found = await record(api, await created(api, currencyCode="USD", exchangeRate=4.4725))
     assert found["currency_code"] == "USD" and found["exchange_rate"] == 4.4725
@@ -430,7 +433,7 @@ async def test_another_currency_needs_a_rate(api: TestClient) -> None:
 # Update
 
 
-async def test_an_update_changes_what_is_sent_and_nothing_else(api: TestClient) -> None:
+async def test_update_changes_only_the_sent_members(api: TestClient) -> None:
     invoice_id = await created(
         api,
         invoiceLevelAllowanceCharge={"charges": [{"amount": 5}]},
@@ -471,7 +474,7 @@ async def test_every_member_can_be_updated(api: TestClient) -> None:
         assert (await record(api, invoice_id))[member] == value
 
 
-async def test_an_empty_update_keeps_everything(api: TestClient) -> None:
+async def test_empty_update_changes_nothing(api: TestClient) -> None:
     invoice_id = await created(
         api, isReady=True, code=9, issueDateTime="2026-01-31T09:30:00.123456Z"
     )
@@ -481,7 +484,7 @@ async def test_an_empty_update_keeps_everything(api: TestClient) -> None:
     assert {**after, "updated_at": None} == {**before, "updated_at": None}
 
 
-async def test_allowances_and_charges_can_be_taken_away(api: TestClient) -> None:
+async def test_allowances_and_charges_can_be_removed(api: TestClient) -> None:
     invoice_id = await created(api, invoiceLevelAllowanceCharge={"charges": [{"amount": 1}]})
     assert (await updated(api, invoice_id, invoiceLevelAllowanceCharge=None))[0] == 200
     found = await record(api, invoice_id)
@@ -490,7 +493,7 @@ async def test_allowances_and_charges_can_be_taken_away(api: TestClient) -> None
     )
 
 
-async def test_an_updated_invoice_is_held_to_the_rules_of_a_creation(api: TestClient) -> None:
+async def test_update_is_validated_like_a_creation(api: TestClient) -> None:
     invoice_id = await created(api)
     for changes, path in (
         ({"type": "SELF_BILLED_INVOICE"}, "/supplier"),
@@ -503,7 +506,7 @@ async def test_an_updated_invoice_is_held_to_the_rules_of_a_creation(api: TestCl
     assert (await updated(api, invoice_id, type="SELF_BILLED_INVOICE", supplier=buyer()))[0] == 200
 
 
-async def test_an_update_moves_a_code_with_its_year(api: TestClient) -> None:
+async def test_update_of_the_issue_date_moves_the_code_to_its_year(api: TestClient) -> None:
     await created(api, code=5, issueDateTime="2025-06-01T00:00:00Z")
     invoice_id = await created(api, code=5, issueDateTime="2026-06-01T00:00:00Z")
     status, body = await updated(api, invoice_id, issueDateTime="2025-07-01T00:00:00Z")
@@ -512,7 +515,7 @@ async def test_an_update_moves_a_code_with_its_year(api: TestClient) -> None:
     await created(api, code=5, issueDateTime="2026-06-01T00:00:00Z")
 
 
-async def test_an_update_to_a_code_in_use_is_refused(api: TestClient) -> None:
+async def test_update_to_a_used_code_is_rejected(api: TestClient) -> None:
     await created(api, code=5)
     invoice_id = await created(api, code=6)
     status, body = await updated(api, invoice_id, code=5)
@@ -520,8 +523,8 @@ async def test_an_update_to_a_code_in_use_is_refused(api: TestClient) -> None:
     assert (await updated(api, invoice_id, code=6))[0] == 200
 
 
-async def test_updates_at_once_lose_nothing(api: TestClient) -> None:
-    """Each changes another member; all of them are there in the end."""
+async def test_concurrent_updates_lose_nothing(api: TestClient) -> None:
+    """Each update changes another member, and all changes are kept."""
     invoice_id = await created(api)
     changes = [
         {"isReady": True},
@@ -540,7 +543,7 @@ async def test_updates_at_once_lose_nothing(api: TestClient) -> None:
     assert found["final_adjusted_amount"] == 10
 
 
-async def test_a_submitted_invoice_can_be_neither_updated_nor_deleted(api: TestClient) -> None:
+async def test_submitted_invoice_cannot_be_updated_or_deleted(api: TestClient) -> None:
     invoice_id = await valid_invoice(api)
     assert await updated(api, invoice_id, isReady=True) == (
         403,
@@ -553,23 +556,22 @@ async def test_a_submitted_invoice_can_be_neither_updated_nor_deleted(api: TestC
 # Ids
 
 
-#: What is no id of ours, as it stands in the path; {} is one of the company's own.
+#: Invalid ids as path segments. {} is replaced by an id of the company.
 NO_IDS = (
-    "0", "-{}", "+{}", "0{}", "{}.0", "{}e0", "abc", "9223372036854775808", "9223372036854775807", "1" * 500,
-    "%20", "{}%20", "%20{}", "%00", "{}%00", "null", "{}%2F2", "{}%3B", "{},{}", "%ff", "18446744073709551617",
-)  # fmt: skip
+    *("0", "-{}", "+{}", "0{}", "{}.0", "{}e0", "abc", "9223372036854775808"),
+    *("9223372036854775807", "1" * 500, "%20", "{}%20", "%20{}", "%00", "{}%00", "null"),
+    *("{}%2F2", "{}%3B", "{},{}", "%ff", "18446744073709551617"),
+)
 ARABIC = str.maketrans("0123456789", "٠١٢٣٤٥٦٧٨٩")
 
 
-def no_ids(invoice_id: int) -> list[Any]:
-    """Every way of not quite writing an id."""
-    return [
-        *(form.replace("{}", str(invoice_id)) for form in NO_IDS),
-        str(invoice_id).translate(ARABIC),
-    ]
+def no_ids(record_id: int) -> list[str]:
+    """Return invalid spellings of an id."""
+    forms = [form.replace("{}", str(record_id)) for form in NO_IDS]
+    return [*forms, str(record_id).translate(ARABIC)]
 
 
-async def test_every_route_answers_all_that_is_no_id_of_the_company_in_the_same_bytes(
+async def test_every_route_answers_invalid_ids_with_the_same_404(
     start: Any, environment: dict[str, str], company: Any
 ) -> None:
     api, stranger = (
@@ -589,23 +591,24 @@ async def test_every_route_answers_all_that_is_no_id_of_the_company_in_the_same_
             404,
             b"" if method == "HEAD" else f'{{"message":"{PLACES[place]} not found"}}'.encode(),
         )
-        for invoice_id in (*no_ids(own[place]), theirs[place], gone[place]):
+        for record_id in (*no_ids(own[place]), theirs[place], gone[place]):
             body = note() if path.endswith("/adjustment-note") else {}
-            assert await raw(api, method, filled(path, invoice_id), body) == expected, (
+            assert await raw(api, method, filled(path, record_id), body) == expected, (
                 method,
                 path,
-                invoice_id,
+                record_id,
             )
 
 
-#: As NO_IDS, of the texts that are ids of integrations; {} is an id of the account's own.
+#: Invalid ids of the integration surface. {} is replaced by an id of the account.
 NO_TEXTS = (
-    "1", "0", "abc", "null", "usr_", "org_", "{}0", "0{}", "%20{}", "{}%20", "{}%00", "{}%0a", "{}%2F2", "{}%3B", "%ff",
-    "usr_0000000000000000000000", "org_0000000000000000000000", "usr_" + "1" * 500, "usr_" + "%D9%A1" * 22,
-)  # fmt: skip
+    *("1", "0", "abc", "null", "usr_", "org_", "{}0", "0{}", "%20{}", "{}%20", "{}%00"),
+    *("{}%0a", "{}%2F2", "{}%3B", "%ff", "usr_" + "0" * 22, "org_" + "0" * 22),
+    *("usr_" + "1" * 500, "usr_" + "%D9%A1" * 22),
+)
 
 
-async def test_every_route_of_the_integrations_answers_all_that_is_no_id_of_the_account_in_the_same_bytes(
+async def test_every_integration_route_answers_invalid_ids_with_one_404(
     start: Any, environment: dict[str, str], company: Any
 ) -> None:
     api, stranger = await start(company, **GENEROUS), await start(company, **GENEROUS)
@@ -632,12 +635,12 @@ async def test_every_route_of_the_integrations_answers_all_that_is_no_id_of_the_
             organization[:-1],
             *theirs.values(),
         } - {own[place]}
-        for invoice_id in (*(form.replace("{}", own[place]) for form in NO_TEXTS), *others):
-            given = await raw(api, method, filled(path, invoice_id), {})
-            assert given == (404, b"" if method == "HEAD" else message), (method, path, invoice_id)
+        for record_id in (*(form.replace("{}", own[place]) for form in NO_TEXTS), *others):
+            given = await raw(api, method, filled(path, record_id), {})
+            assert given == (404, b"" if method == "HEAD" else message), (method, path, record_id)
 
 
-async def test_every_submitted_document_that_is_not_its_subjects_is_answered_in_the_same_bytes(
+async def test_document_of_another_record_gets_the_same_404(
     start: Any, environment: dict[str, str], company: Any
 ) -> None:
     api, stranger = (
@@ -662,19 +665,18 @@ async def test_every_submitted_document_that_is_not_its_subjects_is_answered_in_
             assert given == (404, b'{"message":"Submitted document not found"}'), (place, document)
 
 
-async def submitted_document(api: TestClient, place: str, invoice_id: int) -> Any:
-    """The id of the one submitted document of a subject, which is submitted when it has none."""
+async def submitted_document(api: TestClient, place: str, record_id: int) -> Any:
+    """Submit a record if necessary, and return the id of its submitted document."""
     for _ in range(2):
-        if found := (await answered(api, "GET", f"{place}/{invoice_id}/submitted-documents"))[1]:
+        path = f"{place}/{record_id}/submitted-documents"
+        if found := (await answered(api, "GET", path))[1]:
             return found[0]["id"]
-        status, body = await answered(
-            api, "POST", f"{place}/{invoice_id}/submit-to-portal", json={}
-        )
+        status, body = await answered(api, "POST", f"{place}/{record_id}/submit-to-portal", json={})
         assert status == 200, body
     return None
 
 
-async def test_every_delivery_that_is_not_the_webhooks_is_answered_in_the_same_bytes(
+async def test_delivery_of_another_webhook_gets_the_same_404(
     start: Any, environment: dict[str, str], company: Any
 ) -> None:
     api, stranger = (
@@ -695,15 +697,15 @@ async def test_every_delivery_that_is_not_the_webhooks_is_answered_in_the_same_b
         assert given == (404, b'{"message":"Delivery not found"}'), delivery
 
 
-async def raw(api: TestClient, method: str, path: str, body: Any = None) -> Any:
-    """(status, bytes) of an answer."""
+async def raw(api: TestClient, method: str, path: str, body: Any = None) -> tuple[int, bytes]:
+    """Return (status, bytes) of a response."""
     async with api.request(
         method, path, json=None if method in ("GET", "HEAD") else body
     ) as response:
         return response.status, await response.read()
 
 
-async def test_of_another_companys_invoice_nothing_can_be_changed(
+async def test_invoice_of_another_company_cannot_be_changed(
     api: TestClient, start: Any, environment: dict[str, str]
 ) -> None:
     stranger = await start(await make_company(environment))

@@ -1,4 +1,4 @@
-"""What a real process writes while it answers requests of every kind, at its most talkative: nothing of what they hold."""
+"""Logs of a process at level DEBUG: no secrets, bodies or personal data."""
 
 import asyncio
 import base64
@@ -12,7 +12,6 @@ from urllib.parse import urlsplit
 import aiohttp
 import asyncpg
 import pytest
-from aiohttp.test_utils import TestClient
 from certificates import issued, key_text
 from conftest import Sandbox, until
 from kit import (
@@ -30,7 +29,7 @@ from kit import (
 from processes import Service
 from test_edge import BROKEN
 
-#: What stands for a person and a business in bodies, and for what a client says by mistake.
+#: Personal data in bodies, and a word that clients put into every kind of input.
 PERSON = {
     "name": "Zarina Quux",
     "contactNumber": "+60123450987",
@@ -41,7 +40,7 @@ PASSWORD = "opensesame-4711"
 
 
 @pytest.fixture
-async def service(environment: dict[str, str], tmp_path: Path) -> AsyncIterator[Any]:
+async def service(environment: dict[str, str], tmp_path: Path) -> AsyncIterator[Service]:
     environment = {**environment, **GENEROUS, "LOG_LEVEL": "DEBUG", "WRONG_KEYS_PER_MINUTE": "3"}
     process = Service(environment, tmp_path / "service.log")
     await process.start()
@@ -49,7 +48,7 @@ async def service(environment: dict[str, str], tmp_path: Path) -> AsyncIterator[
     await process.stop()
 
 
-async def test_no_secret_no_body_and_no_person_comes_into_the_log(
+async def test_logs_hold_no_secrets_bodies_or_personal_data(
     service: Service,
     environment: dict[str, str],
     company: Any,
@@ -68,6 +67,7 @@ async def test_no_secret_no_body_and_no_person_comes_into_the_log(
         ]
     for sent in BROKEN.values():
         await _raw(service.port, sent.replace(b"%s", company.key.encode()))
+    assert service.process
     limits = Path(f"/proc/{service.process.pid}/limits").read_text()
     assert "Max core file size        0                    0" in limits
     assert await service.stop() == 0
@@ -80,8 +80,8 @@ async def test_no_secret_no_body_and_no_person_comes_into_the_log(
     ] == []
 
 
-async def _succeed(api: TestClient) -> list[Any]:
-    """Requests that do what they ask for; the secrets of them."""
+async def _succeed(api: aiohttp.ClientSession) -> list[str]:
+    """Send successful requests and return their secrets."""
     webhook = (
         await answered(api, "POST", "/api/webhooks", json={"url": f"http://127.0.0.1:9/{SAID}"})
     )[1]["data"]
@@ -121,8 +121,10 @@ async def _succeed(api: TestClient) -> list[Any]:
     ]
 
 
-async def _fail(api: TestClient, owner: asyncpg.Connection, sandbox: Sandbox) -> list[Any]:
-    """Requests that are refused, each in a way of its own, and one that fails with the row in PostgreSQL's detail."""
+async def _fail(
+    api: aiohttp.ClientSession, owner: asyncpg.Connection, sandbox: Sandbox
+) -> list[str]:
+    """Send requests that fail in different ways, one with the row in PostgreSQL's error detail."""
     await owner.execute("alter table invoices add constraint none_of_it check (code <> 777777)")
     for body in (
         invoice(buyer=buyer(**PERSON), code=777777),
@@ -137,8 +139,9 @@ async def _fail(api: TestClient, owner: asyncpg.Connection, sandbox: Sandbox) ->
         b"\xff" + SAID.encode(),
         json.dumps({"a\0": SAID}).encode(),
     ):
-        for type in ("application/json", "text/plain"):
-            await answered(api, "POST", "/api/invoices", data=raw, headers={"Content-Type": type})
+        for content_type in ("application/json", "text/plain"):
+            headers = {"Content-Type": content_type}
+            await answered(api, "POST", "/api/invoices", data=raw, headers=headers)
     wrong = f"einv_live_{'A' * 12}_{SAID * 5}{SAID[:3]}000000"
     for key in (wrong, SAID, wrong, wrong, wrong):
         await answered(api, "GET", "/api/invoices", headers={"X-API-Key": key})
@@ -167,15 +170,15 @@ async def _raw(port: int, sent: bytes) -> None:
     writer.close()
 
 
-def _texts(environment: dict[str, str]) -> list[Any]:
-    """The secrets of a configuration, as text and as bytes that were printed."""
+def _texts(environment: dict[str, str]) -> list[str]:
+    """Return the secrets of a configuration, as text and as printed bytes."""
     raw = base64.b64decode(GENEROUS["SECRET_KEY"])
-    password = urlsplit(environment["DATABASE_URL"]).password
+    password = urlsplit(environment["DATABASE_URL"]).password or ""
     return [environment["PORTAL_CLIENT_SECRET"], password, GENEROUS["SECRET_KEY"], repr(raw)[2:-1]]
 
 
-def _tokens(state: str) -> Any:
-    """Every token that the sandbox has handed out."""
+def _tokens(state: Path) -> list[str]:
+    """Return every token that the sandbox issued."""
     found = [token for (token,) in sqlite3.connect(state).execute("select token from tokens")]
     assert found
     return found

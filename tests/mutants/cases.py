@@ -192,7 +192,7 @@ EXCLUSION = (
         "service/api/exports.py",
         "budget=BATCH_CHARACTERS",
         "budget=1000 * BATCH_CHARACTERS",
-        ("tests/test_large_pages.py::test_a_batch_of_an_export_is_bounded_in_bytes",),
+        ("tests/test_large_pages.py::test_export_batch_is_bounded_in_bytes",),
     ),
 )
 
@@ -451,7 +451,7 @@ KEPT = (
         "service/api/exports.py",
         "            request.transport.abort()\n",
         "            await response.write_eof()\n",
-        ("tests/test_large_pages.py::test_a_page_that_fails_on_the_way_does_not_look_whole",),
+        ("tests/test_large_pages.py::test_page_that_fails_midway_is_visibly_incomplete",),
     ),
     Mutant(
         "refused-cancellation-believed",
@@ -593,7 +593,7 @@ APART = (
         '    if not _ID.fullmatch(text) or int(text) > MAX_ID:\n        raise NotFound(f"{noun} not found")',
         '    if not _ID.fullmatch(text) or int(text) > MAX_ID:\n        raise NotFound(f"{noun} {text[:9]} not found")',
         (
-            "tests/test_invoices.py::test_every_route_answers_all_that_is_no_id_of_the_company_in_the_same_bytes",
+            "tests/test_invoices.py::test_every_route_answers_invalid_ids_with_the_same_404",
         ),
     ),
 )
@@ -612,7 +612,7 @@ EXACT = (
         "service/json_codec.py",
         "parse_float=_decimal",
         "parse_float=float",
-        ("tests/test_invoices.py::test_numbers_come_back_as_they_were_sent",),
+        ("tests/test_invoices.py::test_numbers_are_returned_exactly_as_sent",),
     ),
     Mutant(
         "webhook-signed-for-another-time",
@@ -633,7 +633,7 @@ EXACT = (
         "service/api/pagination.py",
         "{'page': number, 'per_page': self.per_page, **self.kept}",
         "{'page': number, 'per_page': self.per_page}",
-        ("tests/test_lists.py::test_page_addresses_keep_the_filters_and_nothing_else",),
+        ("tests/test_lists.py::test_page_urls_keep_only_known_parameters",),
     ),
 )
 
