@@ -1,4 +1,4 @@
-"""A real PostgreSQL, a database per test; the sandbox and the service over HTTP on loopback."""
+"""Fixtures: a PostgreSQL database per test, and the sandbox and the service over HTTP."""
 
 import asyncio
 import os
@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import urlsplit
 
 import asyncpg
 import pytest
+from aiohttp.test_utils import TestClient
 
 from service.app import create_app
 from service.commands.companies import insert_company, insert_key
@@ -26,10 +27,13 @@ from service.embedded_postgres.lifecycle import postgres
 from service.sandbox.app import create_sandbox
 from service.sandbox.settings import Settings
 
+#: Modules whose fixtures every test module can use.
+pytest_plugins = ["fixtures_service"]
+
 #: TINs of companies that are made without one. The sandbox registers a taxpayer at its first login.
 TINS = [DEMO_COMPANY["tin_code"], *(f"C2088005{number}0" for number in range(101, 131))]
 
-#: The times of a submission, scaled down: what takes minutes takes a fraction of a second.
+#: Short intervals and timeouts, and no rate limits.
 SCALED = {
     "PORTAL_CONNECT_TIMEOUT_SECONDS": "3",
     "PORTAL_TIMEOUT_SECONDS": "5",
@@ -52,19 +56,18 @@ SCALED = {
 }
 
 
-#: Where the embedded cluster is kept if there is room: a test's database is some hundred files,
-#: written and deleted again.
+#: Directory of the embedded cluster if it has room: each database consists of hundreds of files.
 MEMORY = Path("/dev/shm")
 MEMORY_NEEDED = 3 * 2**30  # bytes, for the clusters of all workers
 
 
 @pytest.fixture(scope="session")
 def scratch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A directory for the embedded cluster, in memory where that is possible."""
+    """Yield a directory for the embedded cluster, in memory if possible."""
     if not os.access(MEMORY, os.W_OK) or shutil.disk_usage(MEMORY).free < MEMORY_NEEDED:
         yield tmp_path_factory.mktemp("postgres")
         return
-    for left in MEMORY.glob("einvoice-tests-*"):  # by runs that were killed
+    for left in MEMORY.glob("einvoice-tests-*"):  # of killed runs
         if not Path(f"/proc/{left.name.rpartition('-')[2]}").exists():
             shutil.rmtree(left, ignore_errors=True)
     home = MEMORY / f"einvoice-tests-{os.getpid()}"
@@ -75,15 +78,14 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def cluster(scratch: Path) -> Iterator[str]:
-    """The address of a PostgreSQL on which databases can be made: DATABASE_URL's, or an embedded one."""
+    """Yield the URL of a PostgreSQL for test databases: DATABASE_URL, or an embedded one."""
     if url := os.environ.get("DATABASE_URL"):
         yield url
         return
     with asyncio.Runner() as runner:
         server = postgres(scratch)
         url = runner.run(server.__aenter__())
-        # No test of this cluster cuts its power, and most of the time would go into waiting for the
-        # disk.
+        # Durability is not tested with this cluster, and syncing would take most of the time.
         for setting in ("fsync = off", "full_page_writes = off", "max_wal_size = '256MB'"):
             runner.run(administer(url, f"alter system set {setting}"))
         runner.run(administer(url, "select pg_reload_conf()"))
@@ -93,7 +95,7 @@ def cluster(scratch: Path) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class Templates:
-    """The names of the databases that each test's own is copied from, and the company that the second one has."""
+    """Names of the template databases, and the company in the second one."""
 
     empty: str
     with_company: str
@@ -102,7 +104,7 @@ class Templates:
 
 @pytest.fixture(scope="session")
 def templates(cluster: str) -> Iterator[Templates]:
-    """A migrated database, and one with a complete company and a key of it."""
+    """Make a migrated database, and one with a complete company and a key."""
     empty = f"template_{secrets.token_hex(6)}"
     with_company = f"{empty}_company"
     with asyncio.Runner() as runner:
@@ -125,7 +127,7 @@ def templates(cluster: str) -> Iterator[Templates]:
 async def database(
     cluster: str, templates: Templates, request: pytest.FixtureRequest
 ) -> AsyncIterator[str]:
-    """The address of a migrated database of the test's own, with nothing in it but its `company`, if it asks for that."""
+    """Yield the URL of a migrated database, with `company` if the test uses that fixture."""
     name = f"test_{secrets.token_hex(6)}"
     template = templates.with_company if "company" in request.fixturenames else templates.empty
     await administer(cluster, f"create database {name} template {template} strategy file_copy")
@@ -134,71 +136,73 @@ async def database(
 
 
 @pytest.fixture
-async def owner(database):
-    """A connection that sees everything, for what no request can show or produce."""
+async def owner(database: str) -> AsyncIterator[asyncpg.Connection]:
+    """Yield a connection of the database owner, for states that no request can read or cause."""
     conn = await asyncpg.connect(database)
     yield conn
     await conn.close()
 
 
-@pytest.fixture
-async def sandbox(tmp_path, aiohttp_client):
-    """The portal's stand-in, quick and without quotas, and its administration."""
-    settings = Settings(state=str(tmp_path / "sandbox.sqlite3"), processing_seconds=0, rate_scale=0)
-    yield Sandbox(await aiohttp_client(create_sandbox(settings)))
-
-
 class Sandbox:
-    """What a test tells the sandbox and asks it."""
+    """The administration API of the sandbox."""
 
-    def __init__(self, client):
+    def __init__(self, client: TestClient) -> None:
         self.client = client
         self.base = str(client.make_url("")).rstrip("/")
 
-    async def fault(self, operation, kind, **members):
+    async def fault(self, operation: str, kind: str, **members: Any) -> None:
         await self._post("faults", {"operation": operation, "kind": kind, **members})
 
-    async def settings(self, **members):
+    async def settings(self, **members: Any) -> None:
         await self._post("settings", members)
 
-    async def move_clock(self, seconds):
+    async def move_clock(self, seconds: float) -> None:
         await self._post("clock", {"seconds": seconds})
 
-    async def reject(self, uuid, reason):
-        """As the buyer would."""
+    async def reject(self, uuid: str, reason: str) -> None:
+        """Reject a document like its buyer."""
         await self._post(f"documents/{uuid}/reject", {"reason": reason})
 
-    async def cancel(self, uuid, reason):
-        """As the issuer would, on the portal's own pages."""
+    async def cancel(self, uuid: str, reason: str) -> None:
+        """Cancel a document like its issuer on the portal's website."""
         await self._post(f"documents/{uuid}/cancel", {"reason": reason})
 
-    async def show_oddly(self, number, **members):
-        """Show the documents of a number with other members; without any, as they are."""
+    async def show_oddly(self, number: str, **members: Any) -> None:
+        """List the documents of a number with other members, or unchanged if none are given."""
         body = {"number": number, "members": members or None}
         async with self.client.put("/_sandbox/odd-rows", json=body) as response:
             assert response.status == 200, await response.text()
 
-    async def ledger(self, **filters):
-        """Every document that it ever accepted, in order."""
+    async def ledger(self, **filters: Any) -> list[dict[str, Any]]:
+        """Return every document that the sandbox accepted, in order."""
         async with self.client.get("/_sandbox/ledger", params=filters) as response:
             return (await response.json())["documents"]
 
-    async def calls(self):
+    async def calls(self) -> dict[str, Any]:
+        """Return the numbers of requests and responses per operation."""
         async with self.client.get("/_sandbox/calls") as response:
             return await response.json()
 
-    async def _post(self, path, body):
+    async def _post(self, path: str, body: dict[str, Any]) -> None:
         async with self.client.post(f"/_sandbox/{path}", json=body) as response:
             assert response.status < 300, await response.text()
 
 
 @pytest.fixture
-def environment(database, sandbox):
+async def sandbox(tmp_path: Path, aiohttp_client: Any) -> AsyncIterator[Sandbox]:
+    """Yield the administration of a fast portal sandbox without quotas."""
+    settings = Settings(state=str(tmp_path / "sandbox.sqlite3"), processing_seconds=0, rate_scale=0)
+    yield Sandbox(await aiohttp_client(create_sandbox(settings)))
+
+
+@pytest.fixture
+def environment(database: str, sandbox: Sandbox) -> dict[str, str]:
+    """Return the variables of a service on the test's database and sandbox."""
     return variables(database, sandbox.base)
 
 
-def variables(database, portal):
-    """The variables of a service on a database and a sandbox of its own."""
+def variables(database: str, portal: str) -> dict[str, str]:
+    """Return the variables of a service on a database and a portal."""
     return {
         "DATABASE_URL": database,
         "PORTAL_API_BASE": portal,
@@ -213,26 +217,28 @@ def variables(database, portal):
 
 @pytest.fixture
 def company(database: str, templates: Templates) -> Any:
-    """A complete company and a key of it: id, key, key_id."""
+    """Return a complete company with a key: id, key, key_id."""
     return templates.company
 
 
-#: Columns of a company that no request and no command sets.
+#: Columns of a company that no request and no command can set.
 UNSETTABLE = {"bank_account", "exporter_certified_number"}
 
 
-async def make_company(environment, **facts):
-    """Make a company and a key of it. Without a `tin_code` it gets the first of TINS that no company has."""
+async def make_company(environment: dict[str, str], **facts: Any) -> SimpleNamespace:
+    """Make a company with a key, by default with the first unused TIN of TINS."""
     config = read_config(environment)
     async with connected_pool(config.database_url, 2) as pool:
         tin = facts["tin_code"] if "tin_code" in facts else await _free_tin(Database(pool))
         settable = {name: value for name, value in facts.items() if name not in UNSETTABLE}
-        id = await insert_company(Database(pool), {**DEMO_COMPANY, **settable, "tin_code": tin})
-        key = await insert_key(config, Database(pool), id, "test")
-    return SimpleNamespace(id=id, key=key["key"], key_id=key["key_id"])
+        company_id = await insert_company(
+            Database(pool), {**DEMO_COMPANY, **settable, "tin_code": tin}
+        )
+        key = await insert_key(config, Database(pool), company_id, "test")
+    return SimpleNamespace(id=company_id, key=key["key"], key_id=key["key_id"])
 
 
-async def _free_tin(database):
+async def _free_tin(database: Database) -> str:
     async with database.across() as conn:
         for tin in TINS:
             if not await sql.tin_companies(conn, tin=tin):
@@ -241,10 +247,13 @@ async def _free_tin(database):
 
 
 @pytest.fixture
-async def start(environment, aiohttp_client):
-    """Makes a client of a service in this process: `await start(company)`; variables may be changed by keyword."""
+async def start(environment: dict[str, str], aiohttp_client: Any) -> Any:
+    """Return a function that starts a service in this process and returns a client of it.
 
-    async def make(company, background=True, **variables):
+    `await start(company, PORT="1")`: keywords change variables of the service.
+    """
+
+    async def make(company: Any, background: bool = True, **variables: str) -> TestClient:
         app = create_app(read_config({**environment, **variables}), background=background)
         return await aiohttp_client(app, headers={"X-API-Key": company.key})
 
@@ -252,19 +261,18 @@ async def start(environment, aiohttp_client):
 
 
 @pytest.fixture
-async def api(database, start, company):
-    """A client of the service with the key of `company`."""
+async def api(database: str, start: Any, company: Any) -> TestClient:
+    """Return a client of the service with the key of `company`."""
     return await start(company)
 
 
-#: How long a test waits for what has to happen. A busy machine takes long; a test that passes does
-#: not wait for it.
+#: The longest wait for an expected event, in seconds, generous for busy machines.
 PATIENCE_SECONDS = float(os.environ.get("TEST_PATIENCE_SECONDS", "60"))
 
 
 @asynccontextmanager
 async def patience(seconds: float = PATIENCE_SECONDS) -> AsyncIterator[None]:
-    """Bound a wait for something that has to happen."""
+    """Limit a wait for an expected event."""
     async with asyncio.timeout(seconds):
         yield
 
@@ -274,14 +282,18 @@ async def until(
     holds: Callable[[Any], object] = bool,
     seconds: float = PATIENCE_SECONDS,
 ) -> Any:
-    """Return what `ask` gives as soon as it holds. Raise TimeoutError when that takes too long."""
+    """Call `ask` until its result satisfies `holds`, and return it.
+
+    Raises TimeoutError after `seconds`.
+    """
     async with patience(seconds):
         while not holds(value := await ask()):
             await asyncio.sleep(0.01)
         return value
 
 
-async def administer(url, statement):
+async def administer(url: str, statement: str) -> None:
+    """Run a statement on a connection of its own."""
     conn = await asyncpg.connect(url)
     try:
         await conn.execute(statement)
@@ -289,5 +301,6 @@ async def administer(url, statement):
         await conn.close()
 
 
-def renamed(url, name):
-    return urlunsplit(urlsplit(url)._replace(path=f"/{name}"))
+def renamed(url: str, name: str) -> str:
+    """Return a database URL with another database name."""
+    return urlsplit(url)._replace(path=f"/{name}").geturl()

@@ -19,7 +19,7 @@ from kit import (
     submitted,
     valid_invoice,
 )
-from test_commands import command, result  # noqa: F401
+from test_commands import result
 from test_consolidated_invoices import PLACE as CONSOLIDATED
 from test_consolidated_invoices import consolidated, sale
 from test_notes import noted

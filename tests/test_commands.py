@@ -4,8 +4,7 @@ import asyncio
 import json
 import os
 import re
-import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -27,7 +26,6 @@ from service.db.migrations import MIGRATIONS, migrate
 from service.db.schema_objects import load_objects
 from service.db.statements import sql
 
-RUN = Path(__file__).resolve().parent.parent / "run.py"
 NAMES = [
     *sorted(path.name for path in MIGRATIONS.glob("*.sql")),
     *[item.file for item in load_objects()],
@@ -56,24 +54,6 @@ COMMANDS = (
     "resolve-finding",
     "settle-submission",
 )
-
-
-@pytest.fixture
-def command(environment: dict[str, str]) -> Callable[..., Awaitable[SimpleNamespace]]:
-    """Return a function that runs run.py on the test's database: `await command("migrate")`."""
-
-    async def run(*arguments: object, **variables: str) -> SimpleNamespace:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            *[str(RUN), *map(str, arguments)],
-            env={"PATH": os.environ["PATH"], **environment, **variables},
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )
-        out, err = await process.communicate()
-        return SimpleNamespace(code=process.returncode, out=out.decode(), err=err.decode())
-
-    return run
 
 
 async def result(running: Awaitable[Any]) -> Any:
