@@ -1,4 +1,4 @@
-"""Bodies and the requests that tests send with them."""
+"""Request bodies, and the requests that tests send with them."""
 
 import base64
 import itertools
@@ -6,8 +6,12 @@ import re
 import secrets
 from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
+from typing import Any
 from zoneinfo import ZoneInfo
 
+import aiohttp
+import asyncpg
+from aiohttp.test_utils import TestClient
 from conftest import until
 
 from service.commands.integrations import insert_integration_key, insert_organization
@@ -16,14 +20,18 @@ from service.db.transactions import Database, connected_pool
 
 _codes = itertools.count(1)
 
+#: A client of a service in this process or in another one.
+Client = TestClient | aiohttp.ClientSession
 
-def now(**ago):
-    """An instant as a client writes it, a little in the past."""
+
+def now(**ago: float) -> str:
+    """Return an instant a few seconds ago, or as much earlier as `ago`, as a client writes it."""
     at = datetime.now(UTC) - timedelta(seconds=5) - timedelta(**ago)
     return at.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def line(**changes):
+def line(**changes: Any) -> dict[str, Any]:
+    """Return a line item."""
     item = {
         "id": "1",
         "description": "Coffee beans, 1 kg",
@@ -35,7 +43,8 @@ def line(**changes):
     return {**item, **changes}
 
 
-def buyer(**changes):
+def buyer(**changes: Any) -> dict[str, Any]:
+    """Return a party."""
     party = {
         "type": "LOCAL_INDIVIDUAL",
         "name": "Aminah binti Salleh",
@@ -52,8 +61,8 @@ def buyer(**changes):
     return {**party, **changes}
 
 
-def invoice(**changes):
-    """A body that is created, submitted and found Valid; a member of value None is left out."""
+def invoice(**changes: Any) -> dict[str, Any]:
+    """Return the body of an invoice that becomes Valid. Members of value None are omitted."""
     body = {
         "type": "INVOICE",
         "code": next(_codes),
@@ -64,7 +73,8 @@ def invoice(**changes):
     return {name: value for name, value in {**body, **changes}.items() if value is not None}
 
 
-def note(**changes):
+def note(**changes: Any) -> dict[str, Any]:
+    """Return the body of a note."""
     body = {
         "targetInvoiceType": "INVOICE",
         "type": "CREDIT_NOTE",
@@ -75,14 +85,15 @@ def note(**changes):
     return {**body, **changes}
 
 
-async def answered(api, method, path, **request):
-    """(status, body) of the answer to a request."""
+async def answered(api: Client, method: str, path: Any, **request: Any) -> tuple[int, Any]:
+    """Send a request and return (status, body) of the response."""
     async with api.request(method, path, **request) as response:
         return response.status, await response.json()
 
 
-def routes(api, *methods):
-    """(method, path with its {parts}) of every route of the service under /api, or of those with the methods."""
+def routes(api: TestClient, *methods: str) -> list[tuple[str, str]]:
+    """Return (method, path template) of the routes under /api, of all or of some methods."""
+    assert api.app
     known = (
         (route.method, route.resource.canonical)
         for route in api.app.router.routes()
@@ -95,65 +106,70 @@ def routes(api, *methods):
     ]
 
 
-async def created(api, **changes):
-    """The id of a new invoice."""
+async def created(api: Client, **changes: Any) -> int:
+    """Create an invoice and return its id."""
     async with api.post("/api/invoices", json=invoice(**changes)) as response:
         body = await response.json()
         assert response.status == 201, body
         return body["data"]["id"]
 
 
-async def record(api, id):
-    async with api.get(f"/api/invoices/{id}") as response:
+async def record(api: Client, invoice_id: int) -> dict[str, Any]:
+    """Return the record of an invoice."""
+    async with api.get(f"/api/invoices/{invoice_id}") as response:
         assert response.status == 200, await response.text()
         return await response.json()
 
 
-async def documents(api, id):
-    """The submitted documents of an invoice, newest first."""
-    async with api.get(f"/api/invoices/{id}/submitted-documents") as response:
+async def documents(api: Client, invoice_id: int) -> list[dict[str, Any]]:
+    """Return the submitted documents of an invoice, newest first."""
+    async with api.get(f"/api/invoices/{invoice_id}/submitted-documents") as response:
         assert response.status == 200, await response.text()
         return await response.json()
 
 
-async def submitted(api, id, place="/api/invoices"):
-    """(status, body) of the answer to a submit."""
-    async with api.post(f"{place}/{id}/submit-to-portal", json={}) as response:
+async def submitted(api: Client, record_id: int, place: str = "/api/invoices") -> tuple[int, Any]:
+    """Submit a record and return (status, body) of the response."""
+    async with api.post(f"{place}/{record_id}/submit-to-portal", json={}) as response:
         return response.status, await response.json()
 
 
-async def cancelled(api, id, **body):
+async def cancelled(api: Client, invoice_id: int, **body: Any) -> tuple[int, Any]:
+    """Cancel an invoice and return (status, body) of the response."""
     async with api.post(
-        f"/api/invoices/{id}/cancel-latest-invoice-submitted", json=body
+        f"/api/invoices/{invoice_id}/cancel-latest-invoice-submitted", json=body
     ) as response:
         return response.status, await response.json()
 
 
-async def reaches(api, id, status):
-    """The record once it has the status. Fails at once where it can no longer come to it."""
+async def reaches(api: Client, invoice_id: int, status: str) -> dict[str, Any]:
+    """Wait until an invoice has the status, and return its record.
+
+    Fails as soon as it has another final status.
+    """
     ends = {"Valid", "Invalid", "Cancelled", "Draft", status}
-    found = await until(lambda: record(api, id), lambda found: found["status"] in ends)
-    assert found["status"] == status, (found["status"], await documents(api, id))
+    found = await until(lambda: record(api, invoice_id), lambda found: found["status"] in ends)
+    assert found["status"] == status, (found["status"], await documents(api, invoice_id))
     return found
 
 
-async def valid_invoice(api, **changes):
-    """The id of an invoice that the portal has found Valid."""
-    id = await created(api, **changes)
-    assert (await submitted(api, id))[0] == 200
-    await reaches(api, id, "Valid")
-    return id
+async def valid_invoice(api: Client, **changes: Any) -> int:
+    """Create and submit an invoice, wait until it is Valid, and return its id."""
+    invoice_id = await created(api, **changes)
+    assert (await submitted(api, invoice_id))[0] == 200
+    await reaches(api, invoice_id, "Valid")
+    return invoice_id
 
 
 # All surfaces and resources at once
 
 
 INTEGRATIONS = "/api/integrations/"
-#: What tells of the API itself, to everybody.
+#: Paths of the API documentation, which need no key.
 KEYLESS = {"/api/openapi.json", "/api/docs", "/api/docs/docs.js", "/api/docs/docs.css"}
-#: What a company signs with: one record, which has no id.
+#: The path of a company's signing certificate, a record without an id.
 CERTIFICATE = "/api/companies/signing-certificate"
-#: Where the records of a company are, and by what name an answer calls one that is not there.
+#: path -> name of a record in messages
 PLACES = {
     "/api/invoices": "Invoice",
     "/api/adjustment-notes": "Adjustment note",
@@ -161,7 +177,7 @@ PLACES = {
     "/api/einvoice-requests": "E-invoice request",
     "/api/webhooks": "Webhook",
 }
-#: A service in which every resource can be filled on any day, and no quota is used up.
+#: Variables of a service in which every resource can be created on any day, without limits.
 GENEROUS = {
     "CONSOLIDATION_DAYS": "40",
     "WEBHOOK_ALLOW_INTERNAL": "true",
@@ -170,32 +186,36 @@ GENEROUS = {
 }
 
 
-async def integration_key(environment, name="Penang Trading Group"):
-    """{key, key_id, account_id} of a new key of the account of that name."""
+async def integration_key(
+    environment: dict[str, str], name: str = "Penang Trading Group"
+) -> dict[str, Any]:
+    """Make a key of an account. Return {key, key_id, account_id}."""
     config = read_config(environment)
     async with connected_pool(config.database_url, 2) as pool:
         return await insert_integration_key(config, Database(pool), name)
 
 
-async def open_integrations(api, environment, name="Penang Trading Group"):
-    """Lets a client speak to the integration surface too, with a new key of an account; gives the account's id."""
+async def open_integrations(
+    api: TestClient, environment: dict[str, str], name: str = "Penang Trading Group"
+) -> Any:
+    """Give a client a key of an account, and return the account's id."""
     made = await integration_key(environment, name)
     api.session.headers["X-Portal-Key"] = made["key"]
     return made["account_id"]
 
 
-def filled(path, id=1, part=1):
-    """A route's path with its {id}, and with `part` in place of every other {part}."""
-    return re.sub(r"\{\w+\}", str(part), path.replace("{id}", str(id)))
+def filled(path: str, record_id: object = 1, part: object = 1) -> str:
+    """Return a path template with its {id} and all other variables replaced."""
+    return re.sub(r"\{\w+\}", str(part), path.replace("{id}", str(record_id)))
 
 
-def place_of(path):
-    """The resource that a route is of: the path up to its first {part}."""
+def place_of(path: str) -> str:
+    """Return the resource of a path template: the path before its first variable."""
     return path.partition("/{")[0]
 
 
-def plain_refusal(path, status, body):
-    """(status, body) of a refusal as the other routes would word it, once it has its surface's shape. Contract: 1."""
+def plain_refusal(path: str, status: int, body: Any) -> tuple[int, Any]:
+    """Convert a rejection of another surface to the format of the company API. Contract: 1."""
     if path.startswith(INTEGRATIONS):
         assert list(body) == ["error", "message", "details"], body
         assert body["error"] == HTTPStatus(status).phrase
@@ -208,29 +228,30 @@ def plain_refusal(path, status, body):
     return status, body
 
 
-def last_month():
-    """An instant in the middle of last month in the business time zone."""
-    return f"{datetime.now(ZoneInfo('Asia/Kuala_Lumpur')).replace(day=1) - timedelta(days=1):%Y-%m}-15T12:00:00+08:00"
+def last_month() -> str:
+    """Return an instant in the middle of last month in the business time zone."""
+    first_day = datetime.now(ZoneInfo("Asia/Kuala_Lumpur")).replace(day=1)
+    return f"{first_day - timedelta(days=1):%Y-%m}-15T12:00:00+08:00"
 
 
-async def posted(api, path, **body):
-    """The `data` of the answer to a creation."""
+async def posted(api: Client, path: str, **body: Any) -> dict[str, Any]:
+    """Create a record and return the `data` of the response."""
     status, answer = await answered(api, "POST", path, json=body)
     assert status == 201, answer
     return answer["data"]
 
 
-async def sale(api):
-    """The id of an invoice of last month that may be consolidated."""
+async def sale(api: Client) -> int:
+    """Create an invoice of last month that can be consolidated, and return its id."""
     lines = [line(taxDetails=[{"taxType": "06", "taxRate": {"percentage": 0}}])]
     return await created(
         api, issueDateTime=last_month(), buyer={"type": "GENERAL_PUBLIC"}, lineItems=lines
     )
 
 
-async def one_of_each(api):
-    """{place: id} of a new record of every resource; the service has to be a generous one."""
-    id = await valid_invoice(api)
+async def one_of_each(api: Client) -> dict[str, int]:
+    """Create a record of every resource and return {path: id}. The service has to be GENEROUS."""
+    invoice_id = await valid_invoice(api)
     family = {
         "type": "CONSOLIDATED_INVOICE",
         "code": next(_codes),
@@ -239,45 +260,52 @@ async def one_of_each(api):
     }
     asked = {"invoiceCode": "1", "type": "LOCAL_INDIVIDUAL", "name": "Aminah binti Salleh"}
     made = {
-        "/api/adjustment-notes": await posted(api, f"/api/invoices/{id}/adjustment-note", **note()),
+        "/api/adjustment-notes": await posted(
+            api, f"/api/invoices/{invoice_id}/adjustment-note", **note()
+        ),
         "/api/consolidated-invoices": await posted(api, "/api/consolidated-invoices", **family),
         "/api/einvoice-requests": await posted(api, "/api/einvoice-requests", **asked),
         "/api/webhooks": await posted(api, "/api/webhooks", url="http://127.0.0.1:9/"),
     }
-    return {"/api/invoices": id, **{place: data["id"] for place, data in made.items()}}
+    return {"/api/invoices": invoice_id, **{place: data["id"] for place, data in made.items()}}
 
 
-async def a_delivery(api, webhook):
-    """The id of a delivery to a webhook, of what happened now."""
+async def a_delivery(api: Client, webhook: int) -> int:
+    """Cause a delivery to a webhook and return its id."""
     path = f"/api/webhooks/{webhook}/deliveries"
     await created(api)
     _, body = await until(lambda: answered(api, "GET", path), lambda answer: answer[1]["data"])
     return body["data"][0]["id"]
 
 
-async def swept_and_settled(owner):
-    """Rows of what happens when all else has failed, for the first submission that there is."""
+async def swept_and_settled(owner: asyncpg.Connection) -> None:
+    """Insert the rows of sweeps and manual resolutions for the first submission."""
     for insert in (
         "into sweeps (company_id, swept_at) select company_id, now()",
-        "into sending_holds (company_id, reason, released_at) select company_id, 'A restore.', now()",
-        "into sweep_findings (company_id, kind, tin, number, uuid, resolved_at, resolved_by) select company_id, 'orphan', tin, 'X', 'X', now(), 'sweep'",
+        "into sending_holds (company_id, reason, released_at) "
+        "select company_id, 'A restore.', now()",
+        "into sweep_findings (company_id, kind, tin, number, uuid, resolved_at, resolved_by) "
+        "select company_id, 'orphan', tin, 'X', 'X', now(), 'sweep'",
         "into reconciliations (company_id) select company_id",
-        "into portal_odd_rows (company_id, row_key, operation, tin, problems, shown) select company_id, 'X', 'search', tin, 'X', 'X'",
-        "into settlements (company_id, submission_id, outcome, uuids, note) select company_id, id, 'not_received', '{}', 'X'",
+        "into portal_odd_rows (company_id, row_key, operation, tin, problems, shown) "
+        "select company_id, 'X', 'search', tin, 'X', 'X'",
+        "into settlements (company_id, submission_id, outcome, uuids, note) "
+        "select company_id, id, 'not_received', '{}', 'X'",
     ):
         await owner.execute(f"insert {insert} from submissions order by id limit 1")
 
 
-async def organized(environment, account, *companies):
-    """The id of an organization of an account, which no request can make."""
+async def organized(environment: dict[str, str], account: Any, *companies: int) -> str:
+    """Make an organization of an account and return its id. No request can do that."""
     async with connected_pool(environment["DATABASE_URL"], 2) as pool:
-        return (await insert_organization(Database(pool), account, "Penang Branch", companies))[
-            "id"
-        ]
+        made = await insert_organization(Database(pool), account, "Penang Branch", companies)
+        return made["id"]
 
 
-async def one_of_each_integration(api, environment, account, *companies):
-    """{place: id} of a new user and organization of an account, the one a member of the other."""
+async def one_of_each_integration(
+    api: Client, environment: dict[str, str], account: Any, *companies: int
+) -> dict[str, str]:
+    """Make an organization of an account with one user as member. Return {path: id}."""
     person = {
         "name": "Nurul Huda",
         "email": f"{secrets.token_hex(6)}@example.com",
@@ -287,7 +315,6 @@ async def one_of_each_integration(api, environment, account, *companies):
     assert status == 201, user
     organization = await organized(environment, account, *companies)
     body = {"members": [{"userId": user["id"]}]}
-    assert (await answered(api, "PUT", f"{INTEGRATIONS}organizations/{organization}", json=body))[
-        0
-    ] == 200
+    path = f"{INTEGRATIONS}organizations/{organization}"
+    assert (await answered(api, "PUT", path, json=body))[0] == 200
     return {f"{INTEGRATIONS}users": user["id"], f"{INTEGRATIONS}organizations": organization}

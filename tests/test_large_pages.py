@@ -45,7 +45,7 @@ async def enlarge(
 
 @pytest.fixture
 def results(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
-    """Return a list that collects (statement name, length) of every text result."""
+    """Return a list that collects (statement name, length) of each text result."""
     found: list[tuple[str, int]] = []
     call = statements.Statement.__call__
 
