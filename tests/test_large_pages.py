@@ -35,7 +35,7 @@ TEXTS = {
 async def enlarge(
     owner: asyncpg.Connection, table: str, member: str, size: int, kind: str = "compressible"
 ) -> None:
-    """Put a text of `size` bytes into every record of a table, even beyond the limits of the API."""
+    """Put a text of `size` bytes into every record of a table, even beyond API limits."""
     place = "{remark}" if member == "buyer" else "{0,remark}"
     text = TEXTS[kind].format(size)
     await owner.execute(

@@ -41,9 +41,7 @@ EXCLUSION = (
         "select pg_try_advisory_lock(\n"
         "         hashtextextended(format('submission %s %s', :company_id::bigint, :id::bigint), 0));",
         "select true or :company_id::bigint = :id::bigint;",
-        (
-            "tests/test_dedicated_session.py::test_submission_is_not_changed_while_its_lock_is_held",
-        ),
+        ("tests/test_dedicated_session.py::test_submission_is_not_changed_while_its_lock_is_held",),
     ),
     Mutant(
         "sent-while-another-holds-the-lock",
@@ -176,9 +174,7 @@ EXCLUSION = (
         "service/submission/worker.py",
         "if not is_interruption(error):",
         "if False:",
-        (
-            "tests/test_claims.py::test_result_that_the_database_rejects_needs_manual_review",
-        ),
+        ("tests/test_claims.py::test_result_that_the_database_rejects_needs_manual_review",),
     ),
     Mutant(
         "polls-of-one-company-first",
@@ -281,9 +277,7 @@ ONCE = (
         "service/submission/send.py",
         "    (Duplicate, lambda why: Unknown(_error(why))),",
         "    (Duplicate, lambda why: Refusal(_error(why))),",
-        (
-            "tests/test_faults.py::test_duplicate_response_to_a_first_send_is_an_unknown_outcome",
-        ),
+        ("tests/test_faults.py::test_duplicate_response_to_a_first_send_is_an_unknown_outcome",),
     ),
     Mutant(
         "matched-by-number-only",
@@ -345,9 +339,7 @@ ONCE = (
         "service/submission/poll.py",
         "        errors = await hide_foreign(context, claim.company_id, submission.tin, errors)\n",
         "",
-        (
-            "tests/test_document_identity.py::test_company_cannot_adopt_or_cancel_anothers_document",
-        ),
+        ("tests/test_document_identity.py::test_company_cannot_adopt_or_cancel_anothers_document",),
     ),
     Mutant(
         "uuid-in-several-companies",
@@ -355,9 +347,7 @@ ONCE = (
         "",
         "drop index submitted_documents_uuid_once;\n"
         "create unique index submitted_documents_uuid_once on submitted_documents (company_id, uuid);",
-        (
-            "tests/test_document_identity.py::test_concurrent_adoptions_of_one_uuid_succeed_once",
-        ),
+        ("tests/test_document_identity.py::test_concurrent_adoptions_of_one_uuid_succeed_once",),
     ),
     Mutant(
         "two-live-documents-of-an-invoice",
@@ -405,9 +395,7 @@ KEPT = (
         "service/http/idempotency.py",
         "    if claim is not None and not await _store(",
         "    if claim is not None and response.status >= 400 and not await _store(",
-        (
-            "tests/test_idempotency_claims.py::test_request_whose_claim_was_taken_over_is_a_409",
-        ),
+        ("tests/test_idempotency_claims.py::test_request_whose_claim_was_taken_over_is_a_409",),
     ),
     Mutant(
         "effect-of-a-lost-claim-committed",
@@ -592,9 +580,7 @@ APART = (
         "service/http/requests.py",
         '    if not _ID.fullmatch(text) or int(text) > MAX_ID:\n        raise NotFound(f"{noun} not found")',
         '    if not _ID.fullmatch(text) or int(text) > MAX_ID:\n        raise NotFound(f"{noun} {text[:9]} not found")',
-        (
-            "tests/test_invoices.py::test_every_route_answers_invalid_ids_with_the_same_404",
-        ),
+        ("tests/test_invoices.py::test_every_route_answers_invalid_ids_with_the_same_404",),
     ),
 )
 
