@@ -1,7 +1,7 @@
-"""`python tests/failing.py HOW NAME …`: run.py in this process until it first passes the failpoint NAME.
+"""Run `run.py` in this process until it reaches a failpoint: `python tests/failing.py HOW NAME …`.
 
-HOW it ends there: `die` as by power loss, `stop` as a process that is paused, or `vanish` as a host that is gone while
-nothing tells its peers.
+HOW is the way in which it ends: `die` kills it like a power loss, `stop` pauses it, and `vanish`
+makes it disappear like a lost host, which closes no connection.
 """
 
 import ctypes
@@ -33,7 +33,7 @@ class _Filter(ctypes.Structure):
 
 
 def vanish() -> None:
-    """Stop this process, after its kernel was told to drop all that arrives on its connections without acknowledging it."""
+    """Stop this process, and make its kernel drop all packets of its connections unacknowledged."""
     for descriptor in Path("/proc/self/fd").iterdir():
         try:
             connection = socket.socket(fileno=os.dup(int(descriptor.name)))
@@ -46,8 +46,8 @@ def vanish() -> None:
 
 
 def _fall_silent(connection: socket.socket) -> None:
-    """Drop every packet that arrives, and send none: no acknowledgement, no probe, no reset."""
-    # Return 0: keep nothing of the packet
+    """Drop every incoming packet, and send no acknowledgement, probe or reset."""
+    # The filter returns 0: no byte of the packet is kept.
     program = (_Instruction * 1)(_Instruction(0x06, 0, 0, 0))
     connection.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, bytes(_Filter(1, program)))
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 0)

@@ -307,7 +307,6 @@ async def one_of_each_integration(
     assert status == 201, user
     organization = await organized(environment, account, *companies)
     body = {"members": [{"userId": user["id"]}]}
-    assert (await answered(api, "PUT", f"{INTEGRATIONS}organizations/{organization}", json=body))[
-        0
-    ] == 200
+    path = f"{INTEGRATIONS}organizations/{organization}"
+    assert (await answered(api, "PUT", path, json=body))[0] == 200
     return {f"{INTEGRATIONS}users": user["id"], f"{INTEGRATIONS}organizations": organization}

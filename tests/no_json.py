@@ -1,10 +1,10 @@
-"""Bodies that no route may take: what looks like JSON and is none, and JSON that is not what we take."""
+"""Bodies that every route rejects: malformed JSON, and JSON that is not a valid body."""
 
 DEEP, LONG = 100_000, 5_000
 
-#: name -> bytes that RFC 8259 does not allow, or that we do not: a 400.
+#: name -> bytes that are rejected with a 400, by RFC 8259 or by the limits of the service.
 NOT_JSON = {
-    # cut off
+    # truncated
     "an open object": b"{",
     "an open array": b"[",
     "an open text": b'"',
@@ -50,25 +50,25 @@ NOT_JSON = {
     "a closing brace too many": b"{}}",
     "a closing bracket too many": b'{"a": []]}',
     "round brackets": b"({})",
-    # names
+    # member names
     "a name without quotes": b"{a: 1}",
     "a name in single quotes": b"{'a': 1}",
     "a number as a name": b"{1: 1}",
     "a null as a name": b"{null: 1}",
     "an array as a name": b"{[]: 1}",
-    "a name that is open": b'{"a: 1}',
-    # texts
+    "an unterminated name": b'{"a: 1}',
+    # strings
     "a text in single quotes": b"{\"a\": 'b'}",
     "a text in backquotes": b'{"a": `b`}',
     "a text in typographic quotes": '{"a": “b”}'.encode(),
     "a text without quotes": b'{"a": b}',
-    "an escape that there is not": b'{"a": "\\x41"}',
+    "an unknown escape": b'{"a": "\\x41"}',
     "an escaped single quote": b'{"a": "\\\'"}',
     "an escaped zero": b'{"a": "\\0"}',
     "an escaped a": b'{"a": "\\a"}',
     "a long escape": b'{"a": "\\U00000041"}',
     "an escape in braces": b'{"a": "\\u{41}"}',
-    "an escape that is no hexadecimal": b'{"a": "\\u00GG"}',
+    "an escape without hexadecimal digits": b'{"a": "\\u00GG"}',
     "an escape with a sign": b'{"a": "\\u+041"}',
     "an escape with blanks": b'{"a": "\\u 041"}',
     "an escaped character of two bytes": b'{"a": "\\\xc3\xa9"}',
@@ -136,7 +136,7 @@ NOT_JSON = {
     "NULL": b'{"a": NULL}',
     "a date": b'{"a": 2026-01-31}',
     "a function": b'{"a": f()}',
-    # what is around it
+    # additions to a body
     "two bodies": b"{} {}",
     "two bodies without a blank": b"{}{}",
     "two bodies by lines": b'{"a": 1}\n{"a": 2}',
@@ -152,7 +152,7 @@ NOT_JSON = {
     "a form": b"a=1&b=2",
     "markup": b"<a>1</a>",
     "YAML": b"a: 1\n",
-    # white space that JSON does not have
+    # whitespace that JSON does not allow
     "a form feed": b"\x0c",
     "a vertical tabulator": b"\x0b",
     "a form feed before": b"\x0c{}",
@@ -168,7 +168,7 @@ NOT_JSON = {
     "UTF-16 from the high end": '{"a": 1}'.encode("utf-16-be"),
     "UTF-32": '{"a": 1}'.encode("utf-32-le"),
     "Latin 1": '{"a": "é"}'.encode("latin-1"),
-    "a byte that is none of UTF-8": b'{"a": "\xff"}',
+    "a byte that is invalid in UTF-8": b'{"a": "\xff"}',
     "a byte that continues nothing": b'{"a": "\x80"}',
     "a character that is cut off": b'{"a": "\xe2\x82"}',
     "a character that is too long": b'{"a": "\xc0\xaf"}',
@@ -177,7 +177,7 @@ NOT_JSON = {
     "half a surrogate pair in bytes": b'{"a": "\xed\xa0\x80"}',
     "a surrogate pair in bytes": b'{"a": "\xed\xa0\xbd\xed\xb8\x80"}',
     "a bad byte in a name": b'{"\xfe": 1}',
-    # members twice
+    # duplicate members
     "a member twice": b'{"a": 1, "a": 1}',
     "a member twice further in": b'{"a": [{"b": 1, "b": 2}]}',
     "a member twice, once escaped": b'{"a": 1, "\\u0061": 2}',
@@ -192,7 +192,7 @@ NOT_JSON = {
     "100,000 of both": b'[{"a":' * DEEP,
 }
 
-#: name -> JSON that is no body of any route: a 422.
+#: name -> JSON that is rejected with a 422 by every route.
 NOT_A_BODY = {
     "an array": b"[]",
     "a text": b'"{}"',

@@ -1,9 +1,15 @@
-"""Notes against an invoice: what they need of it, their codes, their amounts. Spec: Invoices, create adjustment note"""
+"""Creating notes for invoices: prerequisites, codes and amounts.
+
+Spec: Invoices, create adjustment note.
+"""
 
 import asyncio
+from typing import Any
 
+import asyncpg
 import pytest
-from conftest import make_company
+from aiohttp.test_utils import TestClient
+from conftest import Sandbox, make_company
 from kit import (
     answered,
     buyer,
@@ -27,28 +33,30 @@ TAKEN = {
     "rule": "unique",
     "message": "The code has already been used by a note of this type.",
 }
-#: A buyer whose registration number is not that of the TIN: the portal finds the document Invalid.
+#: A buyer whose registration number does not match the TIN: the portal finds the document Invalid.
 STRANGER = buyer(
     type="LOCAL_COMPANY", tin="C5510387420", registration={"type": "BRN", "number": "199901012345"}
 )
 
 
-async def noted(api, id, **changes):
-    """(status, body) of the answer to a note against an invoice."""
-    return await answered(api, "POST", f"/api/invoices/{id}/adjustment-note", json=note(**changes))
+async def noted(api: TestClient, invoice_id: int | str, **changes: Any) -> tuple[int, Any]:
+    """Return (status, body) of the creation of a note for an invoice."""
+    return await answered(
+        api, "POST", f"/api/invoices/{invoice_id}/adjustment-note", json=note(**changes)
+    )
 
 
-def priced(price):
+def priced(price: float) -> list[Any]:
     return [line(unit={"code": "KGM", "price": price, "count": 1}, taxDetails=[])]
 
 
 @pytest.fixture
-async def valid(api):
-    """The id of a Valid invoice of 104.76."""
+async def valid(api: TestClient) -> int:
+    """Return the id of a Valid invoice of 104.76."""
     return await valid_invoice(api)
 
 
-async def test_a_creation_answers_the_id(api, valid):
+async def test_creating_a_note_returns_its_id(api: TestClient, valid: int) -> None:
     status, body = await noted(api, valid)
     assert status == 201
     assert body == {
@@ -59,12 +67,14 @@ async def test_a_creation_answers_the_id(api, valid):
     assert type(body["data"]["id"]) is int
 
 
-async def test_a_note_is_a_draft_of_the_invoice_with_its_own_amounts(api, valid, owner, company):
+async def test_a_new_note_is_a_draft_with_its_own_amounts(
+    api: TestClient, valid: int, owner: asyncpg.Connection, company: Any
+) -> None:
     issued = "2026-01-31T09:30:00+08:00"
     _, body = await noted(
         api, valid, type="DEBIT_NOTE", adjustmentNoteCode=7, adjustmentNoteIssueDate=issued
     )
-    row = dict(await owner.fetchrow("select * from adjustment_notes"))
+    row: Any = await owner.fetchrow("select * from adjustment_notes")
     assert (row["company_id"], row["id"], row["invoice_id"]) == (
         company.id,
         body["data"]["id"],
@@ -75,50 +85,60 @@ async def test_a_note_is_a_draft_of_the_invoice_with_its_own_amounts(api, valid,
     assert (str(row["excluding_tax"]), str(row["payable_amount"])) == ("48.50", "52.38")
 
 
-async def test_a_note_is_told_as_an_event_in_its_transaction(api, valid, owner):
+async def test_creating_a_note_records_an_event(
+    api: TestClient, valid: int, owner: asyncpg.Connection
+) -> None:
     _, body = await noted(api, valid)
-    data = await owner.fetchval("select data from events where type = 'adjustment_note.created'")
+    data: Any = await owner.fetchval(
+        "select data from events where type = 'adjustment_note.created'"
+    )
     assert str(body["data"]["id"]) in data and str(valid) in data
 
 
-async def test_an_invoice_that_was_never_submitted_takes_no_note(api):
+async def test_note_on_a_never_submitted_invoice_is_rejected(api: TestClient) -> None:
     assert await noted(api, await created(api)) == (403, {"message": NEVER_SUBMITTED})
 
 
-async def test_a_refused_submission_counts_as_none(api, sandbox):
-    id = await created(api)
+async def test_note_on_an_invoice_whose_submission_was_refused_is_rejected(
+    api: TestClient, sandbox: Sandbox
+) -> None:
+    invoice_id = await created(api)
     await sandbox.fault("submit", "foreign")
-    assert (await submitted(api, id))[0] == 400
-    assert await noted(api, id) == (403, {"message": NEVER_SUBMITTED})
+    assert (await submitted(api, invoice_id))[0] == 400
+    assert await noted(api, invoice_id) == (403, {"message": NEVER_SUBMITTED})
 
 
-async def test_an_invoice_whose_validation_is_not_over_takes_no_note(api, sandbox):
+async def test_note_on_an_invoice_under_validation_is_rejected(
+    api: TestClient, sandbox: Sandbox
+) -> None:
     await sandbox.settings(processing_seconds=60)
-    id = await created(api)
-    assert (await submitted(api, id))[0] == 200
-    assert await noted(api, id) == (403, {"message": NOT_VALID})
+    invoice_id = await created(api)
+    assert (await submitted(api, invoice_id))[0] == 200
+    assert await noted(api, invoice_id) == (403, {"message": NOT_VALID})
 
 
-async def test_an_invalid_invoice_takes_no_note(api):
-    id = await created(api, buyer=STRANGER)
-    assert (await submitted(api, id))[0] == 200
-    await reaches(api, id, "Invalid")
-    assert await noted(api, id) == (403, {"message": NOT_VALID})
+async def test_note_on_an_invalid_invoice_is_rejected(api: TestClient) -> None:
+    invoice_id = await created(api, buyer=STRANGER)
+    assert (await submitted(api, invoice_id))[0] == 200
+    await reaches(api, invoice_id, "Invalid")
+    assert await noted(api, invoice_id) == (403, {"message": NOT_VALID})
 
 
-async def test_a_cancelled_invoice_takes_no_note(api, valid):
+async def test_note_on_a_cancelled_invoice_is_rejected(api: TestClient, valid: int) -> None:
     assert (await cancelled(api, valid))[0] == 200
     assert await noted(api, valid) == (403, {"message": NOT_VALID})
 
 
-async def test_an_invoice_that_is_not_there_takes_no_note(api, start, environment):
+async def test_note_on_an_unknown_invoice_is_a_404(
+    api: TestClient, start: Any, environment: dict[str, str]
+) -> None:
     stranger = await start(await make_company(environment))
     theirs = await valid_invoice(stranger)
-    for id in (theirs, 999, 0, "x"):
-        assert await noted(api, id) == (404, {"message": "Invoice not found"})
+    for invoice_id in (theirs, 999, 0, "x"):
+        assert await noted(api, invoice_id) == (404, {"message": "Invoice not found"})
 
 
-async def test_the_target_has_to_be_of_the_type_that_is_said(api, valid):
+async def test_note_with_a_wrong_target_type_is_rejected(api: TestClient, valid: int) -> None:
     status, body = await noted(api, valid, targetInvoiceType="SELF_BILLED_INVOICE")
     assert (status, body["errors"][0]["path"], body["errors"][0]["rule"]) == (
         422,
@@ -127,16 +147,16 @@ async def test_the_target_has_to_be_of_the_type_that_is_said(api, valid):
     )
 
 
-async def test_a_note_does_not_take_the_invoice_under_zero(api, valid):
-    for type, price, status in (
+async def test_note_above_the_remaining_amount_is_rejected(api: TestClient, valid: int) -> None:
+    for note_type, price, status in (
         ("CREDIT_NOTE", 104.76, 201),
         ("CREDIT_NOTE", 104.77, 422),
         ("REFUND_NOTE", 104.76, 201),
         ("REFUND_NOTE", 104.77, 422),
         ("DEBIT_NOTE", 1000, 201),
     ):
-        given, body = await noted(api, valid, type=type, lineItems=priced(price))
-        assert given == status, (type, price)
+        given, body = await noted(api, valid, type=note_type, lineItems=priced(price))
+        assert given == status, (note_type, price)
         if status == 422:
             assert (body["errors"][0]["path"], body["errors"][0]["rule"]) == (
                 "/lineItems",
@@ -144,12 +164,12 @@ async def test_a_note_does_not_take_the_invoice_under_zero(api, valid):
             )
 
 
-async def test_a_draft_of_a_note_does_not_adjust_the_invoice(api, valid):
+async def test_draft_note_does_not_adjust_the_invoice(api: TestClient, valid: int) -> None:
     assert (await noted(api, valid))[0] == 201
     assert (await record(api, valid))["final_adjusted_amount"] == 104.76
 
 
-async def test_a_code_is_refused_the_second_time_for_a_type(api, valid):
+async def test_note_with_a_used_code_is_rejected(api: TestClient, valid: int) -> None:
     assert (await noted(api, valid, adjustmentNoteCode=5))[0] == 201
     assert await noted(api, valid, adjustmentNoteCode=5) == (
         422,
@@ -157,7 +177,7 @@ async def test_a_code_is_refused_the_second_time_for_a_type(api, valid):
     )
 
 
-async def test_a_code_is_refused_also_for_another_invoice_and_in_another_year(api, valid):
+async def test_note_code_is_unique_across_invoices_and_years(api: TestClient, valid: int) -> None:
     assert (await noted(api, valid, adjustmentNoteCode=5))[0] == 201
     other = await valid_invoice(api)
     status, body = await noted(
@@ -166,18 +186,18 @@ async def test_a_code_is_refused_also_for_another_invoice_and_in_another_year(ap
     assert (status, body["errors"]) == (422, [TAKEN])
 
 
-async def test_each_type_of_note_has_codes_of_its_own(api, valid):
-    for type in ("CREDIT_NOTE", "DEBIT_NOTE", "REFUND_NOTE"):
-        assert (await noted(api, valid, type=type, adjustmentNoteCode=5))[0] == 201
+async def test_note_codes_are_unique_per_type(api: TestClient, valid: int) -> None:
+    for note_type in ("CREDIT_NOTE", "DEBIT_NOTE", "REFUND_NOTE"):
+        assert (await noted(api, valid, type=note_type, adjustmentNoteCode=5))[0] == 201
 
 
-async def test_of_fifty_notes_of_one_code_at_once_one_wins(api, valid):
+async def test_concurrent_notes_with_the_same_code_create_one(api: TestClient, valid: int) -> None:
     answers = await asyncio.gather(*[noted(api, valid, adjustmentNoteCode=5) for _ in range(50)])
     assert sorted(status for status, _ in answers) == [201] + [422] * 49
     assert [body["errors"] for status, body in answers if status == 422] == [[TAKEN]] * 49
 
 
-async def test_a_note_is_held_to_the_rules_of_a_document(api, valid):
+async def test_note_that_violates_a_document_rule_is_rejected(api: TestClient, valid: int) -> None:
     for changes, path, rule in (
         ({"adjustmentNoteIssueDate": "2026-02-30T00:00:00Z"}, "/adjustmentNoteIssueDate", "format"),
         ({"lineItems": [line(discount={"amount": 1000})]}, "/lineItems/0/discount", "amount"),

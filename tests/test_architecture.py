@@ -1,8 +1,10 @@
-"""What holds for the whole house: which way imports point, and that code, schemas, SQL and documentation agree."""
+"""Import layers, and the consistency of code, schemas, SQL and documentation."""
 
 import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import asyncpg
 import pytest
@@ -19,7 +21,7 @@ from service.documents.signing import certificate
 ROOT = Path(__file__).resolve().parent.parent
 
 #: The layers from top to bottom. A module imports from its own layer and from layers below it.
-#: A folder is a layer; modules directly in service/ belong to the lowest one, but for app.py.
+#: A folder is a layer. Modules directly in service/ belong to the lowest layer, except app.py.
 LAYERS = (
     ("run", "service.commands"),
     ("service.app",),
@@ -36,8 +38,8 @@ LAYERS = (
 APART = {"service.sandbox": {"service.documents.codes"}, "service.embedded_postgres": set()}
 
 
-def _modules():
-    """{dotted name: path} of all that is ours; a package's own code stands under the package's name."""
+def _modules() -> Iterator[tuple[str, Path]]:
+    """Yield (dotted name, path) of each module of the project. A package has its own name."""
     for path in [ROOT / "run.py", *sorted((ROOT / "service").rglob("*.py"))]:
         parts = path.relative_to(ROOT).with_suffix("").parts
         yield ".".join(part for part in parts if part != "__init__"), path
@@ -62,8 +64,8 @@ def package_apart(module: str) -> str | None:
     return next((name for name in APART if module == name or module.startswith(f"{name}.")), None)
 
 
-def imports(module):
-    """The modules of ours that a module imports, also inside of its functions."""
+def imports(module: str) -> Iterator[str]:
+    """Yield the project modules that a module imports, also inside functions."""
     for node in ast.walk(ast.parse(MODULES[module].read_text())):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in MODULES)
@@ -73,30 +75,30 @@ def imports(module):
             yield from inner or {source} & MODULES.keys()
 
 
-def _source(module, node):
-    """The absolute name that `from ... import` names; a package's own code counts its dots from the package."""
+def _source(module: str, node: ast.ImportFrom) -> str:
+    """Return the absolute name of the module in `from ... import`."""
     if not node.level:
-        return node.module
+        return node.module or ""
     ups = node.level - (MODULES[module].name == "__init__.py")
     package = module.split(".")[: -ups or None]
     return ".".join([*package, *filter(None, [node.module])])
 
 
-def test_every_folder_of_the_service_is_a_layer():
+def test_every_folder_of_the_service_is_a_layer() -> None:
     folders = {f"service.{path.parent.name}" for path in (ROOT / "service").glob("*/__init__.py")}
     assert folders == {name for names in LAYERS for name in names if "." in name} - {
         "service.app"
     } | set(APART)
 
 
-def test_packages_are_empty():
+def test_package_init_files_are_empty() -> None:
     packages = [name for name, path in MODULES.items() if path.name == "__init__.py"]
     texts = {name: MODULES[name].read_text() for name in packages if not package_apart(name)}
     assert {name for name, text in texts.items() if len(text.splitlines()) > 1} == set()
 
 
 @pytest.mark.parametrize("module", sorted(MODULES))
-def test_imports_point_down(module):
+def test_imports_go_to_the_same_or_a_lower_layer(module: str) -> None:
     apart = package_apart(module)
     if apart:
         known = {name for name in imports(module) if package_apart(name) != apart}
@@ -109,8 +111,8 @@ def test_imports_point_down(module):
 # SQL
 
 
-async def test_every_statement_can_be_run_by_the_services_role(database):
-    """Names, types and rights: explaining a statement asks for all that running it asks for, and runs nothing."""
+async def test_every_statement_runs_as_the_service_role(database: str) -> None:
+    """`explain` checks names, types and privileges of a statement without running it."""
     failed = {}
     async with connected_pool(database, 1) as pool:
         for name, statement in sql.by_name.items():
@@ -120,25 +122,25 @@ async def test_every_statement_can_be_run_by_the_services_role(database):
                         await conn.fetch(
                             f"explain {statement.query}", *[None] * len(statement.variables)
                         )
-            except asyncpg.PostgresError as fault:
-                failed[name] = str(fault)
+            except asyncpg.PostgresError as error:
+                failed[name] = str(error)
     assert failed == {}
 
 
 @pytest.mark.parametrize(
     "path", sorted((ROOT / "sql" / "inspect").glob("*.sql")), ids=lambda path: path.stem
 )
-async def test_every_inspection_can_be_run(owner, path):
+async def test_every_inspection_statement_runs(owner: asyncpg.Connection, path: Path) -> None:
     await owner.fetch(re.sub(r"(?<!:):(company_id|id)\b", "1", path.read_text()))
 
 
-async def test_the_statements_of_the_migration_are_sound(owner):
+async def test_migration_statements_can_be_prepared(owner: asyncpg.Connection) -> None:
     for name, statement in sql.by_name.items():
         if name.startswith("migration"):
             await owner.prepare(statement.query)
 
 
-async def test_every_constraint_that_means_a_refusal_exists(owner):
+async def test_every_constraint_mapped_to_an_error_exists(owner: asyncpg.Connection) -> None:
     rows = await owner.fetch(
         """
         select conname as name from pg_constraint
@@ -193,8 +195,10 @@ async def test_every_constraint_that_means_a_refusal_exists(owner):
         ),
     ],
 )
-async def test_a_check_constraint_lists_the_words_of_the_tables(owner, constraint, words):
-    text = await owner.fetchval(
+async def test_check_constraint_lists_the_values_of_the_code(
+    owner: asyncpg.Connection, constraint: str, words: Any
+) -> None:
+    text: Any = await owner.fetchval(
         "select pg_get_constraintdef(oid) from pg_constraint where conname = $1", constraint
     )
     assert set(re.findall(r"'(\w+)'", text)) == set(words)
@@ -208,8 +212,8 @@ async def test_a_check_constraint_lists_the_words_of_the_tables(owner, constrain
         "submitted_documents_one_live_per_consolidated_invoice",
     ],
 )
-async def test_what_is_locked_has_one_live_document(owner, index):
-    text = await owner.fetchval("select indexdef from pg_indexes where indexname = $1", index)
+async def test_unique_index_covers_the_locked_states(owner: asyncpg.Connection, index: str) -> None:
+    text: Any = await owner.fetchval("select indexdef from pg_indexes where indexname = $1", index)
     assert text.startswith("CREATE UNIQUE INDEX")
     assert set(re.findall(r"'(\w+)'", text)) == states.LOCKED
 
@@ -217,11 +221,11 @@ async def test_what_is_locked_has_one_live_document(owner, index):
 @pytest.mark.parametrize(
     "moves", [states.SUBJECT_MOVES, states.DOCUMENT_MOVES, states.SUBMISSION_MOVES]
 )
-def test_every_move_leads_to_a_state(moves):
+def test_every_transition_leads_to_a_known_state(moves: Any) -> None:
     assert set().union(*moves.values()) <= set(moves)
 
 
-def test_every_status_of_a_document_decides_that_of_its_invoice():
+def test_every_document_status_maps_to_an_invoice_status() -> None:
     assert set(states.SUBJECT_OF_DOCUMENT) == set(states.DOCUMENT_MOVES)
     assert set(states.SUBJECT_OF_DOCUMENT.values()) == set(states.SUBJECT_MOVES)
 
@@ -230,13 +234,13 @@ def test_every_status_of_a_document_decides_that_of_its_invoice():
 
 
 @pytest.mark.parametrize("name", schema.ALL)
-def test_every_reference_of_a_schema_leads_somewhere(name):
+def test_every_schema_reference_resolves(name: str) -> None:
     resolver = schema.REGISTRY.resolver(f"{name}.json")
     for reference in references(schema.ALL[name]):
         resolver.lookup(reference)
 
 
-def references(value):
+def references(value: Any) -> Iterator[str]:
     if isinstance(value, dict):
         yield from ([value["$ref"]] if "$ref" in value else [])
         value = list(value.values())
@@ -246,17 +250,17 @@ def references(value):
 
 
 @pytest.mark.parametrize("name", schema.ALL)
-def test_a_schema_is_known_by_its_file_name(name):
+def test_schema_id_equals_its_file_name(name: str) -> None:
     assert schema.ALL[name]["$id"] == f"{name}.json"
 
 
-def test_every_pattern_of_a_schema_has_its_own_words():
+def test_every_schema_pattern_has_an_error_message() -> None:
     patterns = set(_patterns(schema.ALL))
     instants = {pattern for pattern in patterns if "[Tt ]" in pattern}
     assert len(instants) == 1 and patterns - instants == set(schema.PATTERNS)
 
 
-def _patterns(value):
+def _patterns(value: Any) -> Iterator[str]:
     if isinstance(value, dict):
         yield from ([value["pattern"]] if isinstance(value.get("pattern"), str) else [])
         value = list(value.values())
@@ -265,7 +269,7 @@ def _patterns(value):
             yield from _patterns(member)
 
 
-def test_the_instants_of_the_schemas_are_those_that_can_be_read():
+def test_schema_pattern_of_instants_equals_the_parser_pattern() -> None:
     (pattern,) = {pattern for pattern in _patterns(schema.ALL) if "[Tt ]" in pattern}
     assert pattern == f"^{json_codec._INSTANT.pattern}$"
 
@@ -278,7 +282,7 @@ def test_generated_pages_are_current() -> None:
         assert path.read_text() == text, f"{path.name} is out of date: run make docs."
 
 
-def test_all_wrong_and_missing_variables_are_named_at_once():
+def test_all_invalid_and_missing_variables_are_reported_together() -> None:
     wrong = {
         "PORT": "http",
         "TIME_ZONE": "Middle/Earth",
@@ -289,21 +293,21 @@ def test_all_wrong_and_missing_variables_are_named_at_once():
         "PORTAL_API_BASE": "https://portal.example",
         "PORTAL_WEB_BASE": "portal.example",
     }
-    with pytest.raises(ConfigError) as fault:
+    with pytest.raises(ConfigError) as raised:
         read_config(wrong)
-    named = [line.split()[0] for line in str(fault.value).splitlines()]
+    named = [line.split()[0] for line in str(raised.value).splitlines()]
     missing = ["PORTAL_IDENTITY_BASE", "PORTAL_CLIENT_ID", "PORTAL_CLIENT_SECRET"]
     assert sorted(named) == sorted([*(set(wrong) - {"PORTAL_API_BASE"}), *missing])
 
 
-def test_a_configuration_does_not_print_its_secrets():
+def test_repr_of_the_configuration_hides_secrets() -> None:
     config = read_config(
         {"PORTAL_CLIENT_SECRET": "hush", "DATABASE_URL": "postgresql://me:hush@db/x"}
     )
     assert "hush" not in repr(config) and "hush" not in f"{config}"
 
 
-def test_each_failpoint_stands_in_the_code():
+def test_every_failpoint_is_reached_by_the_code() -> None:
     passed = re.findall(
         r'failpoints\.reach\("(\w+)"\)', "".join(path.read_text() for path in MODULES.values())
     )

@@ -1,7 +1,10 @@
-"""The audit log: who did what, with whose key, in which request; and that nobody can change what it says."""
+"""The audit log: actor, key and request of each change; entries are immutable."""
+
+from typing import Any
 
 import asyncpg
 import pytest
+from aiohttp.test_utils import TestClient
 from certificates import issued
 from conftest import make_company, until
 from kit import (
@@ -16,7 +19,7 @@ from kit import (
     submitted,
     valid_invoice,
 )
-from test_commands import command, result  # noqa: F401
+from test_commands import result
 from test_consolidated_invoices import PLACE as CONSOLIDATED
 from test_consolidated_invoices import consolidated, sale
 from test_notes import noted
@@ -28,11 +31,12 @@ from service.db.transactions import Database, connected_pool
 
 
 @pytest.fixture
-async def api(start, company):
+async def api(start: Any, company: Any) -> TestClient:
     return await start(company, **GENEROUS)
 
 
-async def entries(owner, company, *columns):
+async def entries(owner: asyncpg.Connection, company: Any, *columns: str) -> list[tuple[Any, ...]]:
+    """Return the audit log of a company as tuples: actor, action and subject, or `columns`."""
     rows = await owner.fetch(
         "select * from audit_log where company_id = $1 order by id", company.id
     )
@@ -41,7 +45,9 @@ async def entries(owner, company, *columns):
     ]
 
 
-async def test_what_a_key_does_is_noted_with_its_request(api, owner, company):
+async def test_change_by_a_key_is_logged_with_its_request_id(
+    api: TestClient, owner: asyncpg.Connection, company: Any
+) -> None:
     headers = {"X-Request-Id": "order-7"}
     assert (await answered(api, "PUT", "/api/companies", json={"city": "Ipoh"}, headers=headers))[
         0
@@ -57,7 +63,9 @@ async def test_what_a_key_does_is_noted_with_its_request(api, owner, company):
     ]
 
 
-async def test_every_kind_of_change_leaves_its_row(api, owner, company):
+async def test_every_kind_of_change_is_logged(
+    api: TestClient, owner: asyncpg.Connection, company: Any
+) -> None:
     key = f"key {company.key_id}"
     await owner.execute("truncate audit_log")
     invoice = await valid_invoice(api)
@@ -101,15 +109,19 @@ async def test_every_kind_of_change_leaves_its_row(api, owner, company):
     ]
 
 
-async def test_what_the_background_does_is_noted_as_its_own(api, owner, company, receiver):
-    receiver.answers = [410]  # the endpoint is gone for good
-    id, _ = await hook(api, receiver.url)
+async def test_change_by_background_work_is_logged_as_background(
+    api: TestClient, owner: asyncpg.Connection, company: Any, receiver: Any
+) -> None:
+    receiver.answers = [410]  # the endpoint no longer exists
+    webhook_id, _ = await hook(api, receiver.url)
     await created(api)
-    said = await until(lambda: entries(owner, company), lambda said: said[-1][1] == "disable")
-    assert said[-1] == ("background", "disable", f"webhook {id}")
+    logged = await until(lambda: entries(owner, company), lambda found: found[-1][1] == "disable")
+    assert logged[-1] == ("background", "disable", f"webhook {webhook_id}")
 
 
-async def test_hashes_say_what_was_and_what_became_of_it(api, owner, company):
+async def test_audit_entries_hold_hashes_before_and_after(
+    api: TestClient, owner: asyncpg.Connection, company: Any
+) -> None:
     for city in ("Ipoh", "Klang"):
         assert (await answered(api, "PUT", "/api/companies", json={"city": city}))[0] == 200
     first, second = (await entries(owner, company, "action", "before_sha256", "after_sha256"))[-2:]
@@ -117,18 +129,20 @@ async def test_hashes_say_what_was_and_what_became_of_it(api, owner, company):
     assert second[2] == await owner.fetchval(
         "select fingerprint(to_jsonb(c)) from companies c where id = $1", company.id
     )
-    id = await valid_invoice(api)
-    [document] = await documents(api, id)
+    invoice_id = await valid_invoice(api)
+    [document] = await documents(api, invoice_id)
     assert (await entries(owner, company, "after_sha256"))[-1][0].hex() == document["document_hash"]
 
 
-async def test_commands_are_noted_and_can_be_read_by_one(owner, environment, company, command):
+async def test_commands_are_logged_and_shown_by_the_audit_command(
+    owner: asyncpg.Connection, environment: dict[str, str], company: Any, command: Any
+) -> None:
     made = await result(command("add-key", "--company", company.id))
     assert (await revoke_key(read_config(environment), made["key_id"]))["revoked"]
-    # Does nothing, and says nothing
+    # Revoking a revoked key changes nothing and adds no entry.
     assert not (await revoke_key(read_config(environment), made["key_id"]))["revoked"]
-    said = await entries(owner, company)
-    assert said[-2:] == [
+    logged = await entries(owner, company)
+    assert logged[-2:] == [
         ("command", "create", f"key {made['key_id']}"),
         ("command", "revoke", f"key {made['key_id']}"),
     ]
@@ -140,7 +154,9 @@ async def test_commands_are_noted_and_can_be_read_by_one(owner, environment, com
     assert read.out.count("\n") == 1
 
 
-async def test_keys_of_accounts_are_noted_too(owner, environment):
+async def test_changes_of_account_keys_are_logged(
+    owner: asyncpg.Connection, environment: dict[str, str]
+) -> None:
     made = await integration_key(environment)
     await revoke_key(read_config(environment), made["key_id"])
     rows = await owner.fetch(
@@ -152,12 +168,14 @@ async def test_keys_of_accounts_are_noted_too(owner, environment):
     ]
 
 
-async def test_what_is_refused_leaves_no_row(api, owner, company):
-    id = await valid_invoice(api)
+async def test_rejected_request_adds_no_audit_entry(
+    api: TestClient, owner: asyncpg.Connection, company: Any
+) -> None:
+    invoice_id = await valid_invoice(api)
     before = await entries(owner, company)
     refused = [
         await answered(api, "PUT", "/api/companies", json={"country": "XXX"}),
-        await answered(api, "DELETE", f"/api/invoices/{id}"),
+        await answered(api, "DELETE", f"/api/invoices/{invoice_id}"),
         await answered(api, "DELETE", "/api/invoices/999999"),
         await answered(api, "DELETE", CERTIFICATE),
         await answered(api, "PUT", "/api/webhooks/999999", json={}),
@@ -171,23 +189,28 @@ async def test_what_is_refused_leaves_no_row(api, owner, company):
         await cancelled(api, 999999),
     ]
     assert {status for status, _ in refused} == {401, 403, 404, 412, 422}
-    assert (await submitted(api, id))[0] == 200  # it is with the portal: nothing is sent
+    assert (await submitted(api, invoice_id))[0] == 200  # already Valid: nothing is sent
     assert await entries(owner, company) == before
 
 
 @pytest.mark.parametrize(
     "table, column", [("audit_log", "company_id"), ("integration_audit_log", "account_id")]
 )
-async def test_the_service_cannot_change_what_is_noted(
-    api, environment, owner, company, table, column
-):
+async def test_service_role_cannot_change_audit_entries(
+    api: TestClient,
+    environment: dict[str, str],
+    owner: asyncpg.Connection,
+    company: Any,
+    table: str,
+    column: str,
+) -> None:
     other, made = await make_company(environment), await integration_key(environment)
-    wall, owners = Database.company, (company.id, other.id)
+    scope, owners = Database.company, (company.id, other.id)
     if column == "account_id":
-        wall, owners = Database.account, (made["account_id"], 0)
+        scope, owners = Database.account, (made["account_id"], 0)
     forged = f"insert into {table} ({column}, action, subject{{}}) values ($1, 'x', 'y'{{}})"
     async with connected_pool(environment["DATABASE_URL"], 1) as pool:
-        for statement, id in (
+        for statement, owner_id in (
             (f"update {table} set subject = 'x' where {column} = $1", owners[0]),
             (f"delete from {table} where {column} = $1", owners[0]),
             (f"truncate {table}", None),
@@ -196,19 +219,21 @@ async def test_the_service_cannot_change_what_is_noted(
             (forged.format(", at", ", now()"), owners[0]),
         ):
             with pytest.raises(asyncpg.InsufficientPrivilegeError):
-                async with wall(Database(pool), owners[0]) as conn:
-                    await conn.execute(statement, *([] if id is None else [id]))
-        async with wall(Database(pool), owners[0]) as conn:
+                async with scope(Database(pool), owners[0]) as conn:
+                    await conn.execute(statement, *([] if owner_id is None else [owner_id]))
+        async with scope(Database(pool), owners[0]) as conn:
             seen = await conn.fetch(f"select {column} from {table}")
     assert {row[0] for row in seen} == {owners[0]}
 
 
-async def test_a_change_that_breaks_off_leaves_neither_effect_nor_row(api, owner, company):
-    """The row goes in with the effect: where it cannot, nothing happens."""
-    id, before = await created(api), await entries(owner, company)
+async def test_change_is_rolled_back_when_its_audit_entry_fails(
+    api: TestClient, owner: asyncpg.Connection, company: Any
+) -> None:
+    """The change and its audit entry are written in the same transaction."""
+    invoice_id, before = await created(api), await entries(owner, company)
     await owner.execute(
         "alter table audit_log add constraint full_up check (action <> 'delete') not valid"
     )
-    assert (await answered(api, "DELETE", f"/api/invoices/{id}"))[0] == 500
-    assert (await answered(api, "GET", f"/api/invoices/{id}"))[0] == 200
+    assert (await answered(api, "DELETE", f"/api/invoices/{invoice_id}"))[0] == 500
+    assert (await answered(api, "GET", f"/api/invoices/{invoice_id}"))[0] == 200
     assert await entries(owner, company) == before

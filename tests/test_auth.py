@@ -1,11 +1,16 @@
-"""Who may ask: keys and their end, the order of the gates, limits, and what the log says. Spec: Authentication"""
+"""Authentication: keys and their expiry, order of checks, rate limits, request log.
+
+Spec: Authentication.
+"""
 
 import asyncio
 import logging
 import re
 import time
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from datetime import datetime
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from urllib.parse import quote
@@ -13,6 +18,7 @@ from urllib.parse import quote
 import aiohttp
 import asyncpg
 import pytest
+from aiohttp.test_utils import TestClient
 from conftest import make_company, until
 from kit import (
     INTEGRATIONS,
@@ -38,37 +44,38 @@ from service.http.middleware import KEY_IN_URL
 
 REQUIRED = (401, {"message": "API key is required"})
 WRONG = (401, {"message": "Invalid API key"})
-# On the integration surface, whatever is wrong
+# The integration surface has one answer for every authentication error.
 ELSEWHERE = (401, {"error": "Unauthorized: Valid API key required"})
 INTERNAL = (500, {"message": "Internal server error"})
 
 
-async def with_key(api, key):
+async def with_key(api: TestClient | aiohttp.ClientSession, key: str) -> tuple[int, Any]:
+    """Return (status, body) of a listing with a key."""
     return await answered(api, "GET", "/api/invoices", headers={"X-API-Key": key})
 
 
 @pytest.fixture
-async def keyless(start, company):
-    """A client of the service that sends no key."""
+async def keyless(start: Any, company: Any) -> TestClient:
+    """Return a client that sends no key."""
     api = await start(company)
     del api.session.headers["X-API-Key"]
     return api
 
 
-async def another_key(environment, company, **facts):
+async def another_key(environment: dict[str, str], company: Any, **facts: Any) -> Any:
     return SimpleNamespace(**await add_key(read_config(environment), company.id, **facts))
 
 
-async def test_a_key_opens_its_company(api, company):
+async def test_valid_key_is_accepted(api: TestClient, company: Any) -> None:
     assert (await with_key(api, company.key))[0] == 200
 
 
-async def test_without_a_key_the_answer_is_that_it_is_required(keyless):
+async def test_request_without_a_key_is_a_401(keyless: TestClient) -> None:
     for headers in ({}, {"X-API-Key": ""}, {"X-API-Key": "  "}, {"X-Portal-Key": "einv_test_x"}):
         assert await answered(keyless, "GET", "/api/invoices", headers=headers) == REQUIRED, headers
 
 
-#: What a key may turn into before it arrives.
+#: Functions that turn a valid key into an invalid one.
 SPOILT = (
     lambda key: "secret",
     lambda key: key[:-1],
@@ -86,51 +93,61 @@ SPOILT = (
 )
 
 
-async def test_what_is_no_key_of_ours_is_an_invalid_one(api, company):
+async def test_malformed_or_unknown_key_is_invalid(api: TestClient, company: Any) -> None:
     for spoil in SPOILT:
         assert await with_key(api, spoil(company.key)) == WRONG, spoil(company.key)
 
 
-async def test_a_known_key_id_with_another_secret_is_invalid(api, owner, company):
+async def test_known_key_id_with_a_wrong_secret_is_invalid(
+    api: TestClient, owner: asyncpg.Connection, company: Any
+) -> None:
     await owner.execute("update api_keys set secret_sha256 = sha256('another')")
     assert await with_key(api, company.key) == WRONG
 
 
-async def test_an_expired_key_is_invalid(api, environment, company):
+async def test_expired_key_is_invalid(
+    api: TestClient, environment: dict[str, str], company: Any
+) -> None:
     key = await another_key(environment, company, expires=now())
     assert await with_key(api, key.key) == WRONG
 
 
-async def test_a_key_ends_at_its_expiry_also_while_it_is_in_use(api, environment, company):
-    for seconds in (2, 8, 32):  # a busy machine may need some of that before the first request
+async def test_cached_key_becomes_invalid_at_its_expiry(
+    api: TestClient, environment: dict[str, str], company: Any
+) -> None:
+    for seconds in (2, 8, 32):  # a busy machine may need some seconds for the first request
         key = await another_key(environment, company, expires=now(seconds=-5 - seconds))
         if (await with_key(api, key.key))[0] == 200:
             break
     assert await until(lambda: with_key(api, key.key), lambda answer: answer[0] != 200) == WRONG
 
 
-async def test_the_clock_that_ends_a_key_is_the_databases(api, environment, company, monkeypatch):
+async def test_key_expiry_uses_the_database_clock(
+    api: TestClient, environment: dict[str, str], company: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     key = await another_key(environment, company, expires=now(hours=-1))
     tomorrow = time.time() + 86400
     monkeypatch.setattr("time.time", lambda: tomorrow)
     assert (await with_key(api, key.key))[0] == 200
 
 
-async def test_a_key_in_use_that_is_about_to_expire_is_in_the_log_once_a_day(
-    api, environment, company, caplog
-):
+async def test_key_that_expires_soon_is_logged_once_a_day(
+    api: TestClient, environment: dict[str, str], company: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     soon, later = [
         await another_key(environment, company, expires=now(days=-days)) for days in (13, 15)
     ]
     for key in (soon, soon, later, company):
         assert (await with_key(api, key.key))[0] == 200
-    told = [line for line in caplog.messages if "expires in" in line]
-    assert told == [f"keys: company_id={company.id} key_id={soon.key_id} expires in 13.0 days"]
+    logged = [line for line in caplog.messages if "expires in" in line]
+    assert logged == [f"keys: company_id={company.id} key_id={soon.key_id} expires in 13.0 days"]
 
 
 @pytest.fixture
-async def processes(environment, tmp_path):
-    """Two processes of the service, as on two machines."""
+async def processes(
+    environment: dict[str, str], tmp_path: Path
+) -> AsyncIterator[list[aiohttp.ClientSession]]:
+    """Yield clients of two processes of the service."""
     running = [Service(environment, tmp_path / f"service-{number}.log") for number in (1, 2)]
     await asyncio.gather(*[process.start() for process in running])
     async with AsyncExitStack() as stack:
@@ -142,10 +159,14 @@ async def processes(environment, tmp_path):
         await process.stop()
 
 
-async def test_a_revoked_key_ends_within_a_second_in_every_process(
-    processes, environment, owner, company, cluster
-):
-    """Also where no news of it can arrive: the sessions that listen are cut off, and cannot come back."""
+async def test_revoked_key_is_rejected_within_a_second_in_every_process(
+    processes: Any,
+    environment: dict[str, str],
+    owner: asyncpg.Connection,
+    company: Any,
+    cluster: str,
+) -> None:
+    """Also without notifications: the listening sessions are terminated and cannot reconnect."""
     other = await another_key(environment, company)
     for key in (company, other):
         for each in processes:
@@ -159,14 +180,15 @@ async def test_a_revoked_key_ends_within_a_second_in_every_process(
     await _refused_in_a_second(processes, company.key)
 
 
-async def _refused_in_a_second(processes, key):
+async def _refused_in_a_second(processes: list[aiohttp.ClientSession], key: str) -> None:
     assert await asyncio.gather(*[_refused(each, key) for each in processes]) == [WRONG, WRONG]
 
 
-async def _refused(api: Any, key: str) -> tuple[int, dict[str, str]]:
-    """Return the refusal of a key that was just revoked. No request that begins a second later is served.
+async def _refused(api: TestClient | aiohttp.ClientSession, key: str) -> tuple[int, dict[str, str]]:
+    """Return the rejection of a key that was just revoked.
 
-    What counts is when a request begins, since a busy machine may take long to serve it.
+    No request that begins more than a second later may be served. The start of a request counts,
+    since a busy machine may take long to serve it.
     """
     revoked = time.monotonic()
     while True:
@@ -177,46 +199,55 @@ async def _refused(api: Any, key: str) -> tuple[int, dict[str, str]]:
         assert began < revoked + 1
 
 
-async def _cut_off_listeners(owner, cluster):
+async def _cut_off_listeners(owner: asyncpg.Connection, cluster: str) -> None:
     name = await owner.fetchval("select current_database()")
     elsewhere = await asyncpg.connect(cluster)
     await elsewhere.execute(f"alter database {name} allow_connections false")
     await elsewhere.close()
     await owner.execute(
-        "select pg_terminate_backend(pid) from pg_stat_activity where query ilike 'listen%' and datname = $1",
+        """
+        select pg_terminate_backend(pid) from pg_stat_activity
+         where query ilike 'listen%' and datname = $1
+        """,
         name,
     )
 
 
-async def test_revoking_one_key_leaves_the_companys_other_alone(api, environment, company):
+async def test_revoking_a_key_leaves_other_keys_valid(
+    api: TestClient, environment: dict[str, str], company: Any
+) -> None:
     other = await another_key(environment, company)
     await revoke_key(read_config(environment), other.key_id)
     assert await _refused(api, other.key) == WRONG
     assert (await with_key(api, company.key))[0] == 200
 
 
-async def test_a_keys_last_use_is_kept_to_the_minute_and_written_once(start, owner, company):
-    """However often it is used, and in however many processes."""
+async def test_last_use_of_a_key_is_written_once_a_minute(
+    start: Any, owner: asyncpg.Connection, company: Any
+) -> None:
+    """Repeated use in several processes causes one write per minute."""
     for api in [await start(company), await start(company)]:
         for _ in range(3):
             await with_key(api, company.key)
         await api.close()  # else it is written within a minute
-    used = await owner.fetchval("select last_used_at from api_keys")
+    used: Any = await owner.fetchval("select last_used_at from api_keys")
     assert used.second == 0 and used.microsecond == 0
     writes = "select n_tup_upd from pg_stat_user_tables where relname = 'api_keys'"
     written = await until(lambda: owner.fetchval(writes))
-    # A minute may have begun in between
+    # A new minute may have begun in the meantime.
     assert written == 1 or used.minute != datetime.now().minute
 
 
-async def test_a_key_whose_row_somebody_holds_is_served_all_the_same(api, owner, company):
+async def test_key_with_a_locked_row_is_accepted(
+    api: TestClient, owner: asyncpg.Connection, company: Any
+) -> None:
     async with owner.transaction():
         await owner.execute("select 1 from api_keys for update")
         assert (await with_key(api, company.key))[0] == 200
 
 
-async def test_what_cannot_be_a_key_is_refused_without_the_database(start, company):
-    """All of its connections are taken: what has to be looked up waits for one in vain."""
+async def test_malformed_key_is_rejected_without_the_database(start: Any, company: Any) -> None:
+    """Every pooled connection is in use, so a key that needs a lookup gets a 503."""
     api = await start(company, background=False, POOL_SIZE="2", DATABASE_ACQUIRE_SECONDS="1")
     async with AsyncExitStack() as stack:
         for _ in range(2):
@@ -231,16 +262,16 @@ async def test_what_cannot_be_a_key_is_refused_without_the_database(start, compa
         assert (await with_key(api, new_key(live=True).text))[0] == 503
 
 
-async def test_a_key_is_not_stored(owner, company):
+async def test_secret_of_a_key_is_not_stored(owner: asyncpg.Connection, company: Any) -> None:
     row = await owner.fetchval("select to_json(k)::text from api_keys k")
     assert company.key.split("_")[3][:43] not in row
 
 
-# The order of the gates
+# Order of checks
 
 
-async def test_every_route_asks_for_a_key_before_anything_else(keyless):
-    """The body is no JSON, the content type wrong and the id unknown: neither is looked at."""
+async def test_every_route_checks_the_key_first(keyless: TestClient) -> None:
+    """The body, the content type and the id are invalid too, but are not checked."""
     guarded = [(method, path) for method, path in routes(keyless) if path not in KEYLESS]
     assert len(guarded) > 60
     for method, path in guarded:
@@ -253,8 +284,10 @@ async def test_every_route_asks_for_a_key_before_anything_else(keyless):
             assert (response.status, body) == (401, expected[1] if body else None), (method, path)
 
 
-async def test_each_surface_asks_for_its_own_key(api, company):
-    """A company's key does not open the integration surface, under neither header."""
+async def test_company_key_is_rejected_by_the_integration_surface(
+    api: TestClient, company: Any
+) -> None:
+    """A company key does not open the integration surface, in either header."""
     for method, path in routes(api):
         if path.startswith(INTEGRATIONS) and method != "HEAD":
             for headers in ({}, {"X-Portal-Key": company.key}):
@@ -264,12 +297,12 @@ async def test_each_surface_asks_for_its_own_key(api, company):
                 )
 
 
-async def test_a_wrong_key_is_refused_before_the_body_is_judged(api):
+async def test_invalid_key_is_rejected_before_the_body_is_read(api: TestClient) -> None:
     wrong = {"X-API-Key": "no", "Content-Type": "text/plain"}
     assert await answered(api, "POST", "/api/invoices", data=b"{", headers=wrong) == WRONG
 
 
-async def test_there_is_nothing_at_an_unknown_path(api, keyless):
+async def test_unknown_path_is_a_404(api: TestClient, keyless: TestClient) -> None:
     for path in (
         "/",
         "/api",
@@ -285,7 +318,9 @@ async def test_there_is_nothing_at_an_unknown_path(api, keyless):
             ), path
 
 
-async def test_a_method_that_a_path_does_not_know_is_answered_with_those_it_does(api):
+async def test_unsupported_method_is_a_405_with_an_allow_header(
+    api: TestClient,
+) -> None:
     for method, path, allowed in (
         ("DELETE", "/api/invoices", {"GET", "HEAD", "POST"}),
         ("PATCH", "/api/invoices/1", {"GET", "HEAD", "PUT", "DELETE"}),
@@ -298,9 +333,9 @@ async def test_a_method_that_a_path_does_not_know_is_answered_with_those_it_does
             assert set(response.headers["Allow"].split(",")) == allowed
 
 
-async def test_a_word_in_the_place_of_an_id_has_its_own_methods(api):
-    """export-all is no id that could be updated, and plan none that could be read."""
-    methods = {}
+async def test_fixed_path_segment_does_not_match_the_id_route(api: TestClient) -> None:
+    """export-all and plan are not ids, so they cannot be updated or read as records."""
+    methods: dict[str, set[str]] = {}
     for route in api.app.router.routes():
         methods.setdefault(route.resource.canonical, set()).add(route.method)
     variable = [re.compile(re.sub(r"{\w+}", "[^/]+", path)) for path in methods if "{" in path]
@@ -328,7 +363,7 @@ async def test_a_word_in_the_place_of_an_id_has_its_own_methods(api):
                 assert set(response.headers["Allow"].split(",")) == methods[path]
 
 
-async def test_health_asks_for_no_key(keyless):
+async def test_health_endpoints_need_no_key(keyless: TestClient) -> None:
     for path in ("/healthz", "/readyz"):
         status, body = await answered(keyless, "GET", path)
         assert (status, body["status"]) == (200, "ok")
@@ -336,7 +371,7 @@ async def test_health_asks_for_no_key(keyless):
         assert response.status == 200 and "einvoice_requests_total" in await response.text()
 
 
-async def test_what_tells_of_the_api_asks_for_no_key(keyless):
+async def test_api_documentation_needs_no_key(keyless: TestClient) -> None:
     assert {path for _, path in routes(keyless)} >= KEYLESS
     for path in KEYLESS:
         async with keyless.get(path) as response:
@@ -346,7 +381,7 @@ async def test_what_tells_of_the_api_asks_for_no_key(keyless):
 # Request ids
 
 
-async def test_a_sane_request_id_comes_back_on_every_answer(api):
+async def test_valid_request_id_is_returned_on_every_response(api: TestClient) -> None:
     for path in (
         "/api/invoices",
         "/api/invoices/export-all",
@@ -358,14 +393,14 @@ async def test_a_sane_request_id_comes_back_on_every_answer(api):
             assert response.headers["X-Request-Id"] == "Order-7.b_2", path
 
 
-async def test_also_on_a_refusal_of_the_key(api):
+async def test_request_id_is_returned_when_the_key_is_invalid(api: TestClient) -> None:
     async with api.get(
         "/api/invoices", headers={"X-Request-Id": "mine", "X-API-Key": "no"}
     ) as response:
         assert response.headers["X-Request-Id"] == "mine"
 
 
-async def test_any_other_request_id_is_replaced_by_ours(api):
+async def test_invalid_request_id_is_replaced(api: TestClient) -> None:
     for sent in ("", "a b", "x" * 65, "é", 'a"', "a=b", "%0a"):
         async with api.get("/api/invoices", headers={"X-Request-Id": sent}) as response:
             assert re.fullmatch(r"[0-9a-f]{24}", response.headers["X-Request-Id"]), sent
@@ -374,7 +409,9 @@ async def test_any_other_request_id_is_replaced_by_ours(api):
 # Limits
 
 
-async def test_a_key_over_its_limit_is_told_when_to_come_back(start, company):
+async def test_key_over_its_rate_limit_gets_a_429_with_retry_after(
+    start: Any, company: Any
+) -> None:
     api = await start(company, REQUESTS_PER_MINUTE="2")
     for _ in range(2):
         assert (await with_key(api, company.key))[0] == 200
@@ -384,7 +421,7 @@ async def test_a_key_over_its_limit_is_told_when_to_come_back(start, company):
         assert int(response.headers["Retry-After"]) == 30
 
 
-async def test_a_limit_is_a_keys_own(start, environment, company):
+async def test_rate_limit_is_per_key(start: Any, environment: dict[str, str], company: Any) -> None:
     api = await start(company, REQUESTS_PER_MINUTE="1")
     other = await another_key(environment, company)
     for key in (company.key, other.key):
@@ -392,21 +429,21 @@ async def test_a_limit_is_a_keys_own(start, environment, company):
         assert (await with_key(api, key))[0] == 429
 
 
-async def test_a_key_over_its_limit_is_served_again_after_a_while(start, company):
+async def test_rate_limited_key_is_served_again_after_a_while(start: Any, company: Any) -> None:
     api = await start(company, REQUESTS_PER_MINUTE="120")
     answers = await asyncio.gather(*[with_key(api, company.key) for _ in range(140)])
     assert {status for status, _ in answers} == {200, 429}
     await until(lambda: with_key(api, company.key), lambda answer: answer[0] == 200)
 
 
-async def test_a_limit_of_zero_is_none(start, company):
+async def test_rate_limit_of_zero_disables_the_limit(start: Any, company: Any) -> None:
     api = await start(company, REQUESTS_PER_MINUTE="0")
     assert {(await with_key(api, company.key))[0] for _ in range(20)} == {200}
 
 
-async def test_wrong_keys_of_an_address_are_held_back_and_good_ones_are_not(
-    start, environment, company
-):
+async def test_invalid_keys_are_rate_limited_per_address(
+    start: Any, environment: dict[str, str], company: Any
+) -> None:
     api = await start(company, WRONG_KEYS_PER_MINUTE="20")
     await open_integrations(api, environment)
     wrong = new_key(live=True).text
@@ -431,9 +468,9 @@ async def test_wrong_keys_of_an_address_are_held_back_and_good_ones_are_not(
     assert (await with_key(api, company.key[:-1]))[0] == 429
 
 
-async def test_a_key_in_a_url_is_refused_also_a_good_one_and_at_every_path(
-    api, environment, company
-):
+async def test_key_in_the_url_is_rejected_on_every_path(
+    api: TestClient, environment: dict[str, str], company: Any
+) -> None:
     await open_integrations(api, environment)
     integration = api.session.headers["X-Portal-Key"]
     for path in (
@@ -451,7 +488,9 @@ async def test_a_key_in_a_url_is_refused_also_a_good_one_and_at_every_path(
     assert (status, body["message"]) == (400, KEY_IN_URL)
 
 
-async def test_a_key_in_a_url_without_a_header_is_a_missing_key(keyless, environment, company):
+async def test_key_in_the_url_does_not_replace_the_header(
+    keyless: TestClient, environment: dict[str, str], company: Any
+) -> None:
     integration = (await integration_key(environment))["key"]
     for key in (company.key, integration):
         for method, path in (
@@ -463,7 +502,7 @@ async def test_a_key_in_a_url_without_a_header_is_a_missing_key(keyless, environ
         assert await answered(keyless, "GET", f"{INTEGRATIONS}users?key={key}") == ELSEWHERE
     path = f"/api/invoices?api_key={company.key}"
     assert await answered(keyless, "GET", path, headers={"X-API-Key": "wrong"}) == WRONG
-    for path in ("/api/openapi.json", "/api/nothing"):  # they ask for no key
+    for path in ("/api/openapi.json", "/api/nothing"):  # public paths
         assert await answered(keyless, "GET", f"{path}?key={company.key}") == (
             400,
             {"message": KEY_IN_URL},
@@ -473,17 +512,26 @@ async def test_a_key_in_a_url_without_a_header_is_a_missing_key(keyless, environ
 # The log
 
 
-async def test_every_request_has_one_line_with_its_id_and_nothing_of_its_body(api, company, caplog):
+async def test_request_log_line_holds_the_request_id_and_no_body(
+    api: TestClient, company: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.INFO, "service.requests")
-    id = await created(api)
-    async with api.get(f"/api/invoices/{id}?query=Aminah", headers={"X-Request-Id": "mine"}):
+    invoice_id = await created(api)
+    async with api.get(
+        f"/api/invoices/{invoice_id}?query=Aminah", headers={"X-Request-Id": "mine"}
+    ):
         pass
     line = caplog.messages[-1]
-    expected = rf"request_id=mine method=GET route=/api/invoices/{{id}} status=200 ms=[0-9.]+ company={company.id} account=-"
+    expected = (
+        r"request_id=mine method=GET route=/api/invoices/{id} status=200 ms=[0-9.]+"
+        rf" company={company.id} account=-"
+    )
     assert re.fullmatch(expected, line)
 
 
-async def test_a_request_of_an_integration_has_its_account_in_its_line(api, environment, caplog):
+async def test_request_log_line_of_an_integration_holds_its_account(
+    api: TestClient, environment: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
     account = await open_integrations(api, environment)
     caplog.set_level(logging.INFO, "service.requests")
     async with api.get("/api/integrations/users/usr_x", headers={"X-Request-Id": "mine"}):
@@ -496,8 +544,10 @@ async def test_a_request_of_an_integration_has_its_account_in_its_line(api, envi
     assert caplog.messages[-1].startswith(start) and caplog.messages[-1].endswith(end)
 
 
-async def test_neither_keys_nor_bodies_come_into_the_log(api, owner, company, caplog):
-    """Answers of every kind, among them a failure whose detail holds the row."""
+async def test_logs_hold_neither_keys_nor_bodies(
+    api: TestClient, owner: asyncpg.Connection, company: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Requests with different results, among them a database error whose detail holds the row."""
     caplog.set_level(logging.DEBUG)
     await owner.execute("alter table invoices add constraint none_of_it check (code <> 777777)")
     marked = buyer(name="Marked Person")
@@ -518,8 +568,10 @@ async def test_neither_keys_nor_bodies_come_into_the_log(api, owner, company, ca
     assert "Marked" not in caplog.text
 
 
-async def test_a_key_does_not_see_what_another_companys_key_made(api, start, environment):
-    id = await created(api)
+async def test_key_cannot_read_records_of_another_company(
+    api: TestClient, start: Any, environment: dict[str, str]
+) -> None:
+    invoice_id = await created(api)
     stranger = await start(await make_company(environment))
-    assert (await answered(stranger, "GET", f"/api/invoices/{id}"))[0] == 404
+    assert (await answered(stranger, "GET", f"/api/invoices/{invoice_id}"))[0] == 404
     assert (await answered(stranger, "GET", "/api/invoices"))[1]["data"] == []

@@ -1,36 +1,40 @@
-"""Many unknown outcomes of one company at once: all of them are found, with few claims, and none is given to a person."""
+"""Many unknown outcomes of one company at once: resolved with few claims, without manual review."""
 
 import asyncio
 import base64
 import hashlib
 import json
 from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
 
+import asyncpg
 import pytest
-from conftest import until
+from aiohttp.test_utils import TestClient
+from conftest import Sandbox, until
 from kit import created, record, submitted
 from network import Network
 from processes import Service
 
 MANY = 200
-LEASE = "1.5"  # seconds: less than the work on a backlog takes
+LEASE = "1.5"  # seconds, less than resolving the backlog takes
 
 
 @pytest.fixture
-def make_backlog(owner, company, sandbox):
-    """Make `count` submissions whose answer is lost: the portal has them, and here they are Uncertain."""
+def make_backlog(owner: asyncpg.Connection, company: Any, sandbox: Sandbox) -> Any:
+    """Return a function that makes `count` Uncertain submissions which the portal has."""
 
-    async def make(api, count):
+    async def make(api: TestClient, count: int) -> list[int]:
         await sandbox.fault("submit", "accept_then_drop", times=count)
         places = asyncio.Semaphore(20)
 
-        async def lose():
+        async def lose() -> int:
             async with places:
-                id = await created(api)
-                # Again if no connection could be made
-                while (await record(api, id))["status"] == "Draft":
-                    await submitted(api, id)
-                return id
+                invoice_id = await created(api)
+                # Submit again if no connection could be made.
+                while (await record(api, invoice_id))["status"] == "Draft":
+                    await submitted(api, invoice_id)
+                return invoice_id
 
         ids = await asyncio.gather(*[lose() for _ in range(count)])
         unknown = "select count(*) from submissions where state = 'Uncertain'"
@@ -40,14 +44,14 @@ def make_backlog(owner, company, sandbox):
     return make
 
 
-async def states(owner):
-    """Return {state: how many submissions}."""
+async def states(owner: asyncpg.Connection) -> dict[str, int]:
+    """Return {state: number of submissions}."""
     rows = await owner.fetch("select state, count(*) as n from submissions group by state")
     return {row["state"]: row["n"] for row in rows}
 
 
-async def resolved(owner, seconds=120):
-    """Wait until no outcome is unknown, and return the states."""
+async def resolved(owner: asyncpg.Connection, seconds: float = 120) -> dict[str, int]:
+    """Wait until no outcome is unknown and return the states."""
     return await until(
         lambda: states(owner),
         lambda found: "Uncertain" not in found and "Sending" not in found,
@@ -55,9 +59,15 @@ async def resolved(owner, seconds=120):
     )
 
 
-async def test_a_backlog_is_resolved_by_two_processes_with_a_slow_database(
-    start, company, environment, owner, sandbox, make_backlog, tmp_path
-):
+async def test_backlog_is_resolved_by_two_processes_on_a_slow_database(
+    start: Any,
+    company: Any,
+    environment: dict[str, str],
+    owner: asyncpg.Connection,
+    sandbox: Sandbox,
+    make_backlog: Any,
+    tmp_path: Path,
+) -> None:
     idle = await start(company, background=False)
     await make_backlog(idle, MANY)
     network = Network(environment["DATABASE_URL"], delay=0.003)
@@ -79,10 +89,16 @@ async def test_a_backlog_is_resolved_by_two_processes_with_a_slow_database(
     assert len(await sandbox.ledger()) == MANY
 
 
-async def test_crashes_while_a_listing_is_read_count_against_no_submission(
-    start, company, environment, owner, sandbox, make_backlog, tmp_path
-):
-    """Six processes in a row are killed while they wait for the listing. No submission was in hand."""
+async def test_crash_while_reading_a_listing_counts_against_no_submission(
+    start: Any,
+    company: Any,
+    environment: dict[str, str],
+    owner: asyncpg.Connection,
+    sandbox: Sandbox,
+    make_backlog: Any,
+    tmp_path: Path,
+) -> None:
+    """Six processes in a row are killed while they read the listing. No submission was claimed."""
     await make_backlog(await start(company, background=False), 5)
     service = Service(
         {**environment, "PORTAL_LEASE_SECONDS": "1", "PORTAL_TIMEOUT_SECONDS": "900"},
@@ -93,7 +109,7 @@ async def test_crashes_while_a_listing_is_read_count_against_no_submission(
         await service.start()
         await until(
             sandbox.calls,
-            lambda told, least=kills: told["calls"].get("search", 0) >= least,
+            lambda found, least=kills: found["calls"].get("search", 0) >= least,
             seconds=60,
         )
         await service.kill()
@@ -106,10 +122,16 @@ async def test_crashes_while_a_listing_is_read_count_against_no_submission(
     assert set(found) <= {"Accepted", "Finished"}
 
 
-async def test_a_crash_in_the_middle_of_a_batch_sends_nobody_to_a_person(
-    start, company, environment, owner, sandbox, make_backlog, tmp_path
-):
-    """Every submission of the batch was in hand. Each is handled alone the next time, and its count ends with its result."""
+async def test_crash_in_a_batch_causes_no_manual_review(
+    start: Any,
+    company: Any,
+    environment: dict[str, str],
+    owner: asyncpg.Connection,
+    sandbox: Sandbox,
+    make_backlog: Any,
+    tmp_path: Path,
+) -> None:
+    """The batch was claimed. Each submission is retried alone, and a result resets its count."""
     await make_backlog(await start(company, background=False), 8)
     service = Service({**environment, "PORTAL_LEASE_SECONDS": "1"}, tmp_path / "service.log")
     await service.start(dies_at="before_state_commit")
@@ -125,9 +147,9 @@ async def test_a_crash_in_the_middle_of_a_batch_sends_nobody_to_a_person(
     assert set(found) <= {"Accepted", "Finished"} and sum(found.values()) == 8
 
 
-async def test_a_submission_whose_handling_fails_takes_no_other_to_a_person(
-    start, company, owner, sandbox, make_backlog
-):
+async def test_failing_submission_causes_no_manual_review_of_others(
+    start: Any, company: Any, owner: asyncpg.Connection, sandbox: Sandbox, make_backlog: Any
+) -> None:
     ids = await make_backlog(await start(company, background=False), 6)
     await owner.execute(
         """update submissions set body = 'no longer JSON'
@@ -140,9 +162,9 @@ async def test_a_submission_whose_handling_fails_takes_no_other_to_a_person(
     assert (await record(api, ids[2]))["status"] == "Submitting"
 
 
-async def test_few_claims_are_held_however_many_outcomes_are_unknown(
-    start, company, owner, make_backlog
-):
+async def test_one_claim_covers_all_unknown_outcomes_of_a_company(
+    start: Any, company: Any, owner: asyncpg.Connection, make_backlog: Any
+) -> None:
     idle = await start(company, background=False)
     await make_backlog(idle, 20)
     await owner.execute(
@@ -154,10 +176,10 @@ async def test_few_claims_are_held_however_many_outcomes_are_unknown(
     assert await owner.fetch(claim) == []
 
 
-# A listing that grows
+# A listing that grows while it is read
 
 
-async def token_of(sandbox, tin):
+async def token_of(sandbox: Sandbox, tin: str) -> str:
     form = {
         "client_id": "sandbox-client",
         "client_secret": "sandbox-secret",
@@ -169,8 +191,10 @@ async def token_of(sandbox, tin):
         return (await response.json())["access_token"]
 
 
-async def put_copies(sandbox, token, body, count, series):
-    """Send documents like the one of a body under numbers of their own, as other software of the company might."""
+async def put_copies(
+    sandbox: Sandbox, token: str, body: str, count: int, series: int | str
+) -> None:
+    """Submit `count` copies of a document under other numbers, as third-party software would."""
     (entry,) = json.loads(body)["documents"]
     content, entries = base64.b64decode(entry["document"]).decode(), []
     for at in range(count):
@@ -190,12 +214,14 @@ async def put_copies(sandbox, token, body, count, series):
             assert response.status == 202, await response.text()
 
 
-async def test_an_absence_is_proved_while_the_company_keeps_sending(start, company, owner, sandbox):
-    """More than a page of documents comes between two pages of every listing."""
+async def test_absence_is_confirmed_while_the_company_keeps_sending(
+    start: Any, company: Any, owner: asyncpg.Connection, sandbox: Sandbox
+) -> None:
+    """More than a page of documents arrives between two pages of every listing."""
     idle = await start(company, background=False)
     template = await created(idle)
     assert (await submitted(idle, template))[0] == 200
-    row = await owner.fetchrow("select tin, body from submissions")
+    row: Any = await owner.fetchrow("select tin, body from submissions")
     token, rounds = await token_of(sandbox, row["tin"]), 0
     await put_copies(sandbox, token, row["body"], 350, "first")
     await sandbox.fault("submit", "drop")
@@ -205,10 +231,10 @@ async def test_an_absence_is_proved_while_the_company_keeps_sending(start, compa
     api = await start(company, PORTAL_TIMEOUT_SECONDS="60")
     while (await record(api, absent))["status"] != "Draft":
         pages = (await sandbox.calls())["calls"].get("search", 0)
-        if pages >= 3 * rounds + 1:  # every third page, or a listing would hardly end
+        if pages >= 3 * rounds + 1:  # every third page, so that a listing can end
             await put_copies(sandbox, token, row["body"], 110, rounds)
             rounds += 1
-        assert rounds < 30, "the absence is proved only once nothing is sent any more"
+        assert rounds < 30, "absence was not confirmed while documents kept arriving"
         await asyncio.sleep(0.01)
     assert (
         rounds >= 2

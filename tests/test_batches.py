@@ -1,12 +1,17 @@
-"""Automatic submissions leave in calls of many, and each document has its own outcome: nothing lost, nothing sent twice."""
+"""Batches: many documents per request, one outcome per document, no loss and no duplicates."""
 
 import asyncio
 import itertools
 import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
 
 import aiohttp
+import asyncpg
 import pytest
-from conftest import make_company, until
+from aiohttp.test_utils import TestClient
+from conftest import Sandbox, make_company, until
 from kit import answered, created, documents, invoice, line, now, record, submitted
 from processes import Service
 from test_faults import NOT_TAKEN, TAKEN
@@ -15,21 +20,21 @@ from test_submission import STRANGER
 from service.db.statements import sql
 from service.submission import batch, send
 from service.submission import store as records
-from service.submission.context import SUBMISSION_CONTEXT, Claim
+from service.submission.context import SUBMISSION_CONTEXT, Claim, SubmissionContext
 
 AUTOMATIC = """update companies set setting = setting || '{"AUTO_SUBMIT_INVOICE": true}'"""
 
 
 @pytest.fixture
-async def asleep(owner, company, start):
-    """A client of a service that only answers requests, for a company that submits automatically."""
+async def asleep(owner: asyncpg.Connection, company: Any, start: Any) -> TestClient:
+    """Return a client of a company that submits automatically, without background work."""
     api = await start(company, background=False)
     await owner.execute(AUTOMATIC)
     return api
 
 
-async def ready(api, count, **changes):
-    """The ids of so many new invoices that are to be submitted."""
+async def ready(api: TestClient, count: int, **changes: Any) -> list[int]:
+    """Create `count` invoices to be submitted and return their ids."""
     ids = []
     for _ in range(0, count, 10):
         part = min(10, count - len(ids))
@@ -37,10 +42,10 @@ async def ready(api, count, **changes):
     return ids
 
 
-async def reach(owner, ids, *statuses):
-    """{status: how many} of invoices once each has one of these."""
+async def reach(owner: asyncpg.Connection, ids: list[int], *statuses: str) -> dict[str, int]:
+    """Wait until each invoice has one of the statuses. Return {status: number of invoices}."""
 
-    async def counted():
+    async def counted() -> dict[str, int]:
         rows = await owner.fetch(
             "select status, count(*) from invoices where id = any ($1) group by 1", ids
         )
@@ -49,27 +54,28 @@ async def reach(owner, ids, *statuses):
     return await until(counted, lambda found: set(found) <= set(statuses))
 
 
-async def sent(sandbox):
-    """How many submits the sandbox has got."""
+async def sent(sandbox: Sandbox) -> int:
+    """Return the number of submit requests that the sandbox received."""
     return (await sandbox.calls())["calls"].get("submit", 0)
 
 
-async def once_each(sandbox, ids):
-    """Whether the portal took as many documents as there are invoices, none of them twice."""
+async def once_each(sandbox: Sandbox, ids: list[int]) -> bool:
+    """Return whether the portal accepted one document per invoice."""
     numbers = [entry["number"] for entry in await sandbox.ledger()]
     return len(numbers) == len(set(numbers)) == len(ids)
 
 
-async def call_of(owner, id):
+async def call_of(owner: asyncpg.Connection, invoice_id: int) -> Any:
+    """Return the id of the submission that holds the document of an invoice."""
     return await owner.fetchval(
-        "select submission_id from submitted_documents where invoice_id = $1", id
+        "select submission_id from submitted_documents where invoice_id = $1", invoice_id
     )
 
 
-async def claimed(context):
-    """The Claim of the one company's next unsent submission, once it is due."""
+async def claimed(context: SubmissionContext) -> Claim:
+    """Claim the next unsent submission once it is due."""
 
-    async def claim():
+    async def claim() -> list[asyncpg.Record]:
         async with context.database.across() as conn:
             return await sql.submission_claim(
                 conn, lease=context.config.portal_lease, most=9, states=["Queued"], suspects=1
@@ -79,15 +85,18 @@ async def claimed(context):
     return Claim(head["company_id"], head["id"], head["fence"])
 
 
-async def states(owner):
+async def states(owner: asyncpg.Connection) -> dict[str, int]:
+    """Return {state: number of submissions}."""
     rows = await owner.fetch("select state, count(*) from submissions group by 1")
     return {row["state"]: row["count"] for row in rows}
 
 
-# One call for many
+# Merging
 
 
-async def test_what_waits_leaves_in_full_calls(asleep, owner, start, company, sandbox):
+async def test_waiting_documents_are_sent_in_full_batches(
+    asleep: TestClient, owner: asyncpg.Connection, start: Any, company: Any, sandbox: Sandbox
+) -> None:
     ids = await ready(asleep, 250)
     await start(company)
     assert await reach(owner, ids, "Valid") == {"Valid": 250}
@@ -95,17 +104,19 @@ async def test_what_waits_leaves_in_full_calls(asleep, owner, start, company, sa
     assert await states(owner) == {"Merged": 250, "Accepted": 3}
 
 
-async def test_the_bytes_of_a_document_are_those_that_were_frozen(
-    asleep, owner, start, company, sandbox
-):
+async def test_merging_keeps_the_bytes_of_each_document(
+    asleep: TestClient, owner: asyncpg.Connection, start: Any, company: Any, sandbox: Sandbox
+) -> None:
     ids = await ready(asleep, 5)
     await start(company)
     await reach(owner, ids, "Valid")
-    frozen = {(await documents(asleep, id))[0]["document_hash"] for id in ids}
-    assert {entry["sha256"] for entry in await sandbox.ledger()} == frozen and len(frozen) == 5
+    hashes = {(await documents(asleep, invoice_id))[0]["document_hash"] for invoice_id in ids}
+    assert {entry["sha256"] for entry in await sandbox.ledger()} == hashes and len(hashes) == 5
 
 
-async def test_what_was_written_to_be_sent_cannot_be_changed(asleep, owner):
+async def test_service_role_cannot_change_the_content_of_a_submission(
+    asleep: TestClient, owner: asyncpg.Connection
+) -> None:
     await ready(asleep, 1)
     await owner.execute("set role einvoice_service; set app.company_id = '1'")
     for column in ("body = ''", "on_absence = 'release'", "tin = ''"):
@@ -114,25 +125,25 @@ async def test_what_was_written_to_be_sent_cannot_be_changed(asleep, owner):
     await owner.execute("reset role")
 
 
-async def test_a_call_stays_under_the_portals_size(asleep, owner, start, company, sandbox):
+async def test_batch_stays_within_the_portal_size_limit(
+    asleep: TestClient, owner: asyncpg.Connection, start: Any, company: Any, sandbox: Sandbox
+) -> None:
     lines = [
         line(id=str(number), description="Coffee beans " + "x" * 280) for number in range(1, 241)
     ]
     ids = [await created(asleep, isReady=True, lineItems=lines) for _ in range(18)]
-    assert (
-        await owner.fetchval("select sum(octet_length(body)) from submissions") > batch.MOST_BYTES
-    )
+    stored: Any = await owner.fetchval("select sum(octet_length(body)) from submissions")
+    assert stored > batch.MOST_BYTES
     await start(company, PORTAL_TIMEOUT_SECONDS="30", PORTAL_LEASE_SECONDS="60")
     assert await reach(owner, ids, "Valid") == {"Valid": 18}
-    assert (
-        await owner.fetchval("select max(octet_length(body)) from submissions") <= batch.MOST_BYTES
-    )
+    largest: Any = await owner.fetchval("select max(octet_length(body)) from submissions")
+    assert largest <= batch.MOST_BYTES
     assert await once_each(sandbox, ids) and await sent(sandbox) == 2
 
 
-async def test_two_documents_of_one_number_leave_in_two_calls(
-    asleep, owner, start, company, sandbox
-):
+async def test_documents_with_the_same_number_are_sent_in_two_batches(
+    asleep: TestClient, owner: asyncpg.Connection, start: Any, company: Any, sandbox: Sandbox
+) -> None:
     first = await created(asleep, code=77, isReady=True, issueDateTime=now(minutes=2))
     await owner.execute("update invoices set code_year = code_year - 1")
     second = await created(asleep, code=77, isReady=True)
@@ -140,13 +151,13 @@ async def test_two_documents_of_one_number_leave_in_two_calls(
     await start(company)
     await reach(owner, [first, second, third], "Valid")
     assert await sent(sandbox) == 2 and len(await sandbox.ledger()) == 3
-    calls = [await call_of(owner, id) for id in (first, second, third)]
-    assert calls[0] == calls[2] != calls[1]
+    submissions = [await call_of(owner, invoice_id) for invoice_id in (first, second, third)]
+    assert submissions[0] == submissions[2] != submissions[1]
 
 
-async def test_two_workers_merge_what_waits_without_taking_it_from_each_other(
-    asleep, owner, start, company, sandbox
-):
+async def test_two_workers_merge_disjoint_batches(
+    asleep: TestClient, owner: asyncpg.Connection, start: Any, company: Any, sandbox: Sandbox
+) -> None:
     ids = await ready(asleep, 150)
     await asyncio.gather(start(company), start(company))
     await reach(owner, ids, "Valid")
@@ -154,10 +165,15 @@ async def test_two_workers_merge_what_waits_without_taking_it_from_each_other(
 
 
 @pytest.mark.parametrize("place", [0, 2])
-async def test_what_came_to_nothing_before_goes_alone(
-    asleep, owner, start, company, sandbox, place
-):
-    """It may be what ends the process; so it takes nobody with it."""
+async def test_submission_with_a_failed_claim_is_sent_alone(
+    asleep: TestClient,
+    owner: asyncpg.Connection,
+    start: Any,
+    company: Any,
+    sandbox: Sandbox,
+    place: int,
+) -> None:
+    """It may be what crashes the process, so it is not merged with others."""
     ids = await ready(asleep, 5)
     suspect = await call_of(owner, ids[place])
     await owner.execute("update submissions set claims = 1 where id = $1", suspect)
@@ -169,18 +185,20 @@ async def test_what_came_to_nothing_before_goes_alone(
     }
 
 
-async def test_a_submit_joins_its_document_in_the_call_that_it_was_merged_into(
-    asleep, owner, start, company, sandbox
-):
+async def test_submit_waits_for_the_batch_its_document_was_merged_into(
+    asleep: TestClient, owner: asyncpg.Connection, start: Any, company: Any, sandbox: Sandbox
+) -> None:
     ids = await ready(asleep, 5)
     await sandbox.fault("submit", "slow", seconds=0.5)
-    waiting = [asyncio.create_task(submitted(asleep, id)) for id in ids]
+    waiting = [asyncio.create_task(submitted(asleep, invoice_id)) for invoice_id in ids]
     await start(company)
     assert {(await answer)[0] for answer in waiting} == {200}
     assert await once_each(sandbox, ids) and await sent(sandbox) == 1
 
 
-async def test_an_interactive_submit_goes_alone_and_at_once(asleep, owner, start, company, sandbox):
+async def test_interactive_submit_is_sent_alone_and_immediately(
+    asleep: TestClient, owner: asyncpg.Connection, start: Any, company: Any, sandbox: Sandbox
+) -> None:
     ids = await ready(asleep, 5)
     alone = await created(asleep)
     assert (await submitted(asleep, alone))[0] == 200
@@ -192,18 +210,22 @@ async def test_an_interactive_submit_goes_alone_and_at_once(asleep, owner, start
     assert await sent(sandbox) == 2
 
 
-async def test_what_waits_or_was_merged_is_locked(asleep, owner, start, company, sandbox):
+async def test_waiting_or_merged_invoice_is_locked(
+    asleep: TestClient, owner: asyncpg.Connection, start: Any, company: Any, sandbox: Sandbox
+) -> None:
     ids = await ready(asleep, 3)
     await sandbox.fault("submit", "slow", seconds=3)
     await start(company, PORTAL_TIMEOUT_SECONDS="10", PORTAL_LEASE_SECONDS="15")
     await until(sandbox.ledger)
-    for id in ids:
-        assert (await answered(asleep, "PUT", f"/api/invoices/{id}", json={"isReady": True}))[
-            0
-        ] == 403
-        assert (await answered(asleep, "DELETE", f"/api/invoices/{id}"))[0] == 403
+    for invoice_id in ids:
         assert (
-            await answered(asleep, "POST", f"/api/invoices/{id}/cancel-latest-invoice-submitted")
+            await answered(asleep, "PUT", f"/api/invoices/{invoice_id}", json={"isReady": True})
+        )[0] == 403
+        assert (await answered(asleep, "DELETE", f"/api/invoices/{invoice_id}"))[0] == 403
+        assert (
+            await answered(
+                asleep, "POST", f"/api/invoices/{invoice_id}/cancel-latest-invoice-submitted"
+            )
         )[0] == 409
     await reach(owner, ids, "Valid")
     assert (
@@ -215,9 +237,9 @@ async def test_what_waits_or_was_merged_is_locked(asleep, owner, start, company,
 # Outcomes
 
 
-async def test_a_rejected_sibling_is_a_draft_again_and_the_others_go_on(
-    asleep, owner, start, company, sandbox
-):
+async def test_rejected_document_of_a_batch_becomes_a_draft(
+    asleep: TestClient, owner: asyncpg.Connection, start: Any, company: Any, sandbox: Sandbox
+) -> None:
     ids = await ready(asleep, 4)
     late = await created(asleep, isReady=True, issueDateTime=now(hours=2))
     await sandbox.settings(age_window_seconds=3600)
@@ -228,9 +250,9 @@ async def test_a_rejected_sibling_is_a_draft_again_and_the_others_go_on(
     assert await once_each(sandbox, ids) and await sent(sandbox) == 1
 
 
-async def test_an_invalid_sibling_shows_its_reasons_and_the_others_are_valid(
-    asleep, owner, start, company, sandbox
-):
+async def test_invalid_document_of_a_batch_shows_its_errors(
+    asleep: TestClient, owner: asyncpg.Connection, start: Any, company: Any, sandbox: Sandbox
+) -> None:
     ids = await ready(asleep, 3)
     strange = await created(asleep, isReady=True, buyer=STRANGER)
     await start(company)
@@ -240,9 +262,9 @@ async def test_an_invalid_sibling_shows_its_reasons_and_the_others_are_valid(
     ]
 
 
-async def test_reasons_that_cannot_be_had_yet_keep_nothing_from_the_others(
-    asleep, owner, start, company, sandbox
-):
+async def test_missing_validation_errors_do_not_delay_other_documents(
+    asleep: TestClient, owner: asyncpg.Connection, start: Any, company: Any, sandbox: Sandbox
+) -> None:
     strange = await ready(asleep, 2, buyer=STRANGER)
     ids = await ready(asleep, 3)
     await sandbox.fault("details", "throttle", retry_after=2)
@@ -254,9 +276,15 @@ async def test_reasons_that_cannot_be_had_yet_keep_nothing_from_the_others(
 
 @pytest.mark.parametrize("place", [0, 4, 8])
 @pytest.mark.parametrize("code", ["BadStructure", "MaximumSizeExceeded"])
-async def test_what_breaks_a_call_breaks_it_for_no_other(
-    asleep, owner, start, company, sandbox, place, code
-):
+async def test_document_that_breaks_a_batch_is_isolated(
+    asleep: TestClient,
+    owner: asyncpg.Connection,
+    start: Any,
+    company: Any,
+    sandbox: Sandbox,
+    place: int,
+    code: str,
+) -> None:
     ids = await ready(asleep, 9)
     broken = ids[place]
     number = await owner.fetchval(
@@ -271,7 +299,9 @@ async def test_what_breaks_a_call_breaks_it_for_no_other(
     assert await owner.fetchval("select count(*) from submissions where state = 'Refused'") == 1
 
 
-async def test_a_refusal_of_the_issuer_is_everybodys(asleep, owner, start, company, sandbox):
+async def test_refusal_of_the_issuer_rejects_the_whole_batch(
+    asleep: TestClient, owner: asyncpg.Connection, start: Any, company: Any, sandbox: Sandbox
+) -> None:
     ids = await ready(asleep, 5)
     await sandbox.fault("submit", "foreign", times=10)
     await start(company)
@@ -280,9 +310,15 @@ async def test_a_refusal_of_the_issuer_is_everybodys(asleep, owner, start, compa
 
 
 @pytest.mark.parametrize("kind, members", TAKEN)
-async def test_a_lost_answer_is_found_for_every_document(
-    asleep, owner, start, company, sandbox, kind, members
-):
+async def test_lost_response_of_a_batch_is_reconciled_for_every_document(
+    asleep: TestClient,
+    owner: asyncpg.Connection,
+    start: Any,
+    company: Any,
+    sandbox: Sandbox,
+    kind: Any,
+    members: Any,
+) -> None:
     ids = await ready(asleep, 7)
     await sandbox.fault("submit", kind, **members)
     await start(company)
@@ -291,9 +327,15 @@ async def test_a_lost_answer_is_found_for_every_document(
 
 
 @pytest.mark.parametrize("kind, members", NOT_TAKEN)
-async def test_what_never_arrived_goes_again_as_the_same_bytes(
-    asleep, owner, start, company, sandbox, kind, members
-):
+async def test_batch_that_never_arrived_is_resent_unchanged(
+    asleep: TestClient,
+    owner: asyncpg.Connection,
+    start: Any,
+    company: Any,
+    sandbox: Sandbox,
+    kind: Any,
+    members: Any,
+) -> None:
     ids = await ready(asleep, 7)
     await sandbox.fault("submit", kind, **members)
     await start(company)
@@ -303,10 +345,15 @@ async def test_what_never_arrived_goes_again_as_the_same_bytes(
 
 
 @pytest.mark.parametrize("fault", ["accept_then_drop", "truncate"])
-async def test_what_the_portal_has_in_part_is_taken_over_in_part(
-    asleep, owner, start, company, sandbox, fault
-):
-    """Four were taken and one was rejected; the answer that said so was lost, or its end was."""
+async def test_partly_accepted_batch_with_a_lost_response_is_reconciled(
+    asleep: TestClient,
+    owner: asyncpg.Connection,
+    start: Any,
+    company: Any,
+    sandbox: Sandbox,
+    fault: str,
+) -> None:
+    """Four were accepted and one was rejected; the response was lost or truncated."""
     ids = await ready(asleep, 4)
     late = await created(asleep, isReady=True, issueDateTime=now(hours=2))
     await sandbox.settings(age_window_seconds=3600)
@@ -318,8 +365,8 @@ async def test_what_the_portal_has_in_part_is_taken_over_in_part(
     assert (await documents(service, late))[0]["errors"][0]["code"] == "CF321"
 
 
-async def put_at_the_portal(sandbox, tin, entries):
-    """Sends entries of a call as the portal's queue might have done it, behind the service's back."""
+async def put_at_the_portal(sandbox: Sandbox, tin: str, entries: list[Any]) -> None:
+    """Submit entries of a request to the portal without the service."""
     form = {
         "client_id": "sandbox-client",
         "client_secret": "sandbox-secret",
@@ -339,14 +386,22 @@ async def put_at_the_portal(sandbox, tin, entries):
 @pytest.mark.parametrize(
     "parts, submits", [([5], 0), ([3, 2], 0), ([2, 1, 2], 0), ([3], 1), ([1, 1], 1)]
 )
-async def test_whatever_part_the_portal_has_is_found_and_only_the_rest_is_sent(
-    asleep, owner, start, company, sandbox, parts, submits
-):
+async def test_only_missing_documents_of_a_batch_are_resent(
+    asleep: TestClient,
+    owner: asyncpg.Connection,
+    start: Any,
+    company: Any,
+    sandbox: Sandbox,
+    parts: list[Any],
+    submits: int,
+) -> None:
     ids = await ready(asleep, 5)
     await sandbox.fault("submit", "slow_before", seconds=600)
     await start(company, PORTAL_TIMEOUT_SECONDS="1", PORTAL_SETTLE_SECONDS="3")
     await until(lambda: sent(sandbox))
-    row = await owner.fetchrow("select tin, body from submissions where first_sent_at is not null")
+    row: Any = await owner.fetchrow(
+        "select tin, body from submissions where first_sent_at is not null"
+    )
     entries = iter(json.loads(row["body"])["documents"])
     for part in parts:
         await put_at_the_portal(sandbox, row["tin"], list(itertools.islice(entries, part)))
@@ -359,18 +414,22 @@ async def test_whatever_part_the_portal_has_is_found_and_only_the_rest_is_sent(
     assert found == len(parts) + submits
 
 
-async def test_what_no_listing_shows_yet_is_found_on_the_receipt_of_the_rest(
-    asleep, owner, start, company, sandbox
-):
-    """One of the documents was listed; the others are not before an hour is over."""
+async def test_unlisted_documents_are_found_on_the_receipt_of_a_listed_one(
+    asleep: TestClient, owner: asyncpg.Connection, start: Any, company: Any, sandbox: Sandbox
+) -> None:
+    """One document was listed; the others are listed only after an hour."""
     ids = await ready(asleep, 4)
     await sandbox.settings(search_lag_seconds=3600)
     await sandbox.fault("submit", "accept_then_drop")
     await start(company, PORTAL_SETTLE_SECONDS="10")
     first, *_ = await until(sandbox.ledger)
     await owner.execute(
-        """insert into portal_sightings (company_id, submission_id, uuid, number, submission_uid, via)
-           select company_id, submission_id, $1, number, $2, 'search' from submitted_documents where number = $3""",
+        """
+            insert into portal_sightings
+              (company_id, submission_id, uuid, number, submission_uid, via)
+            select company_id, submission_id, $1, number, $2, 'search'
+              from submitted_documents where number = $3
+            """,
         first["uuid"],
         first["submissionUid"],
         first["number"],
@@ -379,9 +438,9 @@ async def test_what_no_listing_shows_yet_is_found_on_the_receipt_of_the_rest(
     assert await once_each(sandbox, ids) and await sent(sandbox) == 1
 
 
-async def test_a_false_absence_meets_the_portals_memory_and_is_found_later(
-    asleep, owner, start, company, sandbox
-):
+async def test_false_absence_is_corrected_by_the_duplicate_response(
+    asleep: TestClient, owner: asyncpg.Connection, start: Any, company: Any, sandbox: Sandbox
+) -> None:
     ids = await ready(asleep, 6)
     await sandbox.settings(search_lag_seconds=3600)
     await sandbox.fault("submit", "accept_then_drop")
@@ -392,7 +451,9 @@ async def test_a_false_absence_meets_the_portals_memory_and_is_found_later(
     assert await once_each(sandbox, ids)
 
 
-async def test_a_passing_failure_keeps_the_call_together(asleep, owner, start, company, sandbox):
+async def test_transient_error_keeps_the_batch_together(
+    asleep: TestClient, owner: asyncpg.Connection, start: Any, company: Any, sandbox: Sandbox
+) -> None:
     ids = await ready(asleep, 6)
     await sandbox.fault("login", "error_before", times=2)
     await sandbox.fault("submit", "throttle", retry_after=1)
@@ -401,16 +462,18 @@ async def test_a_passing_failure_keeps_the_call_together(asleep, owner, start, c
     assert await sent(sandbox) == 2 and (await sandbox.calls())["calls"]["login"] == 3
 
 
-async def test_what_is_uncertain_of_a_company_is_looked_for_by_one(asleep, owner, sandbox):
+async def test_uncertain_submissions_of_a_company_are_claimed_once(
+    asleep: TestClient, owner: asyncpg.Connection, sandbox: Sandbox
+) -> None:
     ids = [await created(asleep) for _ in range(3)]
     await sandbox.fault("submit", "accept_then_drop", times=3)
-    await asyncio.gather(*[submitted(asleep, id) for id in ids])
+    await asyncio.gather(*[submitted(asleep, invoice_id) for invoice_id in ids])
     await owner.execute(
         "update submissions set not_before = clock_timestamp() - interval '1 second'"
     )
     context = asleep.app[SUBMISSION_CONTEXT]
 
-    async def claims():
+    async def claims() -> list[asyncpg.Record]:
         async with context.database.across() as conn:
             return await sql.submission_claim(
                 conn, lease=context.config.portal_lease, most=9, states=["Uncertain"], suspects=1
@@ -423,11 +486,11 @@ async def test_what_is_uncertain_of_a_company_is_looked_for_by_one(asleep, owner
 
 
 @pytest.fixture
-async def services(environment, tmp_path):
-    """Makes processes of the service: `await services()`; they are stopped at the end."""
+async def services(environment: dict[str, str], tmp_path: Path) -> AsyncIterator[Any]:
+    """Yield a function that starts a process of the service; all are stopped at the end."""
     made = []
 
-    async def make(**variables):
+    async def make(**variables: str) -> Service:
         made.append(Service({**environment, **variables}, tmp_path / f"service{len(made)}.log"))
         await made[-1].start()
         return made[-1]
@@ -437,7 +500,9 @@ async def services(environment, tmp_path):
         await service.stop()
 
 
-async def test_killed_while_a_call_is_composed(asleep, owner, services, sandbox):
+async def test_kill_while_merging_loses_nothing(
+    asleep: TestClient, owner: asyncpg.Connection, services: Any, sandbox: Sandbox
+) -> None:
     ids = await ready(asleep, 30)
     async with owner.transaction():
         await owner.execute("lock table submitted_documents in share mode")
@@ -455,9 +520,9 @@ async def test_killed_while_a_call_is_composed(asleep, owner, services, sandbox)
     assert await once_each(sandbox, ids) and await sent(sandbox) <= 2
 
 
-async def test_what_was_merged_by_a_process_that_died_is_sent_by_another(
-    asleep, owner, start, company, sandbox
-):
+async def test_batch_merged_by_a_killed_process_is_sent_by_another(
+    asleep: TestClient, owner: asyncpg.Connection, start: Any, company: Any, sandbox: Sandbox
+) -> None:
     ids = await ready(asleep, 10)
     context = asleep.app[SUBMISSION_CONTEXT]
     await batch.merged(context, await claimed(context))
@@ -468,7 +533,9 @@ async def test_what_was_merged_by_a_process_that_died_is_sent_by_another(
     assert await once_each(sandbox, ids + later)
 
 
-async def test_a_claim_of_what_was_merged_can_do_nothing(asleep, owner, sandbox):
+async def test_claim_on_a_merged_submission_sends_nothing(
+    asleep: TestClient, owner: asyncpg.Connection, sandbox: Sandbox
+) -> None:
     await ready(asleep, 3)
     context = asleep.app[SUBMISSION_CONTEXT]
     claim = await claimed(context)
@@ -480,12 +547,20 @@ async def test_a_claim_of_what_was_merged_can_do_nothing(asleep, owner, sandbox)
         await send.send(context, Claim(other["company_id"], other["id"], 0))
         await send.send(context, Claim(other["company_id"], other["id"], 1))
     assert await sent(sandbox) == 0
+    assert submission
     await send.send(context, submission)
     assert await sent(sandbox) == 1 and len(await sandbox.ledger()) == 3
 
 
 @pytest.mark.parametrize("kind, taken", [("slow", True), ("slow_before", False)])
-async def test_killed_while_a_call_is_under_way(asleep, owner, services, sandbox, kind, taken):
+async def test_kill_while_sending_a_batch_sends_no_duplicates(
+    asleep: TestClient,
+    owner: asyncpg.Connection,
+    services: Any,
+    sandbox: Sandbox,
+    kind: str,
+    taken: bool,
+) -> None:
     ids = await ready(asleep, 30)
     await sandbox.fault("submit", kind, seconds=60)
     service = await services(PORTAL_TIMEOUT_SECONDS="60")
@@ -498,13 +573,16 @@ async def test_killed_while_a_call_is_under_way(asleep, owner, services, sandbox
     assert await once_each(sandbox, ids) and await sent(sandbox) == (1 if taken else 2)
 
 
-async def test_killed_again_and_again_while_two_processes_send(owner, company, services, sandbox):
-    """Whatever was acknowledged becomes Valid, and the portal has one document of each."""
+async def test_repeated_kills_of_two_processes_send_no_duplicates(
+    owner: asyncpg.Connection, company: Any, services: Any, sandbox: Sandbox
+) -> None:
+    """Every acknowledged invoice becomes Valid, and the portal has one document of each."""
     await owner.execute(AUTOMATIC)
-    acknowledged, stop = [], asyncio.Event()
+    acknowledged: list[int] = []
+    stop = asyncio.Event()
     pair = [await services(), await services()]
 
-    async def create(service):
+    async def create(service: Service) -> None:
         async with aiohttp.ClientSession(
             service.base, headers={"X-API-Key": company.key}
         ) as client:
@@ -535,17 +613,22 @@ async def test_killed_again_and_again_while_two_processes_send(owner, company, s
     )
 
 
-async def _reached(acknowledged, least):
+async def _reached(acknowledged: list[int], least: int) -> bool:
     return len(acknowledged) >= least
 
 
 # Fairness
 
 
-async def test_one_companys_many_do_not_keep_anothers_one_waiting(
-    asleep, owner, start, company, environment, sandbox
-):
-    """With one call at a time, the next is the other company's, though the first one's documents are all older."""
+async def test_large_backlog_of_a_company_does_not_delay_another(
+    asleep: TestClient,
+    owner: asyncpg.Connection,
+    start: Any,
+    company: Any,
+    environment: dict[str, str],
+    sandbox: Sandbox,
+) -> None:
+    """The next request is the other company's, although its document is younger."""
     other = await make_company(environment, name="Kedai Lain Sdn. Bhd.", tin_code="C20880050020")
     await owner.execute(AUTOMATIC)
     neighbour = await start(other, background=False)

@@ -1,14 +1,17 @@
-"""What comes in: bodies that keep or break the schemas, and bytes that are no body at all."""
+"""Request bodies that satisfy or violate the schemas, and bytes that are not JSON."""
 
 import asyncio
 import gzip
 import json
 import random
+from collections.abc import AsyncIterator, Iterator
 from copy import deepcopy
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pytest
+from aiohttp.test_utils import TestClient
 from conftest import make_company
 from kit import (
     GENEROUS,
@@ -38,15 +41,15 @@ GOOD = [name for name in FILES if "/good/" in name]
 BAD = [name for name in FILES if "/bad/" in name]
 
 
-def body_of(name):
+def body_of(name: str) -> Any:
     return json_codec.loads(FILES[name].read_bytes())
 
 
-def schema_of(name):
+def schema_of(name: str) -> str:
     return name.split("/")[0]
 
 
-def test_every_schema_of_a_body_has_good_and_bad_ones():
+def test_every_body_schema_has_good_and_bad_examples() -> None:
     tried = {(schema_of(name), "good" if name in GOOD else "bad") for name in FILES}
     assert tried == {
         (name, kind)
@@ -56,21 +59,20 @@ def test_every_schema_of_a_body_has_good_and_bad_ones():
 
 
 @pytest.mark.parametrize("name", GOOD)
-def test_a_good_body_has_no_fault(name):
+def test_good_body_is_valid(name: str) -> None:
     assert schema.violations(schema_of(name), body_of(name)) == []
     assert schema.careful_validator(schema_of(name)).is_valid(body_of(name))
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_a_bad_body_breaks_one_rule(name):
-    faults = schema.violations(schema_of(name), body_of(name))
-    assert len(faults) == 1, faults
-    assert faults[0].keys() == {"path", "rule", "message"} and faults[0]["message"].endswith(
-        (".", "?")
-    )
+def test_bad_body_violates_one_rule(name: str) -> None:
+    violations = schema.violations(schema_of(name), body_of(name))
+    assert len(violations) == 1, violations
+    assert violations[0].keys() == {"path", "rule", "message"}
+    assert violations[0]["message"].endswith((".", "?"))
 
 
-#: update -> (its creation, a good body of that). The members of both are the same.
+#: update schema -> (creation schema, a good body of it). Both have the same members.
 CREATIONS = {
     "invoice_update": ("invoice_create", "an_invoice"),
     "adjustment_note_update": ("adjustment_note_create", "a_credit_note"),
@@ -78,8 +80,7 @@ CREATIONS = {
     "einvoice_request_update": ("einvoice_request_create", "the_least"),
     "integration_user_update": ("integration_user_create", "a_member"),
 }
-#: Members that an update and its creation do not share: what is bad of them in the one may be good
-#: in the other.
+#: Members whose rules differ between an update and its creation.
 APART = {"status", "targetInvoiceType", "role"}
 
 
@@ -87,33 +88,48 @@ APART = {"status", "targetInvoiceType", "role"}
     "name",
     [name for name in BAD if schema_of(name) in CREATIONS and not APART & body_of(name).keys()],
 )
-def test_what_is_bad_in_an_update_is_bad_in_a_creation(name):
+def test_body_that_is_invalid_for_an_update_is_invalid_for_a_creation(name: str) -> None:
     creation, good = CREATIONS[schema_of(name)]
     whole = {**body_of(f"{creation}/good/{good}"), **body_of(name)}
-    assert _told(creation, whole) == _told(schema_of(name), body_of(name))
+    assert _violations_without_hints(creation, whole) == _violations_without_hints(
+        schema_of(name), body_of(name)
+    )
 
 
-def _told(name, body):
-    """The faults of a body, without the hints at members that only one of two schemas knows."""
+def _violations_without_hints(name: str, body: Any) -> list[Any]:
+    """Return the violations of a body without the hints at similar members, which differ."""
     return [
-        {**fault, "message": fault["message"].partition(" Did you mean ")[0]}
-        for fault in schema.violations(name, body)
+        {**violation, "message": violation["message"].partition(" Did you mean ")[0]}
+        for violation in schema.violations(name, body)
     ]
 
 
-#: Values at the edges of what the schemas say, or of what the two validators may see differently.
+#: Values at the limits of the schemas, and values that the two validators might treat differently.
+DECIMALS = "7.0 7.5 1E+3 1E-20 0.0 -0.0 1E+20 1000.0000000000000000001 999999999999.1"
 ODD = (
-    None, True, False, 0, -1, 7, 10**12, 10**39, Decimal("7.0"), Decimal("7.5"), Decimal("1E+3"), Decimal("1E-20"),
-    Decimal("0.0"), Decimal("-0.0"), Decimal("1E+20"), Decimal("1000.0000000000000000001"), Decimal("999999999999.1"),
-    "", " ", "\n", "\x1c", "\x85", "\u00a0", "\u180e", "\u200b", "\u2028", "\u3000", "\ufeff", "x", "x" * 51,
-    "x" * 300, "x" * 301, "é" * 300, "👩‍🌾" * 150, "12345", "12345\n", "KGM", "KGM\n", "١٢٣٤٥", "2026-01-31T09:30:00Z",
-    "2026-01-31T09:30:00Z\n", "2026-01-31T09:30", "INVOICE", "SELF_BILLED_INVOICE", "MYR", "USD", [], {}, [None], [{}],
-    {"amount": 1}, {"amount": 1, "rate": 1}, {"percentage": 8}, [{"taxType": "02"}], {"name": "x"},
-)  # fmt: skip
+    *(None, True, False, 0, -1, 7, 10**12, 10**39, *map(Decimal, DECIMALS.split())),
+    *("", " ", "\n", "\x1c", "\x85", "\u00a0", "\u180e", "\u200b", "\u2028", "\u3000", "\ufeff"),
+    *(
+        "x",
+        "x" * 51,
+        "x" * 300,
+        "x" * 301,
+        "é" * 300,
+        "👩‍🌾" * 150,
+        "12345",
+        "12345\n",
+        "KGM",
+        "KGM\n",
+    ),
+    *("١٢٣٤٥", "2026-01-31T09:30:00Z", "2026-01-31T09:30:00Z\n", "2026-01-31T09:30"),
+    *("INVOICE", "SELF_BILLED_INVOICE", "MYR", "USD", [], {}, [None], [{}]),
+    *({"amount": 1}, {"amount": 1, "rate": 1}, {"percentage": 8}, [{"taxType": "02"}]),
+    {"name": "x"},
+)
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_the_two_validators_are_of_one_mind(name):
+def test_fast_and_careful_validators_agree(name: str) -> None:
     chance = random.Random(name)
     fast, careful = (
         schema.fast_validator(schema_of(name)),
@@ -123,8 +139,8 @@ def test_the_two_validators_are_of_one_mind(name):
         assert fast.is_valid(body) == careful.is_valid(body), body
 
 
-def mutated(body, chance):
-    """The body with one to three members or entries changed, lost or added."""
+def mutated(body: Any, chance: random.Random) -> Any:
+    """Return a copy of a body with one to three members or entries changed, removed or added."""
     body = deepcopy(body)
     for _ in range(chance.randint(1, 3)):
         holder, key = chance.choice(list(places(body)) or [(body, "type")])
@@ -139,17 +155,17 @@ def mutated(body, chance):
     return body
 
 
-def odd(chance):
+def odd(chance: random.Random) -> Any:
     return deepcopy(chance.choice(ODD))
 
 
-def _put(holder, key, value):
+def _put(holder: Any, key: Any, value: Any) -> None:
     if isinstance(holder, dict) or key < len(holder):
         holder[key] = value
 
 
-def places(value):
-    """(holder, key) of every member and entry at any depth."""
+def places(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield (holder, key) of every member and entry at any depth."""
     members = (
         value.items()
         if isinstance(value, dict)
@@ -162,31 +178,33 @@ def places(value):
         yield from places(member)
 
 
-# What no route takes
+# Bodies that no route accepts
 
 
 JSON_TYPE = {"Content-Type": "application/json"}
 
 
 @pytest.fixture
-async def everywhere(start, company, environment):
-    """A client with a key for every surface, and none of them is used up."""
+async def everywhere(start: Any, company: Any, environment: dict[str, str]) -> TestClient:
+    """Return a client with keys for every surface and no limits."""
     return await on_every_surface(start, company, environment)
 
 
-async def on_every_surface(start, company, environment, **variables):
+async def on_every_surface(
+    start: Any, company: Any, environment: dict[str, str], **variables: str
+) -> TestClient:
     api = await start(company, **GENEROUS, **variables)
     await open_integrations(api, environment)
     return api
 
 
-async def refused(api, method, path, **request):
-    """(status, members) of a refusal, its surface's shape aside."""
+async def refused(api: TestClient, method: str, path: str, **request: Any) -> tuple[int, set[str]]:
+    """Return (status, member names) of a rejection, in the shape of the company API."""
     status, body = plain_refusal(path, *await answered(api, method, filled(path), **request))
     return status, set(body)
 
 
-async def test_no_route_takes_what_is_no_body(everywhere):
+async def test_every_route_rejects_invalid_json_and_invalid_bodies(everywhere: TestClient) -> None:
     operations = [each for each in OPERATIONS if each.method in ("POST", "PUT")]
     assert [(each.method, each.path) for each in operations if not each.body] == []
     for each in operations:
@@ -202,7 +220,7 @@ async def test_no_route_takes_what_is_no_body(everywhere):
                 assert given == (status, members), (each.method, each.path, name)
 
 
-async def test_no_route_takes_another_content_type(everywhere):
+async def test_every_route_rejects_other_content_types(everywhere: TestClient) -> None:
     types = (
         "text/plain",
         "application/x-www-form-urlencoded",
@@ -218,20 +236,22 @@ async def test_no_route_takes_another_content_type(everywhere):
             assert given == (415, {"message"}), (method, path, kind)
 
 
-async def test_the_content_type_may_be_written_in_any_case_and_with_a_charset(api):
-    id = await created(api)
+async def test_content_type_is_case_insensitive_and_may_have_a_charset(
+    api: TestClient,
+) -> None:
+    invoice_id = await created(api)
     for kind in (
         "application/json; charset=utf-8",
         "Application/JSON",
         "application/json;charset=UTF-16",
     ):
         given, body = await answered(
-            api, "PUT", f"/api/invoices/{id}", data=b"{}", headers={"Content-Type": kind}
+            api, "PUT", f"/api/invoices/{invoice_id}", data=b"{}", headers={"Content-Type": kind}
         )
         assert given == 200, (kind, body)
 
 
-async def test_no_route_takes_a_compressed_body(everywhere):
+async def test_every_route_rejects_a_compressed_body(everywhere: TestClient) -> None:
     for method, path in routes(everywhere, "POST", "PUT"):
         for encoding, data in (
             ("gzip", gzip.compress(b"{}")),
@@ -243,7 +263,9 @@ async def test_no_route_takes_a_compressed_body(everywhere):
             assert given == (415, {"message"}), (method, path, encoding)
 
 
-async def test_no_route_takes_a_body_over_the_limit(start, company, environment):
+async def test_every_route_rejects_a_body_over_the_size_limit(
+    start: Any, company: Any, environment: dict[str, str]
+) -> None:
     api = await on_every_surface(start, company, environment, MAX_BODY_BYTES="4096")
     for method, path in routes(api, "POST", "PUT"):
         for data in (b" " * 4097, _pieces(5)):
@@ -251,13 +273,13 @@ async def test_no_route_takes_a_body_over_the_limit(start, company, environment)
             assert given == (413, {"message"}), (method, path)
 
 
-async def _pieces(count):
-    """A body that does not say its length."""
+async def _pieces(count: int) -> AsyncIterator[bytes]:
+    """Yield a body without a known length."""
     for _ in range(count):
         yield b" " * 1000
 
 
-async def test_a_body_of_the_limit_is_taken(start, company):
+async def test_body_of_exactly_the_size_limit_is_accepted(start: Any, company: Any) -> None:
     api = await start(company, MAX_BODY_BYTES="4096")
     body = json.dumps(invoice()).encode()
     assert (await answered(api, "POST", "/api/invoices", data=body.ljust(4096), headers=JSON_TYPE))[
@@ -265,24 +287,26 @@ async def test_a_body_of_the_limit_is_taken(start, company):
     ] == 201
 
 
-async def test_the_limit_is_2_mib_unless_it_is_set(api):
+async def test_default_body_size_limit_is_2_mib(api: TestClient) -> None:
     for data, status in ((b" " * (2 * 1024 * 1024), 422), (b" " * (2 * 1024 * 1024 + 1), 413)):
         assert (await answered(api, "POST", "/api/invoices", data=data, headers=JSON_TYPE))[
             0
         ] == status
 
 
-async def test_no_body_is_an_empty_object(api):
-    id = await created(api)
+async def test_missing_body_is_an_empty_object(api: TestClient) -> None:
+    invoice_id = await created(api)
     for data in (None, b"", b" \r\n\t"):
         headers = JSON_TYPE if data else {}
-        assert (await answered(api, "PUT", f"/api/invoices/{id}", data=data, headers=headers))[
-            0
-        ] == 200, data
+        assert (
+            await answered(api, "PUT", f"/api/invoices/{invoice_id}", data=data, headers=headers)
+        )[0] == 200, data
 
 
-async def test_white_space_is_no_body_whatever_its_content_type(everywhere):
-    """The answer is that of a request without a body: what a body lacks is a 422, never a 415."""
+async def test_whitespace_body_counts_as_missing_for_any_content_type(
+    everywhere: TestClient,
+) -> None:
+    """The response equals that of a request without a body: never a 415."""
     for method, path in routes(everywhere, "POST", "PUT"):
         expected = await answered(everywhere, method, filled(path, 10**15))
         for kind in (None, "text/plain", "application/json", "application/x-www-form-urlencoded"):
@@ -295,54 +319,54 @@ async def test_white_space_is_no_body_whatever_its_content_type(everywhere):
                 assert given == expected, (method, path, kind)
 
 
-async def test_white_space_submits_judges_and_cancels(api):
-    id = await created(api)
+async def test_whitespace_body_is_accepted_by_actions(api: TestClient) -> None:
+    invoice_id = await created(api)
     for path in ("preflight", "submit-to-portal", "cancel-latest-invoice-submitted"):
         request = {"data": b" \n", "skip_auto_headers": ("Content-Type",)}
-        status, body = await answered(api, "POST", f"/api/invoices/{id}/{path}", **request)
+        status, body = await answered(api, "POST", f"/api/invoices/{invoice_id}/{path}", **request)
         assert status == 200, (path, body)
 
 
-async def test_32_levels_are_stored_and_come_back(api):
-    deep = 1
+async def test_32_levels_of_nesting_are_stored_and_returned(api: TestClient) -> None:
+    deep: Any = 1
     for _ in range(30):
         deep = [deep]
-    id = await created(api, buyer=buyer(deep=deep))
-    assert (await record(api, id))["buyer"]["deep"] == deep
-    assert (await answered(api, "PUT", f"/api/invoices/{id}", json={}))[0] == 200
+    invoice_id = await created(api, buyer=buyer(deep=deep))
+    assert (await record(api, invoice_id))["buyer"]["deep"] == deep
+    assert (await answered(api, "PUT", f"/api/invoices/{invoice_id}", json={}))[0] == 200
 
 
-async def test_any_text_but_nul_comes_back_as_it_was_sent(api):
+async def test_any_text_except_nul_is_returned_unchanged(api: TestClient) -> None:
     text = '  "\\\u0001\u007f\u2028\ufffe\ufeff 王👩‍🌾 é́ عائشة \U0010ffff  '
-    id = await created(api, buyer=buyer(name=text, **{text: text}))
-    stored = (await record(api, id))["buyer"]
+    invoice_id = await created(api, buyer=buyer(name=text, **{text: text}))
+    stored = (await record(api, invoice_id))["buyer"]
     assert stored["name"] == text and stored[text] == text
 
 
-# What is said about a fault
+# Error messages
 
 
-async def refusals(api, **changes):
-    """{path: (rule, message)} of a creation that is refused."""
+async def refusals(api: TestClient, **changes: Any) -> dict[str, Any]:
+    """Return {path: (rule, message)} of a rejected creation."""
     status, body = await answered(api, "POST", "/api/invoices", json=invoice(**changes))
     assert status == 422, body
     return {error["path"]: (error["rule"], error["message"]) for error in body["errors"]}
 
 
-async def test_an_unknown_member_is_named_with_the_nearest_known_one(api):
-    faults = await refusals(api, lineItem=[], zzz=1)
-    assert faults == {
+async def test_unknown_member_is_reported_with_a_suggestion(api: TestClient) -> None:
+    violations = await refusals(api, lineItem=[], zzz=1)
+    assert violations == {
         "/lineItem": ("unknown", "lineItem is not a known member. Did you mean lineItems?"),
         "/zzz": ("unknown", "zzz is not a known member."),
     }
 
 
-async def test_all_faults_come_at_once_each_with_its_place(api):
+async def test_all_violations_are_reported_with_their_paths(api: TestClient) -> None:
     items = [line(description=" "), line(unit={"code": "KGM", "price": "1"})]
-    faults = await refusals(
+    violations = await refusals(
         api, type="RECEIPT", code=0, issueDateTime="today", lineItems=items, **{"a/b~c": 1}
     )
-    assert {path: rule for path, (rule, _) in faults.items()} == {
+    assert {path: rule for path, (rule, _) in violations.items()} == {
         "/type": "enum",
         "/code": "minimum",
         "/issueDateTime": "pattern",
@@ -353,22 +377,21 @@ async def test_all_faults_come_at_once_each_with_its_place(api):
     }
 
 
-async def test_at_most_fifty_faults_are_told(api):
+async def test_at_most_fifty_violations_are_reported(api: TestClient) -> None:
     assert len(await refusals(api, lineItems=[line(description="")] * 200)) == 50
     assert len(await refusals(api, lineItems=[line(originCountry="XXX")] * 200)) == 50
     assert len(await refusals(api, **{f"member{number}": 1 for number in range(200)})) == 50
 
 
-async def test_a_document_has_at_most_1000_lines(api):
+async def test_document_with_more_than_1000_lines_is_rejected(api: TestClient) -> None:
     for count, status in ((1000, 201), (1001, 422), (5000, 422)):
         assert (
             await answered(api, "POST", "/api/invoices", json=invoice(lineItems=[line()] * count))
         )[0] == status
 
 
-#: Bodies as large as is taken, of which a look at each entry beside each other, or at each in turn,
-#: would take minutes.
-#: name -> (schema, body, the rule that is broken first)
+#: name -> (schema, body, the rule that is violated first)
+#: Bodies of the largest size that would take minutes if entries were compared pairwise.
 LARGE = {
     "unknown members": (
         "invoice_create",
@@ -393,30 +416,31 @@ LARGE = {
 
 
 @pytest.mark.parametrize("name", LARGE)
-def test_what_is_wrong_with_a_large_body_is_soon_told(name):
+def test_violations_of_a_large_body_are_found_quickly(name: str) -> None:
     kind, body, rule = LARGE[name]
-    faults = schema.violations(kind, body)
-    assert rule in {fault["rule"] for fault in faults} and len(faults) <= schema.MAX_FAULTS
+    violations = schema.violations(kind, body)
+    assert rule in {violation["rule"] for violation in violations}
+    assert len(violations) <= schema.MAX_FAULTS
 
 
-def test_a_member_twice_is_found_among_many():
+def test_duplicate_member_is_found_among_many() -> None:
     members = ",".join(f'"{number}":0' for number in range(150_000))
     with pytest.raises(json_codec.NotJson, match="twice"):
         json_codec.loads(f'{{{members},"149999":0}}'.encode())
 
 
-def test_a_consolidated_invoice_names_at_most_10000_invoices():
-    def rules(count):
+def test_consolidated_invoice_of_more_than_10000_invoices_is_rejected() -> None:
+    def rules(count: int) -> list[tuple[str, str]]:
         body = {"type": "CONSOLIDATED_INVOICE", "invoiceIds": list(range(1, count + 1))}
         return [
-            (fault["path"], fault["rule"])
-            for fault in schema.violations("consolidated_invoice_plan", body)
+            (violation["path"], violation["rule"])
+            for violation in schema.violations("consolidated_invoice_plan", body)
         ]
 
     assert rules(10_000) == [] and rules(10_001) == [("/invoiceIds", "maxItems")]
 
 
-#: (what is wrong, its place, words of what is said: the table, the nearest code)
+#: (changed members, path of the violation, words of its message: the table, the nearest code)
 CODES = (
     ({"currencyCode": "RM", "exchangeRate": 1}, "/currencyCode", ["currencies", "MYR"]),
     ({"buyer": buyer(type="COMPANY")}, "/buyer/type", ["party types", "LOCAL_COMPANY"]),
@@ -449,27 +473,29 @@ CODES = (
 )
 
 
-async def test_an_unknown_code_is_named_with_its_table_and_the_nearest(api):
+async def test_unknown_code_is_reported_with_its_table_and_nearest_code(api: TestClient) -> None:
     for changes, path, words in CODES:
         rule, message = (await refusals(api, **changes))[path]
         assert rule == "code"
         assert all(word in message for word in words), message
 
 
-async def test_an_update_and_a_note_know_the_same_codes(api):
-    id = await created(api)
+async def test_updates_and_notes_check_the_same_codes(api: TestClient) -> None:
+    invoice_id = await created(api)
     wrong = [line(originCountry="MY")]
     for method, path, body in (
-        ("PUT", f"/api/invoices/{id}", {"lineItems": wrong}),
-        ("POST", f"/api/invoices/{id}/adjustment-note", note(lineItems=wrong)),
+        ("PUT", f"/api/invoices/{invoice_id}", {"lineItems": wrong}),
+        ("POST", f"/api/invoices/{invoice_id}/adjustment-note", note(lineItems=wrong)),
     ):
         status, refusal = await answered(api, method, path, json=body)
         assert (status, refusal["errors"][0]["path"]) == (422, "/lineItems/0/originCountry")
 
 
-async def test_a_body_is_judged_before_the_record_is_looked_for(api, start, environment):
+async def test_body_is_validated_before_the_record_is_read(
+    api: TestClient, start: Any, environment: dict[str, str]
+) -> None:
     stranger = await on_every_surface(start, await make_company(environment), environment)
-    id = await created(api)
+    invoice_id = await created(api)
     for method, path in routes(stranger, "POST", "PUT"):
-        given = await answered(stranger, method, filled(path, id), json={"nothing": 1})
+        given = await answered(stranger, method, filled(path, invoice_id), json={"nothing": 1})
         assert plain_refusal(path, *given)[0] == 422, (method, path)

@@ -1,16 +1,20 @@
-"""The chaos run in small; and that its judge, its proxy and its yardsticks find what they are there to find."""
+"""A short chaos run, and tests of its judge, proxy and reports."""
 
 import json
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import asyncpg
 import pytest
+from aiohttp.test_utils import TestClient
 from chaos import judge, report, schedule
 from chaos.clients import Record
 from chaos.counters import Counters
 from chaos.proxy import Proxy
 from chaos.season import Size, play
+from conftest import Sandbox
 from kit import line, valid_invoice
 
 TEXT = line()["description"]
@@ -18,9 +22,9 @@ SMALL = Size(documents=30, kills=8, pauses=1, restarts=1, naive=40, seconds=150,
 
 
 @pytest.mark.skipif(
-    not Path("/proc/self").exists(), reason="the run reads from /proc how its processes stand"
+    not Path("/proc/self").exists(), reason="the run reads the state of its processes from /proc"
 )
-async def test_a_short_season_loses_nothing_and_sends_nothing_twice(tmp_path):
+async def test_short_chaos_run_loses_nothing_and_sends_no_duplicates(tmp_path: Path) -> None:
     counters = await play(7, schedule.MODES[0], SMALL, tmp_path)
     assert counters.violations == []
     assert (
@@ -33,28 +37,30 @@ async def test_a_short_season_loses_nothing_and_sends_nothing_twice(tmp_path):
 
 
 @pytest.fixture
-async def told(api, company):
-    """What a client knows of an invoice that it was told is submitted, and that is Valid."""
+async def acknowledged(api: TestClient, company: Any) -> Record:
+    """Return the client's record of an invoice that is submitted and Valid."""
     return Record(company.id, 0, await valid_invoice(api), TEXT, is_submitted=True)
 
 
 @pytest.fixture
-def judged(database, sandbox, told):
-    """The names of the rules that are broken."""
+def judged(
+    database: str, sandbox: Sandbox, acknowledged: Record
+) -> Callable[..., Awaitable[set[str]]]:
+    """Return a function that returns the names of the violated rules."""
 
-    async def violated(detects=False):
+    async def violated(detects: bool = False) -> set[str]:
         counters = Counters()
-        judge.judge(await judge.collect_facts(database, sandbox, [told], detects), counters)
+        judge.judge(await judge.collect_facts(database, sandbox, [acknowledged], detects), counters)
         return {line.partition(":")[0] for line in counters.violations}
 
     return violated
 
 
-async def test_the_judge_finds_nothing_where_nothing_is(judged):
+async def test_judge_reports_no_violation_of_a_correct_run(judged: Any) -> None:
     assert await judged() == set()
 
 
-#: what happened to an invoice that is Valid -> the rules that it breaks
+#: statement that damages a Valid invoice -> the rules that are violated
 LOSSES = {
     "delete from submitted_documents": {"acknowledged_lost", "unknown_to_us"},
     "update invoices set status = 'Draft', deleted_at = now()": {"acknowledged_lost"},
@@ -75,39 +81,46 @@ LOSSES = {
 
 
 @pytest.mark.parametrize("statement", LOSSES)
-async def test_the_judge_finds_what_was_lost(judged, owner, statement):
+async def test_judge_reports_lost_effects(
+    judged: Any, owner: asyncpg.Connection, statement: Any
+) -> None:
     await owner.execute(statement)
     assert await judged() == LOSSES[statement]
 
 
 @pytest.mark.parametrize("detects, found", [(False, {"unknown_to_us"}), (True, set())])
-async def test_the_judge_finds_a_cancellation_that_the_service_does_not_know(
-    judged, sandbox, detects, found
-):
-    """Where the settling time is too short it may have been processed later."""
+async def test_judge_reports_an_unknown_cancellation(
+    judged: Any, sandbox: Sandbox, detects: bool, found: Any
+) -> None:
+    """With too short a settling time, the portal may have processed it later."""
     await sandbox.cancel((await sandbox.ledger())[0]["uuid"], "Late")
     assert await judged(detects) == found
 
 
 @pytest.mark.parametrize("claim", [{"is_deleted": True}, {"cancels": 1}, {"text": "Tea"}])
-async def test_the_judge_finds_what_was_said_and_not_done(judged, told, claim):
+async def test_judge_reports_acknowledged_changes_that_are_missing(
+    judged: Any, told: Any, claim: dict[str, Any]
+) -> None:
     for name, value in claim.items():
-        setattr(told, name, value)
+        setattr(acknowledged, name, value)
     assert "acknowledged_lost" in await judged()
 
 
 @pytest.mark.parametrize(
     "detects, found", [(False, {"attempt_twice", "live_twice", "unknown_to_us"}), (True, set())]
 )
-async def test_the_judge_finds_what_was_sent_twice(judged, sandbox, owner, detects, found):
-    """The frozen bytes once more, at a portal that does not know them again, and at one that refuses them later."""
+async def test_judge_reports_documents_sent_twice(
+    judged: Any, sandbox: Sandbox, owner: asyncpg.Connection, detects: bool, found: Any
+) -> None:
+    """The same bytes are sent again, to portals with and without late duplicate detection."""
     await sandbox.settings(payload_detection=False, duplicate_detection=detects)
-    await resent(sandbox, await owner.fetchval("select body from submissions"))
+    body: Any = await owner.fetchval("select body from submissions")
+    await resent(sandbox, body)
     assert len(await sandbox.ledger()) == 2
     assert await judged(detects) == found
 
 
-async def resent(sandbox, body):
+async def resent(sandbox: Sandbox, body: str) -> None:
     login = {
         "client_id": "sandbox-client",
         "client_secret": "sandbox-secret",
@@ -123,24 +136,24 @@ async def resent(sandbox, body):
         "/api/v1.0/documentsubmissions/", data=body, headers=headers
     ) as answer:
         assert len(json.loads(await answer.text())["acceptedDocuments"]) == 1
-    async with sandbox.client.get("/_sandbox/clock"):  # what is due is validated at any call
+    async with sandbox.client.get("/_sandbox/clock"):  # any request triggers due validations
         pass
 
 
 class Always:
-    """A source of chance in which everything happens."""
+    """A random source in which every event happens."""
 
-    def random(self):
+    def random(self) -> float:
         return 0.0
 
 
 @pytest.mark.parametrize("share, is_there", [("lost", True), ("cut", False)])
-async def test_the_proxy_loses_the_answer_to_a_commit_or_the_commit(
-    database, owner, share, is_there
-):
-    there = urlsplit(database)
-    async with Proxy(lambda: there.port, Always(), Counters()) as proxy:
-        conn = await asyncpg.connect(database.replace(f":{there.port}/", f":{proxy.port}/"))
+async def test_proxy_loses_a_commit_or_its_response(
+    database: str, owner: asyncpg.Connection, share: str, is_there: bool
+) -> None:
+    target = urlsplit(database)
+    async with Proxy(lambda: target.port, Always(), Counters()) as proxy:
+        conn = await asyncpg.connect(database.replace(f":{target.port}/", f":{proxy.port}/"))
         await conn.execute("begin")
         await conn.execute("create table kept ()")
         setattr(proxy, share, 1.0)
@@ -149,7 +162,7 @@ async def test_the_proxy_loses_the_answer_to_a_commit_or_the_commit(
     assert await owner.fetchval("select to_regclass('kept') is not null") is is_there
 
 
-def test_a_run_that_tested_too_little_says_what():
+def test_report_names_events_that_were_too_rare() -> None:
     counters = Counters()
     for name in report.WANTED:
         counters.count(name, 20)

@@ -1,4 +1,4 @@
-"""A claim that was lost, or given back, changes nothing; what the portal showed is recorded all the same."""
+"""Lost or returned claims change nothing, but sightings are recorded in any case."""
 
 import time
 from dataclasses import dataclass
@@ -29,14 +29,14 @@ from service.submission.types import (
 
 AUTOMATIC = """update companies set setting = setting || '{"AUTO_SUBMIT_INVOICE": true}'"""
 LEASE, DELAY = timedelta(seconds=60), timedelta(seconds=1)
-#: What each statement that acts for a claim takes besides its claim; all of them change a row that
-#: is claimed.
+#: Arguments of each statement that acts for a claim, without the claim. Each statement changes a
+#: claimed row.
 OF_QUEUED = {
     "submission_send": {"lease": LEASE},
     "submission_give_back": {"delay": DELAY},
     "submission_set_aside": {"delay": DELAY},
 }
-#: Those that change nothing, either, once the claim was given back.
+#: Statements that also change nothing once the claim was returned.
 OF_THE_LEASED = {"submission_give_back", "submission_move"}
 MOVE = {
     "expected": "Queued",
@@ -51,7 +51,7 @@ MOVE = {
     "last_error": None,
 }
 STATEMENTS = {**OF_QUEUED, "submission_move": MOVE}
-#: Statements that act for several claims of one company: what each takes for one claim.
+#: Statements that act for several claims of a company: the arguments for one claim.
 BATCHES = {
     "submission_move_batch": lambda claim: {
         "moves": json_codec.dumps([{**MOVE, "id": claim.id, "fence": claim.fence, "delay": 1}]),
@@ -71,7 +71,7 @@ BATCHES = {
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """A submission that this process has claimed: Queued, of one invoice."""
+    """A Queued submission of one invoice, claimed by this process."""
 
     context: SubmissionContext
     claim: Claim
@@ -79,7 +79,7 @@ class Claimed:
     owner: asyncpg.Connection
 
     async def run(self, name: str, claim: Claim | None = None, **values: object) -> Any:
-        """Run a statement for a claim, by default the one that holds."""
+        """Run a statement for a claim, by default the valid one."""
         claim = claim or self.claim
         async with self.context.database.company(claim.company_id) as conn:
             return await getattr(sql, name)(
@@ -87,21 +87,21 @@ class Claimed:
             )
 
     async def run_batch(self, name: str) -> None:
-        """Run a statement that acts for several claims, for this one."""
+        """Run a statement that acts for several claims, for this claim only."""
         company_id = self.claim.company_id
         async with self.context.database.company(company_id) as conn:
             await sql.reconciliation_begin(conn, company_id=company_id, lease=LEASE)
             await getattr(sql, name)(conn, company_id=company_id, **BATCHES[name](self.claim))
 
     async def rows(self) -> list[str]:
-        """The submission, its document and its invoice, as JSON."""
+        """Return the submission, its document and its invoice as JSON."""
         query = " union all ".join(
             f"select to_jsonb(t)::text from {table} t"
             for table in ("submissions", "submitted_documents", "invoices")
         )
         return [row[0] for row in await self.owner.fetch(query)]
 
-    async def submission(self) -> asyncpg.Record:
+    async def submission(self) -> Any:
         return await self.owner.fetchrow("select * from submissions")
 
 
@@ -120,16 +120,14 @@ async def claimed(start: Any, company: Any, owner: asyncpg.Connection) -> Claime
 
 
 @pytest.mark.parametrize("name", STATEMENTS)
-async def test_a_statement_for_a_claim_that_holds_changes_the_row(
-    claimed: Claimed, name: str
-) -> None:
+async def test_statement_for_a_valid_claim_changes_the_row(claimed: Claimed, name: str) -> None:
     before = await claimed.rows()
     await claimed.run(name)
     assert await claimed.rows() != before
 
 
 @pytest.mark.parametrize("name", STATEMENTS)
-async def test_a_statement_for_a_lost_claim_changes_nothing(claimed: Claimed, name: str) -> None:
+async def test_statement_for_a_lost_claim_changes_nothing(claimed: Claimed, name: str) -> None:
     await claimed.owner.execute("update submissions set fence = fence + 1")
     before = await claimed.rows()
     assert await claimed.run(name) in (None, "UPDATE 0")
@@ -137,9 +135,7 @@ async def test_a_statement_for_a_lost_claim_changes_nothing(claimed: Claimed, na
 
 
 @pytest.mark.parametrize("name", sorted(OF_THE_LEASED))
-async def test_a_statement_for_a_returned_claim_changes_nothing(
-    claimed: Claimed, name: str
-) -> None:
+async def test_statement_for_a_returned_claim_changes_nothing(claimed: Claimed, name: str) -> None:
     await claimed.owner.execute("update submissions set lease_until = null")
     before = await claimed.rows()
     assert await claimed.run(name) in (None, "UPDATE 0")
@@ -147,7 +143,7 @@ async def test_a_statement_for_a_returned_claim_changes_nothing(
 
 
 @pytest.mark.parametrize("name", BATCHES)
-async def test_a_batch_statement_for_a_claim_that_holds_changes_the_row(
+async def test_batch_statement_for_a_valid_claim_changes_the_row(
     claimed: Claimed, name: str
 ) -> None:
     before = await claimed.rows()
@@ -157,7 +153,7 @@ async def test_a_batch_statement_for_a_claim_that_holds_changes_the_row(
 
 @pytest.mark.parametrize("change", ["fence = fence + 1", "lease_until = null"])
 @pytest.mark.parametrize("name", BATCHES)
-async def test_a_batch_statement_for_a_lost_claim_changes_nothing(
+async def test_batch_statement_for_a_lost_claim_changes_nothing(
     claimed: Claimed, name: str, change: str
 ) -> None:
     await claimed.owner.execute(f"update submissions set {change}")
@@ -166,7 +162,7 @@ async def test_a_batch_statement_for_a_lost_claim_changes_nothing(
     assert await claimed.rows() == before
 
 
-async def test_nothing_is_renewed_once_another_process_reconciles(claimed: Claimed) -> None:
+async def test_claim_is_not_renewed_once_another_process_reconciles(claimed: Claimed) -> None:
     company_id, before = claimed.claim.company_id, await claimed.rows()
     async with claimed.context.database.company(company_id) as conn:
         await sql.reconciliation_begin(conn, company_id=company_id, lease=-LEASE)
@@ -177,8 +173,8 @@ async def test_nothing_is_renewed_once_another_process_reconciles(claimed: Claim
     assert await claimed.rows() == before
 
 
-async def test_a_claim_that_was_lost_to_a_live_process_is_not_counted(claimed: Claimed) -> None:
-    submission = await results.load(claimed.context, claimed.claim)
+async def test_claim_lost_to_a_live_process_is_not_counted(claimed: Claimed) -> None:
+    submission: Any = await results.load(claimed.context, claimed.claim)
     await claimed.owner.execute("update submissions set fence = fence + 1, claims = claims + 1")
     assert not await results.write(claimed.context, claimed.claim, submission, Write("NotReceived"))
     assert (await claimed.submission())["claims"] == 1
@@ -203,11 +199,12 @@ async def test_only_a_queued_submission_is_marked_as_sending(claimed: Claimed, s
 @pytest.mark.parametrize(
     "change",
     [
-        "insert into sending_holds (company_id, reason) select company_id, 'A restore.' from submissions",
+        "insert into sending_holds (company_id, reason) "
+        "select company_id, 'A restore.' from submissions",
         "update database_identities set identity = 'another database'",
     ],
 )
-async def test_nothing_is_marked_as_sending_while_sending_is_held(
+async def test_no_submission_is_marked_as_sending_during_a_sending_hold(
     claimed: Claimed, change: str
 ) -> None:
     await claimed.owner.execute(change)
@@ -216,10 +213,10 @@ async def test_nothing_is_marked_as_sending_while_sending_is_held(
     assert await claimed.rows() == before
 
 
-async def test_an_intent_that_grew_old_is_not_sent(claimed: Claimed, sandbox: Sandbox) -> None:
-    """The process was held up between the intent and the bytes: the claim may be somebody else's by now."""
-    submission = await results.load(claimed.context, claimed.claim)
-    body = await claimed.owner.fetchval("select body from submissions")
+async def test_expired_intent_is_not_sent(claimed: Claimed, sandbox: Sandbox) -> None:
+    """The process paused between the intent and the send; its claim may be lost by now."""
+    submission: Any = await results.load(claimed.context, claimed.claim)
+    body: Any = await claimed.owner.fetchval("select body from submissions")
     await claimed.context.portal.ready(submission.tin)
     async with transmission() as asks:
         assert isinstance(
@@ -232,8 +229,8 @@ async def test_an_intent_that_grew_old_is_not_sent(claimed: Claimed, sandbox: Sa
     assert not await sandbox.ledger()
 
 
-async def test_a_result_for_a_lost_claim_leaves_the_documents_alone(claimed: Claimed) -> None:
-    submission = await results.load(claimed.context, claimed.claim)
+async def test_result_for_a_lost_claim_changes_no_document(claimed: Claimed) -> None:
+    submission: Any = await results.load(claimed.context, claimed.claim)
     rejected = Write(
         "NotReceived", tuple(Change(doc.id, "Rejected", errors=[]) for doc in submission.docs)
     )
@@ -243,8 +240,8 @@ async def test_a_result_for_a_lost_claim_leaves_the_documents_alone(claimed: Cla
     assert await claimed.rows() == before
 
 
-async def test_evidence_is_recorded_also_for_a_lost_claim(claimed: Claimed) -> None:
-    submission = await results.load(claimed.context, claimed.claim)
+async def test_sighting_is_recorded_for_a_lost_claim(claimed: Claimed) -> None:
+    submission: Any = await results.load(claimed.context, claimed.claim)
     await claimed.owner.execute("update submissions set fence = fence + 1")
     await results.keep(
         claimed.context,
@@ -255,13 +252,13 @@ async def test_evidence_is_recorded_also_for_a_lost_claim(claimed: Claimed) -> N
     assert await claimed.owner.fetchval("select array_agg(uuid) from portal_sightings") == ["U1"]
 
 
-async def test_an_unclear_send_voids_earlier_proofs_of_absence(claimed: Claimed) -> None:
+async def test_unclear_send_resets_absence_confirmations(claimed: Claimed) -> None:
     old = "now() - interval '1 hour'"
     await claimed.owner.execute(
         f"update submissions set state = 'Sending', first_sent_at = {old}, last_sent_at = {old},"
         f" absence_confirmations = 1, absence_confirmed_at = {old}"
     )
-    submission = await results.load(claimed.context, claimed.claim)
+    submission: Any = await results.load(claimed.context, claimed.claim)
     assert await results.write(
         claimed.context, claimed.claim, submission, Write("Uncertain", still_sent=True)
     )
@@ -274,23 +271,24 @@ async def test_an_unclear_send_voids_earlier_proofs_of_absence(claimed: Claimed)
     assert row["last_sent_at"] >= submission.now > row["first_sent_at"]
 
 
-async def test_a_document_does_not_return_to_a_state_that_it_has_left(claimed: Claimed) -> None:
-    """A look at the portal that was answered before the document was cancelled, and is written afterwards."""
+async def test_stale_status_does_not_overwrite_a_later_one(claimed: Claimed) -> None:
+    """A poll was answered before the document was cancelled, and is written afterwards."""
     await claimed.owner.execute("update submitted_documents set status = 'Cancelled', uuid = 'U1'")
     before = await claimed.rows()
     company = claimed.claim.company_id
     async with claimed.context.database.company(company) as conn:
-        (document_id,) = await claimed.owner.fetchrow("select id from submitted_documents")
+        document_id: Any = await claimed.owner.fetchval("select id from submitted_documents")
         await results.apply(conn, company, [Change(document_id, "Valid")])
     assert await claimed.rows() == before
 
 
-async def test_the_end_of_a_lost_cancellation_changes_nothing(
+async def test_end_of_a_lost_cancellation_changes_nothing(
     api: Any, company: Any, owner: asyncpg.Connection
 ) -> None:
     await valid_invoice(api)
     document_id = await owner.fetchval(
-        "update submitted_documents set cancelling_until = now() + interval '1 hour', cancel_fence = 5 returning id"
+        "update submitted_documents "
+        "set cancelling_until = now() + interval '1 hour', cancel_fence = 5 returning id"
     )
     key = {"company_id": company.id, "id": document_id}
     async with api.app[SUBMISSION_CONTEXT].database.company(company.id) as conn:
@@ -299,12 +297,13 @@ async def test_the_end_of_a_lost_cancellation_changes_nothing(
     assert await owner.fetchval("select cancelling_until is null from submitted_documents")
 
 
-async def test_the_result_of_a_lost_cancellation_changes_nothing(
+async def test_result_of_a_lost_cancellation_changes_nothing(
     api: Any, company: Any, owner: asyncpg.Connection
 ) -> None:
     await valid_invoice(api)
     document_id = await owner.fetchval(
-        "update submitted_documents set cancelling_until = now() + interval '1 hour', cancel_fence = 5 returning id"
+        "update submitted_documents "
+        "set cancelling_until = now() + interval '1 hour', cancel_fence = 5 returning id"
     )
     look = {"delay": timedelta(0), "sent_by": None, "is_unclear": True}
     async with api.app[SUBMISSION_CONTEXT].database.company(company.id) as conn:
@@ -320,8 +319,8 @@ async def test_the_result_of_a_lost_cancellation_changes_nothing(
     assert await owner.fetchval("select cancel_looks from submitted_documents") == 1
 
 
-#: Fails every update of a document to a status with a SQLSTATE, and counts in a sequence, which no
-#: rollback undoes.
+#: A trigger that fails every update of a document to a status with a SQLSTATE. It counts failures
+#: in a sequence, which a rollback does not reset.
 FAIL_RESULTS = """
 create sequence failures;
 create function fail_result() returns trigger language plpgsql as $$
@@ -333,8 +332,8 @@ grant usage on sequence failures to public;
 create trigger fail_results before update on submitted_documents for each row
   when (new.status = '{status}') execute function fail_result();
 """
-LASTING = ("22023", "57014")  # a value that is refused, a statement that ran too long
-PASSING = "57P01"  # a shutdown of the server
+LASTING = ("22023", "57014")  # an invalid value, a statement timeout
+PASSING = "57P01"  # a server shutdown
 
 
 async def make_results_fail(
@@ -345,7 +344,7 @@ async def make_results_fail(
     state: str,
     status: str = "Valid",
 ) -> tuple[Any, int]:
-    """Return (a client, an invoice) of a service that cannot write that a document has a status."""
+    """Return (client, invoice id) of a service that cannot set a document to a status."""
     monkeypatch.setattr(results, "REPEATS", ())
     await owner.execute(FAIL_RESULTS.format(state=state, status=status))
     api = await start(company, PORTAL_RETRY_SECONDS="0.05", PORTAL_LEASE_SECONDS="0.5")
@@ -354,7 +353,7 @@ async def make_results_fail(
     return api, invoice_id
 
 
-async def test_failures_of_the_database_count_against_no_submission(
+async def test_transient_database_errors_are_not_counted(
     start: Any, company: Any, owner: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     api, invoice_id = await make_results_fail(start, company, owner, monkeypatch, PASSING)
@@ -362,13 +361,14 @@ async def test_failures_of_the_database_count_against_no_submission(
         lambda: owner.fetchval("select last_value from failures"),
         lambda n: n > 2 * state_machine.MOST_CLAIMS,
     )
-    assert await owner.fetchval("select max(claims) from submissions") <= 1
+    claims: Any = await owner.fetchval("select max(claims) from submissions")
+    assert claims <= 1
     await owner.execute("drop trigger fail_results on submitted_documents")
     await until(lambda: record(api, invoice_id), lambda found: found["status"] == "Valid")
 
 
 @pytest.mark.parametrize("sqlstate", LASTING)
-async def test_a_result_that_the_database_refuses_again_and_again_needs_a_person(
+async def test_result_that_the_database_rejects_needs_manual_review(
     start: Any,
     company: Any,
     owner: asyncpg.Connection,
@@ -382,7 +382,7 @@ async def test_a_result_that_the_database_refuses_again_and_again_needs_a_person
 
 
 @pytest.mark.parametrize("sqlstate", LASTING)
-async def test_an_adoption_that_the_database_refuses_again_and_again_needs_a_person(
+async def test_adoption_that_the_database_rejects_needs_manual_review(
     start: Any,
     company: Any,
     owner: asyncpg.Connection,
@@ -390,7 +390,7 @@ async def test_an_adoption_that_the_database_refuses_again_and_again_needs_a_per
     monkeypatch: pytest.MonkeyPatch,
     sqlstate: str,
 ) -> None:
-    """The portal has the document, its answer was lost, and the listing shows it."""
+    """The portal has the document, its response was lost, and the listing shows it."""
     await sandbox.fault("submit", "accept_then_drop")
     await make_results_fail(start, company, owner, monkeypatch, sqlstate, status="Submitted")
     await until(

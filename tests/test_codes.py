@@ -1,4 +1,7 @@
-"""Which codes are known, which one was meant, and where in a body an unknown one stands."""
+"""Known codes, suggestions for unknown codes, and the paths of unknown codes in a body."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -6,8 +9,8 @@ from service.documents import codes
 
 
 @pytest.fixture
-def imported():
-    """Loads a table for one test."""
+def imported() -> Iterator[Callable[[str, dict[str, str]], None]]:
+    """Yield a function that loads a table for one test."""
     before = dict(codes.TABLES)
     yield codes.load
     codes.TABLES.clear()
@@ -15,13 +18,13 @@ def imported():
     codes._find_nearest.cache_clear()
 
 
-def line(**changes):
+def line(**changes: Any) -> dict[str, Any]:
     item = {"classifications": ["022"], "unit": {"code": "H87"}, "taxDetails": [{"taxType": "01"}]}
     return {**item, "originCountry": "MYS", **changes}
 
 
-def paths(body, *places):
-    return [fault["path"] for fault in codes.violations(body, *places)]
+def paths(body: dict[str, Any], *places: Any) -> list[str]:
+    return [violation["path"] for violation in codes.violations(body, *places)]
 
 
 @pytest.mark.parametrize(
@@ -38,11 +41,11 @@ def paths(body, *places):
         ("registration_types", 4),
     ],
 )
-def test_the_shipped_tables_are_whole(table, size):
+def test_built_in_tables_are_complete(table: str, size: int) -> None:
     assert len(codes.TABLES[table]) == size
 
 
-def test_codes_are_compared_exactly():
+def test_codes_are_compared_exactly() -> None:
     assert codes.is_known("states", "01")
     assert not codes.is_known("states", "1")
     assert not codes.is_known("countries", "mys")
@@ -51,24 +54,24 @@ def test_codes_are_compared_exactly():
 @pytest.mark.parametrize(
     "code, fits", [("H87", True), ("1", True), ("h87", False), ("H87X", False), ("", False)]
 )
-def test_units_are_checked_by_form_until_they_are_imported(code, fits):
+def test_units_are_checked_by_pattern_until_imported(code: str, fits: bool) -> None:
     assert codes.is_known("units", code) is fits
 
 
 @pytest.mark.parametrize(
     "code, fits", [("31001", True), ("3100", False), ("310A1", False), ("٣١٠٠١", False)]
 )
-def test_msic_codes_are_checked_by_form_until_they_are_imported(code, fits):
+def test_msic_codes_are_checked_by_pattern_until_imported(code: str, fits: bool) -> None:
     assert codes.is_known("msic", code) is fits
 
 
-def test_an_imported_table_replaces_the_form(imported):
+def test_imported_table_replaces_the_pattern(imported: Any) -> None:
     imported("units", {"H87": "piece"})
     assert codes.is_known("units", "H87")
     assert not codes.is_known("units", "KGM")
 
 
-def test_an_unknown_table_is_not_imported(imported):
+def test_importing_an_unknown_table_fails(imported: Any) -> None:
     with pytest.raises(KeyError):
         imported("colours", {"R": "red"})
 
@@ -92,11 +95,11 @@ def test_an_unknown_table_is_not_imported(imported):
         ("countries", "M" * 1_000_000, None),
     ],
 )
-def test_the_nearest_code_is_the_one_that_was_meant(table, written, meant):
+def test_nearest_code_is_suggested(table: str, written: str, meant: str | None) -> None:
     assert codes.nearest(table, written) == meant
 
 
-def test_a_good_body_has_no_fault():
+def test_body_with_known_codes_is_valid() -> None:
     party = {
         "type": "LOCAL_COMPANY",
         "registration": {"type": "BRN"},
@@ -111,30 +114,32 @@ def test_a_good_body_has_no_fault():
     )
 
 
-def test_an_empty_body_has_no_fault():
+def test_empty_body_is_valid() -> None:
     assert codes.violations({}) == []
 
 
-def test_a_fault_names_the_place_the_table_and_the_nearest_code():
-    fault = {
+def test_violation_names_the_path_table_and_nearest_code() -> None:
+    violation = {
         "path": "/lineItems/1/originCountry",
         "rule": "code",
         "message": '"MY" is not in the table of countries; the nearest code is "MYS" (MALAYSIA).',
     }
-    assert codes.violations({"lineItems": [line(), line(originCountry="MY")]}) == [fault]
+    assert codes.violations({"lineItems": [line(), line(originCountry="MY")]}) == [violation]
 
 
-def test_a_code_like_no_other_is_named_without_a_nearest_one():
-    fault = codes.violations({"lineItems": [line(taxDetails=[{"taxType": "SST"}])]})[0]
-    assert fault["message"] == '"SST" is not in the table of tax types.'
+def test_code_without_a_similar_one_gets_no_suggestion() -> None:
+    violation = codes.violations({"lineItems": [line(taxDetails=[{"taxType": "SST"}])]})[0]
+    assert violation["message"] == '"SST" is not in the table of tax types.'
 
 
-def test_a_code_of_a_wrong_form_is_told_the_form():
-    fault = codes.violations({"supplier": {"msic": "31"}})[0]
-    assert fault["message"] == '"31" is not in the table of MSIC codes, whose codes are 5 digits.'
+def test_code_that_violates_the_pattern_is_reported_with_the_pattern() -> None:
+    violation = codes.violations({"supplier": {"msic": "31"}})[0]
+    assert (
+        violation["message"] == '"31" is not in the table of MSIC codes, whose codes are 5 digits.'
+    )
 
 
-def test_every_unknown_code_of_a_body_is_found():
+def test_every_unknown_code_of_a_body_is_found() -> None:
     party = {
         "type": "PERSON",
         "registration": {"type": "IC"},
@@ -158,26 +163,26 @@ def test_every_unknown_code_of_a_body_is_found():
     ]
 
 
-def test_a_state_abroad_is_free_text():
+def test_state_outside_malaysia_is_free_text() -> None:
     assert paths({"buyer": {"address": {"state": "Guangdong", "country": "CHN"}}}) == []
 
 
 @pytest.mark.parametrize("country", [{}, {"country": "MYS"}])
-def test_a_state_in_malaysia_is_a_code(country):
+def test_state_in_malaysia_is_a_code(country: dict[str, Any]) -> None:
     assert paths({"buyer": {"address": {"state": "Guangdong", **country}}}) == [
         "/buyer/address/state"
     ]
 
 
-def test_a_party_and_a_company_are_checked_by_their_own_places():
+def test_parties_and_companies_are_checked_at_their_own_paths() -> None:
     assert paths({"type": "PERSON"}, codes.PARTY) == ["/type"]
     assert paths({"country": "CHN", "state": "Guangdong", "msic_code": "x"}, codes.COMPANY) == [
         "/msic_code"
     ]
 
 
-def test_a_body_full_of_faults_is_answered_with_fifty():
+def test_at_most_fifty_unknown_codes_are_reported() -> None:
     body = {"lineItems": [line(originCountry=f"{number}" * 30_000) for number in range(1000)]}
-    faults = codes.violations(body)
-    assert len(faults) == 50
-    assert max(len(fault["message"]) for fault in faults) < 200
+    violations = codes.violations(body)
+    assert len(violations) == 50
+    assert max(len(violation["message"]) for violation in violations) < 200

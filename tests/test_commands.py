@@ -1,17 +1,19 @@
-"""run.py as a person uses it: what each command prints and changes, and the one line that says what is wrong."""
+"""Commands of run.py: output, effects, and one-line error messages."""
 
 import asyncio
 import json
 import os
 import re
-import sys
+from collections.abc import AsyncIterator, Awaitable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 import aiohttp
 import asyncpg
 import pytest
+from aiohttp.test_utils import TestClient
 from certificates import issued, key_text, rsa_key
 from conftest import until
 from kit import CERTIFICATE, GENEROUS, answered, created, invoice, line, valid_invoice
@@ -24,7 +26,6 @@ from service.db.migrations import MIGRATIONS, migrate
 from service.db.schema_objects import load_objects
 from service.db.statements import sql
 
-RUN = Path(__file__).resolve().parent.parent / "run.py"
 NAMES = [
     *sorted(path.name for path in MIGRATIONS.glob("*.sql")),
     *[item.file for item in load_objects()],
@@ -55,54 +56,39 @@ COMMANDS = (
 )
 
 
-@pytest.fixture
-def command(environment):
-    """Runs run.py on the test's database: `await command("migrate")`; variables may be changed by keyword."""
-
-    async def run(*arguments, **variables):
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            *[str(RUN), *map(str, arguments)],
-            env={"PATH": os.environ["PATH"], **environment, **variables},
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )
-        out, err = await process.communicate()
-        return SimpleNamespace(code=process.returncode, out=out.decode(), err=err.decode())
-
-    return run
-
-
-async def result(running):
-    """The one JSON object that a command prints."""
+async def result(running: Awaitable[Any]) -> Any:
+    """Return the JSON object that a command prints."""
     done = await running
     assert (done.code, done.err) == (0, ""), done.err
     return json.loads(done.out)
 
 
-async def complaint(running):
-    """The one line of a command that cannot do its work."""
+async def complaint(running: Awaitable[Any]) -> str:
+    """Return the one-line error message of a command that fails."""
     done = await running
     assert (done.code, done.out) == (1, ""), done
     (wording,) = done.err.splitlines()
     return wording
 
 
-async def with_key(api, key):
+async def with_key(api: TestClient, key: str) -> int:
+    """Return the status of a listing with a key."""
     return (await answered(api, "GET", "/api/invoices", headers={"X-API-Key": key}))[0]
 
 
 # Companies and keys
 
 
-async def test_a_company_and_its_key_made_by_hand_work(command, start, owner):
+async def test_company_and_key_made_by_commands_work(
+    command: Any, start: Any, owner: asyncpg.Connection
+) -> None:
     made = await result(
         command(
             "add-company", "--name", "Kedai Ü Sdn. Bhd.", "--tin", "C123", "--zip-code", "30000"
         )
     )
     assert set(made) == {"id"}
-    row = await owner.fetchrow("select id, name, tin_code, zip_code, msic_code from companies")
+    row: Any = await owner.fetchrow("select id, name, tin_code, zip_code, msic_code from companies")
     assert tuple(row) == (made["id"], "Kedai Ü Sdn. Bhd.", "C123", "30000", None)
     key = await result(command("add-key", "--company", made["id"], "--name", "till"))
     assert set(key) == {"key", "key_id", "company_id"} and key["company_id"] == made["id"]
@@ -111,7 +97,7 @@ async def test_a_company_and_its_key_made_by_hand_work(command, start, owner):
 
 
 @pytest.mark.parametrize(
-    "options, faults",
+    "options, wording",
     [
         (("--tin", "C1\nX: 1"), "tin_code must be letters and digits."),
         (("--tin", ""), "tin_code must be letters and digits."),
@@ -130,48 +116,57 @@ async def test_a_company_and_its_key_made_by_hand_work(command, start, owner):
         (("--phone", "1" * 41, "--city", "x" * 51), "city must have at most 50 characters. "),
     ],
 )
-async def test_add_company_refuses_what_the_api_refuses(command, api, owner, options, faults):
-    """Every violation, in one line; PUT /api/companies names the same ones."""
-    said = await complaint(command("add-company", "--name", "A", "--tin", "C123", *options))
-    assert faults in said
+async def test_add_company_rejects_the_values_that_the_api_rejects(
+    command: Any, api: TestClient, owner: asyncpg.Connection, options: tuple[Any, ...], wording: str
+) -> None:
+    """The message holds every violation; PUT /api/companies reports the same ones."""
+    message = await complaint(command("add-company", "--name", "A", "--tin", "C123", *options))
+    assert wording in message
     names = [name.removeprefix("--").replace("-", "_") for name in options[::2]]
     body = dict(
         zip(("tin_code" if name == "tin" else name for name in names), options[1::2], strict=False)
     )
     status, refusal = await answered(api, "PUT", "/api/companies", json=body)
     assert status == 422
-    assert {fault["message"] for fault in refusal["errors"]} <= set(re.split(r"(?<=\.) ", said))
+    messages = {violation["message"] for violation in refusal["errors"]}
+    assert messages <= set(re.split(r"(?<=\.) ", message))
     assert await owner.fetchval("select count(*) from companies") == 1
 
 
-async def test_add_company_names_violations_of_every_kind_together(command):
+async def test_add_company_reports_all_violations_together(command: Any) -> None:
     options = ("--phone", "1" * 41, "--country", "MY", "--registration-type", "IC")
-    said = await complaint(command("add-company", "--name", "A", "--tin", "C 1", *options))
+    message = await complaint(command("add-company", "--name", "A", "--tin", "C 1", *options))
     assert all(
-        words in said
+        words in message
         for words in ("phone must have", "registration_type must be", '"MY" is not in the table')
     )
-    assert "registration types" not in said  # once
+    assert "registration types" not in message  # reported only once
 
 
-async def test_a_text_that_is_not_utf_8_is_refused(command):
-    said = await complaint(command("add-company", "--name", os.fsdecode(b"\xff"), "--tin", "C1"))
-    assert said == "--name must be UTF-8 text."
+async def test_argument_that_is_not_utf_8_is_rejected(command: Any) -> None:
+    message = await complaint(command("add-company", "--name", os.fsdecode(b"\xff"), "--tin", "C1"))
+    assert message == "--name must be UTF-8 text."
 
 
-async def test_a_violated_constraint_is_not_reported_as_an_unusable_database(command, owner):
+async def test_violated_constraint_is_reported_as_a_rejected_value(
+    command: Any, owner: asyncpg.Connection
+) -> None:
     await owner.execute("alter table companies add constraint no_a check (name <> 'A')")
-    said = await complaint(command("add-company", "--name", "A", "--tin", "C1"))
-    assert said.startswith("The database does not accept a value: ") and "no_a" in said
+    message = await complaint(command("add-company", "--name", "A", "--tin", "C1"))
+    assert message.startswith("The database does not accept a value: ") and "no_a" in message
 
 
-async def test_a_key_with_an_expiry_works_until_then(command, api, company):
+async def test_key_with_an_expiry_is_valid_until_then(
+    command: Any, api: TestClient, company: Any
+) -> None:
     for expires, status in (("2020-01-01T00:00:00Z", 401), ("2999-01-01T00:00:00+08:00", 200)):
         key = await result(command("add-key", "--company", company.id, "--expires", expires))
         assert await with_key(api, key["key"]) == status
 
 
-async def test_a_revoked_key_is_over_in_a_running_service(command, api, company):
+async def test_revoked_key_is_rejected_by_a_running_service(
+    command: Any, api: TestClient, company: Any
+) -> None:
     assert await with_key(api, company.key) == 200
     assert await result(command("revoke-key", company.key_id)) == {
         "key_id": company.key_id,
@@ -184,7 +179,7 @@ async def test_a_revoked_key_is_over_in_a_running_service(command, api, company)
     }
 
 
-async def test_a_key_where_no_portal_is_set_is_one_for_tests(command, company):
+async def test_key_made_without_a_portal_is_a_test_key(command: Any, company: Any) -> None:
     none = {
         f"PORTAL_{name}": ""
         for name in ("API_BASE", "IDENTITY_BASE", "WEB_BASE", "CLIENT_ID", "CLIENT_SECRET")
@@ -198,8 +193,8 @@ async def test_a_key_where_no_portal_is_set_is_one_for_tests(command, company):
 
 
 @pytest.fixture
-def pair(tmp_path):
-    """Options that name the files of a certificate and of its encrypted key."""
+def pair(tmp_path: Path) -> list[str | Path]:
+    """Return options that name the files of a certificate and its encrypted key."""
     texts = {
         "certificate": issued().certificate_pem,
         "key": key_text(rsa_key(), "hush"),
@@ -210,7 +205,9 @@ def pair(tmp_path):
     return [part for name in texts for part in (f"--{name}", tmp_path / name)]
 
 
-async def test_a_certificate_set_by_hand_is_the_companys(command, start, company, pair):
+async def test_certificate_set_by_command_is_used(
+    command: Any, start: Any, company: Any, pair: Any
+) -> None:
     secret = {"SECRET_KEY": GENEROUS["SECRET_KEY"]}
     setting = ("set-certificate", "--company", company.id, *pair)
     assert (await result(command(*setting, "--issuer-form", "encoded", **secret)))[
@@ -227,7 +224,9 @@ async def test_a_certificate_set_by_hand_is_the_companys(command, start, company
     assert (await answered(api, "GET", CERTIFICATE))[0] == 404
 
 
-async def test_a_certificate_that_cannot_be_set_is_said_in_one_line(command, company, pair):
+async def test_invalid_certificate_is_reported_in_one_line(
+    command: Any, company: Any, pair: Any
+) -> None:
     secret, own = (
         {"SECRET_KEY": GENEROUS["SECRET_KEY"]},
         ("set-certificate", "--company", company.id, *pair),
@@ -254,20 +253,34 @@ async def test_a_certificate_that_cannot_be_set_is_said_in_one_line(command, com
     [
         (("add-key", "--company", "999"), "There is no company 999."),
         (("add-key", "--company", 2**63), "The database does not accept a value: "),
-        (("add-organization", "--account", "A", "--name", "B", "--company", 2**63), "There is no account A; "),
+        (
+            ("add-organization", "--account", "A", "--name", "B", "--company", 2**63),
+            "There is no account A; ",
+        ),
         (("audit", "--company", 2**63), "The database does not accept a value: "),
         (("audit", "--company", 1, "--last", 2**63), "There is no company 1."),
         (("resolve-finding", 2**63, "--note", "x"), "The database does not accept a value: "),
         (("verify-tin", "--company", 2**63), "The database does not accept a value: "),
-        (("add-key", "--company", "1", "--expires", "tomorrow"),
-         "tomorrow is not a date and a time, like 2026-12-31T23:59:59Z."),
-        (("revoke-key", "nobody"), "There is no key nobody; a key id is the 12 characters after einv_live_ or einp_live_."),
+        (
+            ("add-key", "--company", "1", "--expires", "tomorrow"),
+            "tomorrow is not a date and a time, like 2026-12-31T23:59:59Z.",
+        ),
+        (
+            ("revoke-key", "unknown"),
+            "There is no key unknown; "
+            "a key id is the 12 characters after einv_live_ or einp_live_.",
+        ),
         (("import-codes", "nothing.json"), "nothing.json is not named after a code list: "),
-        (("import-codes", "units.json"), "units.json is not a JSON array of codes (FileNotFoundError: "),
+        (
+            ("import-codes", "units.json"),
+            "units.json is not a JSON array of codes (FileNotFoundError: ",
+        ),
         (("sql", "nothing"), "There is no statement nothing. There are: "),
     ],
-)  # fmt: skip
-async def test_what_cannot_be_done_is_said_in_one_line(command, arguments, wording):
+)
+async def test_command_error_is_reported_in_one_line(
+    command: Any, arguments: tuple[Any, ...], wording: str
+) -> None:
     assert (await complaint(command(*arguments))).startswith(wording)
 
 
@@ -275,8 +288,8 @@ async def test_what_cannot_be_done_is_said_in_one_line(command, arguments, wordi
 
 
 @pytest.fixture
-async def empty(cluster, database):
-    """The address of a database that nothing was done to."""
+async def empty(cluster: str, database: str) -> AsyncIterator[str]:
+    """Yield the URL of an empty database."""
     name = f"{urlsplit(database).path[1:]}_empty"
     elsewhere = await asyncpg.connect(cluster)
     await elsewhere.execute(f"create database {name}")
@@ -285,32 +298,34 @@ async def empty(cluster, database):
     await elsewhere.close()
 
 
-async def test_migrating_says_what_it_did_and_does_it_once(command, empty):
+async def test_migrate_prints_applied_files_and_is_idempotent(command: Any, empty: str) -> None:
     first = await command("migrate", DATABASE_URL=empty)
     assert (first.code, first.out.splitlines(), first.err) == (0, NAMES, "")
     again = await command("migrate", DATABASE_URL=empty)
     assert (again.code, again.out, again.err) == (0, "nothing to apply\n", "")
 
 
-async def test_of_many_migrations_at_once_one_does_it(empty):
+async def test_concurrent_migrations_run_once(empty: str) -> None:
     done = await asyncio.gather(*[migrate(empty) for _ in range(8)])
     assert sorted(done) == [[]] * 7 + [NAMES]
 
 
 @pytest.mark.parametrize("name", ["migrate", "serve", "worker"])
-async def test_a_database_of_an_unreleased_version_is_rejected(command, owner, name):
+async def test_database_of_an_unreleased_version_is_rejected(
+    command: Any, owner: asyncpg.Connection, name: str
+) -> None:
     await owner.execute("insert into schema_migrations (name) values ('0001_roles.sql')")
     message = await complaint(command(name))
     assert "cannot be upgraded. Set DATABASE_URL to a new, empty database." in message
 
 
-async def test_every_command_brings_the_database_up_to_date(command, empty):
+async def test_every_command_migrates_the_database(command: Any, empty: str) -> None:
     assert (await result(command("add-company", "--name", "A", "--tin", "C1", DATABASE_URL=empty)))[
         "id"
     ] == 1
 
 
-async def test_a_database_that_cannot_be_reached_is_named_in_one_line(command, database):
+async def test_unreachable_database_is_reported_in_one_line(command: Any, database: str) -> None:
     nowhere = urlsplit(database)._replace(netloc="127.0.0.1:1", query="").geturl()
     absent = urlsplit(database)._replace(path="/absent").geturl()
     for address, words in (
@@ -319,11 +334,12 @@ async def test_a_database_that_cannot_be_reached_is_named_in_one_line(command, d
         ("nonsense", "DSN"),
         ("postgresql://h.invalid", ""),
     ):
-        said = await complaint(command("add-key", "--company", "1", DATABASE_URL=address))
-        assert said.startswith("The database of DATABASE_URL cannot be used: ") and words in said
+        message = await complaint(command("add-key", "--company", "1", DATABASE_URL=address))
+        assert message.startswith("The database of DATABASE_URL cannot be used: ")
+        assert words in message
 
 
-async def test_wrong_variables_are_named_one_line_each(command):
+async def test_invalid_variables_are_reported_one_per_line(command: Any) -> None:
     done = await command("migrate", PORT="http", LOG_LEVEL="loud")
     assert done.code == 1 and [line.split()[0] for line in done.err.splitlines()] == [
         "PORT",
@@ -334,17 +350,17 @@ async def test_wrong_variables_are_named_one_line_each(command):
 # Code lists
 
 
-async def unit_taken(client, code):
-    """None for a unit code that an invoice may have, else the fault."""
+async def unit_violation(client: aiohttp.ClientSession, code: str) -> Any:
+    """Return the violation of a unit code, None if an invoice may have it."""
     item = line(unit={"code": code, "price": 1, "count": 1})
     status, body = await answered(client, "POST", "/api/invoices", json=invoice(lineItems=[item]))
     return None if status == 201 else body["errors"][0]
 
 
-async def test_loaded_units_replace_their_form_at_the_next_start(
-    command, environment, company, tmp_path
-):
-    """Loaded where the clock on the wall is already at tomorrow."""
+async def test_imported_units_replace_the_pattern_at_the_next_start(
+    command: Any, environment: dict[str, str], company: Any, tmp_path: Path
+) -> None:
+    """The command runs in a time zone in which it is already tomorrow."""
     path = tmp_path / "UnitTypes.json"
     path.write_text(
         json.dumps([{"Code": "KGM", "Name": "kilogram"}, {"Code": "XBX", "Name": "box"}])
@@ -352,22 +368,27 @@ async def test_loaded_units_replace_their_form_at_the_next_start(
     service = Service(environment, tmp_path / "service.log")
     async with aiohttp.ClientSession(service.base, headers={"X-API-Key": company.key}) as client:
         await service.start()
-        assert await unit_taken(client, "KGX") is None
+        assert await unit_violation(client, "KGX") is None
         assert await result(command("import-codes", path, TZ="AHEAD-24")) == {"units": 2}
-        assert await unit_taken(client, "KGX") is None
+        assert await unit_violation(client, "KGX") is None
         await service.stop()
         await service.start()
-        fault = await unit_taken(client, "KGX")
-        assert (fault["path"], fault["rule"]) == ("/lineItems/0/unit/code", "code")
-        assert all(word in fault["message"] for word in ("units", '"KGM"', "kilogram"))
-        assert await unit_taken(client, "KGM") is await unit_taken(client, "XBX") is None
+        violation = await unit_violation(client, "KGX")
+        assert (violation["path"], violation["rule"]) == ("/lineItems/0/unit/code", "code")
+        assert all(word in violation["message"] for word in ("units", '"KGM"', "kilogram"))
+        assert await unit_violation(client, "KGM") is await unit_violation(client, "XBX") is None
         assert await service.stop() == 0
 
 
-async def test_loading_a_list_again_renews_its_words_and_keeps_old_codes(command, owner, tmp_path):
+async def test_reimported_list_updates_descriptions_and_keeps_codes(
+    command: Any, owner: asyncpg.Connection, tmp_path: Path
+) -> None:
     path = tmp_path / "MSICSubCategoryCodes.json"
-    for entries in ([{"Code": "56101", "Description": "Restaurants"}, {"Code": "01111", "Description": "Maize"}],
-                    [{"Code": "56101", "Description": "Restaurants and cafes"}]):  # fmt: skip
+    maize = {"Code": "01111", "Description": "Maize"}
+    for entries in (
+        [{"Code": "56101", "Description": "Restaurants"}, maize],
+        [{"Code": "56101", "Description": "Restaurants and cafes"}],
+    ):
         path.write_text(json.dumps(entries))
         assert await result(command("import-codes", path)) == {"msic": len(entries)}
     rows = await owner.fetch("select code_list, code, description from code_lists order by code")
@@ -377,7 +398,9 @@ async def test_loading_a_list_again_renews_its_words_and_keeps_old_codes(command
     ]
 
 
-async def test_what_is_no_list_of_codes_is_refused_and_loads_nothing(environment, owner, tmp_path):
+async def test_malformed_code_list_is_rejected_and_imports_nothing(
+    environment: dict[str, str], owner: asyncpg.Connection, tmp_path: Path
+) -> None:
     good, bad = tmp_path / "MSIC.json", tmp_path / "UnitTypes.json"
     good.write_text('[{"Code": "56101", "Description": "Restaurants"}]')
     for content in (
@@ -396,14 +419,14 @@ async def test_what_is_no_list_of_codes_is_refused_and_loads_nothing(environment
     assert await owner.fetchval("select count(*) from code_lists") == 0
 
 
-async def test_help_lists_the_commands(command):
+async def test_help_lists_all_commands(command: Any) -> None:
     done = await command("--help")
     assert done.code == 0 and all(
         f"\n    {name} " in done.out or f"\n    {name}\n" in done.out for name in COMMANDS
     )
 
 
-async def test_what_is_no_command_is_answered_with_how_to_use_it(command):
+async def test_unknown_command_prints_the_usage(command: Any) -> None:
     for arguments in (("serv",), ("add-key", "--company", "one")):
         done = await command(*arguments)
         assert done.code == 2 and done.err.startswith("usage: ")
@@ -412,7 +435,7 @@ async def test_what_is_no_command_is_answered_with_how_to_use_it(command):
 # Statements for psql
 
 
-async def test_a_statement_is_printed_as_psql_takes_it(command):
+async def test_sql_command_prints_a_statement_for_psql(command: Any) -> None:
     done = await command("sql", "invoice_get")
     assert done.out == sql.by_name["invoice_get"].text + "\n"
     assert ":company_id" in done.out and done.out.endswith(";\n")

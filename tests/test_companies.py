@@ -1,15 +1,18 @@
-"""The company of the key: its record, its update, and what bars one. Spec: Company."""
+"""The company of a key: its record, its update and its readiness. Spec: Company."""
 
 import asyncio
+import json
+from typing import Any
 
 import asyncpg
 import pytest
-from conftest import make_company
+from aiohttp.test_utils import TestClient
+from conftest import Sandbox, make_company
 from kit import answered, created, invoice, reaches, submitted
 
 from service.documents.checks.party import COLUMNS, FACTS
 
-#: The columns that a document cannot go without.
+#: The columns that every document needs.
 NEEDED = [COLUMNS[member] for member, *_ in FACTS]
 FIELDS = [
     "id",
@@ -76,35 +79,35 @@ SETTING = {
 }
 
 
-async def company_record(api):
+async def company_record(api: TestClient) -> dict[str, Any]:
     status, body = await answered(api, "GET", "/api/companies")
     assert (status, list(body)) == (200, ["data"])
     return body["data"]
 
 
-async def put(api, **changes):
+async def put(api: TestClient, **changes: Any) -> tuple[int, Any]:
     return await answered(api, "PUT", "/api/companies", json=changes)
 
 
-async def changed(api, **changes):
-    """The record after an update that is taken."""
+async def changed(api: TestClient, **changes: Any) -> dict[str, Any]:
+    """Update the company and return its record."""
     status, body = await put(api, **changes)
     assert (status, list(body)) == (200, ["data"]), body
     return body["data"]
 
 
-async def refused_at(api, **changes):
-    """The places and rules of an update that is refused."""
+async def refused_at(api: TestClient, **changes: Any) -> list[tuple[str, str]]:
+    """Return the paths and rules of a rejected update."""
     status, body = await put(api, **changes)
     assert (status, set(body)) == (422, {"message", "errors"}), body
-    return [(fault["path"], fault["rule"]) for fault in body["errors"]]
+    return [(violation["path"], violation["rule"]) for violation in body["errors"]]
 
 
-def without(setting, name):
+def without(setting: dict[str, Any], name: str) -> dict[str, Any]:
     return {key: value for key, value in setting.items() if key != name}
 
 
-async def test_the_record_has_every_specified_field(api, company):
+async def test_company_record_has_every_specified_field(api: TestClient, company: Any) -> None:
     found = await company_record(api)
     assert list(found) == FIELDS
     assert found["id"] == company.id and found["setting"] == SETTING
@@ -114,14 +117,18 @@ async def test_the_record_has_every_specified_field(api, company):
     assert found["bank_account"] is None and found["created_at"].endswith("+00:00")
 
 
-async def test_default_taxes_are_given_as_they_are_stored(api, owner):
+async def test_default_taxes_are_returned_as_stored(
+    api: TestClient, owner: asyncpg.Connection
+) -> None:
     taxes = '[{"tax_rate": 8, "tax_type": "02", "factor_type": "percentage"}]'
     await owner.execute("update companies set default_tax_types_and_rates = $1", taxes)
     found = (await company_record(api))["default_tax_types_and_rates"]
     assert found == [{"tax_rate": 8, "tax_type": "02", "factor_type": "percentage"}]
 
 
-async def test_a_company_that_is_only_a_name_has_all_the_same_fields(start, environment):
+async def test_company_with_only_a_name_has_the_same_fields(
+    start: Any, environment: dict[str, str]
+) -> None:
     bare = dict.fromkeys([*NEEDED, "registration_type", "zip_code", "email"])
     api = await start(
         await make_company(environment, **{**bare, "name": "Baru", "tin_code": "C20880050020"})
@@ -132,7 +139,7 @@ async def test_a_company_that_is_only_a_name_has_all_the_same_fields(start, envi
     assert found["registration_number"] == found["state"] == ""
 
 
-async def test_only_the_sent_fields_change(api):
+async def test_update_changes_only_the_sent_fields(api: TestClient) -> None:
     before = await company_record(api)
     after = await changed(api, phone="+60387654321", city="Petaling Jaya", state="10")
     expected = {**before, "phone": "+60387654321", "city": "Petaling Jaya", "state": "10"}
@@ -143,7 +150,7 @@ async def test_only_the_sent_fields_change(api):
     assert await changed(api) | {"updated_at": ""} == after | {"updated_at": ""}
 
 
-async def test_every_field_of_the_body_is_written(api):
+async def test_update_writes_every_field_of_the_body(api: TestClient) -> None:
     body = {
         "name": "Teh Empat Sdn. Bhd.",
         "tin_code": "C20880050990",
@@ -175,19 +182,21 @@ async def test_every_field_of_the_body_is_written(api):
 
 @pytest.mark.parametrize("name", ["sst_registration_number", "tourism_tax_registration_number"])
 @pytest.mark.parametrize("none", [None, "", "  "])
-async def test_a_number_of_a_tax_can_be_taken_away(api, name, none):
+async def test_tax_registration_number_can_be_removed(
+    api: TestClient, name: str, none: str | None
+) -> None:
     assert (await changed(api, **{name: "W10-1808"}))[name] == "W10-1808"
     after = await changed(api, **{name: none})
     assert after[name] is None and after["as_supplier"]["sstRegistrationNumber"] == "NA"
 
 
-async def test_a_blank_registration_number_is_an_absent_one(api):
+async def test_blank_registration_number_counts_as_missing(api: TestClient) -> None:
     after = await changed(api, registration_number="")
     assert after["as_buyer"]["registrationNumber"] == "NA" and after["is_company_ready"] is False
 
 
 @pytest.mark.parametrize("name", SETTING)
-async def test_a_setting_is_sent_whole_or_not_at_all(api, name):
+async def test_incomplete_setting_is_rejected(api: TestClient, name: str) -> None:
     assert await refused_at(api, setting=without(SETTING, name)) == [
         (f"/setting/{name}", "required")
     ]
@@ -241,7 +250,9 @@ async def test_a_setting_is_sent_whole_or_not_at_all(api, name):
         ({"bank_account": "1"}, ("/bank_account", "unknown")),
     ],
 )
-async def test_what_breaks_a_rule_is_refused_and_changes_nothing(api, changes, place):
+async def test_invalid_update_is_rejected_and_changes_nothing(
+    api: TestClient, changes: dict[str, Any], place: tuple[Any, ...] | None
+) -> None:
     before = await company_record(api)
     places = await refused_at(api, **changes, email="other@kopitiga.example")
     assert places == ([place] if place else [(f"/setting/{name}", "required") for name in SETTING])
@@ -252,13 +263,17 @@ async def test_what_breaks_a_rule_is_refused_and_changes_nothing(api, changes, p
     "prefix", ["\n", "A\r\nX: 1", "\t", "A\x1f", "\x7f", "\x85", "\x9f", "\u2028", "A\u2029"]
 )
 @pytest.mark.parametrize("name", [name for name in SETTING if name.endswith("_PREFIX")])
-async def test_a_prefix_with_a_control_character_is_refused(api, name, prefix):
+async def test_prefix_with_a_control_character_is_rejected(
+    api: TestClient, name: str, prefix: str
+) -> None:
     assert await refused_at(api, setting={**SETTING, name: prefix}) == [
         (f"/setting/{name}", "pattern")
     ]
 
 
-async def test_a_stored_prefix_with_a_control_character_is_left_alone(api, owner):
+async def test_stored_prefix_with_a_control_character_is_kept(
+    api: TestClient, owner: asyncpg.Connection
+) -> None:
     await owner.execute(
         """update companies set setting = setting || '{"INVOICE_PREFIX": "A\\n"}'"""
     )
@@ -268,27 +283,29 @@ async def test_a_stored_prefix_with_a_control_character_is_left_alone(api, owner
     ] == " Ä–\u00a0"
 
 
-async def test_a_state_is_judged_with_the_country_that_it_is_in(api):
+async def test_state_is_validated_with_its_country(api: TestClient) -> None:
     assert (await changed(api, country="SGP", state="Jurong"))["state"] == "Jurong"
     assert (await changed(api, state="Tuas"))["state"] == "Tuas"
     assert await refused_at(api, country="MYS") == [("/state", "code")]
     assert (await changed(api, country="MYS", state="07"))["is_company_ready"] is True
 
 
-async def test_a_count_of_digits_with_a_decimal_point_leaves_codes_as_they_are(api):
-    body = '{"setting": {"INVOICE_PREFIX": "Q", "SELF_BILLED_INVOICE_PREFIX": "", "CONSOLIDATE_INVOICE_PREFIX": "", '
-    body += '"CONSOLIDATE_SELF_BILLED_INVOICE_PREFIX": "", "CREDIT_NOTE_PREFIX": "", "DEBIT_NOTE_PREFIX": "", '
-    body += '"REFUND_NOTE_PREFIX": "", "PREFIX_DIGIT_COUNT": 3.0, "AUTO_SUBMIT_INVOICE": false}}'
+async def test_digit_count_with_a_decimal_point_is_accepted(
+    api: TestClient,
+) -> None:
+    prefixes = {name: "" for name in SETTING if name.endswith("_PREFIX")}
+    setting = {**SETTING, **prefixes, "INVOICE_PREFIX": "Q", "PREFIX_DIGIT_COUNT": 3.0}
+    body = json.dumps({"setting": setting})
     headers = {"Content-Type": "application/json"}
     assert (await answered(api, "PUT", "/api/companies", data=body.encode(), headers=headers))[
         0
     ] == 200
-    id = await created(api, code=7)
-    status, export = await answered(api, "GET", f"/api/invoices/{id}/export")
+    invoice_id = await created(api, code=7)
+    status, export = await answered(api, "GET", f"/api/invoices/{invoice_id}/export")
     assert (status, export["invoiceCodeWithPrefixAndDigits"]) == (200, "Q007")
 
 
-async def test_automatic_submission_follows_the_setting(api):
+async def test_auto_submit_setting_submits_ready_invoices(api: TestClient) -> None:
     assert (
         "submitted"
         not in (await answered(api, "POST", "/api/invoices", json=invoice(isReady=True)))[1][
@@ -296,20 +313,22 @@ async def test_automatic_submission_follows_the_setting(api):
         ]
     )
     await changed(api, setting={**SETTING, "AUTO_SUBMIT_INVOICE": True})
-    id = await created(api, isReady=True)
-    await reaches(api, id, "Valid")
+    invoice_id = await created(api, isReady=True)
+    await reaches(api, invoice_id, "Valid")
 
 
-# Ready
+# Readiness
 
 
 @pytest.mark.parametrize("column", NEEDED)
-async def test_a_company_without_a_fact_that_its_documents_need_is_not_ready(api, owner, column):
+async def test_company_without_a_needed_column_is_not_ready(
+    api: TestClient, owner: asyncpg.Connection, column: str
+) -> None:
     try:
         await owner.execute(f"update companies set {column} = null")
         assert (await company_record(api))["is_company_ready"] is False
     except asyncpg.NotNullViolationError:
-        pass  # it cannot be without
+        pass  # the column is not null
     await owner.execute(f"update companies set {column} = ' '")
     assert (await company_record(api))["is_company_ready"] is False
 
@@ -334,61 +353,64 @@ async def test_a_company_without_a_fact_that_its_documents_need_is_not_ready(api
         ({"state": "17"}, False),
     ],
 )
-async def test_a_company_is_ready_when_what_documents_need_is_well_formed(
-    start, company, changes, is_ready
-):
+async def test_company_is_ready_if_its_needed_values_are_well_formed(
+    start: Any, company: Any, changes: dict[str, Any], is_ready: bool
+) -> None:
     api = await start(company, TIN_VERIFICATION="automatic")
     assert (await changed(api, **changes))["is_company_ready"] is is_ready
 
 
-async def test_what_is_ready_can_submit(api):
+async def test_ready_company_can_submit(api: TestClient) -> None:
     assert (await changed(api, phone="(03) 1234-5678"))["is_company_ready"] is True
-    id = await created(api)
-    assert (await submitted(api, id))[0] == 200
-    await reaches(api, id, "Valid")
+    invoice_id = await created(api)
+    assert (await submitted(api, invoice_id))[0] == 200
+    await reaches(api, invoice_id, "Valid")
 
 
 # The TIN
 
 
-async def test_the_tin_stays_while_a_document_is_not_yet_judged(api, sandbox):
+async def test_tin_change_is_rejected_while_a_document_is_under_validation(
+    api: TestClient, sandbox: Sandbox
+) -> None:
     await sandbox.settings(stuck=True)
-    id = await created(api)
-    assert (await submitted(api, id))[0] == 200
+    invoice_id = await created(api)
+    assert (await submitted(api, invoice_id))[0] == 200
     status, body = await put(api, tin_code="C20880050990")
     assert (status, set(body)) == (409, {"message"}) and "TIN" in body["message"]
     assert (await changed(api, tin_code="C20880050010", phone="+60387654321"))[
         "phone"
     ] == "+60387654321"
     await sandbox.settings(stuck=False)
-    await reaches(api, id, "Valid")
+    await reaches(api, invoice_id, "Valid")
     assert (await changed(api, tin_code="C20880050990"))["tin_code"] == "C20880050990"
 
 
-async def test_a_change_of_the_tin_and_a_submission_do_not_come_between_each_other(
-    api, sandbox, owner
-):
-    """Whichever is first: the company never has another TIN than a document that is not yet judged."""
+async def test_tin_change_and_submission_exclude_each_other(
+    api: TestClient, sandbox: Sandbox, owner: asyncpg.Connection
+) -> None:
+    """The company never has another TIN than a document under validation."""
     await sandbox.settings(stuck=True)
     for turn in range(5):
-        id, tin = await created(api), f"C2088005{turn}990"
+        invoice_id, tin = await created(api), f"C2088005{turn}990"
         (sent, _), (put_status, _) = await asyncio.gather(
-            submitted(api, id), put(api, tin_code=tin)
+            submitted(api, invoice_id), put(api, tin_code=tin)
         )
         assert put_status in (200, 409) and sent in (200, 400)
         of_company = await owner.fetchval("select tin_code from companies")
         of_documents = await owner.fetch(
             """
-            select distinct s.tin from submissions s join submitted_documents d on d.submission_id = s.id
+            select distinct s.tin
+              from submissions s join submitted_documents d on d.submission_id = s.id
              where d.status in ('Submitting', 'Submitted')
             """
         )
         assert {row["tin"] for row in of_documents} <= {of_company}
-        # The next turn begins anew
+        # Unlock the TIN for the next turn.
         await owner.execute("update submitted_documents set status = 'Cancelled'")
 
 
-async def test_updates_at_once_all_come_through(api):
+async def test_concurrent_updates_are_all_applied(api: TestClient) -> None:
     changes = [
         {"phone": "+60387654321"},
         {"city": "Ipoh"},
@@ -403,7 +425,9 @@ async def test_updates_at_once_all_come_through(api):
         assert change.items() <= found.items()
 
 
-async def test_a_key_sees_and_changes_its_own_company_only(api, start, environment, company):
+async def test_key_reads_and_updates_only_its_own_company(
+    api: TestClient, start: Any, environment: dict[str, str], company: Any
+) -> None:
     other = await make_company(environment, name="Lain Sdn. Bhd.")
     stranger = await start(other)
     await changed(stranger, phone="+60387654321")
@@ -412,7 +436,7 @@ async def test_a_key_sees_and_changes_its_own_company_only(api, start, environme
     assert (found["id"], found["phone"]) == (company.id, "+60312345678")
 
 
-async def test_an_update_is_an_event(api, owner):
+async def test_update_records_an_event(api: TestClient, owner: asyncpg.Connection) -> None:
     await changed(api, city="Ipoh")
     assert [row["type"] for row in await owner.fetch("select type from events")] == [
         "company.updated"

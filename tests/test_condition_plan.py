@@ -1,4 +1,4 @@
-"""What the watchdog's look for conditions costs where there are many submissions."""
+"""Query plans of the watchdog's conditions with many submissions."""
 
 import json
 import re
@@ -8,15 +8,18 @@ from typing import Any
 import asyncpg
 import pytest
 
-FEW = 1000  # rows of an index, here
+FEW = 1000  # rows of a small index
 
-#: 60,000 submissions of three companies: most of them ended, many wait for later changes, a few are
+#: 60,000 submissions of three companies: most are finished, many wait for later changes, a few are
 #: in other states.
 MANY = """
-insert into companies (name, tin_code) select 'C' || n, 'C2088005' || n || '0' from generate_series(201, 203) n;
-insert into submissions (company_id, attempt_key, tin, body, on_absence, state, has_outcome, created_at, first_sent_at,
-       last_sent_at, not_before)
-select c.id, gen_random_uuid(), c.tin_code, '{}', 'retry', r.state, r.state = 'Accepted', r.at, sent.at, sent.at, r.at
+insert into companies (name, tin_code)
+select 'C' || n, 'C2088005' || n || '0' from generate_series(201, 203) n;
+insert into submissions (
+    company_id, attempt_key, tin, body, on_absence, state, has_outcome, created_at,
+    first_sent_at, last_sent_at, not_before)
+select c.id, gen_random_uuid(), c.tin_code, '{}', 'retry', r.state, r.state = 'Accepted', r.at,
+       sent.at, sent.at, r.at
   from companies c
  cross join lateral (
          select now() - n * interval '1 second' as at,
@@ -39,12 +42,15 @@ async def submissions(owner: asyncpg.Connection) -> None:
 
 async def plan(owner: asyncpg.Connection) -> dict[str, Any]:
     """Return the plan of the statement that conditions() runs, for the role that runs it."""
-    text = await owner.fetchval("select pg_get_functiondef('conditions(interval)'::regprocedure)")
-    statement = re.search(r"BEGIN ATOMIC(.*);\s*END", text, re.DOTALL)[1]
+    text: Any = await owner.fetchval(
+        "select pg_get_functiondef('conditions(interval)'::regprocedure)"
+    )
+    statement = re.findall(r"BEGIN ATOMIC(.*);\s*END", text, re.DOTALL)[0]
     statement = re.sub(r"(conditions\.)?\bage\b", "interval '1 minute'", statement)
     async with owner.transaction():
         await owner.execute("set local role einvoice_across")
-        return json.loads(await owner.fetchval(f"explain (format json) {statement}"))[0]["Plan"]
+        explained: Any = await owner.fetchval(f"explain (format json) {statement}")
+        return json.loads(explained)[0]["Plan"]
 
 
 def nodes(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -73,7 +79,7 @@ async def test_conditions_read_submissions_by_small_indexes_only(
 async def test_claims_of_submissions_leave_the_indexes_alone(
     owner: asyncpg.Connection, company: Any
 ) -> None:
-    """The first claim of each is an ordinary event; the second one without a result is what the index is for."""
+    """The index holds second claims without a result; a first claim is an ordinary event."""
     await owner.execute(
         "insert into submissions (company_id, attempt_key, tin, body, on_absence) "
         "select $1, gen_random_uuid(), 'C', '', 'retry' from generate_series(1, 5)",
@@ -89,9 +95,10 @@ async def test_claims_of_submissions_leave_the_indexes_alone(
 
 
 async def hot_updates(owner: asyncpg.Connection, statement: str) -> int:
-    """Return how many of the statement's updates wrote into no index."""
+    """Return the number of updates of a statement that changed no index."""
     async with owner.transaction():
         count = "select pg_stat_get_xact_tuples_hot_updated('submissions'::regclass)"
-        before = await owner.fetchval(count)
+        before: Any = await owner.fetchval(count)
         await owner.execute(statement)
-        return await owner.fetchval(count) - before
+        after: Any = await owner.fetchval(count)
+        return after - before

@@ -1,12 +1,15 @@
-"""Conditions that an operator should know of: in words, within a look of the watchdog, with what to do."""
+"""Conditions for operators: description, suggested action, and how fast they are reported."""
 
 import json
 import os
 import re
 import subprocess
 import sys
+from typing import Any
 
+import asyncpg
 import pytest
+from aiohttp.test_utils import TestClient
 from conftest import until
 from kit import answered, created, submitted, valid_invoice
 from processes import ROOT, free_port
@@ -16,23 +19,26 @@ from service.monitoring.conditions import WORDING
 IMPATIENT = {"WATCHDOG_SECONDS": "0.1", "OVERDUE_SECONDS": "0.01"}
 HOUR_AGO = "now() - interval '1 hour'"
 
-#: kind -> the statements that bring it about in a submission that was accepted
+#: kind -> statements that cause the condition in an accepted submission
 STATES = {
     "UnknownOutcome": [f"update submissions set state = 'Uncertain', last_sent_at = {HOUR_AGO}"],
     "SenderSilent": [
-        f"update submissions set state = 'Sending', last_sent_at = {HOUR_AGO}, lease_until = {HOUR_AGO}"
+        f"update submissions set state = 'Sending', last_sent_at = {HOUR_AGO}, "
+        f"lease_until = {HOUR_AGO}"
     ],
     "UnclearCancellation": [
-        f"update submitted_documents set cancelling_until = {HOUR_AGO}, cancel_sent_by = {HOUR_AGO}, "
-        f"cancellation_requested_at = {HOUR_AGO}"
+        f"update submitted_documents set cancelling_until = {HOUR_AGO}, "
+        f"cancel_sent_by = {HOUR_AGO}, cancellation_requested_at = {HOUR_AGO}"
     ],
     "RepeatedFailure": ["update submissions set claims = 3"],
     "PortalUnreachable": [
-        """update submissions set state = 'Queued', last_error = '{"code": "PortalUnreachable"}', """
+        "update submissions set state = 'Queued', "
+        """last_error = '{"code": "PortalUnreachable"}', """
         f"created_at = {HOUR_AGO}"
     ],
     "ClocksApart": [
-        f"""update submissions set state = 'Queued', last_error = '{{"code": "ClocksApart"}}', created_at = {HOUR_AGO}"""
+        """update submissions set state = 'Queued', last_error = '{"code": "ClocksApart"}', """
+        f"created_at = {HOUR_AGO}"
     ],
     "UnreadableRows": [
         "insert into portal_odd_rows (company_id, row_key, operation, tin, problems, shown) "
@@ -45,16 +51,17 @@ STATES = {
 }
 
 
-async def conditions(api):
+async def conditions(api: TestClient) -> dict[str, Any]:
+    """Return {kind: condition} of /readyz."""
     status, body = await answered(api, "GET", "/readyz")
     assert status == 200, body
     return {condition["kind"]: condition for condition in body["conditions"]}
 
 
 @pytest.mark.parametrize("kind", STATES)
-async def test_watchdog_describes_a_condition_with_what_to_do(
-    start, company, owner, environment, kind
-):
+async def test_watchdog_reports_a_condition_with_an_action(
+    start: Any, company: Any, owner: asyncpg.Connection, environment: dict[str, str], kind: str
+) -> None:
     api = await start(company)
     await valid_invoice(api)
     await api.close()
@@ -69,8 +76,8 @@ async def test_watchdog_describes_a_condition_with_what_to_do(
     assert found in attention(environment)["conditions"]
 
 
-def attention(environment):
-    """What the command prints, with the patience of the test."""
+def attention(environment: dict[str, str]) -> Any:
+    """Return the output of the `attention` command with the test's intervals."""
     command = [sys.executable, str(ROOT / "run.py"), "attention"]
     env = {**os.environ, **environment, **IMPATIENT}
     return json.loads(
@@ -78,7 +85,9 @@ def attention(environment):
     )
 
 
-async def test_watchdog_describes_that_the_portal_cannot_be_reached(start, company, caplog):
+async def test_watchdog_reports_an_unreachable_portal(
+    start: Any, company: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     nowhere = f"http://127.0.0.1:{free_port()}"
     api = await start(company, **IMPATIENT, PORTAL_API_BASE=nowhere, PORTAL_IDENTITY_BASE=nowhere)
     assert "PortalUnreachable" not in await conditions(api)
@@ -90,13 +99,18 @@ async def test_watchdog_describes_that_the_portal_cannot_be_reached(start, compa
     assert len(await logged(caplog, "PortalUnreachable")) == 1
 
 
-async def logged(caplog, kind, prefix="condition="):
+async def logged(
+    caplog: pytest.LogCaptureFixture, kind: str, prefix: str = "condition="
+) -> list[Any]:
     return [line for line in caplog.messages if line.startswith(f"{prefix}{kind}")]
 
 
-async def test_every_kind_that_the_watchdog_reports_has_wording(owner):
+async def test_every_condition_kind_has_a_description(owner: asyncpg.Connection) -> None:
     texts = await owner.fetch(
-        "select pg_get_functiondef(oid) from pg_proc where proname in ('watch', 'conditions', 'unsettled_cancellations')"
+        """
+            select pg_get_functiondef(oid) from pg_proc
+             where proname in ('watch', 'conditions', 'unsettled_cancellations')
+            """
     )
     kinds = {
         kind

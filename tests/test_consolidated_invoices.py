@@ -1,4 +1,4 @@
-"""Consolidated invoices: what they take and leave out, their sums, their way to the portal and back, and races."""
+"""Consolidated invoices: eligible sales, totals, submission, cancellation and races."""
 
 import asyncio
 import base64
@@ -6,11 +6,14 @@ import json
 import random
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
+from typing import Any
 from zoneinfo import ZoneInfo
 
+import asyncpg
 import pytest
 import simplejson
-from conftest import make_company, until
+from aiohttp.test_utils import TestClient
+from conftest import Sandbox, make_company, until
 from kit import buyer, cancelled, created, line, note, now, record, submitted
 
 from service.documents import consolidation, money
@@ -30,18 +33,18 @@ FAMILIES = ("CONSOLIDATED_INVOICE", "CONSOLIDATED_SELF_BILLED_INVOICE")
 
 
 @pytest.fixture
-async def api(database, start, company):
-    """A service for which last month can be consolidated on every day of this one."""
+async def api(database: str, start: Any, company: Any) -> TestClient:
+    """Return a client of a service in which last month can be consolidated on any day."""
     return await start(company, CONSOLIDATION_DAYS="40")
 
 
-def at(day=15, clock="12:00:00", month=LAST_DAY):
-    """An instant of last month in the business time zone, as a client writes it."""
+def at(day: int = 15, clock: str = "12:00:00", month: date = LAST_DAY) -> str:
+    """Return an instant of last month in the business time zone, as a client writes it."""
     return f"{month:%Y-%m}-{day:02}T{clock}+08:00"
 
 
-async def sale(api, self_billed=False, **changes):
-    """The id of an invoice of last month that may be consolidated."""
+async def sale(api: TestClient, self_billed: bool = False, **changes: Any) -> int:
+    """Create an invoice of last month that can be consolidated. Return its id."""
     parties = (
         {"type": "SELF_BILLED_INVOICE", "buyer": None, "supplier": PUBLIC}
         if self_billed
@@ -52,43 +55,47 @@ async def sale(api, self_billed=False, **changes):
     )
 
 
-def item(price, *taxes, count=1, **changes):
+def item(
+    price: str | float, *taxes: dict[str, Any], count: float = 1, **changes: Any
+) -> dict[str, Any]:
     unit = {"code": "KGM", "price": float(price), "count": count}
     return line(unit=unit, taxDetails=list(taxes or [PLAIN]), **changes)
 
 
-async def post(api, path="", **body):
+async def post(api: TestClient, path: str = "", **body: Any) -> tuple[int, Any]:
     async with api.post(PLACE + path, json=body) as response:
         return response.status, await response.json(loads=exact_json)
 
 
-def exact_json(text):
-    """JSON with decimals."""
+def exact_json(text: str) -> Any:
+    """Parse JSON with decimals."""
     return simplejson.loads(text, use_decimal=True)
 
 
-async def create(api, code=1, type=FAMILIES[0], **body):
-    wanted = {} if "invoiceIds" in body else {"month": MONTH}
-    return await post(api, type=type, code=code, **{"issueDateTime": now(), **wanted, **body})
+async def create(api: TestClient, **body: Any) -> tuple[int, Any]:
+    wanted: dict[str, Any] = {"type": FAMILIES[0], "code": 1, "issueDateTime": now()}
+    if "invoiceIds" not in body:
+        wanted["month"] = MONTH
+    return await post(api, **{**wanted, **body})
 
 
-async def consolidated(api, **body):
-    """The id of a new consolidated invoice."""
+async def consolidated(api: TestClient, **body: Any) -> int:
+    """Create a consolidated invoice and return its id."""
     status, answer = await create(api, **body)
     assert status == 201, answer
     return answer["data"]["id"]
 
 
-async def planned(api, type=FAMILIES[0], **body):
-    status, answer = await post(
-        api, "/plan", type=type, **({} if "invoiceIds" in body else {"month": MONTH}), **body
-    )
+async def planned(api: TestClient, **body: Any) -> dict[str, Any]:
+    """Return the plan of a consolidated invoice."""
+    wanted = {} if "invoiceIds" in body else {"month": MONTH}
+    status, answer = await post(api, "/plan", **{"type": FAMILIES[0], **wanted, **body})
     assert status == 200, answer
     return answer["data"]
 
 
-async def reasons(api, *ids, **body):
-    """{invoice: reason} of those that a plan leaves out."""
+async def reasons(api: TestClient, *ids: int, **body: Any) -> dict[int, str]:
+    """Return {invoice id: reason} of the invoices that a plan excludes."""
     named = {"invoiceIds": list(ids)} if ids else {}
     return {
         each["invoice_id"]: each["reason"]
@@ -96,52 +103,59 @@ async def reasons(api, *ids, **body):
     }
 
 
-async def read(api, id, path=""):
-    async with api.get(f"{PLACE}/{id}{path}") as response:
+async def read(api: TestClient, consolidated_id: int, path: str = "") -> Any:
+    async with api.get(f"{PLACE}/{consolidated_id}{path}") as response:
         assert response.status == 200, await response.text()
         return await response.json(loads=exact_json)
 
 
-async def send(api, id):
-    async with api.post(f"{PLACE}/{id}/submit-to-portal", json={}) as response:
+async def send(api: TestClient, consolidated_id: int) -> tuple[int, Any]:
+    async with api.post(f"{PLACE}/{consolidated_id}/submit-to-portal", json={}) as response:
         return response.status, await response.json()
 
 
-async def cancel(api, id):
-    async with api.post(f"{PLACE}/{id}/cancel-latest-invoice-submitted", json={}) as response:
+async def cancel(api: TestClient, consolidated_id: int) -> tuple[int, Any]:
+    async with api.post(
+        f"{PLACE}/{consolidated_id}/cancel-latest-invoice-submitted", json={}
+    ) as response:
         return response.status, await response.json()
 
 
-async def delete(api, id, place=PLACE):
-    async with api.delete(f"{place}/{id}") as response:
+async def delete(api: TestClient, consolidated_id: int, place: str = PLACE) -> tuple[int, Any]:
+    async with api.delete(f"{place}/{consolidated_id}") as response:
         return response.status, await response.json()
 
 
-async def valid(api, id):
+async def valid(api: TestClient, consolidated_id: int) -> None:
+    """Submit a consolidated invoice and wait until it is Valid."""
     done = "The consolidated invoice has been submitted to the portal."
-    assert await send(api, id) == (200, {"success": True, "message": done})
+    assert await send(api, consolidated_id) == (200, {"success": True, "message": done})
     found = await until(
-        lambda: read(api, id), lambda found: found["status"] in ("Valid", "Invalid")
+        lambda: read(api, consolidated_id), lambda found: found["status"] in ("Valid", "Invalid")
     )
-    assert found["status"] == "Valid", await read(api, id, "/submitted-documents")
+    assert found["status"] == "Valid", await read(api, consolidated_id, "/submitted-documents")
 
 
-async def in_which(api, invoice):
-    return (await record(api, invoice))["consolidated_invoice_id"]
+async def in_which(api: TestClient, invoice_id: int) -> int | None:
+    """Return the consolidated invoice that contains an invoice."""
+    return (await record(api, invoice_id))["consolidated_invoice_id"]
 
 
-# From the plan to Valid and back.
+# Plan, creation, submission, cancellation
 
 
-@pytest.mark.parametrize("type, code", [*zip(FAMILIES, ("01", "11"), strict=False)])
-async def test_a_consolidated_invoice_becomes_valid(api, owner, sandbox, type, code):
+@pytest.mark.parametrize("family, code", [*zip(FAMILIES, ("01", "11"), strict=False)])
+async def test_consolidated_invoice_becomes_valid(
+    api: TestClient, owner: asyncpg.Connection, sandbox: Sandbox, family: str, code: str
+) -> None:
     ids = [await sale(api, self_billed=code == "11", code=500 + index) for index in range(3)]
-    id = await consolidated(api, type=type, code=7)
-    await valid(api, id)
+    consolidated_id = await consolidated(api, type=family, code=7)
+    await valid(api, consolidated_id)
     (listed,) = await sandbox.ledger()
     assert (listed["type"], listed["status"]) == (code, "Valid")
-    assert [await in_which(api, each) for each in ids] == [id] * 3
-    (entry,) = json.loads(await owner.fetchval("select body from submissions"))["documents"]
+    assert [await in_which(api, each) for each in ids] == [consolidated_id] * 3
+    stored: Any = await owner.fetchval("select body from submissions")
+    (entry,) = json.loads(stored)["documents"]
     sent = json.loads(base64.b64decode(entry["document"]))
     party = sent["Invoice"][0][
         "AccountingSupplierParty" if code == "11" else "AccountingCustomerParty"
@@ -153,7 +167,9 @@ async def test_a_consolidated_invoice_becomes_valid(api, owner, sandbox, type, c
     assert sent["Invoice"][0]["ID"] == [{"_": "CSB-00007" if code == "11" else "CI-00007"}]
 
 
-async def test_a_plan_says_what_would_be_taken_and_changes_nothing(api, owner):
+async def test_plan_shows_included_invoices_and_changes_nothing(
+    api: TestClient, owner: asyncpg.Connection
+) -> None:
     ids = [await sale(api, code=code) for code in (411, 412, 414)]
     named = await sale(api, code=413, buyer=buyer())
     plan = await planned(api)
@@ -174,7 +190,9 @@ async def test_a_plan_says_what_would_be_taken_and_changes_nothing(api, owner):
     assert await owner.fetchval("select count(*) from consolidated_invoices") == 0
 
 
-async def test_a_plan_says_what_stands_against_it(api, start, company):
+async def test_plan_reports_reasons_for_rejection(
+    api: TestClient, start: Any, company: Any
+) -> None:
     assert [each["rule"] for each in (await planned(api, issueDateTime=at()))["refusals"]] == [
         "period"
     ]
@@ -184,10 +202,10 @@ async def test_a_plan_says_what_stands_against_it(api, start, company):
     assert plan["month"] is None and plan["left_out"][0]["reason"] == "unknown"
 
 
-async def test_the_record_the_list_and_the_export(api):
+async def test_record_list_and_export_of_a_consolidated_invoice(api: TestClient) -> None:
     ids = [await sale(api, code=code) for code in (1, 2)]
-    id = await consolidated(api, code=3)
-    found = await read(api, id)
+    consolidated_id = await consolidated(api, code=3)
+    found = await read(api, consolidated_id)
     assert (found["invoice_code"], found["type"], found["month"]) == ("3", FAMILIES[0], MONTH)
     assert (
         found["invoice_ids"] == ids and found["invoice_count"] == 2 and found["status"] == "Draft"
@@ -204,7 +222,7 @@ async def test_the_record_the_list_and_the_export(api):
         assert (await response.json())["data"] == []
     async with api.get(PLACE) as response:
         assert (await response.json(loads=exact_json))["data"] == body["data"]
-    export = await read(api, id, "/export")
+    export = await read(api, consolidated_id, "/export")
     assert export["invoiceCodeWithPrefixAndDigits"] == "CI-00003" and export["buyer"] == PUBLIC
     assert (
         export["consolidatedInvoiceCode"] is None
@@ -216,16 +234,18 @@ async def test_the_record_the_list_and_the_export(api):
         assert await response.json(loads=exact_json) == [export]
 
 
-async def test_an_invoice_and_its_export_name_the_consolidated_invoice(api):
+async def test_invoice_and_its_export_name_the_consolidated_invoice(api: TestClient) -> None:
     invoice, other = await sale(api), await created(api)
-    id = await consolidated(api, code=88)
-    assert (await in_which(api, invoice), await in_which(api, other)) == (id, None)
+    consolidated_id = await consolidated(api, code=88)
+    assert (await in_which(api, invoice), await in_which(api, other)) == (consolidated_id, None)
     for each, code in ((invoice, "88"), (other, None)):
         async with api.get(f"/api/invoices/{each}/export") as response:
             assert (await response.json())["consolidatedInvoiceCode"] == code
 
 
-async def test_an_invoice_in_it_is_neither_submitted_nor_changed_nor_deleted(api):
+async def test_consolidated_sale_cannot_be_submitted_changed_or_deleted(
+    api: TestClient,
+) -> None:
     invoice = await sale(api)
     await consolidated(api)
     status, body = await submitted(api, invoice)
@@ -235,15 +255,17 @@ async def test_an_invoice_in_it_is_neither_submitted_nor_changed_nor_deleted(api
     assert (await delete(api, invoice, "/api/invoices"))[0] == 409
 
 
-async def test_deleting_frees_its_invoices_and_its_code(api, owner):
+async def test_deleting_releases_the_invoices_and_the_code(
+    api: TestClient, owner: asyncpg.Connection
+) -> None:
     invoice = await sale(api)
-    id = await consolidated(api, code=5)
-    assert await delete(api, id) == (
+    consolidated_id = await consolidated(api, code=5)
+    assert await delete(api, consolidated_id) == (
         200,
         {"success": True, "message": "Consolidated invoice deleted."},
     )
     assert await in_which(api, invoice) is None
-    async with api.get(f"{PLACE}/{id}") as response:
+    async with api.get(f"{PLACE}/{consolidated_id}") as response:
         assert response.status == 404 and await response.json() == {
             "message": "Consolidated invoice not found"
         }
@@ -262,36 +284,38 @@ async def test_deleting_frees_its_invoices_and_its_code(api, owner):
         assert (await response.json())["meta"]["total"] == 1
 
 
-async def test_a_submitted_one_is_not_deleted(api):
+async def test_deleting_a_submitted_consolidated_invoice_is_rejected(api: TestClient) -> None:
     await sale(api)
-    id = await consolidated(api)
-    await valid(api, id)
+    consolidated_id = await consolidated(api)
+    await valid(api, consolidated_id)
     refusal = (
         "A submitted consolidated invoice cannot be deleted, please cancel first and try again. "
         "A submitted document can only be cancelled within 72 hours after submission"
     )
-    assert await delete(api, id) == (403, {"message": refusal})
+    assert await delete(api, consolidated_id) == (403, {"message": refusal})
 
 
-async def test_cancelling_frees_its_invoices_and_it_is_not_sent_again(api, sandbox):
+async def test_cancelling_releases_the_invoices_and_prevents_resubmission(
+    api: TestClient, sandbox: Sandbox
+) -> None:
     invoice = await sale(api)
-    id = await consolidated(api)
-    await valid(api, id)
-    assert (await cancel(api, id))[0] == 200
-    found = await read(api, id)
+    consolidated_id = await consolidated(api)
+    await valid(api, consolidated_id)
+    assert (await cancel(api, consolidated_id))[0] == 200
+    found = await read(api, consolidated_id)
     assert found["status"] == "Cancelled" and found["invoice_ids"] == [invoice]
     assert await in_which(api, invoice) is None
-    status, body = await send(api, id)
+    status, body = await send(api, consolidated_id)
     assert status == 400 and body["errors"][0]["code"] == "Cancelled"
     again = await consolidated(api, code=2)
     assert await in_which(api, invoice) == again
-    assert (await delete(api, id))[0] == 200
+    assert (await delete(api, consolidated_id))[0] == 200
     assert await in_which(api, invoice) == again
     await valid(api, again)
     assert len(await sandbox.ledger()) == 2
 
 
-async def test_a_code_is_unique_per_year_among_consolidated_invoices(api):
+async def test_code_is_unique_per_year_among_consolidated_invoices(api: TestClient) -> None:
     first, second = await sale(api), await sale(api)
     await consolidated(api, code=9, invoiceIds=[first])
     status, body = await create(api, code=9, invoiceIds=[second])
@@ -302,25 +326,28 @@ async def test_a_code_is_unique_per_year_among_consolidated_invoices(api):
     assert await in_which(api, second) is None
 
 
-async def test_another_companys_are_not_found_and_not_taken(api, start, environment):
+async def test_records_of_another_company_are_neither_found_nor_included(
+    api: TestClient, start: Any, environment: dict[str, str]
+) -> None:
     invoice = await sale(api)
-    id = await consolidated(api, invoiceIds=[invoice])
+    consolidated_id = await consolidated(api, invoiceIds=[invoice])
     free = await sale(api)
     other = await start(await make_company(environment), CONSOLIDATION_DAYS="40")
     for path in ("", "/export", "/submitted-documents"):
-        async with other.get(f"{PLACE}/{id}{path}") as response:
+        async with other.get(f"{PLACE}/{consolidated_id}{path}") as response:
             assert response.status == 404 and await response.json() == {
                 "message": "Consolidated invoice not found"
             }
-    assert (await delete(other, id))[0] == 404
+    assert (await delete(other, consolidated_id))[0] == 404
     status, body = await create(other, invoiceIds=[free])
     assert status == 422 and body["errors"][0]["rule"] == "unknown"
 
 
-# Notes.
+# Notes
 
 
-def against(code=1, **changes):
+def against(code: int = 1, **changes: Any) -> dict[str, Any]:
+    """Return the body of a note for a consolidated invoice."""
     lines = [item("10", classifications=["004"])]
     return note(
         **{
@@ -332,24 +359,30 @@ def against(code=1, **changes):
     )
 
 
-async def noted(api, id, **changes):
-    async with api.post(f"{PLACE}/{id}/adjustment-note", json=against(**changes)) as response:
+async def noted(api: TestClient, consolidated_id: int, **changes: Any) -> tuple[int, Any]:
+    async with api.post(
+        f"{PLACE}/{consolidated_id}/adjustment-note", json=against(**changes)
+    ) as response:
         return response.status, await response.json()
 
 
-@pytest.mark.parametrize("type, code", [*zip(FAMILIES, ("02", "12"), strict=False)])
-async def test_a_note_adjusts_a_consolidated_invoice(api, sandbox, type, code):
+@pytest.mark.parametrize("family, code", [*zip(FAMILIES, ("02", "12"), strict=False)])
+async def test_note_adjusts_a_consolidated_invoice(
+    api: TestClient, sandbox: Sandbox, family: str, code: str
+) -> None:
     await sale(api, self_billed=code == "12")
-    id = await consolidated(api, type=type)
-    await valid(api, id)
-    status, body = await noted(api, id, targetInvoiceType=type)
+    consolidated_id = await consolidated(api, type=family)
+    await valid(api, consolidated_id)
+    status, body = await noted(api, consolidated_id, targetInvoiceType=family)
     assert status == 201, body
     own = body["data"]["id"]
     async with api.post(f"/api/adjustment-notes/{own}/submit-to-portal", json={}) as response:
         assert response.status == 200, await response.text()
-    await until(lambda: read(api, id), lambda found: found["final_adjusted_amount"] == 40)
+    await until(
+        lambda: read(api, consolidated_id), lambda found: found["final_adjusted_amount"] == 40
+    )
     assert [each["type"] for each in await sandbox.ledger()][1] == code
-    assert (await cancel(api, id))[1]["code"] == "ActiveReferencingDocuments"
+    assert (await cancel(api, consolidated_id))[1]["code"] == "ActiveReferencingDocuments"
     async with api.get(f"/api/adjustment-notes/{own}/export") as response:
         assert (await response.json())["targetConsolidatedInvoiceCode"] == "1"
 
@@ -362,15 +395,17 @@ async def test_a_note_adjusts_a_consolidated_invoice(api, sandbox, type, code):
         ({"lineItems": [item("51", classifications=["004"])]}, "/lineItems"),
     ],
 )
-async def test_a_note_that_does_not_fit_is_refused(api, changes, path):
+async def test_invalid_note_for_a_consolidated_invoice_is_rejected(
+    api: TestClient, changes: dict[str, Any], path: str
+) -> None:
     await sale(api)
-    id = await consolidated(api)
-    await valid(api, id)
-    status, body = await noted(api, id, **changes)
+    consolidated_id = await consolidated(api)
+    await valid(api, consolidated_id)
+    status, body = await noted(api, consolidated_id, **changes)
     assert status == 422 and body["errors"][0]["path"] == path
 
 
-async def test_a_note_needs_a_valid_consolidated_invoice(api):
+async def test_note_needs_a_valid_consolidated_invoice(api: TestClient) -> None:
     await sale(api)
     assert await noted(api, await consolidated(api)) == (
         403,
@@ -379,11 +414,13 @@ async def test_a_note_needs_a_valid_consolidated_invoice(api):
     assert await noted(api, 404) == (404, {"message": "Consolidated invoice not found"})
 
 
-async def test_a_note_whose_lines_were_classified_otherwise_is_not_sent(api, sandbox):
+async def test_note_with_other_classifications_is_not_submitted(
+    api: TestClient, sandbox: Sandbox
+) -> None:
     await sale(api)
-    id = await consolidated(api)
-    await valid(api, id)
-    own = (await noted(api, id))[1]["data"]["id"]
+    consolidated_id = await consolidated(api)
+    await valid(api, consolidated_id)
+    own = (await noted(api, consolidated_id))[1]["data"]["id"]
     async with api.put(
         f"/api/adjustment-notes/{own}", json={"lineItems": [item("10")]}
     ) as response:
@@ -393,9 +430,8 @@ async def test_a_note_whose_lines_were_classified_otherwise_is_not_sent(api, san
     assert len(await sandbox.ledger()) == 1
 
 
-# Every rule, from both sides.
-
-RULED = [
+#: (changes of an invoice, reason why it is excluded), on both sides of the limit of each rule.
+RULED: list[tuple[dict[str, Any], str | None]] = [
     ({}, None),
     ({"buyer": None, "type": "PENDING_FINALIZE_INVOICE"}, None),
     ({"buyer": {}, "type": "PENDING_FINALIZE_INVOICE"}, None),
@@ -418,11 +454,13 @@ RULED = [
 
 
 @pytest.mark.parametrize("changes, reason", RULED)
-async def test_a_rule_from_both_sides(api, changes, reason):
+async def test_eligibility_rule_on_both_sides_of_its_limit(
+    api: TestClient, changes: Any, reason: str | None
+) -> None:
     session = await sale(api)
-    id = await sale(api, **changes)
-    assert (await reasons(api, session, id)).get(id) == reason
-    status, body = await create(api, invoiceIds=[session, id])
+    invoice_id = await sale(api, **changes)
+    assert (await reasons(api, session, invoice_id)).get(invoice_id) == reason
+    status, body = await create(api, invoiceIds=[session, invoice_id])
     if reason is None:
         assert status == 201, body
     else:
@@ -436,32 +474,37 @@ async def test_a_rule_from_both_sides(api, changes, reason):
 @pytest.mark.parametrize(
     "supplier, reason", [(None, None), (PUBLIC, None), ({"type": "FOREIGN_COMPANY"}, "named")]
 )
-async def test_a_self_billed_one_takes_those_whose_supplier_has_no_name(api, supplier, reason):
-    id = await sale(api, True, type="PENDING_FINALIZE_SELF_BILLED_INVOICE", supplier=supplier)
-    assert await reasons(api, type=FAMILIES[1]) == ({id: reason} if reason else {})
+async def test_self_billed_invoice_with_a_named_supplier_is_excluded(
+    api: TestClient, supplier: Any, reason: str | None
+) -> None:
+    invoice_id = await sale(
+        api, True, type="PENDING_FINALIZE_SELF_BILLED_INVOICE", supplier=supplier
+    )
+    assert await reasons(api, type=FAMILIES[1]) == ({invoice_id: reason} if reason else {})
 
 
-async def test_what_was_submitted_by_itself_is_left_out(api, sandbox, owner):
+async def test_individually_submitted_invoice_is_excluded(
+    api: TestClient, sandbox: Sandbox, owner: asyncpg.Connection
+) -> None:
     person = {"buyer": buyer(), "issueDateTime": now()}
     accepted, refused = await created(api, **person), await created(api, **person)
     await submitted(api, accepted)
     await until(lambda: record(api, accepted), lambda found: found["status"] == "Valid")
     await sandbox.fault("submit", "foreign")
     assert (await submitted(api, refused))[0] == 400
-    # No request can submit a sale of last month: it is too old. The sale is dated back, its party
-    # unnamed.
+    # A sale of last month is too old to be submitted, so this month's sales are dated back.
     await owner.execute(
         "update invoices set issue_date = $1, buyer = null", datetime.fromisoformat(at())
     )
     assert await reasons(api) == {accepted: "submitted"}
     assert (await cancelled(api, accepted))[0] == 200
     assert await reasons(api) == {accepted: "submitted"}
-    # After an attempt that the portal refused
+    # The invoice whose submission the portal refused is a draft again.
     await owner.execute("update invoices set status = 'Draft'")
     assert await reasons(api) == {accepted: "submitted"}
 
 
-async def test_what_is_consolidated_or_deleted_is_left_out(api):
+async def test_consolidated_or_deleted_invoice_is_excluded(api: TestClient) -> None:
     first, second, gone = [await sale(api) for _ in range(3)]
     await delete(api, gone, "/api/invoices")
     await consolidated(api, invoiceIds=[first])
@@ -469,9 +512,9 @@ async def test_what_is_consolidated_or_deleted_is_left_out(api):
     assert await reasons(api, first, gone, second) == {first: "consolidated", gone: "unknown"}
 
 
-async def test_a_month_takes_what_it_may_and_fails_when_that_is_nothing(api):
-    id, named = await sale(api), await sale(api, buyer=buyer())
-    assert (await read(api, await consolidated(api)))["invoice_ids"] == [id]
+async def test_month_without_eligible_invoices_is_rejected(api: TestClient) -> None:
+    invoice_id, named = await sale(api), await sale(api, buyer=buyer())
+    assert (await read(api, await consolidated(api)))["invoice_ids"] == [invoice_id]
     status, body = await create(api, code=2)
     assert status == 422 and [(each["path"], each["rule"]) for each in body["errors"]] == [
         ("/month", "empty")
@@ -479,15 +522,20 @@ async def test_a_month_takes_what_it_may_and_fails_when_that_is_nothing(api):
     assert await in_which(api, named) is None
 
 
-async def test_a_full_code_longer_than_the_portal_takes_is_left_out(api, owner):
-    id = await sale(api, code=123456)
-    lengthen = "update companies set setting = setting || jsonb_build_object('INVOICE_PREFIX', repeat('R', $1))"
-    for length, reason in ((44, {}), (45, {id: "number"})):
+async def test_invoice_with_too_long_a_number_is_excluded(
+    api: TestClient, owner: asyncpg.Connection
+) -> None:
+    invoice_id = await sale(api, code=123456)
+    lengthen = (
+        "update companies set setting = "
+        "setting || jsonb_build_object('INVOICE_PREFIX', repeat('R', $1))"
+    )
+    for length, reason in ((44, {}), (45, {invoice_id: "number"})):
         await owner.execute(lengthen, length)
         assert await reasons(api) == reason
 
 
-async def test_the_document_is_issued_after_the_month(api):
+async def test_issue_date_within_the_month_is_rejected(api: TestClient) -> None:
     await sale(api)
     status, body = await create(api, issueDateTime=at(LAST_DAY.day, "23:59:59.999"))
     assert status == 422 and [(each["path"], each["rule"]) for each in body["errors"]] == [
@@ -497,30 +545,31 @@ async def test_the_document_is_issued_after_the_month(api):
 
 
 @pytest.mark.parametrize("member", ["month", "invoiceIds"])
-async def test_the_deadline_of_a_creation_and_of_a_submission(api, start, company, sandbox, member):
-    named = (
-        {"invoiceIds": [await sale(api)]}
-        if member == "invoiceIds"
-        else {"month": MONTH, "none": await sale(api)}
-    )
-    named.pop("none", None)
+async def test_deadline_applies_to_creation_and_submission(
+    api: TestClient, start: Any, company: Any, sandbox: Sandbox, member: str
+) -> None:
+    if member == "invoiceIds":
+        named: dict[str, Any] = {"invoiceIds": [await sale(api)]}
+    else:
+        named = {"month": MONTH}
+        await sale(api)
     late = await start(company, CONSOLIDATION_DAYS=str(TODAY.day - 1))
     status, body = await create(late, **named)
     assert status == 422 and [(each["path"], each["rule"]) for each in body["errors"]] == [
         (f"/{member}", "deadline")
     ]
     in_time = await start(company, CONSOLIDATION_DAYS=str(TODAY.day))
-    id = await consolidated(in_time, **named)
-    status, body = await send(late, id)
+    consolidated_id = await consolidated(in_time, **named)
+    status, body = await send(late, consolidated_id)
     assert (
         status == 400
         and body["errors"][0]["code"] == "ConsolidationDeadline"
         and not await sandbox.ledger()
     )
-    await valid(in_time, id)
+    await valid(in_time, consolidated_id)
 
 
-def test_seven_calendar_days_of_the_business_time_zone():
+def test_deadline_is_seven_calendar_days_in_the_business_time_zone() -> None:
     period = consolidation.period(date(2026, 2, 1), KL, 7)
     assert period.since == datetime(2026, 1, 31, 16, tzinfo=UTC)
     assert period.until == datetime(2026, 2, 28, 16, tzinfo=UTC)
@@ -536,23 +585,30 @@ def test_seven_calendar_days_of_the_business_time_zone():
     "month, day, relaxed, refused",
     [(2026, 1, None, True), (2025, 31, None, False), (2026, 5, 5, False), (2026, 6, 5, True)],
 )
-def test_large_sales_are_excluded_since_2026_unless_the_company_is_let_off(
-    month, day, relaxed, refused
-):
+def test_large_sales_are_excluded_since_2026_unless_relaxed(
+    month: int, day: int, relaxed: int | None, refused: bool
+) -> None:
     first = date(2026, 1, 1) if month == 2026 else date(2025, 12, 1)
-    terms = Terms(
-        FAMILIES[0], consolidation.period(first, KL, 7), KL, relaxed and date(2026, 1, relaxed)
-    )
+    relaxed_until = date(2026, 1, relaxed) if relaxed else None
+    terms = Terms(FAMILIES[0], consolidation.period(first, KL, 7), KL, relaxed_until)
     noon = datetime.combine(first.replace(day=day), time(12), KL)
     taken, left = consolidation.sift([candidate(issue_date=noon)], terms)
     assert [each["reason"] for each in left] == ["amount"] * refused and len(taken) == (not refused)
 
 
-def candidate(**changes):
+def candidate(**changes: Any) -> dict[str, Any]:
     facts = {
-        "id": 1, "code": 1, "number": "INV-00001", "type": "INVOICE", "status": "Draft", "currency_code": "MYR",
-        "payable_amount": Decimal("10000.01"), "consolidated_invoice_id": None, "is_named": False, "was_accepted": False,
-    }  # fmt: skip
+        "id": 1,
+        "code": 1,
+        "number": "INV-00001",
+        "type": "INVOICE",
+        "status": "Draft",
+        "currency_code": "MYR",
+        "payable_amount": Decimal("10000.01"),
+        "consolidated_invoice_id": None,
+        "is_named": False,
+        "was_accepted": False,
+    }
     return {**facts, **changes}
 
 
@@ -572,7 +628,9 @@ def candidate(**changes):
         ({"month": "2026-01", "lineItems": []}, "/lineItems", "unknown"),
     ],
 )
-async def test_a_bad_body_is_refused(api, body, path, rule):
+async def test_invalid_creation_body_is_rejected(
+    api: TestClient, body: dict[str, Any], path: str, rule: str
+) -> None:
     status, answer = await post(
         api, **{"type": FAMILIES[0], "code": 1, "issueDateTime": now(), **body}
     )
@@ -581,7 +639,7 @@ async def test_a_bad_body_is_refused(api, body, path, rule):
     ], answer
 
 
-async def test_what_a_creation_needs_and_a_plan_does_not(api):
+async def test_plan_needs_fewer_members_than_a_creation(api: TestClient) -> None:
     status, answer = await post(api, month=MONTH)
     assert status == 422 and {each["path"] for each in answer["errors"]} == {
         "/type",
@@ -591,10 +649,10 @@ async def test_what_a_creation_needs_and_a_plan_does_not(api):
     assert (await planned(api))["invoices"] == []
 
 
-# Lines and sums.
+# Lines and totals
 
 
-async def test_a_gap_and_another_set_of_taxes_start_a_new_line(api):
+async def test_code_gap_or_other_taxes_start_a_new_line(api: TestClient) -> None:
     both = [item("10", SERVICE, id="1"), item("20", id="2")]
     one, three, five, six = [item("10", SERVICE)], [item("5")], [item("7")], [item("8", SERVICE)]
     for code, lines in ((1, one), (2, both), (3, three), (5, five), (6, six)):
@@ -616,9 +674,11 @@ async def test_a_gap_and_another_set_of_taxes_start_a_new_line(api):
     assert [each["id"] for each in lines] == ["1", "2", "3", "4"]
 
 
-async def test_tax_that_was_rounded_in_each_receipt_is_carried_as_an_amount(api):
+async def test_tax_rounded_per_receipt_is_sent_as_an_amount(
+    api: TestClient,
+) -> None:
     for code in (1, 2, 3):
-        # A tax of 0.0152, three times 0.02
+        # The tax is 0.0152, rounded three times to 0.02.
         await sale(api, code=code, lineItems=[item("0.19", SERVICE)])
     for code in (5, 6):
         await sale(api, code=code, lineItems=[item("100", SERVICE)])
@@ -639,8 +699,8 @@ TAXES = [
 ]
 
 
-def random_sale(pick):
-    """An invoice body with odd cents, taxes in every mixture, and discounts of lines and of the whole."""
+def random_sale(pick: random.Random) -> dict[str, Any]:
+    """Return an invoice body with odd cents, mixed taxes, line discounts and a total charge."""
     lines = [
         item(
             f"{pick.randint(1, 9999) / 100:.2f}",
@@ -659,33 +719,35 @@ def random_sale(pick):
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_the_sums_are_those_of_the_invoices_to_the_cent(api, sandbox, seed):
+async def test_totals_equal_the_sums_of_the_invoices(
+    api: TestClient, sandbox: Sandbox, seed: int
+) -> None:
     pick = random.Random(seed)
     codes = sorted(pick.sample(range(1, 60), 40))
     ids = [await sale(api, code=code, **random_sale(pick)) for code in codes]
     plan = await planned(api)
     assert plan["invoices"] == ids
-    records = [await exactly(api, id) for id in ids]
+    records = [await exactly(api, invoice_id) for invoice_id in ids]
     wanted = {
         name: sum(each["legal_monetary_total"][name] for each in records) for name in plan["totals"]
     }
     assert plan["totals"] == wanted
-    id = await consolidated(api)
-    assert (await read(api, id))["legal_monetary_total"] == wanted
+    consolidated_id = await consolidated(api)
+    assert (await read(api, consolidated_id))["legal_monetary_total"] == wanted
     assert by_tax_type([plan["lines"]]) == by_tax_type([each["line_items"] for each in records])
     await sandbox.settings(strict_totals=True)
-    await valid(api, id)
+    await valid(api, consolidated_id)
 
 
-async def exactly(api, id):
-    """The record of an invoice, with decimals."""
-    async with api.get(f"/api/invoices/{id}") as response:
+async def exactly(api: TestClient, invoice_id: int) -> dict[str, Any]:
+    """Return the record of an invoice with decimals."""
+    async with api.get(f"/api/invoices/{invoice_id}") as response:
         return await response.json(loads=exact_json)
 
 
-def by_tax_type(documents):
-    """{tax type: [taxable, tax]} of the lines of several documents."""
-    found = {}
+def by_tax_type(documents: list[list[dict[str, Any]]]) -> dict[str, tuple[Any, Any]]:
+    """Return {tax type: (taxable amount, tax)} of the lines of several documents."""
+    found: dict[str, tuple[Any, Any]] = {}
     for lines in documents:
         for kind, sums in money.totals(lines).by_tax_type.items():
             taxable, tax = found.get(kind, (0, 0))
@@ -693,7 +755,7 @@ def by_tax_type(documents):
     return found
 
 
-# Size.
+# Size limits
 
 ODD_RATE = {"taxType": "02", "taxRate": {"percentage": Decimal("99.12345678901234567890")}}
 ODD_UNITS = {
@@ -703,59 +765,64 @@ ODD_UNITS = {
 ODD_AMOUNT = {"taxType": "03", "taxRate": ODD_UNITS}
 
 
-def source(id, lines, adjustments=None):
+def source(invoice_id: int, lines: list[dict[str, Any]], adjustments: Any = None) -> dict[str, Any]:
     return {
-        "id": id,
+        "id": invoice_id,
         "line_items": simplejson.dumps(lines),
         "adjustments": adjustments and simplejson.dumps(adjustments),
     }
 
 
-def drawn(count, step, lines, prefix="INV-"):
+def drawn(
+    count: int, step: int, lines: list[dict[str, Any]], prefix: str = "INV-"
+) -> consolidation.ConsolidationPlan:
+    """Return a plan of `count` invoices whose codes are `step` apart."""
     invoices = [
-        candidate(id=id, code=id * step, number=f"{prefix}{id * step:05}")
-        for id in range(1, count + 1)
+        candidate(id=invoice_id, code=invoice_id * step, number=f"{prefix}{invoice_id * step:05}")
+        for invoice_id in range(1, count + 1)
     ]
-    drawing = consolidation.ConsolidationPlan()
-    drawing.take(invoices, [source(id, lines) for id in range(1, count + 1)])
-    return drawing
+    plan = consolidation.ConsolidationPlan()
+    plan.take(invoices, [source(invoice_id, lines) for invoice_id in range(1, count + 1)])
+    return plan
 
 
 @pytest.mark.parametrize("reason", ["Short", "é" * 300])
 @pytest.mark.parametrize("prefix", ["", "税" * 40, '"' * 40])
 @pytest.mark.parametrize("taxes", [[PLAIN], TAXES, [ODD_RATE], [ODD_AMOUNT]])
-def test_what_is_drawn_fits_into_the_portals_bytes_and_the_rest_is_left_out(taxes, prefix, reason):
+def test_plan_stays_within_the_portal_size_limit(taxes: Any, prefix: str, reason: str) -> None:
     lines = [item("99999999.99", *taxes, taxExemptionReason=reason, count=9)]
-    drawing = drawn(1500, 2, lines, prefix)
-    content = document.encode({"InvoiceLine": [
+    plan = drawn(1500, 2, lines, prefix)
+    sent = [
         invoice_line(index, each, money.line_amounts(each), "MYR")
-        for index, each in enumerate(drawing.body()["lineItems"], 1)
-    ]})  # fmt: skip
-    assert len(content) <= consolidation.MOST_BYTES and len(drawing.runs) <= 1000
-    assert len(drawing.ids) + len(drawing.left_out) == 1500 and drawing.ids == list(
-        range(1, len(drawing.ids) + 1)
-    )
-    assert {each["reason"] for each in drawing.left_out} == {"full"}
+        for index, each in enumerate(plan.body()["lineItems"], 1)
+    ]
+    assert len(document.encode({"InvoiceLine": sent})) <= consolidation.MOST_BYTES
+    assert len(plan.runs) <= 1000
+    assert len(plan.ids) + len(plan.left_out) == 1500
+    assert plan.ids == list(range(1, len(plan.ids) + 1))
+    assert {each["reason"] for each in plan.left_out} == {"full"}
 
 
-def test_an_unbroken_month_of_ten_thousand_receipts_is_one_line():
+def test_ten_thousand_consecutive_receipts_are_one_line() -> None:
     assert len(drawn(10_000, 1, [item("1.05", SERVICE)]).runs) == 1
 
 
-def test_more_than_ten_thousand_are_left_for_the_next_one():
+def test_invoices_beyond_ten_thousand_are_excluded() -> None:
     terms = Terms(FAMILIES[0], consolidation.period(date(2025, 12, 1), KL, 7), KL)
-    many = [candidate(id=id, issue_date=terms.period.since) for id in range(10_001)]
+    many = [candidate(id=invoice_id, issue_date=terms.period.since) for invoice_id in range(10_001)]
     taken, left = consolidation.sift(many, terms)
     assert len(taken) == 10_000 and [(each["invoice_id"], each["reason"]) for each in left] == [
         (10_000, "full")
     ]
 
 
-async def test_what_does_not_fit_into_one_goes_into_the_next(api):
+async def test_excess_invoices_go_into_the_next_consolidated_invoice(api: TestClient) -> None:
     # Gaps throughout: a line for each
     ids = [await sale(api, code=code) for code in range(2, 642, 2)]
     first, second = await consolidated(api, code=1), await consolidated(api, code=2)
-    taken = [(await read(api, id))["invoice_ids"] for id in (first, second)]
+    taken = [
+        (await read(api, consolidated_id))["invoice_ids"] for consolidated_id in (first, second)
+    ]
     assert all(taken) and taken[0] + taken[1] == ids
     status, body = await create(api, code=3)
     assert status == 422 and body["errors"][0]["rule"] == "empty"
@@ -763,21 +830,26 @@ async def test_what_does_not_fit_into_one_goes_into_the_next(api):
     await valid(api, second)
 
 
-# Races.
+# Races
 
-WAITING = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()"
+WAITING = (
+    "select count(*) from pg_stat_activity "
+    "where wait_event_type = 'Lock' and datname = current_database()"
+)
 
 
-async def test_two_creations_at_once_never_take_one_invoice_twice(api, start, company, owner):
+async def test_concurrent_creations_never_share_an_invoice(
+    api: TestClient, start: Any, company: Any, owner: asyncpg.Connection
+) -> None:
     other = await start(company, CONSOLIDATION_DAYS="40")
-    for round in range(50):
-        ids = [await sale(api, code=1 + index + 10 * round) for index in range(3)]
+    for turn in range(50):
+        ids = [await sale(api, code=1 + index + 10 * turn) for index in range(3)]
         answers = await asyncio.gather(
-            create(api, code=2 * round + 1), create(other, code=2 * round + 2)
+            create(api, code=2 * turn + 1), create(other, code=2 * turn + 2)
         )
         assert sorted(status for status, _ in answers) == [201, 422], answers
         (winner,) = [body["data"]["id"] for status, body in answers if status == 201]
-        assert {await in_which(api, id) for id in ids} == {winner}
+        assert {await in_which(api, invoice_id) for invoice_id in ids} == {winner}
     taken = [
         row["id"]
         for row in await owner.fetch("select unnest(invoice_ids) as id from consolidated_invoices")
@@ -785,74 +857,86 @@ async def test_two_creations_at_once_never_take_one_invoice_twice(api, start, co
     assert len(taken) == len(set(taken)) == 150
 
 
-async def test_a_creation_and_a_submission_of_a_member_exclude_each_other(api, owner):
-    """What can still be submitted is of this month: the rules are made to see it in the last one."""
-    seen = await owner.fetchval("select pg_get_viewdef('consolidation_candidates')")
+async def test_creation_and_submission_of_an_invoice_exclude_each_other(
+    api: TestClient, owner: asyncpg.Connection
+) -> None:
+    """Only this month's invoices can still be submitted, so the view dates them back."""
+    seen: Any = await owner.fetchval("select pg_get_viewdef('consolidation_candidates')")
     older = seen.replace(
         "i.issue_date,", f"i.issue_date - interval '{TODAY.day} days' as issue_date,"
     )
     await owner.execute(
         f"create or replace view consolidation_candidates with (security_invoker = true) as {older}"
     )
-    for round in range(50):
-        id = await sale(api, issueDateTime=now(), lineItems=[item("5", classifications=["004"])])
-        named = {"invoiceIds": [id]} if round % 2 else {}
+    for turn in range(50):
+        invoice_id = await sale(
+            api, issueDateTime=now(), lineItems=[item("5", classifications=["004"])]
+        )
+        named = {"invoiceIds": [invoice_id]} if turn % 2 else {}
         (sent, _), (made, body) = await asyncio.gather(
-            submitted(api, id), create(api, code=round + 1, **named)
+            submitted(api, invoice_id), create(api, code=turn + 1, **named)
         )
         assert (sent, made) in {(200, 422), (400, 201)}, body
-        assert (await in_which(api, id) is None) == (made == 422)
+        assert (await in_which(api, invoice_id) is None) == (made == 422)
         if made == 201:
             assert (await delete(api, body["data"]["id"]))[0] == 200
-            assert (await delete(api, id, "/api/invoices"))[0] == 200
+            assert (await delete(api, invoice_id, "/api/invoices"))[0] == 200
 
 
-async def test_a_creation_waits_for_a_submission_that_has_begun(api, owner):
-    id = await sale(api)
+async def test_creation_waits_for_a_running_submission(
+    api: TestClient, owner: asyncpg.Connection
+) -> None:
+    invoice_id = await sale(api)
     async with owner.transaction():
         await owner.execute("update invoices set status = 'Submitting'")
-        answer = asyncio.create_task(create(api, invoiceIds=[id]))
+        answer = asyncio.create_task(create(api, invoiceIds=[invoice_id]))
         await until(lambda: owner.fetchval(WAITING))
     status, body = await answer
     assert status == 422 and body["errors"][0]["rule"] == "submitted"
 
 
-async def test_a_submission_waits_for_a_creation_that_has_begun(api, owner):
+async def test_submission_waits_for_a_running_creation(
+    api: TestClient, owner: asyncpg.Connection
+) -> None:
     taker = await consolidated(api, invoiceIds=[await sale(api)])
-    id = await created(api)
+    invoice_id = await created(api)
     async with owner.transaction():
         await owner.execute(
-            "update invoices set consolidated_invoice_id = $1 where id = $2", taker, id
+            "update invoices set consolidated_invoice_id = $1 where id = $2", taker, invoice_id
         )
-        answer = asyncio.create_task(submitted(api, id))
+        answer = asyncio.create_task(submitted(api, invoice_id))
         await until(lambda: owner.fetchval(WAITING))
     status, body = await answer
     assert status == 400 and body["errors"][0]["code"] == "Consolidated"
 
 
 @pytest.mark.parametrize("rival", ["update", "delete"])
-async def test_an_invoice_that_is_changed_meanwhile_is_taken_as_it_then_is_or_not(api, rival):
-    for round in range(20):
-        id = await sale(api)
+async def test_creation_and_change_of_an_invoice_exclude_each_other(
+    api: TestClient, rival: str
+) -> None:
+    for turn in range(20):
+        invoice_id = await sale(api)
 
-        async def change(id=id):
+        async def change(invoice_id: int = invoice_id) -> int:
             if rival == "delete":
-                return (await delete(api, id, "/api/invoices"))[0]
-            async with api.put(f"/api/invoices/{id}", json={"buyer": buyer()}) as response:
+                return (await delete(api, invoice_id, "/api/invoices"))[0]
+            async with api.put(f"/api/invoices/{invoice_id}", json={"buyer": buyer()}) as response:
                 return response.status
 
         changed, (made, body) = await asyncio.gather(
-            change(), create(api, code=round + 1, invoiceIds=[id])
+            change(), create(api, code=turn + 1, invoiceIds=[invoice_id])
         )
         assert (changed, made) in {(200, 422), (409, 201)}, body
 
 
-async def test_deletions_and_creations_at_once_come_to_an_end(api, start, company):
+async def test_concurrent_deletions_and_creations_do_not_deadlock(
+    api: TestClient, start: Any, company: Any
+) -> None:
     ids = [await sale(api) for _ in range(20)]
-    for round in range(20):
-        first = await consolidated(api, code=2 * round + 1, invoiceIds=ids)
+    for turn in range(20):
+        first = await consolidated(api, code=2 * turn + 1, invoiceIds=ids)
         (gone, _), (made, body) = await asyncio.gather(
-            delete(api, first), create(api, code=2 * round + 2)
+            delete(api, first), create(api, code=2 * turn + 2)
         )
         assert gone == 200 and made in (201, 422), body
         if made == 201:

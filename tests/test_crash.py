@@ -1,17 +1,21 @@
-"""kill -9 at bad moments: what was acknowledged is there, what was under way is resolved, nothing is sent twice."""
+"""Killed processes: no acknowledged change is lost, no document is sent twice."""
 
 import asyncio
 import json
 import re
 import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
 
 import aiohttp
+import asyncpg
 import pytest
-from conftest import until
+from conftest import Sandbox, until
 from kit import created, documents, invoice, note, now, record, submitted
 from processes import Service, free_port
 
-#: A service that still waits for the portal when it is killed, however busy the machine is.
+#: Timeouts so long that the service still waits for the portal when it is killed.
 PATIENT = {
     "PORTAL_TIMEOUT_SECONDS": "60",
     "PORTAL_LEASE_SECONDS": "3",
@@ -20,8 +24,8 @@ PATIENT = {
 
 
 @pytest.fixture
-async def service(environment, tmp_path):
-    """A running process of the service on the test's database and sandbox, which waits long for a slow portal."""
+async def service(environment: dict[str, str], tmp_path: Path) -> AsyncIterator[Service]:
+    """Yield a running process of the service that waits long for a slow portal."""
     process = Service({**environment, **PATIENT}, tmp_path / "service.log")
     await process.start()
     yield process
@@ -29,58 +33,66 @@ async def service(environment, tmp_path):
 
 
 @pytest.fixture
-async def client(service, company):
+async def client(service: Service, company: Any) -> AsyncIterator[aiohttp.ClientSession]:
     async with aiohttp.ClientSession(service.base, headers={"X-API-Key": company.key}) as session:
         yield session
 
 
-async def test_killed_after_the_portal_took_it_and_before_it_was_recorded(service, client, sandbox):
+async def test_kill_between_acceptance_and_its_record_sends_no_duplicate(
+    service: Service, client: aiohttp.ClientSession, sandbox: Sandbox
+) -> None:
     await sandbox.fault("submit", "slow", seconds=60)
-    id = await created(client)
-    answer = asyncio.create_task(submitted(client, id))
+    invoice_id = await created(client)
+    answer = asyncio.create_task(submitted(client, invoice_id))
     await until(sandbox.ledger)
     await service.kill()
     with pytest.raises(aiohttp.ClientError):
         await answer
     await service.start()
-    assert (await record(client, id))["status"] == "Submitting"
-    await until(lambda: record(client, id), lambda found: found["status"] == "Valid")
+    assert (await record(client, invoice_id))["status"] == "Submitting"
+    await until(lambda: record(client, invoice_id), lambda found: found["status"] == "Valid")
     assert len(await sandbox.ledger()) == 1
-    assert [document["status"] for document in await documents(client, id)] == ["Valid"]
+    assert [document["status"] for document in await documents(client, invoice_id)] == ["Valid"]
 
 
-async def test_killed_before_the_portal_took_it(service, client, sandbox):
+async def test_kill_before_the_portal_accepts_releases_the_invoice(
+    service: Service, client: aiohttp.ClientSession, sandbox: Sandbox
+) -> None:
     await sandbox.fault("submit", "slow_before", seconds=600)
-    id = await created(client)
-    answer = asyncio.create_task(submitted(client, id))
+    invoice_id = await created(client)
+    answer = asyncio.create_task(submitted(client, invoice_id))
     await until(sandbox.calls, lambda calls: calls["calls"].get("submit"))
     await service.kill()
     with pytest.raises(aiohttp.ClientError):
         await answer
     await service.start()
-    await until(lambda: record(client, id), lambda found: found["status"] == "Draft")
+    await until(lambda: record(client, invoice_id), lambda found: found["status"] == "Draft")
     assert not await sandbox.ledger()
-    assert (await submitted(client, id))[0] == 200
+    assert (await submitted(client, invoice_id))[0] == 200
 
 
-async def test_killed_while_cancelling(service, client, sandbox):
-    id = await created(client)
-    await submitted(client, id)
-    await until(lambda: record(client, id), lambda found: found["status"] == "Valid")
+async def test_kill_while_cancelling_completes_the_cancellation(
+    service: Service, client: aiohttp.ClientSession, sandbox: Sandbox
+) -> None:
+    invoice_id = await created(client)
+    await submitted(client, invoice_id)
+    await until(lambda: record(client, invoice_id), lambda found: found["status"] == "Valid")
     await sandbox.fault("state", "slow", seconds=60)
-    answer = asyncio.create_task(client.post(f"/api/invoices/{id}/cancel-latest-invoice-submitted"))
+    answer = asyncio.create_task(
+        client.post(f"/api/invoices/{invoice_id}/cancel-latest-invoice-submitted")
+    )
     await until(sandbox.ledger, lambda listed: listed[0]["status"] == "Cancelled")
     await service.kill()
     with pytest.raises(aiohttp.ClientError):
         await answer
     await service.start()
-    await until(lambda: record(client, id), lambda found: found["status"] == "Cancelled")
+    await until(lambda: record(client, invoice_id), lambda found: found["status"] == "Cancelled")
 
 
-async def test_killed_while_a_cancellation_is_processed_late(
-    environment, company, sandbox, tmp_path
-):
-    """The request is out when the process dies. Another one reads Valid first, and keeps looking."""
+async def test_kill_before_a_late_cancellation_still_finds_it(
+    environment: dict[str, str], company: Any, sandbox: Sandbox, tmp_path: Path
+) -> None:
+    """The request is sent before the kill. The next process reads Valid first and polls on."""
     patient = {**environment, "PORTAL_RECHECK_SECONDS": "3600", "PORTAL_SETTLE_SECONDS": "600"}
     service = Service(patient, tmp_path / "service.log")
     await service.start()
@@ -88,12 +100,14 @@ async def test_killed_while_a_cancellation_is_processed_late(
         async with aiohttp.ClientSession(
             service.base, headers={"X-API-Key": company.key}
         ) as client:
-            id = await created(client)
-            await submitted(client, id)
-            await until(lambda: record(client, id), lambda found: found["status"] == "Valid")
+            invoice_id = await created(client)
+            await submitted(client, invoice_id)
+            await until(
+                lambda: record(client, invoice_id), lambda found: found["status"] == "Valid"
+            )
             await sandbox.fault("state", "slow_before", seconds=600)
             answer = asyncio.create_task(
-                client.post(f"/api/invoices/{id}/cancel-latest-invoice-submitted")
+                client.post(f"/api/invoices/{invoice_id}/cancel-latest-invoice-submitted")
             )
             await until(sandbox.calls, lambda calls: calls["calls"].get("state"))
             await service.kill()
@@ -101,53 +115,76 @@ async def test_killed_while_a_cancellation_is_processed_late(
                 await answer
             await service.start()
             await until(sandbox.calls, lambda calls: calls["calls"].get("details", 0) >= 2)
-            (document,) = await documents(client, id)
+            (document,) = await documents(client, invoice_id)
             assert document["status"] == "Valid" and document["cancellation_requested_at"]
-            async with client.post(f"/api/invoices/{id}/adjustment-note", json=note()) as response:
+            async with client.post(
+                f"/api/invoices/{invoice_id}/adjustment-note", json=note()
+            ) as response:
                 assert response.status == 403
             await sandbox.cancel(document["uuid"], "Late")
-            await until(lambda: record(client, id), lambda found: found["status"] == "Cancelled")
+            await until(
+                lambda: record(client, invoice_id), lambda found: found["status"] == "Cancelled"
+            )
     finally:
         await service.stop()
 
 
-async def test_two_processes_submit_one_invoice_fifty_times(
-    service, client, environment, company, sandbox, tmp_path
-):
+async def test_concurrent_submits_in_two_processes_send_one_document(
+    service: Service,
+    client: aiohttp.ClientSession,
+    environment: dict[str, str],
+    company: Any,
+    sandbox: Sandbox,
+    tmp_path: Path,
+) -> None:
     other = Service(environment, tmp_path / "other.log")
     await other.start()
     try:
         async with aiohttp.ClientSession(other.base, headers={"X-API-Key": company.key}) as second:
-            id = await created(client)
-            answers = await asyncio.gather(*[submitted(each, id) for each in [client, second] * 25])
+            invoice_id = await created(client)
+            answers = await asyncio.gather(
+                *[submitted(each, invoice_id) for each in [client, second] * 25]
+            )
             assert {status for status, _ in answers} == {200}
-            await until(lambda: record(client, id), lambda found: found["status"] == "Valid")
+            await until(
+                lambda: record(client, invoice_id), lambda found: found["status"] == "Valid"
+            )
     finally:
         await other.stop()
     assert len(await sandbox.ledger()) == 1
 
 
-async def test_two_processes_submit_fifty_times_what_loses_its_answer(
-    service, client, environment, company, sandbox, tmp_path
-):
+async def test_concurrent_submits_with_a_lost_response_send_one_document(
+    service: Service,
+    client: aiohttp.ClientSession,
+    environment: dict[str, str],
+    company: Any,
+    sandbox: Sandbox,
+    tmp_path: Path,
+) -> None:
     await sandbox.fault("submit", "accept_then_drop")
     other = Service(environment, tmp_path / "other.log")
     await other.start()
     try:
         async with aiohttp.ClientSession(other.base, headers={"X-API-Key": company.key}) as second:
-            id = await created(client)
-            await asyncio.gather(*[submitted(each, id) for each in [client, second] * 25])
-            await until(lambda: record(client, id), lambda found: found["status"] == "Valid")
+            invoice_id = await created(client)
+            await asyncio.gather(*[submitted(each, invoice_id) for each in [client, second] * 25])
+            await until(
+                lambda: record(client, invoice_id), lambda found: found["status"] == "Valid"
+            )
     finally:
         await other.stop()
     assert len(await sandbox.ledger()) == 1
 
 
-async def test_killed_again_and_again_under_load(service, client, sandbox):
-    """Each acknowledged invoice is there, each comes to its end, and the portal has one document of each."""
-    acknowledged, stop = [], asyncio.Event()
+async def test_repeated_kills_under_load_lose_nothing(
+    service: Service, client: aiohttp.ClientSession, sandbox: Sandbox
+) -> None:
+    """Every acknowledged invoice becomes Valid, and the portal has one document of each."""
+    acknowledged: list[int] = []
+    stop = asyncio.Event()
 
-    async def create():
+    async def create() -> None:
         while not stop.is_set():
             try:
                 async with client.post(
@@ -159,40 +196,52 @@ async def test_killed_again_and_again_under_load(service, client, sandbox):
                 await asyncio.sleep(0.02)
 
     writers = [asyncio.create_task(create()) for _ in range(4)]
-    for round in range(1, 5):
-        await until(lambda least=round * 15: _reached(acknowledged, least))
+    for turn in range(1, 5):
+        await until(lambda least=turn * 15: _reached(acknowledged, least))
         await service.kill()
         await service.start()
     stop.set()
     await asyncio.gather(*writers)
-    for id in acknowledged:
-        await until(lambda id=id: record(client, id), lambda found: found["status"] == "Valid")
+    for invoice_id in acknowledged:
+        await until(
+            lambda invoice_id=invoice_id: record(client, invoice_id),
+            lambda found: found["status"] == "Valid",
+        )
     numbers = [entry["number"] for entry in await sandbox.ledger()]
     assert len(numbers) == len(set(numbers)) >= len(acknowledged)
 
 
-async def _reached(acknowledged, least):
+async def _reached(acknowledged: list[int], least: int) -> bool:
     return len(acknowledged) >= least
 
 
-async def test_sigterm_lets_a_request_finish_and_its_answer_says_that_it_is_the_last(
-    service, client, sandbox
-):
+async def test_sigterm_finishes_requests_and_closes_connections(
+    service: Service, client: aiohttp.ClientSession, sandbox: Sandbox
+) -> None:
     await sandbox.fault("submit", "slow", seconds=3)
-    id = await created(client)
-    answer = asyncio.create_task(client.post(f"/api/invoices/{id}/submit-to-portal", json={}))
+    invoice_id = await created(client)
+    answer = asyncio.create_task(
+        client.post(f"/api/invoices/{invoice_id}/submit-to-portal", json={})
+    )
     await until(sandbox.ledger)
     assert await service.stop() == 0
     response = await answer
     assert response.status == 200 and response.headers["Connection"] == "close"
 
 
-async def test_after_sigterm_no_work_is_claimed_any_more(service, client, owner, company, sandbox):
-    """What falls due while a last request finishes is left to the next process."""
+async def test_no_work_is_claimed_after_sigterm(
+    service: Service,
+    client: aiohttp.ClientSession,
+    owner: asyncpg.Connection,
+    company: Any,
+    sandbox: Sandbox,
+) -> None:
+    """A submission that becomes due while the last request finishes is left to the next process."""
     await sandbox.fault("submit", "slow", seconds=3)
-    id = await created(client)
-    answer = asyncio.create_task(submitted(client, id))
+    invoice_id = await created(client)
+    answer = asyncio.create_task(submitted(client, invoice_id))
     await until(sandbox.ledger)
+    assert service.process
     service.process.send_signal(signal.SIGTERM)
     await until(lambda: _refuses(service))
     due = await owner.fetchval(
@@ -207,7 +256,7 @@ async def test_after_sigterm_no_work_is_claimed_any_more(service, client, owner,
     assert await owner.fetchval("select fence from submissions where id = $1", due) == 1
 
 
-async def _refuses(service):
+async def _refuses(service: Service) -> bool:
     try:
         async with aiohttp.ClientSession() as session, session.get(f"{service.base}/healthz"):
             return False
@@ -215,11 +264,14 @@ async def _refuses(service):
         return True
 
 
-async def test_a_second_signal_ends_it_at_once(service, client, sandbox):
+async def test_second_signal_stops_the_service_immediately(
+    service: Service, client: aiohttp.ClientSession, sandbox: Sandbox
+) -> None:
     await sandbox.fault("submit", "slow_before", seconds=600)
-    id = await created(client)
-    answer = asyncio.create_task(submitted(client, id))
+    invoice_id = await created(client)
+    answer = asyncio.create_task(submitted(client, invoice_id))
     await until(sandbox.calls, lambda calls: calls["calls"].get("submit"))
+    assert service.process
     service.process.send_signal(signal.SIGTERM)
     await until(lambda: _refuses(service))
     assert await service.stop() == 1
@@ -227,8 +279,8 @@ async def test_a_second_signal_ends_it_at_once(service, client, sandbox):
         await answer
 
 
-async def test_with_nothing_configured_all_is_there_after_kill_9(tmp_path):
-    """The embedded PostgreSQL, the sandbox and the demo company come with the one command, and stay."""
+async def test_unconfigured_service_keeps_its_data_after_kill(tmp_path: Path) -> None:
+    """One command starts the embedded PostgreSQL, the sandbox and the demo company."""
     environment = {
         "DATABASE_URL": "",
         "DATA_DIR": str(tmp_path / "data"),
@@ -239,7 +291,7 @@ async def test_with_nothing_configured_all_is_there_after_kill_9(tmp_path):
     service = Service(environment, tmp_path / "service.log")
     await service.start()
     printed = await until(lambda: _printed(service), lambda text: "export KEY=" in text)
-    key = re.search(r"export KEY=(\S+)", printed)[1]
+    (key,) = re.findall(r"export KEY=(\S+)", printed)
     try:
         async with aiohttp.ClientSession(service.base, headers={"X-API-Key": key}) as client:
             draft, sent = await created(client), await created(client, issueDateTime=now())
@@ -256,5 +308,5 @@ async def test_with_nothing_configured_all_is_there_after_kill_9(tmp_path):
     assert json.loads((tmp_path / "data" / "demo-company.json").read_text())["id"] == 1
 
 
-async def _printed(service):
+async def _printed(service: Service) -> str:
     return service.output()

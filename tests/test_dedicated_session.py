@@ -1,4 +1,4 @@
-"""The dedicated PostgreSQL session of a process: advisory locks that exclude others, and notifications."""
+"""The dedicated PostgreSQL session of a process: advisory locks and notifications."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -19,17 +19,17 @@ from service.db.session import DedicatedSession
 async def session(
     database: str, listeners: dict[str, Callable[[str], None]] | None = None
 ) -> AsyncIterator[DedicatedSession]:
-    """A dedicated session that is connected, as another process has one."""
-    keeper = DedicatedSession(database, listeners or {})
-    running = asyncio.create_task(keeper.run())
+    """Yield a connected dedicated session, like that of another process."""
+    dedicated = DedicatedSession(database, listeners or {})
+    running = asyncio.create_task(dedicated.run())
     try:
-        await keeper.connected()
-        yield keeper
+        await dedicated.connected()
+        yield dedicated
     finally:
         running.cancel()
         with suppress(asyncio.CancelledError):
             await running
-        await keeper.close()
+        await dedicated.close()
 
 
 async def test_a_submission_lock_excludes_every_other_session(database: str) -> None:
@@ -46,9 +46,9 @@ async def test_a_submission_lock_excludes_every_other_session(database: str) -> 
 
 async def test_a_submission_lock_excludes_other_tasks_of_its_session(database: str) -> None:
     async with (
-        session(database) as keeper,
-        keeper.lock_submission(1, 7),
-        keeper.lock_submission(1, 7) as again,
+        session(database) as dedicated,
+        dedicated.lock_submission(1, 7),
+        dedicated.lock_submission(1, 7) as again,
     ):
         assert not again
 
@@ -72,7 +72,8 @@ async def test_a_session_that_ended_frees_its_submission_locks(
         await owner.execute(
             """
             select pg_terminate_backend(pid) from pg_locks
-             where locktype = 'advisory' and database = (select oid from pg_database where datname = current_database())
+             where locktype = 'advisory'
+               and database = (select oid from pg_database where datname = current_database())
             """
         )
 
@@ -104,10 +105,10 @@ async def test_revoking_a_key_notifies_every_session(
 
 
 @pytest.mark.parametrize("state", ["Queued", "Sending", "Uncertain"])
-async def test_a_submission_is_left_alone_while_its_lock_is_held(
+async def test_submission_is_not_changed_while_its_lock_is_held(
     start: Any, company: Any, database: str, owner: asyncpg.Connection, sandbox: Sandbox, state: str
 ) -> None:
-    """A paused process keeps its lock, and may send as soon as it resumes. Others may claim, and nothing more."""
+    """A paused process keeps its lock and may send when it resumes. Others may only claim."""
     requests_only = await start(company, background=False)
     await sandbox.fault("submit", "accept_then_drop")
     invoice_id = await created(requests_only)
@@ -121,7 +122,7 @@ async def test_a_submission_is_left_alone_while_its_lock_is_held(
         await owner.execute(
             "update submissions set state = $1, lease_until = null, not_before = now()", state
         )
-        fence = await owner.fetchval("select fence from submissions")
+        fence: Any = await owner.fetchval("select fence from submissions")
         await start(company)
         await until(
             lambda: owner.fetchval("select fence from submissions"),

@@ -22,7 +22,7 @@ HEADING = re.compile(r"^#+ +(.+?)\s*$", re.MULTILINE)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 SECTION = r"Appendix [A-Z]|\d+(?:\.\d+)?"
 PORTAL_CITATION = re.compile(rf"\bPortal: ((?:{SECTION})(?:, (?:{SECTION})\b)*)")
-#: The names of headings, up to a full stop or another mark, or an address like docs/api.md#invoices.
+#: Names of headings up to a full stop or another mark, or an address like docs/api.md#invoices.
 SPEC_CITATION = re.compile(r"\bSpec: (docs/api\.md#[\w-]+|[^.;:\"*\n]+)")
 ANY_CITATION = re.compile(r"\b(?:Portal|Spec): (?=[A-Z0-9]|docs/)")
 

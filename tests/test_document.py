@@ -1,6 +1,6 @@
-"""Documents: the portal's own example, golden files, every kind of party.
+"""Documents: the portal's example, golden files, every kind of party.
 
-`python -m tests.test_document` writes the golden files anew; read the difference before you keep it.
+`python -m tests.test_document` rewrites the golden files. Review the diff before committing it.
 """
 
 import base64
@@ -10,6 +10,7 @@ import re
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pytest
 import simplejson
@@ -22,38 +23,41 @@ DOCUMENTS = Path(__file__).with_name("documents")
 ISSUED_AT = datetime(2026, 9, 14, 3, 25, 10, tzinfo=UTC)
 
 
-def built(source, issuer=ISSUER, **changes):
+def built(
+    source: dict[str, Any], issuer: dict[str, Any] = ISSUER, **changes: Any
+) -> dict[str, Any]:
     return document.build(
         source, issuer, **{"number": "INV-2026-000123", "issued_at": ISSUED_AT, **changes}
     )
 
 
-def sent(source, **changes):
-    """The document as the portal reads it."""
+def sent(source: dict[str, Any], **changes: Any) -> Any:
+    """Return the document as the portal parses it."""
     return exactly(document.encode(built(source, **changes)))
 
 
-def exactly(raw):
+def exactly(raw: bytes) -> Any:
+    """Parse JSON with decimals."""
     return json.loads(raw, parse_float=Decimal)
 
 
-def at(whole, path):
-    """The value at a path of the portal's notation, in which the first entry of each array is meant."""
+def at(whole: Any, path: str) -> Any:
+    """Return the value at a path in the portal's notation: the first entry of each array."""
     for name in path.split("."):
         whole = whole[name][0]
     return whole.get("_", whole)
 
 
-def invoice(source, **changes):
+def invoice(source: dict[str, Any], **changes: Any) -> dict[str, Any]:
     return sent(source, **changes)["Invoice"][0]
 
 
-def buyer(**changes):
+def buyer(**changes: Any) -> Any:
     party = {**RESTAURANT, **changes}
     return at(invoice({**EXAMPLE, "buyer": party}), "AccountingCustomerParty.Party")
 
 
-def supplier(**changes):
+def supplier(**changes: Any) -> Any:
     source = {
         "type": "SELF_BILLED_INVOICE",
         "supplier": {**RESTAURANT, **changes},
@@ -62,24 +66,24 @@ def supplier(**changes):
     return at(invoice(source), "AccountingSupplierParty.Party")
 
 
-def identities(party):
+def identities(party: dict[str, Any]) -> dict[str, str]:
     return {
         entry["ID"][0]["schemeID"]: entry["ID"][0]["_"] for entry in party["PartyIdentification"]
     }
 
 
-def pretty(name):
-    """The encoded document, one element a line, its numbers written as they are sent."""
+def pretty(name: str) -> str:
+    """Return the encoded document with one element per line and numbers as they are sent."""
     raw = document.encode(built(GOLDEN[name], ISSUERS.get(name, ISSUER)))
     whole = simplejson.loads(raw, use_decimal=True)
     return simplejson.dumps(whole, use_decimal=True, ensure_ascii=False, indent=1) + "\n"
 
 
-def test_the_portals_example_is_rebuilt():
+def test_portal_example_is_rebuilt() -> None:
     assert sent(EXAMPLE) == exactly((DOCUMENTS / "portal_example.json").read_bytes())
 
 
-def test_the_example_encodes_to_its_published_bytes():
+def test_portal_example_has_its_published_hash() -> None:
     raw = document.encode(exactly((DOCUMENTS / "portal_example.json").read_bytes()))
     assert len(raw) == 3125
     assert (
@@ -89,11 +93,11 @@ def test_the_example_encodes_to_its_published_bytes():
 
 
 @pytest.mark.parametrize("name", GOLDEN)
-def test_the_document_is_the_golden_one(name):
+def test_document_equals_its_golden_file(name: str) -> None:
     assert pretty(name) == (DOCUMENTS / f"{name}.json").read_text("utf-8")
 
 
-def test_the_sums_of_the_fuller_example():
+def test_totals_of_an_invoice_with_discounts_and_charges() -> None:
     whole = invoice(GOLDEN["invoice"])
     assert at(whole, "LegalMonetaryTotal.LineExtensionAmount") == 2133
     assert at(whole, "LegalMonetaryTotal.TaxExclusiveAmount") == 2203
@@ -109,11 +113,11 @@ def test_the_sums_of_the_fuller_example():
     "number, written",
     [("1E+3", "1000"), ("1E-7", "0.0000001"), ("0E-8", "0.00000000"), ("580.00", "580.00")],
 )
-def test_a_number_is_written_without_exponent(number, written):
+def test_number_is_encoded_without_exponent(number: str, written: str) -> None:
     assert document.encode([Decimal(number)]) == f"[{written}]".encode()
 
 
-def test_tiny_and_huge_numbers_of_a_line_are_written_without_exponent():
+def test_tiny_and_huge_numbers_are_encoded_without_exponent() -> None:
     unit = {"code": "H87", "price": Decimal("1E+14"), "count": Decimal("1E-10")}
     raw = document.encode(built({**EXAMPLE, "lineItems": [line(unit=unit)]}))
     assert b'"PriceAmount":[{"_":100000000000000,' in raw
@@ -121,18 +125,18 @@ def test_tiny_and_huge_numbers_of_a_line_are_written_without_exponent():
 
 
 @pytest.mark.parametrize("name", GOLDEN)
-def test_no_number_is_a_text_and_no_array_is_empty(name):
+def test_document_has_no_number_as_string_and_no_empty_value(name: str) -> None:
     raw = document.encode(built(GOLDEN[name])).decode()
     assert not re.search(r'\[\]|\{\}|null|""|NaN', raw)
     assert not re.search(r'(Amount|Percent|Quantity|Rate|Numeric)":\[\{"_":"', raw)
 
 
-def test_bytes_are_utf8_and_minified():
+def test_encoding_is_minified_utf8() -> None:
     raw = document.encode({"name": "Kedai Ñandú ✓", "more": [1, 2]})
     assert raw == '{"name":"Kedai Ñandú ✓","more":[1,2]}'.encode()
 
 
-def test_the_envelope_carries_each_document_its_hash_and_its_number():
+def test_envelope_holds_document_hash_and_number() -> None:
     raw = document.encode(built(EXAMPLE))
     entry, other = json.loads(document.envelope([("INV-1", raw), ("INV-2", b"{}")]))["documents"]
     assert base64.b64decode(entry["document"]) == raw
@@ -140,14 +144,14 @@ def test_the_envelope_carries_each_document_its_hash_and_its_number():
     assert (entry["format"], entry["codeNumber"], other["codeNumber"]) == ("JSON", "INV-1", "INV-2")
 
 
-def test_a_thousand_lines_build():
+def test_document_of_a_thousand_lines_is_built() -> None:
     assert len(invoice({**EXAMPLE, "lineItems": [line()] * 1000})["InvoiceLine"]) == 1000
 
 
 # Header
 
 
-def test_the_issue_time_is_utc():
+def test_issue_time_is_converted_to_utc() -> None:
     whole = invoice(
         EXAMPLE, issued_at=datetime(2026, 9, 15, 1, 0, 5, tzinfo=timezone(timedelta(hours=8)))
     )
@@ -167,7 +171,7 @@ def test_the_issue_time_is_utc():
         ("REFUND_NOTE", True, "14"),
     ],
 )
-def test_every_type_has_its_code_and_its_issuer(kind, self_billed, code):
+def test_every_type_has_its_code_and_issuer(kind: str, self_billed: bool, code: str) -> None:
     source = {
         **GOLDEN["credit_note"],
         "type": kind,
@@ -175,20 +179,20 @@ def test_every_type_has_its_code_and_its_issuer(kind, self_billed, code):
         "supplier": RESTAURANT,
     }
     whole = invoice(source, version="1.1")
-    us = "AccountingCustomerParty" if self_billed else "AccountingSupplierParty"
+    issuer = "AccountingCustomerParty" if self_billed else "AccountingSupplierParty"
     assert whole["InvoiceTypeCode"] == [{"_": code, "listVersionID": "1.1"}]
-    assert identities(at(whole, f"{us}.Party"))["TIN"] == ISSUER["tin_code"]
+    assert identities(at(whole, f"{issuer}.Party"))["TIN"] == ISSUER["tin_code"]
 
 
-def test_an_invoice_refers_to_no_original():
+def test_invoice_has_no_reference_to_an_original() -> None:
     assert "BillingReference" not in invoice({**EXAMPLE, "originals": [{"number": "X"}]})
 
 
-def test_a_document_in_ringgit_has_no_exchange_rate():
+def test_document_in_ringgit_has_no_exchange_rate() -> None:
     assert "TaxExchangeRate" not in invoice({**EXAMPLE, "currencyCode": "MYR", "exchangeRate": 1})
 
 
-def test_an_exchange_rate_of_many_digits_is_written_as_it_is():
+def test_exchange_rate_of_many_digits_is_encoded_exactly() -> None:
     raw = document.encode(
         built({**EXAMPLE, "currencyCode": "IDR", "exchangeRate": Decimal("2.85E-25")})
     )
@@ -250,17 +254,19 @@ def test_an_exchange_rate_of_many_digits_is_written_as_it_is():
         ),
     ],
 )
-def test_a_buyer_is_identified_by_what_it_has(party, tin, scheme, number):
+def test_buyer_identification_uses_the_known_numbers(
+    party: dict[str, Any], tin: str, scheme: str, number: str
+) -> None:
     assert identities(buyer(**party)) == {"TIN": tin, scheme: number, "SST": "NA", "TTX": "NA"}
 
 
-def test_a_seller_abroad_has_the_tin_of_sellers_and_no_trade():
+def test_foreign_seller_has_the_general_tin_and_no_msic() -> None:
     seller = supplier(type="FOREIGN_COMPANY", tin=None, registration=None)
     assert identities(seller)["TIN"] == "EI00000000030"
     assert seller["IndustryClassificationCode"] == [{"_": "00000", "name": "NOT APPLICABLE"}]
 
 
-def test_a_seller_keeps_its_own_trade_and_tourism_tax_number():
+def test_seller_keeps_its_msic_and_tourism_tax_number() -> None:
     seller = supplier(
         msic="55101", businessActivityDescription="Hotel", tourismTaxRegistrationNumber="123-4567"
     )
@@ -268,7 +274,7 @@ def test_a_seller_keeps_its_own_trade_and_tourism_tax_number():
     assert identities(seller)["TTX"] == "123-4567"
 
 
-def test_the_general_public_has_no_particulars():
+def test_general_public_has_no_details() -> None:
     party = buyer(type="GENERAL_PUBLIC", name="Somebody", email="some@body.example")
     assert at(party, "PartyLegalEntity.RegistrationName") == "General Public"
     assert at(party, "Contact.Telephone") == at(party, "PostalAddress.CityName") == "NA"
@@ -279,7 +285,7 @@ def test_the_general_public_has_no_particulars():
 
 @pytest.mark.parametrize("kind", TABLES["party_types"])
 @pytest.mark.parametrize("role", [buyer, supplier])
-def test_every_kind_of_party_has_all_that_is_mandatory(role, kind):
+def test_every_party_type_has_the_mandatory_elements(role: Any, kind: Any) -> None:
     party = role(type=kind, msic="31001", businessActivityDescription="Furniture")
     paths = ["PartyLegalEntity.RegistrationName", "Contact.Telephone", "PostalAddress.CityName"]
     paths += ["PostalAddress.CountrySubentityCode", "PostalAddress.AddressLine.Line"]
@@ -290,7 +296,7 @@ def test_every_kind_of_party_has_all_that_is_mandatory(role, kind):
 
 
 @pytest.mark.parametrize("email", [{}, {"email": None}, {"email": "  "}])
-def test_an_unknown_email_is_left_out(email):
+def test_missing_email_is_omitted(email: dict[str, Any]) -> None:
     assert "ElectronicMail" not in buyer(**email)["Contact"][0]
 
 
@@ -313,17 +319,17 @@ def test_an_unknown_email_is_left_out(email):
         ("03-1234 5678 ext 9", "0312345678ext9"),
     ],
 )
-def test_a_phone_is_international_where_only_one_number_can_be_meant(given, sent_phone):
+def test_unambiguous_phone_number_becomes_international(given: str, sent_phone: str) -> None:
     assert at(buyer(contactNumber=given), "Contact.Telephone") == sent_phone
 
 
 @pytest.mark.parametrize("given", ["03-1234 5678", "60312345678"])
-def test_a_phone_abroad_is_not_taken_for_a_malaysian_one(given):
+def test_foreign_phone_number_gets_no_malaysian_prefix(given: str) -> None:
     party = buyer(contactNumber=given, address={**ADDRESS, "country": "SGP"})
     assert at(party, "Contact.Telephone") == given.replace("-", "").replace(" ", "")
 
 
-def test_registrations_for_a_tax_are_parted_by_a_semicolon():
+def test_tax_registration_numbers_are_separated_by_semicolons() -> None:
     party = buyer(sstRegistrationNumber=" W10-1901-32000458, A01-2345-67890123 ")
     assert identities(party)["SST"] == "W10-1901-32000458;A01-2345-67890123"
 
@@ -331,7 +337,7 @@ def test_registrations_for_a_tax_are_parted_by_a_semicolon():
 # References, delivery, payment
 
 
-def test_a_note_may_refer_to_bills_beside_its_originals():
+def test_note_may_reference_bills_and_originals() -> None:
     source = {**GOLDEN["credit_note"], "references": [{"type": "BILL", "id": "DO-1"}]}
     first, second = invoice(source)["BillingReference"]
     assert [at(each, "UUID") for each in first["InvoiceDocumentReference"]] == [
@@ -341,7 +347,7 @@ def test_a_note_may_refer_to_bills_beside_its_originals():
     assert at(second, "AdditionalDocumentReference.ID") == "DO-1"
 
 
-def delivered(**given):
+def delivered(**given: Any) -> dict[str, Any]:
     return at(invoice({**EXAMPLE, "delivery": given}), "Delivery")
 
 
@@ -361,11 +367,13 @@ def delivered(**given):
         ({"address": {"country": "CHN"}}, {"TIN": "EI00000000020", "BRN": "NA"}),
     ],
 )
-def test_a_recipient_is_identified_by_what_is_known(recipient, numbers):
+def test_recipient_identification_uses_the_known_numbers(
+    recipient: dict[str, Any], numbers: dict[str, Any]
+) -> None:
     assert identities(at(delivered(**recipient), "DeliveryParty")) == numbers
 
 
-def test_of_a_recipient_only_what_is_known_is_sent():
+def test_unknown_elements_of_a_recipient_are_omitted() -> None:
     party = at(
         delivered(name="Stores", address={"line1": "Gate 4", "country": "MYS"}), "DeliveryParty"
     )
@@ -375,7 +383,7 @@ def test_of_a_recipient_only_what_is_known_is_sent():
     assert "Delivery" not in invoice({**EXAMPLE, "delivery": {}})
 
 
-def test_a_charge_of_the_delivery_is_in_no_total():
+def test_delivery_charge_is_not_part_of_the_totals() -> None:
     whole = invoice({**EXAMPLE, "delivery": {"charge": {"amount": Decimal("88.005")}}})
     charge = at(whole, "Delivery.Shipment.FreightAllowanceCharge")
     assert (at(charge, "ChargeIndicator"), at(charge, "Amount")) == (True, Decimal("88.01"))
@@ -391,14 +399,16 @@ def test_a_charge_of_the_delivery_is_in_no_total():
         ({"mode": "03", "bankAccount": "8001"}, "8001"),
     ],
 )
-def test_the_payee_account_is_the_companys_where_the_payment_names_none(payment, account):
+def test_payee_account_defaults_to_the_company_account(
+    payment: dict[str, Any], account: str
+) -> None:
     means = at(invoice({**EXAMPLE, "payment": payment}), "PaymentMeans")
     assert (
         at(means, "PaymentMeansCode") == "03" and at(means, "PayeeFinancialAccount.ID") == account
     )
 
 
-def test_what_the_company_says_of_itself_as_a_supplier_stays_out_of_what_it_buys():
+def test_own_bank_account_is_left_out_of_a_self_billed_invoice() -> None:
     issuer = {**ISSUER, "exporter_certified_number": "MY-CE 00123"}
     source = {**GOLDEN["self_billed_invoice"], "payment": {"mode": "01"}}
     whole = exactly(document.encode(built(source, issuer)))["Invoice"][0]
@@ -407,39 +417,37 @@ def test_what_the_company_says_of_itself_as_a_supplier_stays_out_of_what_it_buys
 
 
 @pytest.mark.parametrize("payment", [{"terms": "30 days"}, {"terms": "30 days", "mode": " "}])
-def test_a_payment_without_a_mode_has_its_terms_only(payment):
+def test_payment_without_a_mode_has_only_terms(payment: dict[str, Any]) -> None:
     whole = invoice({**EXAMPLE, "payment": payment})
     assert at(whole, "PaymentTerms.Note") == "30 days" and "PaymentMeans" not in whole
 
 
-def test_members_that_are_absent_null_or_empty_leave_nothing():
-    names = ("payment", "delivery", "billingPeriod", "references")
-    for nothing in (
-        dict.fromkeys(names),
-        {name: [] if name == "references" else {} for name in names},
-    ):
+def test_null_and_empty_members_are_omitted() -> None:
+    names = ["payment", "delivery", "billingPeriod", "references"]
+    empty: dict[str, Any] = {name: [] if name == "references" else {} for name in names}
+    for nothing in (dict.fromkeys(names), empty):
         assert sent({**EXAMPLE, **nothing}) == sent(EXAMPLE)
 
 
 # Addresses
 
 
-def lines_of(**address):
+def lines_of(**address: Any) -> list[str]:
     lines = buyer(address={**ADDRESS, **address})["PostalAddress"][0]["AddressLine"]
     return [entry["Line"][0]["_"] for entry in lines]
 
 
-def test_lines_that_fit_stay_as_they_are():
+def test_address_lines_that_fit_are_kept() -> None:
     assert lines_of(line1=" Lot 5, ", line2="", line3="Muar") == ["Lot 5,", "Muar"]
 
 
-def test_a_long_line_is_wrapped_between_words():
+def test_long_address_line_is_wrapped_between_words() -> None:
     first, second = lines_of(line1="Jalan " * 30, line2="Muar")
     assert len(first) <= 150 and first.endswith("Jalan")
     assert second.endswith("Muar")
 
 
-def test_an_address_has_at_most_three_lines():
+def test_address_has_at_most_three_lines() -> None:
     wrapped = lines_of(line1="a\nb\nc\nd")
     assert wrapped == ["a, b, c, d"]
     assert [len(each) for each in lines_of(line1="x" * 1000)] == [150, 150, 150]
@@ -455,12 +463,12 @@ def test_an_address_has_at_most_three_lines():
         ("CHN", "17", "17"),
     ],
 )
-def test_a_state_abroad_is_text_or_seventeen(country, state, sent_state):
+def test_foreign_state_is_text_or_17(country: str, state: str | None, sent_state: str) -> None:
     party = buyer(address={**ADDRESS, "country": country, "state": state})
     assert at(party, "PostalAddress.CountrySubentityCode") == sent_state
 
 
-def test_texts_are_trimmed_cut_and_free_of_line_feeds():
+def test_texts_are_trimmed_shortened_and_without_line_feeds() -> None:
     assert (
         at(buyer(name=" A\r\nB" + "x" * 400), "PartyLegalEntity.RegistrationName")
         == "A B" + "x" * 297
@@ -470,14 +478,14 @@ def test_texts_are_trimmed_cut_and_free_of_line_feeds():
 # Lines
 
 
-def test_a_line_without_an_id_is_numbered():
+def test_line_without_an_id_is_numbered() -> None:
     items = [line(id="a"), {name: member for name, member in line().items() if name != "id"}]
     assert [
         each["ID"][0]["_"] for each in invoice({**EXAMPLE, "lineItems": items})["InvoiceLine"]
     ] == ["a", "2"]
 
 
-def test_a_tax_per_night_is_sent_with_its_nights():
+def test_tax_per_night_is_sent_with_the_number_of_nights() -> None:
     night = {"taxType": "03", "taxRate": {"perUnitAmount": Decimal("10.00")}}
     unit = {"code": "DAY", "price": Decimal("150.00"), "count": 3}
     whole = invoice({**EXAMPLE, "lineItems": [line(unit=unit, taxDetails=[night])]})
@@ -487,7 +495,7 @@ def test_a_tax_per_night_is_sent_with_its_nights():
     assert "Percent" not in subtotal
 
 
-def test_exempt_lines_share_a_subtotal_with_each_reason_once():
+def test_exempt_lines_share_a_subtotal_with_distinct_reasons() -> None:
     items = [
         line(taxDetails=[tax("E", 0)], taxExemptionReason=reason) for reason in ("A", "B", "A")
     ]
@@ -495,7 +503,8 @@ def test_exempt_lines_share_a_subtotal_with_each_reason_once():
     assert at(category, "TaxExemptionReason") == "A, B"
 
 
-def write_golden_files():
+def write_golden_files() -> None:
+    """Rewrite the golden files."""
     for name in GOLDEN:
         (DOCUMENTS / f"{name}.json").write_text(pretty(name), "utf-8")
 

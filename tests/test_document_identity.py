@@ -1,19 +1,23 @@
-"""A uuid of the portal belongs to one document, and a document is adopted only if it is provably the one that was sent."""
+"""A portal uuid belongs to one document, and a document is adopted only if proven to be ours."""
 
 import asyncio
 import base64
 import json
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
+from typing import Any
 
+import asyncpg
 import pytest
-from conftest import make_company, until
+from aiohttp.test_utils import TestClient
+from conftest import Sandbox, make_company, until
 from kit import cancelled, created, documents, line, now, reaches, record, submitted, valid_invoice
 
 from service.commands.companies import share_tin
 from service.commands.serve import DEMO_COMPANY
-from service.config import read_config
+from service.config import Config, read_config
 from service.db.transactions import Database, connected_pool
 from service.portal.client import Portal, portal_session
 from service.portal.errors import Held, NotSent, Refused, Unclear
@@ -25,6 +29,7 @@ from service.submission.types import Shown, Sighting
 
 NEIGHBOUR = {"tin_code": "C20880050020", "name": "Teh Tarik Utara Sdn. Bhd."}
 UNKNOWN_OUTCOME = "update submissions set lease_until = null, not_before = now()"
+#: Short intervals, so that unknown outcomes are resolved within a test.
 QUICK = {
     "PORTAL_SETTLE_SECONDS": "0.1",
     "PORTAL_PROOF_GAP_SECONDS": "0.05",
@@ -33,13 +38,15 @@ QUICK = {
 
 
 @pytest.fixture
-def config(environment):
+def config(environment: dict[str, str]) -> Config:
     return read_config(environment)
 
 
 @pytest.fixture
-async def neighbour(environment, company, owner, config):
-    """Make another company and give it the TIN of `company`, which the operator shares."""
+async def neighbour(
+    environment: dict[str, str], company: Any, owner: asyncpg.Connection, config: Config
+) -> Any:
+    """Make another company with the TIN of `company`, which an operator has shared."""
     other = await make_company(environment, **NEIGHBOUR)
     await share_tin(config, DEMO_COMPANY["tin_code"], "Two branches")
     await owner.execute(
@@ -49,60 +56,62 @@ async def neighbour(environment, company, owner, config):
 
 
 @pytest.fixture
-async def context(config):
-    """A desk with a portal client that no gate holds up."""
+async def context(config: Config) -> AsyncIterator[SubmissionContext]:
+    """Yield a submission context without rate limits."""
     async with connected_pool(config.database_url, 4) as pool, portal_session(config) as session:
+        unused: Any = None
         yield SubmissionContext(
-            config, Database(pool), session=None, portal=Portal(session, config), signers=None
+            config, Database(pool), session=unused, portal=Portal(session, config), signers=unused
         )
 
 
-async def raw_calls(sandbox):
+async def raw_calls(sandbox: Sandbox) -> int:
+    """Return how often the raw bytes of a document were fetched."""
     return (await sandbox.calls())["calls"].get("raw", 0)
 
 
-async def entry_of(sandbox, uuid):
+async def entry_of(sandbox: Sandbox, uuid: str) -> dict[str, Any]:
     (entry,) = [entry for entry in await sandbox.ledger() if entry["uuid"] == uuid]
     return entry
 
 
-async def loaded(owner, context):
-    """Return the claim and the Call of the latest submission, as if it were claimed now."""
-    row = await owner.fetchrow(
+async def loaded(owner: asyncpg.Connection, context: SubmissionContext) -> tuple[Claim, Any]:
+    """Return a claim on the latest submission, and the submission."""
+    row: Any = await owner.fetchrow(
         "select company_id, id, fence from submissions order by id desc limit 1"
     )
     claim = Claim(row["company_id"], row["id"], row["fence"])
     return claim, await records.load(context, claim)
 
 
-async def listing_of(context, submission):
+async def listing_of(context: SubmissionContext, submission: Any) -> Any:
     hour = timedelta(hours=1)
     return await context.portal.search(submission.tin, submission.now - hour, submission.now + hour)
 
 
-# Another company's document
+# Documents of another company
 
 
-async def test_a_company_cannot_take_over_or_cancel_anothers_document(
-    start, company, neighbour, sandbox, owner
-):
-    """The attacker knows number and issue time of an invoice, which are printed on it."""
+async def test_company_cannot_adopt_or_cancel_anothers_document(
+    start: Any, company: Any, neighbour: Any, sandbox: Sandbox, owner: asyncpg.Connection
+) -> None:
+    """The attacker knows the number and the issue time of an invoice, which are printed on it."""
     issued = now(minutes=1)
     victim, attacker = await start(company), await start(neighbour, **QUICK)
     theirs = await valid_invoice(victim, code=77, issueDateTime=issued)
     uuid = (await documents(victim, theirs))[0]["uuid"]
-    id = await created(
+    invoice_id = await created(
         attacker,
         code=77,
         issueDateTime=issued,
         lineItems=[line(unit={"code": "KGM", "price": 1, "count": 1})],
     )
-    answers = [await submitted(attacker, id)]
-    await reaches(attacker, id, "Invalid")
+    answers = [await submitted(attacker, invoice_id)]
+    await reaches(attacker, invoice_id, "Invalid")
     answers += [
-        await documents(attacker, id),
-        await record(attacker, id),
-        await cancelled(attacker, id),
+        await documents(attacker, invoice_id),
+        await record(attacker, invoice_id),
+        await cancelled(attacker, invoice_id),
     ]
     assert uuid not in json.dumps(answers, default=str)
     assert (await entry_of(sandbox, uuid))["status"] == "Valid"
@@ -112,80 +121,90 @@ async def test_a_company_cannot_take_over_or_cancel_anothers_document(
     ) == [(company.id,)]
 
 
-async def test_a_company_with_anothers_bytes_does_not_get_its_document(
-    start, company, neighbour, sandbox, owner
-):
-    """Two companies send the very same document: the portal refuses the second as a duplicate of the payload."""
+async def test_company_with_identical_bytes_does_not_adopt_anothers_document(
+    start: Any, company: Any, neighbour: Any, sandbox: Sandbox, owner: asyncpg.Connection
+) -> None:
+    """Both send the same document: the portal refuses the second one as a duplicate payload."""
     issued = now(minutes=1)
-    same = "update companies set (name, phone, email) = (select name, phone, email from companies where id = $1)"
+    same = (
+        "update companies set (name, phone, email) = "
+        "(select name, phone, email from companies where id = $1)"
+    )
     await owner.execute(same, company.id)
     first, second = await start(company), await start(neighbour, **QUICK)
     theirs = await valid_invoice(first, code=77, issueDateTime=issued)
     uuid = (await documents(first, theirs))[0]["uuid"]
-    id = await created(second, code=77, issueDateTime=issued)
-    assert (await submitted(second, id))[0] == 400
+    invoice_id = await created(second, code=77, issueDateTime=issued)
+    assert (await submitted(second, invoice_id))[0] == 400
     await until(
         lambda: owner.fetchval(
             "select state = 'NeedsPerson' from submissions where company_id = $1", neighbour.id
         )
     )
-    assert (await documents(second, id))[0]["uuid"] is None
-    assert (await cancelled(second, id))[0] == 409
+    assert (await documents(second, invoice_id))[0]["uuid"] is None
+    assert (await cancelled(second, invoice_id))[0] == 409
     assert (await entry_of(sandbox, uuid))["status"] == "Valid"
 
 
-async def test_a_lost_request_does_not_become_a_neighbours_document(
-    start, company, neighbour, sandbox
-):
-    """Two companies of one TIN use the same number in the same second, and the second request never arrives."""
+async def test_lost_request_is_not_matched_to_another_companys_document(
+    start: Any, company: Any, neighbour: Any, sandbox: Sandbox
+) -> None:
+    """Two companies with one TIN use the same number in the same second; one request is lost."""
     issued = now(minutes=1)
     first, second = await start(company), await start(neighbour, **QUICK)
     theirs = await valid_invoice(first, code=77, issueDateTime=issued)
     uuid = (await documents(first, theirs))[0]["uuid"]
     await sandbox.fault("submit", "drop")
-    id = await created(
+    invoice_id = await created(
         second,
         code=77,
         issueDateTime=issued,
         lineItems=[line(unit={"code": "KGM", "price": 9, "count": 9})],
     )
-    assert (await submitted(second, id))[0] == 400
-    found = await until(lambda: record(second, id), lambda found: found["status"] != "Submitting")
-    assert found["status"] == "Draft" and uuid not in json.dumps(await documents(second, id))
+    assert (await submitted(second, invoice_id))[0] == 400
+    found = await until(
+        lambda: record(second, invoice_id), lambda found: found["status"] != "Submitting"
+    )
+    assert found["status"] == "Draft" and uuid not in json.dumps(
+        await documents(second, invoice_id)
+    )
     assert (await entry_of(sandbox, uuid))["status"] == "Valid" and (await record(first, theirs))[
         "status"
     ] == "Valid"
 
 
-async def test_an_unknown_document_of_a_neighbour_needs_manual_review(
-    start, company, neighbour, sandbox, owner
-):
-    """Neither outcome is known yet, so that nobody has the uuid of the document that is there."""
+async def test_document_of_another_company_with_one_tin_needs_manual_review(
+    start: Any, company: Any, neighbour: Any, sandbox: Sandbox, owner: asyncpg.Connection
+) -> None:
+    """Neither outcome is known yet, so no document has the uuid of the portal's document."""
     issued = now(minutes=1)
     first, second = await start(company, background=False), await start(neighbour, background=False)
     await sandbox.fault("submit", "accept_then_drop")
     theirs = await created(first, code=77, issueDateTime=issued)
     assert (await submitted(first, theirs))[0] == 400
     await sandbox.fault("submit", "drop")
-    id = await created(
+    invoice_id = await created(
         second,
         code=77,
         issueDateTime=issued,
         lineItems=[line(unit={"code": "KGM", "price": 9, "count": 9})],
     )
-    assert (await submitted(second, id))[0] == 400
+    assert (await submitted(second, invoice_id))[0] == 400
     await owner.execute(
         "update submissions set not_before = now() + interval '1 hour' where company_id = $1",
         company.id,
     )
     service = await start(neighbour, **QUICK)
-    error = "select last_error ->> 'code' from submissions where company_id = $1 and state = 'NeedsPerson'"
+    error = (
+        "select last_error ->> 'code' from submissions "
+        "where company_id = $1 and state = 'NeedsPerson'"
+    )
     assert await until(lambda: owner.fetchval(error, neighbour.id)) == "NotProven"
     (entry,) = await sandbox.ledger()
-    assert (await record(service, id))["status"] == "Submitting" and entry[
+    assert (await record(service, invoice_id))["status"] == "Submitting" and entry[
         "uuid"
-    ] not in json.dumps(await documents(service, id))
-    seen = await owner.fetchrow(
+    ] not in json.dumps(await documents(service, invoice_id))
+    seen: Any = await owner.fetchrow(
         "select uuid, via from portal_sightings where company_id = $1", neighbour.id
     )
     assert tuple(seen) == (entry["uuid"], "unproven")
@@ -195,35 +214,39 @@ async def test_an_unknown_document_of_a_neighbour_needs_manual_review(
     await reaches(first, theirs, "Valid")
 
 
-async def test_a_lost_answer_is_adopted_by_its_bytes_when_the_tin_is_shared(
-    start, neighbour, company, sandbox
-):
+async def test_document_is_adopted_by_its_bytes_if_the_tin_is_shared(
+    start: Any, neighbour: Any, company: Any, sandbox: Sandbox
+) -> None:
     api = await start(company)
     await sandbox.fault("submit", "accept_then_drop")
-    id = await created(api)
-    assert (await submitted(api, id))[0] == 400
-    await until(lambda: record(api, id), lambda found: found["status"] == "Valid")
+    invoice_id = await created(api)
+    assert (await submitted(api, invoice_id))[0] == 400
+    await until(lambda: record(api, invoice_id), lambda found: found["status"] == "Valid")
     assert await raw_calls(sandbox) >= 1
 
 
-async def test_a_row_proves_nothing_when_the_tin_is_shared(lost_row, neighbour, context, sandbox):
+async def test_listing_row_proves_nothing_if_the_tin_is_shared(
+    lost_row: Any, neighbour: Any, context: SubmissionContext, sandbox: Sandbox
+) -> None:
     claim, submission, row = lost_row
     await sandbox.fault("raw", "forget")
     found = await find_matches(context, claim.company_id, {claim.id: submission}, [row])
     assert not found.proven and [one.uuid for one in found.unproven[claim.id]] == [row.uuid]
 
 
-# Proofs
+# Proof of identity
 
 
-async def lost(api, owner, context, sandbox):
-    """Send an invoice whose answer is lost. Return (claim, Call, the portal's row of it).
+async def lost(
+    api: TestClient, owner: asyncpg.Connection, context: SubmissionContext, sandbox: Sandbox
+) -> tuple[Claim, Any, Any]:
+    """Send an invoice and lose the response. Return (claim, submission, the portal's listing row).
 
-    The service of `api` must not resolve it: it runs without background work.
+    The service of `api` must run without background work, or it resolves the outcome.
     """
     await sandbox.fault("submit", "accept_then_drop")
-    id = await created(api)
-    assert (await submitted(api, id))[0] == 400
+    invoice_id = await created(api)
+    assert (await submitted(api, invoice_id))[0] == 400
     claim, submission = await loaded(owner, context)
     uuid = (await sandbox.ledger())[-1]["uuid"]
     (row,) = [row for row in await listing_of(context, submission) if row.uuid == uuid]
@@ -231,18 +254,22 @@ async def lost(api, owner, context, sandbox):
 
 
 @pytest.fixture
-async def idle(start, company):
-    """A service that resolves nothing by itself."""
+async def idle(start: Any, company: Any) -> TestClient:
+    """Return a client of a service without background work."""
     return await start(company, background=False)
 
 
 @pytest.fixture
-async def lost_row(idle, owner, context, sandbox):
-    """(claim, Call, row) of an invoice whose answer was lost."""
+async def lost_row(
+    idle: TestClient, owner: asyncpg.Connection, context: SubmissionContext, sandbox: Sandbox
+) -> Any:
+    """Return (claim, submission, row) of an invoice whose response was lost."""
     return await lost(idle, owner, context, sandbox)
 
 
-async def test_a_listed_document_is_proven_by_its_bytes(lost_row, context, sandbox):
+async def test_listed_document_is_proven_by_its_bytes(
+    lost_row: Any, context: SubmissionContext, sandbox: Sandbox
+) -> None:
     claim, submission, row = lost_row
     found = await find_matches(context, claim.company_id, {claim.id: submission}, [row])
     assert [(one.uuid, one.via) for one in found.proven[claim.id]] == [(row.uuid, "search")]
@@ -258,9 +285,9 @@ async def test_a_listed_document_is_proven_by_its_bytes(lost_row, context, sandb
         {"issued_at": "later"},
     ],
 )
-async def test_a_document_that_only_shares_the_number_is_not_adopted(
-    lost_row, context, sandbox, changes
-):
+async def test_document_that_only_shares_the_number_is_not_adopted(
+    lost_row: Any, context: SubmissionContext, sandbox: Sandbox, changes: dict[str, Any]
+) -> None:
     claim, submission, row = lost_row
     if "issued_at" in changes:
         changes = {"issued_at": row.issued_at + timedelta(seconds=1)}
@@ -270,9 +297,13 @@ async def test_a_document_that_only_shares_the_number_is_not_adopted(
     assert not found.proven and not found.unproven and await raw_calls(sandbox) == 0
 
 
-async def test_a_uuid_that_another_document_has_is_not_adopted(
-    idle, lost_row, context, owner, sandbox
-):
+async def test_uuid_of_another_document_is_not_adopted(
+    idle: TestClient,
+    lost_row: Any,
+    context: SubmissionContext,
+    owner: asyncpg.Connection,
+    sandbox: Sandbox,
+) -> None:
     claim, submission, row = lost_row
     assert (await submitted(idle, await created(idle)))[0] == 200
     await owner.execute("update submitted_documents set uuid = $1 where uuid is not null", row.uuid)
@@ -280,10 +311,10 @@ async def test_a_uuid_that_another_document_has_is_not_adopted(
     assert not found.proven and not found.unproven
 
 
-async def test_a_uuid_that_another_company_has_is_unproven(
-    lost_row, start, neighbour, context, owner
-):
-    """The portal's copy has the very bytes that were sent. Only one of the two can have it."""
+async def test_uuid_of_another_company_is_unproven(
+    lost_row: Any, start: Any, neighbour: Any, context: SubmissionContext, owner: asyncpg.Connection
+) -> None:
+    """The bytes are those that were sent, but only one of the two companies can have the uuid."""
     claim, submission, row = lost_row
     theirs = await start(neighbour, background=False)
     assert (await submitted(theirs, await created(theirs)))[0] == 200
@@ -294,23 +325,28 @@ async def test_a_uuid_that_another_company_has_is_unproven(
     assert not found.proven and [one.uuid for one in found.unproven[claim.id]] == [row.uuid]
 
 
-async def test_a_document_whose_bytes_differ_is_unproven(lost_row, context, owner):
+async def test_document_with_other_bytes_is_unproven(
+    lost_row: Any, context: SubmissionContext, owner: asyncpg.Connection
+) -> None:
     claim, submission, row = lost_row
     await rewrite(owner, claim, lambda text: text.replace("Coffee beans", "Cocoa beans"))
     found = await find_matches(context, claim.company_id, {claim.id: submission}, [row])
     assert not found.proven and [one.uuid for one in found.unproven[claim.id]] == [row.uuid]
 
 
-async def test_a_copy_that_the_portal_has_formatted_is_still_proven(lost_row, context, owner):
+async def test_reformatted_copy_is_proven(
+    lost_row: Any, context: SubmissionContext, owner: asyncpg.Connection
+) -> None:
     claim, submission, row = lost_row
     await rewrite(owner, claim, lambda text: json.dumps(json.loads(text), indent=1, sort_keys=True))
     found = await find_matches(context, claim.company_id, {claim.id: submission}, [row])
     assert [one.uuid for one in found.proven[claim.id]] == [row.uuid]
 
 
-async def rewrite(owner, claim, change):
-    """Change the text of the document that a submission holds."""
-    body = json.loads(await owner.fetchval("select body from submissions where id = $1", claim.id))
+async def rewrite(owner: asyncpg.Connection, claim: Claim, change: Callable[[str], str]) -> None:
+    """Change the text of the stored document of a submission."""
+    stored: Any = await owner.fetchval("select body from submissions where id = $1", claim.id)
+    body = json.loads(stored)
     for entry in body["documents"]:
         text = change(base64.b64decode(entry["document"]).decode())
         entry["document"] = base64.b64encode(text.encode()).decode()
@@ -336,10 +372,10 @@ async def rewrite(owner, claim, change):
     ],
     ids=lambda changes: "-".join(changes),
 )
-async def test_a_row_that_differs_or_lacks_a_fact_proves_nothing(
-    lost_row, context, sandbox, changes
-):
-    """The portal gives no copy here, so that the row has to decide."""
+async def test_listing_row_with_a_different_or_missing_value_proves_nothing(
+    lost_row: Any, context: SubmissionContext, sandbox: Sandbox, changes: dict[str, Any]
+) -> None:
+    """The portal returns no copy of the document, so the listing row decides."""
     claim, submission, row = lost_row
     await sandbox.fault("raw", "forget", times=2)
     found = await find_matches(context, claim.company_id, {claim.id: submission}, [row])
@@ -360,7 +396,9 @@ async def test_a_row_that_differs_or_lacks_a_fact_proves_nothing(
     ],
     ids=lambda fault: f"{fault['kind']}-{fault['status']}",
 )
-async def test_refusal_of_a_copy_that_is_no_answer_postpones(lost_row, context, sandbox, fault):
+async def test_unspecific_rejection_of_a_copy_postpones_the_decision(
+    lost_row: Any, context: SubmissionContext, sandbox: Sandbox, fault: dict[str, Any]
+) -> None:
     claim, submission, row = lost_row
     row = replace(row, payable=None)
     await sandbox.fault("raw", **fault)
@@ -370,7 +408,9 @@ async def test_refusal_of_a_copy_that_is_no_answer_postpones(lost_row, context, 
     assert found.proven and not found.undecided
 
 
-async def test_missing_copy_is_believed_at_the_second_look(lost_row, context, sandbox):
+async def test_missing_copy_is_accepted_at_the_second_attempt(
+    lost_row: Any, context: SubmissionContext, sandbox: Sandbox
+) -> None:
     claim, submission, row = lost_row
     row = replace(row, payable=None)
     await sandbox.fault("raw", "forget", times=2)
@@ -412,39 +452,43 @@ async def test_missing_copy_is_believed_at_the_second_look(lost_row, context, sa
         (None, False),
     ],
 )
-def test_only_the_portals_own_404_says_that_something_is_missing(body, is_missing):
+def test_only_a_404_of_the_portal_itself_means_missing(body: Any, is_missing: bool) -> None:
     assert Refused("It refuses.", status=404, body=body).is_missing == is_missing
     assert not Refused("It refuses.", status=403, body=body).is_missing
 
 
-async def test_first_send_is_not_ruled_out_by_a_gateways_refusal(lost_row, context, sandbox):
+async def test_gateway_rejection_does_not_rule_out_the_first_send(
+    lost_row: Any, context: SubmissionContext, sandbox: Sandbox
+) -> None:
     claim, submission, row = lost_row
     errors = [{"code": "DV302", "path": "", "message": f"It equals document {row.uuid}."}]
     for operation in ("details", "raw"):
         await sandbox.fault(operation, "html", status=403)
         with pytest.raises(Unclear):
             await first_send(context, claim, submission, submission.docs[0], errors)
-    there, seen = await first_send(context, claim, submission, submission.docs[0], errors)
+    adopted = await first_send(context, claim, submission, submission.docs[0], errors)
+    assert adopted
+    there, seen = adopted
     assert there.uuid == seen.uuid == row.uuid
 
 
 @pytest.fixture
-async def lost_and_valid(start, company, neighbour, sandbox):
-    """The id of an invoice whose answer was lost, once the portal has found it Valid. Its TIN is shared."""
+async def lost_and_valid(start: Any, company: Any, neighbour: Any, sandbox: Sandbox) -> Any:
+    """Return the id of an invoice that the portal found Valid and whose response was lost."""
     idle = await start(company, background=False)
     await sandbox.fault("submit", "accept_then_drop")
-    id = await created(idle)
-    assert (await submitted(idle, id))[0] == 400
+    invoice_id = await created(idle)
+    assert (await submitted(idle, invoice_id))[0] == 400
     await until(sandbox.ledger, lambda entries: [entry["status"] for entry in entries] == ["Valid"])
-    return id
+    return invoice_id
 
 
 @pytest.mark.parametrize(
     "fault", [{"kind": "html", "status": 403}, {"kind": "forget"}], ids=lambda fault: fault["kind"]
 )
-async def test_one_refusal_of_a_copy_needs_no_manual_review(
-    start, company, lost_and_valid, sandbox, fault
-):
+async def test_single_rejection_of_a_copy_needs_no_manual_review(
+    start: Any, company: Any, lost_and_valid: int, sandbox: Sandbox, fault: dict[str, Any]
+) -> None:
     await sandbox.fault("raw", **fault)
     api = await start(company, **QUICK)
     await reaches(api, lost_and_valid, "Valid")
@@ -452,8 +496,8 @@ async def test_one_refusal_of_a_copy_needs_no_manual_review(
 
 
 async def test_copy_that_stays_missing_needs_manual_review(
-    start, company, lost_and_valid, sandbox, owner
-):
+    start: Any, company: Any, lost_and_valid: int, sandbox: Sandbox, owner: asyncpg.Connection
+) -> None:
     await sandbox.fault("raw", "forget", times=1000)
     await start(company, **QUICK)
     error = "select last_error ->> 'code' from submissions where state = 'NeedsPerson'"
@@ -465,14 +509,16 @@ async def test_copy_that_stays_missing_needs_manual_review(
     "error",
     [NotSent("It is away."), Held("Later.", retry_after=timedelta(seconds=1), operation="raw")],
 )
-async def test_a_copy_that_cannot_be_fetched_now_postpones(lost_row, context, sandbox, error):
+async def test_unavailable_copy_postpones_the_decision(
+    lost_row: Any, context: SubmissionContext, sandbox: Sandbox, error: Any
+) -> None:
     claim, submission, row = lost_row
 
-    async def gate(operation, tin, further=False):
+    async def limit(operation: str, tin: str, further: bool = False) -> None:
         if operation == "raw":
             raise error
 
-    context.portal = context.portal.through(gate)
+    context.portal = context.portal.through(limit)
     found = await find_matches(
         context, claim.company_id, {claim.id: submission}, [replace(row, payable=None)]
     )
@@ -481,14 +527,16 @@ async def test_a_copy_that_cannot_be_fetched_now_postpones(lost_row, context, sa
     assert bool(by_row.proven) == isinstance(error, Held)
 
 
-async def test_a_long_listing_is_proven_by_its_rows(start, company, owner, sandbox):
-    """More unknown outcomes than copies are fetched for one listing: none is fetched."""
+async def test_many_unknown_outcomes_are_proven_by_listing_rows(
+    start: Any, company: Any, owner: asyncpg.Connection, sandbox: Sandbox
+) -> None:
+    """No copy is fetched, because the listing resolves more outcomes than copies are allowed."""
     count = MOST_COPIES + 5
     idle = await start(company, background=False)
     await sandbox.fault("submit", "accept_then_drop", times=count)
     ids = [await created(idle) for _ in range(count)]
     for part in range(0, count, 5):
-        await asyncio.gather(*[submitted(idle, id) for id in ids[part : part + 5]])
+        await asyncio.gather(*[submitted(idle, invoice_id) for invoice_id in ids[part : part + 5]])
     await owner.execute(UNKNOWN_OUTCOME)
     await start(company)
     valid = "select count(*) from invoices where status = 'Valid'"
@@ -496,9 +544,11 @@ async def test_a_long_listing_is_proven_by_its_rows(start, company, owner, sandb
     assert await raw_calls(sandbox) == 0 and len(await sandbox.ledger()) == count
 
 
-async def test_an_invalid_document_of_a_lost_answer_shows_its_reasons(api, sandbox):
-    """The portal gives no copy of an Invalid document: its row proves it."""
-    stranger = {"type": "LOCAL_COMPANY", "name": "Nobody Sdn. Bhd.", "tin": "C25000000010"}
+async def test_invalid_document_with_a_lost_response_shows_its_errors(
+    api: TestClient, sandbox: Sandbox
+) -> None:
+    """The portal returns no copy of an Invalid document, so the listing row proves it."""
+    stranger = {"type": "LOCAL_COMPANY", "name": "Stranger Sdn. Bhd.", "tin": "C25000000010"}
     registration = {
         "registration": {"type": "BRN", "number": "202301000001"},
         "contactNumber": "+60123456789",
@@ -514,37 +564,44 @@ async def test_an_invalid_document_of_a_lost_answer_shows_its_reasons(api, sandb
     }
     await sandbox.settings(strict_register=True)
     await sandbox.fault("submit", "accept_then_drop")
-    id = await created(api, buyer={**stranger, **registration, **address})
-    assert (await submitted(api, id))[0] == 400
-    await until(lambda: record(api, id), lambda found: found["status"] == "Invalid")
-    assert (await documents(api, id))[0]["errors"]
+    invoice_id = await created(api, buyer={**stranger, **registration, **address})
+    assert (await submitted(api, invoice_id))[0] == 400
+    await until(lambda: record(api, invoice_id), lambda found: found["status"] == "Invalid")
+    assert (await documents(api, invoice_id))[0]["errors"]
 
 
-# A uuid that is taken
+# Duplicate uuids
 
 
-async def test_a_receipt_with_a_taken_uuid_needs_manual_review(api, sandbox, owner):
+async def test_receipt_with_a_used_uuid_needs_manual_review(
+    api: TestClient, sandbox: Sandbox, owner: asyncpg.Connection
+) -> None:
     theirs = await valid_invoice(api)
     uuid = (await documents(api, theirs))[0]["uuid"]
     await sandbox.fault("submit", "other_uuid", uuid=uuid)
-    id = await created(api)
-    status, body = await submitted(api, id)
+    invoice_id = await created(api)
+    status, body = await submitted(api, invoice_id)
     assert status == 400 and uuid not in json.dumps(body)
-    row = await owner.fetchrow(
-        "select state, last_error ->> 'code' as code, claims from submissions order by id desc limit 1"
+    row: Any = await owner.fetchrow(
+        """
+            select state, last_error ->> 'code' as code, claims
+              from submissions order by id desc limit 1
+            """
     )
     assert tuple(row) == ("NeedsPerson", "UuidTaken", 0)
-    assert (await record(api, id))["status"] == "Submitting" and (await record(api, theirs))[
-        "status"
-    ] == "Valid"
-    assert (await documents(api, id))[0]["uuid"] is None
+    assert (await record(api, invoice_id))["status"] == "Submitting" and (
+        await record(api, theirs)
+    )["status"] == "Valid"
+    assert (await documents(api, invoice_id))[0]["uuid"] is None
     seen = await owner.fetch(
         "select via from portal_sightings where uuid = $1 order by submission_id", uuid
     )
     assert [row["via"] for row in seen] == ["submit", "submit"]
 
 
-async def test_one_taken_uuid_keeps_no_other_document_from_going_on(start, company, sandbox, owner):
+async def test_used_uuid_does_not_affect_other_documents_of_the_batch(
+    start: Any, company: Any, sandbox: Sandbox, owner: asyncpg.Connection
+) -> None:
     idle = await start(company, background=False)
     theirs = await created(idle)
     assert (await submitted(idle, theirs))[0] == 200
@@ -566,9 +623,14 @@ async def test_one_taken_uuid_keeps_no_other_document_from_going_on(start, compa
     assert [row["code"] for row in codes] == ["UuidTaken"]
 
 
-async def test_of_two_companies_that_adopt_one_uuid_at_once_one_gets_it(
-    start, company, neighbour, sandbox, owner, context
-):
+async def test_concurrent_adoptions_of_one_uuid_succeed_once(
+    start: Any,
+    company: Any,
+    neighbour: Any,
+    sandbox: Sandbox,
+    owner: asyncpg.Connection,
+    context: SubmissionContext,
+) -> None:
     claims = []
     for each in (company, neighbour):
         idle = await start(each, background=False)
@@ -580,7 +642,7 @@ async def test_of_two_companies_that_adopt_one_uuid_at_once_one_gets_it(
     )
     claims = [(claim, replace(submission, state="Uncertain")) for claim, submission in claims]
 
-    def adopted(submission):
+    def adopted(submission: Any) -> Any:
         seen = (Sighting(submission.docs[0].id, "7G3KX2M9QPWZ41VTB8RHNYDC10", "S", "search"),)
         return state_machine.step(submission, Shown(seen), context.config)[1][-1]
 

@@ -1,6 +1,9 @@
-"""What goes with an invoice or a note beside its lines: how it is paid and delivered, what it bills and refers to."""
+"""Optional members of invoices and notes: payment, delivery, billing period and references."""
+
+from typing import Any
 
 import pytest
+from aiohttp.test_utils import TestClient
 from kit import answered, created, invoice, note, posted, record, valid_invoice
 
 NAMES = {
@@ -25,36 +28,38 @@ MEMBERS = {
 }
 
 
-def given(found):
-    """The members of a record under the names of a request."""
+def given(found: dict[str, Any]) -> dict[str, Any]:
+    """Return the members of a record under their request names."""
     return {member: found[name] for member, name in NAMES.items()}
 
 
 @pytest.fixture(params=["invoice", "note"])
-async def place(request, api):
-    """Where a new record without the members is."""
+async def place(request: Any, api: TestClient) -> str:
+    """Return the path of a new record without the members."""
     if request.param == "invoice":
         return f"/api/invoices/{await created(api)}"
     made = await posted(api, f"/api/invoices/{await valid_invoice(api)}/adjustment-note", **note())
     return f"/api/adjustment-notes/{made['id']}"
 
 
-async def read(api, place):
+async def read(api: TestClient, place: str) -> dict[str, Any]:
     return given((await answered(api, "GET", place))[1])
 
 
-async def put(api, place, **changes):
+async def put(api: TestClient, place: str, **changes: Any) -> tuple[int, Any]:
     return await answered(api, "PUT", place, json=changes)
 
 
-async def test_an_invoice_and_a_note_are_created_with_them(api):
-    id = await valid_invoice(api, **MEMBERS)
-    assert given(await record(api, id)) == MEMBERS
-    made = await posted(api, f"/api/invoices/{id}/adjustment-note", **note(**MEMBERS))
+async def test_invoice_and_note_are_created_with_optional_members(api: TestClient) -> None:
+    invoice_id = await valid_invoice(api, **MEMBERS)
+    assert given(await record(api, invoice_id)) == MEMBERS
+    made = await posted(api, f"/api/invoices/{invoice_id}/adjustment-note", **note(**MEMBERS))
     assert await read(api, f"/api/adjustment-notes/{made['id']}") == MEMBERS
 
 
-async def test_each_is_replaced_kept_and_taken_away_by_itself(api, place):
+async def test_optional_members_are_replaced_and_removed_independently(
+    api: TestClient, place: str
+) -> None:
     assert await read(api, place) == dict.fromkeys(NAMES)
     assert (await put(api, place, **MEMBERS))[0] == 200
     assert await read(api, place) == MEMBERS
@@ -109,24 +114,26 @@ async def test_each_is_replaced_kept_and_taken_away_by_itself(api, place):
         ),
     ],
 )
-async def test_what_cannot_be_is_refused_by_its_place(api, place, changes, path, words):
+async def test_invalid_optional_member_is_rejected_with_its_path(
+    api: TestClient, place: str, changes: dict[str, Any], path: str, words: str
+) -> None:
     status, body = await put(api, place, **changes)
     assert status == 422
-    (fault,) = body["errors"]
-    assert fault["path"] == path and words in fault["message"]
+    (violation,) = body["errors"]
+    assert violation["path"] == path and words in violation["message"]
 
 
-async def test_a_creation_is_held_to_the_same_rules(api):
+async def test_creation_validates_optional_members(api: TestClient) -> None:
     body = invoice(billingPeriod={"start": "2026-02-29"}, payment={"mode": "9"})
     status, answer = await answered(api, "POST", "/api/invoices", json=body)
     assert status == 422
-    assert {fault["path"] for fault in answer["errors"]} == {
+    assert {violation["path"] for violation in answer["errors"]} == {
         "/billingPeriod/start",
         "/payment/mode",
     }
 
 
-async def test_customs_forms_may_fill_the_portals_text(api):
+async def test_references_of_the_maximum_length_are_accepted(api: TestClient) -> None:
     references = [{"type": "K2", "id": "1" * 500}, {"type": "K2", "id": "2" * 499}]
     assert (
         given(await record(api, await created(api, references=references)))["references"]

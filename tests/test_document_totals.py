@@ -1,9 +1,14 @@
-"""Whatever is invoiced, the sums of the document add up to the cent: recomputed from the document alone. Portal: 10.7, 10.8"""
+"""Totals of random documents add up to the cent, recomputed from the document.
+
+Portal: 10.7, 10.8.
+"""
 
 import json
 from collections import Counter
+from collections.abc import Collection, Iterator
 from datetime import UTC, datetime
 from decimal import ROUND_HALF_UP, Decimal, localcontext
+from typing import Any
 
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
@@ -15,11 +20,11 @@ from service.documents.ubl import document
 CENT = Decimal("0.01")
 
 
-def numbers(most, places):
+def numbers(most: int, places: int) -> st.SearchStrategy[Decimal]:
     return st.decimals(0, most, places=places, allow_nan=False, allow_infinity=False)
 
 
-#: Plain ones, as most are, and odd ones.
+# Common values and unusual ones.
 AMOUNTS = numbers(1000, 2) | numbers(100_000, 3)
 PRICES = numbers(100, 1) | numbers(10_000, 6)
 COUNTS = st.integers(0, 20).map(Decimal) | numbers(1000, 5)
@@ -46,7 +51,7 @@ ADJUSTMENTS = (
 
 
 @st.composite
-def lines(draw):
+def lines(draw: st.DrawFn) -> dict[str, Any]:
     unit = {"code": "H87", "price": draw(PRICES), "count": draw(COUNTS)}
     found = {name: draw(ADJUSTMENTS) for name in ("discount", "charge")}
     given_ones = {name: each for name, each in found.items() if each}
@@ -55,7 +60,7 @@ def lines(draw):
 
 
 @st.composite
-def sources(draw):
+def sources(draw: st.DrawFn) -> dict[str, Any]:
     entries = st.lists(st.builds(lambda amount: {"amount": amount}, AMOUNTS), max_size=3)
     return {
         **EXAMPLE,
@@ -66,7 +71,7 @@ def sources(draw):
     }
 
 
-#: Half a cent everywhere, above an even one.
+#: Amounts that end in half a cent, above an even cent.
 HALVES = {
     **EXAMPLE,
     "lineItems": [
@@ -91,13 +96,13 @@ HALVES = {
 @example(HALVES)
 @settings(max_examples=100, deadline=None, database=None)
 @given(sources())
-def test_the_sums_of_a_document_add_up(source):
+def test_totals_of_a_document_add_up(source: dict[str, Any]) -> None:
     try:
         built = document.build(
             source, ISSUER, number="INV-1", issued_at=datetime(2026, 9, 14, tzinfo=UTC)
         )
     except AmountError:
-        assume(False)  # an allowance larger than what it is taken from
+        assume(False)  # the allowance exceeds the amount it is deducted from
     invoice = json.loads(document.encode(built), parse_float=Decimal, parse_int=Decimal)["Invoice"][
         0
     ]
@@ -113,7 +118,7 @@ def test_the_sums_of_a_document_add_up(source):
     )
 
 
-def check_line(item):
+def check_line(item: dict[str, Any]) -> None:
     subtotal = number(item, "ItemPriceExtension.Amount")
     assert subtotal == rounded(number(item, "Price.PriceAmount") * number(item, "InvoicedQuantity"))
     for each in item.get("AllowanceCharge", ()):
@@ -129,7 +134,7 @@ def check_line(item):
     assert {number(each, "TaxableAmount") for each in taxes["TaxSubtotal"]} == {net}
 
 
-def check_tax(subtotal):
+def check_tax(subtotal: dict[str, Any]) -> Decimal:
     tax = number(subtotal, "TaxAmount")
     if kind(subtotal) == "E":
         assert tax == 0
@@ -142,7 +147,7 @@ def check_tax(subtotal):
     return tax
 
 
-def check_document(invoice):
+def check_document(invoice: dict[str, Any]) -> None:
     (totals,), (taxes,) = invoice["LegalMonetaryTotal"], invoice["TaxTotal"]
     discounts, charges = adjustments(invoice)
     net = sum(number(each, "LineExtensionAmount") for each in invoice["InvoiceLine"])
@@ -168,41 +173,43 @@ def check_document(invoice):
         assert by_kind(taxes["TaxSubtotal"], member) == by_kind(of_lines, member)
 
 
-def by_kind(subtotals, member):
-    sums = dict.fromkeys(map(kind, subtotals), 0)
+def by_kind(subtotals: list[dict[str, Any]], member: str) -> dict[str, Decimal]:
+    sums = dict.fromkeys(map(kind, subtotals), Decimal(0))
     for each in subtotals:
         sums[kind(each)] += number(each, member)
     return sums
 
 
-def kind(subtotal):
+def kind(subtotal: dict[str, Any]) -> str:
     return subtotal["TaxCategory"][0]["ID"][0]["_"]
 
 
-def adjustments(holder):
-    """(discounts, charges) of a line or of a document."""
+def adjustments(holder: dict[str, Any]) -> tuple[Decimal, Decimal]:
+    """Return (discounts, charges) of a line or a document."""
     sums = {False: Decimal(0), True: Decimal(0)}
     for each in holder.get("AllowanceCharge", ()):
         sums[each["ChargeIndicator"][0]["_"]] += number(each, "Amount")
     return sums[False], sums[True]
 
 
-def number(holder, path):
+def number(holder: dict[str, Any], path: str) -> Decimal:
+    """Return the number at a path, whose elements occur once."""
+    element: Any = holder
     for name in path.split("."):
-        (holder,) = holder[name]
-    return holder["_"]
+        (element,) = element[name]
+    return element["_"]
 
 
-def stated(holder, name):
-    return number(holder, name) if name in holder else 0
+def stated(holder: dict[str, Any], name: str) -> Decimal:
+    return number(holder, name) if name in holder else Decimal(0)
 
 
-def rounded(exact):
+def rounded(exact: Decimal) -> Decimal:
     return exact.quantize(CENT, ROUND_HALF_UP)
 
 
-def with_currency(value, but=()):
-    """Every amount within a value, those under the names in `but` left out."""
+def with_currency(value: Any, but: Collection[str] = ()) -> Iterator[dict[str, Any]]:
+    """Yield every amount within a value except those under the names in `but`."""
     if isinstance(value, list):
         for entry in value:
             yield from ([entry] if "currencyID" in entry else with_currency(entry, but))

@@ -1,15 +1,18 @@
-"""Every kind of document on its way from a request to Valid, and what the portal then has of it."""
+"""Every document type from request to Valid, and the document that the portal then has."""
 
 import hashlib
 import json
 from datetime import datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 from zoneinfo import ZoneInfo
 
+import asyncpg
 import pytest
+from aiohttp.test_utils import TestClient
 from certificates import issued
-from conftest import make_company, until
+from conftest import Sandbox, make_company, until
 from kit import (
     CERTIFICATE,
     GENEROUS,
@@ -32,7 +35,7 @@ LOGIN = {
     "client_secret": "sandbox-secret",
     "grant_type": "client_credentials",
 }
-#: Columns of a company that no request sets.
+#: Columns of a company that no request can set.
 UNSET = ("bank_account", "exporter_certified_number")
 
 VERSIONS = ("1.0", "1.1")  # without and with a signature, which the sandbox verifies
@@ -52,10 +55,12 @@ KINDS = {
 
 
 @pytest.fixture
-async def service(environment, start, sandbox, owner):
-    """Makes a client of a service for the company of a golden document; the sandbox checks the sums too."""
+async def service(
+    environment: dict[str, str], start: Any, sandbox: Sandbox, owner: asyncpg.Connection
+) -> Any:
+    """Return a function that starts a service for the company of a golden document."""
 
-    async def make(name, version):
+    async def make(name: str, version: str) -> TestClient:
         facts = ISSUERS.get(name, ISSUER)
         company = await make_company(environment, **facts)
         statement = (
@@ -73,9 +78,9 @@ async def service(environment, start, sandbox, owner):
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("name", KINDS)
-async def test_a_document_of_every_kind_becomes_valid_and_is_the_golden_one(
-    service, sandbox, name, version
-):
+async def test_document_of_every_type_becomes_valid(
+    service: Any, sandbox: Sandbox, name: str, version: str
+) -> None:
     api = await service(name, version)
     path, originals = await stored(api, name)
     found = await valid(api, path)
@@ -83,14 +88,14 @@ async def test_a_document_of_every_kind_becomes_valid_and_is_the_golden_one(
     assert sent["InvoiceTypeCode"] == [{"_": KINDS[name], "listVersionID": version}]
     assert references(sent) == originals
     assert ("UBLExtensions" in sent) is (version == "1.1")
-    golden = json.loads((DOCUMENTS / f"{name}.json").read_bytes(), parse_float=Decimal)["Invoice"][
-        0
-    ]
+    golden: dict[str, Any] = json.loads(
+        (DOCUMENTS / f"{name}.json").read_bytes(), parse_float=Decimal
+    )["Invoice"][0]
     assert constant(sent) == constant(golden)
 
 
-async def stored(api, name):
-    """(path of a new record whose document is of the kind, [(uuid, number)] of what it refers to)."""
+async def stored(api: TestClient, name: str) -> tuple[str, list[tuple[str, str]]]:
+    """Create a record of a type. Return (path, [(uuid, number)] of the originals it refers to)."""
     source = GOLDEN[name]
     if name.startswith("consolidated"):
         return await consolidated(api, source["type"]), []
@@ -99,54 +104,58 @@ async def stored(api, name):
     return f"/api/invoices/{await created(api, **request(source))}", []
 
 
-def request(source):
-    """The members of a source that a client sends, as numbers of JSON."""
+def request(source: dict[str, Any]) -> dict[str, Any]:
+    """Return the request body of a source, with JSON numbers."""
     return json.loads(json_codec.dumps({**dict.fromkeys(("buyer", "supplier")), **source}))
 
 
-async def noted(api, source):
+async def noted(api: TestClient, source: dict[str, Any]) -> tuple[str, list[tuple[str, str]]]:
+    """Create a note and its original. Return (path, [(uuid, number)] of the original)."""
     original = SELF_BILLED if source["selfBilled"] else EXAMPLE
-    id = await created(api, **request(original))
-    assert (await submitted(api, id))[0] == 200
-    await reaches(api, id, "Valid")
+    invoice_id = await created(api, **request(original))
+    assert (await submitted(api, invoice_id))[0] == 200
+    await reaches(api, invoice_id, "Valid")
     number = ("SB-" if source["selfBilled"] else "INV-") + (
-        await record_of(api, f"/api/invoices/{id}")
+        await record_of(api, f"/api/invoices/{invoice_id}")
     )["invoice_code"].zfill(5)
     note = await posted(
         api,
-        f"/api/invoices/{id}/adjustment-note",
+        f"/api/invoices/{invoice_id}/adjustment-note",
         targetInvoiceType=original["type"],
         type=source["type"],
         adjustmentNoteCode=1,
         adjustmentNoteIssueDate=now(),
         lineItems=request(source)["lineItems"],
     )
-    return f"/api/adjustment-notes/{note['id']}", [((await documents(api, id))[0]["uuid"], number)]
+    return f"/api/adjustment-notes/{note['id']}", [
+        ((await documents(api, invoice_id))[0]["uuid"], number)
+    ]
 
 
-async def consolidated(api, kind):
-    """Of three sales of last month that follow one another."""
+async def consolidated(api: TestClient, kind: str) -> str:
+    """Consolidate three consecutive sales of last month. Return the path of the result."""
     self_billed = kind == "CONSOLIDATED_SELF_BILLED_INVOICE"
-    type, member = ("SELF_BILLED_INVOICE", "supplier") if self_billed else ("INVOICE", "buyer")
+    invoice_type, member = (
+        ("SELF_BILLED_INVOICE", "supplier") if self_billed else ("INVOICE", "buyer")
+    )
     item = request(line(unit={"code": "H87", "price": 50, "count": 1}, taxDetails=[tax("02", 8)]))
     for code in (500, 501, 502):
         parties = {"buyer": None, "supplier": None, member: PUBLIC}
-        await created(
-            api, type=type, code=code, issueDateTime=last_month(), lineItems=[item], **parties
-        )
+        sale = {"type": invoice_type, "code": code, "issueDateTime": last_month()}
+        await created(api, **sale, lineItems=[item], **parties)
     body = {"type": kind, "code": 1, "issueDateTime": now(), "month": last_month()[:7]}
     made = await posted(api, "/api/consolidated-invoices", **body)
     return f"/api/consolidated-invoices/{made['id']}"
 
 
-async def record_of(api, path):
+async def record_of(api: TestClient, path: str) -> Any:
     status, body = await answered(api, "GET", path)
     assert status == 200, body
     return body
 
 
-async def valid(api, path):
-    """The submitted document of a record once the portal has found it Valid."""
+async def valid(api: TestClient, path: str) -> dict[str, Any]:
+    """Submit a record and return its submitted document once that is Valid."""
     status, body = await answered(api, "POST", f"{path}/submit-to-portal", json={})
     assert status == 200, body
     await until(lambda: record_of(api, path), lambda found: found["status"] in ("Valid", "Invalid"))
@@ -155,8 +164,8 @@ async def valid(api, path):
     return found
 
 
-async def at_portal(sandbox, found):
-    """The invoice inside the document as the portal gives it back: the bytes that were sent."""
+async def at_portal(sandbox: Sandbox, found: dict[str, Any]) -> dict[str, Any]:
+    """Return the document at the portal, after a check of its hash."""
     async with sandbox.client.post(
         "/connect/token", data=LOGIN, headers={"onbehalfof": ISSUER["tin_code"]}
     ) as response:
@@ -170,7 +179,8 @@ async def at_portal(sandbox, found):
     return json.loads(text, parse_float=Decimal)["Invoice"][0]
 
 
-def references(invoice):
+def references(invoice: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return (uuid, number) of each original that an invoice refers to."""
     found = [
         each
         for entry in invoice.get("BillingReference", ())
@@ -179,11 +189,12 @@ def references(invoice):
     return [(each["UUID"][0]["_"], each["ID"][0]["_"]) for each in found]
 
 
-#: What differs from one day and one number to the next, and what a signature adds.
+#: Elements that depend on the day, the number or the signature.
 VARYING = {"ID", "IssueDate", "IssueTime", "InvoiceTypeCode", "UBLExtensions", "Signature"}
 
 
-def constant(invoice):
+def constant(invoice: dict[str, Any]) -> dict[str, Any]:
+    """Return the elements of an invoice that are the same on every day."""
     kept = {name: member for name, member in invoice.items() if name not in VARYING}
     kept["BillingReference"] = [
         each for each in kept.get("BillingReference", ()) if "InvoiceDocumentReference" not in each
@@ -196,7 +207,9 @@ def constant(invoice):
     return kept
 
 
-async def test_a_consolidated_document_names_the_month_of_its_sales(service, sandbox):
+async def test_consolidated_document_names_the_month_of_its_sales(
+    service: Any, sandbox: Sandbox
+) -> None:
     api = await service("consolidated_invoice", VERSIONS[0])
     sent = await at_portal(
         sandbox, await valid(api, await consolidated(api, "CONSOLIDATED_INVOICE"))

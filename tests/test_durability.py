@@ -1,20 +1,21 @@
-"""An acknowledged effect is on disk: no session of the service commits asynchronously."""
+"""Durability: no session of the service commits asynchronously."""
 
 from collections.abc import AsyncIterator
 from typing import Any
 
 import asyncpg
 import pytest
+from aiohttp.test_utils import TestClient
 
 from service.db.transactions import Database
 from service.http import app_keys
 
-#: Ways to open a transaction, and the connection without one.
+#: Ways to open a transaction, and `across`, which has no company.
 WAYS = [name for name in vars(Database) if not name.startswith("_")]
 
 
 @pytest.fixture
-async def app(api: Any) -> AsyncIterator[Any]:
+async def app(api: TestClient) -> AsyncIterator[Any]:
     yield api.app
 
 
@@ -34,8 +35,8 @@ async def test_every_session_of_the_service_commits_synchronously(app: Any) -> N
         assert await conn.fetchval("show synchronous_commit") == "on"
 
 
-async def test_the_database_loses_no_commit_by_a_setting(owner: asyncpg.Connection) -> None:
-    """No migration turns durability off for a role or a database. (The tests' own cluster runs without fsync.)"""
+async def test_no_role_or_database_setting_disables_durability(owner: asyncpg.Connection) -> None:
+    """No migration disables durability for a role or a database."""
     query = "select unnest(setconfig) from pg_db_role_setting"
     settings = [row[0].split("=")[0] for row in await owner.fetch(query)]
     assert not {"synchronous_commit", "fsync", "full_page_writes"} & set(settings)

@@ -1,14 +1,18 @@
-"""What is no HTTP, too slow or too much: answered in our shape, and quoted neither in the answer nor in the log."""
+"""Malformed, slow and oversized HTTP requests: error responses and logs without request content."""
 
 import asyncio
 import contextlib
 import gzip
 import json
 import socket
+from collections.abc import AsyncIterator
+from typing import Any
 
 import aiohttp
+import asyncpg
 import pytest
 from aiohttp import web
+from aiohttp.test_utils import TestClient
 from conftest import patience
 from kit import INTEGRATIONS, created, invoice, line
 
@@ -16,19 +20,21 @@ from service.app import create_app
 from service.config import read_config
 from service.http.server import HardenedRunner
 
-#: What breaks HTTP, each with the key in its head.
+#: Malformed requests, each with the API key in its head.
 BROKEN = {
     "a NUL in a header": b"GET /api/invoices HTTP/1.1\r\nHost: x\r\nX-API-Key: %s\x00\r\n\r\n",
     "no method": b"\x16\x03\x01 %s\r\n\r\n",
-    "two lengths": b"GET /healthz HTTP/1.1\r\nHost: x\r\nX-API-Key: %s\r\nContent-Length: 4\r\nContent-Length: 5\r\n\r\n",
-    "length and chunks": b"GET /healthz HTTP/1.1\r\nHost: %s\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n",
+    "two lengths": b"GET /healthz HTTP/1.1\r\nHost: x\r\nX-API-Key: %s\r\n"
+    b"Content-Length: 4\r\nContent-Length: 5\r\n\r\n",
+    "length and chunks": b"GET /healthz HTTP/1.1\r\nHost: %s\r\n"
+    b"Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n",
     "a target of 9,000 bytes": b"GET /%s" + b"a" * 9000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
 }
 
 
 @contextlib.asynccontextmanager
-async def listening(environment, **variables):
-    """The port of a service that stands on a real listener."""
+async def listening(environment: dict[str, str], **variables: str) -> AsyncIterator[int]:
+    """Yield the port of a service that listens on a TCP socket."""
     runner = HardenedRunner(
         create_app(read_config({**environment, **variables})), shutdown_timeout=1
     )
@@ -42,13 +48,13 @@ async def listening(environment, **variables):
 
 
 @pytest.fixture
-async def port(environment):
+async def port(environment: dict[str, str]) -> AsyncIterator[int]:
     async with listening(environment) as port:
         yield port
 
 
-async def told(port, sent):
-    """(head, body) of the answer; two empty ones when the connection is closed without any."""
+async def answer_to(port: int, sent: bytes) -> tuple[bytes, bytes]:
+    """Send bytes. Return (head, body) of the response, empty if the connection is closed."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(sent)
     try:
@@ -62,19 +68,21 @@ async def told(port, sent):
         writer.close()
 
 
-def status_of(head):
+def status_of(head: bytes) -> int:
     return int(head.split()[1])
 
 
 @pytest.mark.parametrize("sent", BROKEN.values(), ids=BROKEN.keys())
-async def test_what_is_no_http_is_refused_and_quoted_nowhere(port, company, caplog, sent):
-    head, body = await told(port, sent.replace(b"%s", company.key.encode()))
+async def test_malformed_http_is_rejected_without_quoting_it(
+    port: int, company: Any, caplog: pytest.LogCaptureFixture, sent: bytes
+) -> None:
+    head, body = await answer_to(port, sent.replace(b"%s", company.key.encode()))
     assert status_of(head) == 400 and b"application/json" in head
     assert set(json.loads(body)) == {"message"}
     assert company.key not in caplog.text and company.key.encode() not in head + body
 
 
-async def test_a_compressed_body_is_refused_without_being_inflated(port, company):
+async def test_compressed_body_is_rejected_without_decompression(port: int, company: Any) -> None:
     bomb = gzip.compress(bytes(200_000_000))
     async with aiohttp.ClientSession(
         f"http://127.0.0.1:{port}", headers={"X-API-Key": company.key}
@@ -85,7 +93,7 @@ async def test_a_compressed_body_is_refused_without_being_inflated(port, company
                 assert response.status == 415 and "message" in await response.json()
 
 
-#: Heads that aiohttp lets through: (status, request line, more of the head).
+#: Requests that aiohttp accepts and the service rejects: (status, request line, headers).
 STRANGE = {
     "HTTP 2.0": (505, "GET /api/invoices HTTP/2.0", ""),
     "HTTP 0.9": (505, "GET /api/invoices HTTP/0.9", ""),
@@ -109,9 +117,9 @@ STRANGE = {
 
 
 @pytest.mark.parametrize("name", STRANGE)
-async def test_what_http_allows_and_we_do_not_is_refused_in_the_shape_of_the_surface(
-    port, company, name
-):
+async def test_unsupported_http_is_rejected_in_the_surface_format(
+    port: int, company: Any, name: str
+) -> None:
     status, line, more = STRANGE[name]
     for place, members in (
         ("/api/invoices", {"message"}),
@@ -120,36 +128,40 @@ async def test_what_http_allows_and_we_do_not_is_refused_in_the_shape_of_the_sur
         sent = f"{line}\r\nHost: x\r\nX-API-Key: {company.key}\r\n{more}\r\n".replace(
             "/api/invoices", place
         )
-        head, body = await told(port, sent.replace("/nothing", place).encode())
+        head, body = await answer_to(port, sent.replace("/nothing", place).encode())
         assert status_of(head) == status and set(json.loads(body)) == members
         assert b"x-request-id:" in head.lower()
 
 
-def post(key, more):
-    return f"POST /api/invoices HTTP/1.1\r\nHost: x\r\nX-API-Key: {key}\r\nContent-Type: application/json\r\n{more}\r\n".encode()
+def post(key: str, more: str) -> bytes:
+    """Return the head of a POST with more header lines."""
+    head = f"POST /api/invoices HTTP/1.1\r\nHost: x\r\nX-API-Key: {key}\r\n"
+    return f"{head}Content-Type: application/json\r\n{more}\r\n".encode()
 
 
-async def test_of_a_header_that_is_sent_twice_none_is_chosen(port, company):
-    assert (
-        status_of((await told(port, post(company.key, "X-API-Key: x\r\nContent-Length: 0\r\n")))[0])
-        == 401
-    )
+async def test_duplicate_header_is_rejected(port: int, company: Any) -> None:
+    repeated = post(company.key, "X-API-Key: x\r\nContent-Length: 0\r\n")
+    assert status_of((await answer_to(port, repeated))[0]) == 401
     twice = "Content-Encoding: identity\r\nContent-Encoding: gzip\r\nContent-Length: 0\r\n"
-    assert status_of((await told(port, post(company.key, twice)))[0]) == 415
+    assert status_of((await answer_to(port, post(company.key, twice)))[0]) == 415
 
 
-async def test_a_body_that_says_it_is_too_large_is_refused_before_it_comes(port, company):
-    head, body = await told(port, post(company.key, "Content-Length: 99999999999\r\n"))
+async def test_too_large_content_length_is_rejected_before_the_body(
+    port: int, company: Any
+) -> None:
+    head, body = await answer_to(port, post(company.key, "Content-Length: 99999999999\r\n"))
     assert status_of(head) == 413 and set(json.loads(body)) == {"message"}
 
 
-async def test_a_slow_body_is_a_408_and_a_slow_head_is_closed(environment, company):
+async def test_slow_body_is_a_408_and_slow_head_is_closed(
+    environment: dict[str, str], company: Any
+) -> None:
     times = {"REQUEST_HEAD_SECONDS": "1", "REQUEST_BODY_SECONDS": "0.2"}
     async with listening(environment, **times) as port:
-        head, body = await told(port, post(company.key, "Content-Length: 10\r\n") + b"{")
+        head, body = await answer_to(port, post(company.key, "Content-Length: 10\r\n") + b"{")
         assert status_of(head) == 408 and set(json.loads(body)) == {"message"}
         whole = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
-        assert await told(port, b"") == await told(port, whole[:-2]) == (b"", b"")
+        assert await answer_to(port, b"") == await answer_to(port, whole[:-2]) == (b"", b"")
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(whole)
         async with patience():
@@ -159,7 +171,9 @@ async def test_a_slow_body_is_a_408_and_a_slow_head_is_closed(environment, compa
         writer.close()
 
 
-async def test_a_client_that_takes_nothing_of_its_answer_is_cut_off(environment, company, caplog):
+async def test_client_that_reads_no_response_is_disconnected(
+    environment: dict[str, str], company: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     async with listening(environment, ANSWER_STALL_SECONDS="0.2") as port:
         keyed = aiohttp.ClientSession(
             f"http://127.0.0.1:{port}", headers={"X-API-Key": company.key}
@@ -184,8 +198,8 @@ async def test_a_client_that_takes_nothing_of_its_answer_is_cut_off(environment,
     assert taken.startswith(b"HTTP/1.1 200") and not taken.endswith(b"0\r\n\r\n")
 
 
-async def _rest(loop, slow):
-    """What a client gets until the connection is closed or broken."""
+async def _rest(loop: asyncio.AbstractEventLoop, slow: socket.socket) -> bytes:
+    """Return the bytes that a client receives until the connection is closed."""
     taken = b""
     with contextlib.suppress(ConnectionResetError):
         while more := await loop.sock_recv(slow, 65536):
@@ -193,16 +207,16 @@ async def _rest(loop, slow):
     return taken
 
 
-async def test_of_too_many_connections_one_between_requests_has_to_go_else_the_new_one(
-    environment, company
-):
+async def test_connection_limit_closes_an_idle_connection(
+    environment: dict[str, str], company: Any
+) -> None:
     async with listening(environment, MAX_CONNECTIONS="2") as port:
         idle, _ = await asyncio.open_connection("127.0.0.1", port)
         busy = [await _in_a_body(port, company.key)]
         async with patience():
-            busy.append(await _in_a_body(port, company.key))  # for which the idle one has to go
+            busy.append(await _in_a_body(port, company.key))  # closes the idle connection
             assert await idle.read() == b""
-            head, body = await told(port, b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+            head, body = await answer_to(port, b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
             assert (
                 status_of(head) == 503
                 and set(json.loads(body)) == {"message"}
@@ -214,15 +228,17 @@ async def test_of_too_many_connections_one_between_requests_has_to_go_else_the_n
                 writer.close()
 
 
-async def _in_a_body(port, key):
-    """(reader, writer) of a connection whose request waits for its body."""
+async def _in_a_body(port: int, key: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Return a connection whose request waits for its body."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(post(key, "Expect: 100-continue\r\nContent-Length: 2\r\n"))
     assert b" 100 " in await reader.readuntil(b"\r\n\r\n")
     return reader, writer
 
 
-async def test_what_breaks_inside_is_logged_without_what_was_sent(api, owner, caplog):
+async def test_internal_error_is_logged_without_request_content(
+    api: TestClient, owner: asyncpg.Connection, caplog: pytest.LogCaptureFixture
+) -> None:
     await owner.execute(
         "alter table invoices add constraint surprise check (currency_code <> 'SGD')"
     )

@@ -1,16 +1,19 @@
-"""E-invoice requests, their states, and the invoice that an approval finalises. Spec: E-invoice requests."""
+"""E-invoice requests: record, states, and approval of an invoice. Spec: E-invoice requests."""
 
 import asyncio
+from typing import Any
 
+import asyncpg
 import pytest
-from conftest import make_company
+from aiohttp.test_utils import TestClient
+from conftest import Sandbox, make_company
 from kit import answered, buyer, created, documents, line, now, reaches, record
 from test_companies import AS_BUYER, SETTING, SUPPLIERS_OWN
 
 STATES = ("Pending", "Approve", "Reject")
 
 
-#: A taxpayer whom the sandbox knows.
+#: A taxpayer that is registered in the sandbox.
 AMINAH = buyer(
     tin="IG40125678090",
     registration={"type": "NRIC", "number": "880214145566"},
@@ -18,46 +21,49 @@ AMINAH = buyer(
 )
 
 
-def asking(**changes):
-    """The body of a request for the invoice of code 1."""
+def asking(**changes: Any) -> dict[str, Any]:
+    """Return the body of a request for the invoice with code 1."""
     return {"invoiceCode": "1", **AMINAH, **changes}
 
 
-async def requested(api, **changes):
-    """The id of a new request."""
+async def requested(api: TestClient, **changes: Any) -> int:
+    """Create a request and return its id."""
     status, body = await answered(api, "POST", "/api/einvoice-requests", json=asking(**changes))
     assert status == 201, body
     return body["data"]["id"]
 
 
-async def shown(api, id):
-    status, body = await answered(api, "GET", f"/api/einvoice-requests/{id}")
+async def shown(api: TestClient, request_id: int) -> dict[str, Any]:
+    status, body = await answered(api, "GET", f"/api/einvoice-requests/{request_id}")
     assert status == 200, body
     return body
 
 
-async def put(api, id, **changes):
-    return await answered(api, "PUT", f"/api/einvoice-requests/{id}", json=changes)
+async def put(api: TestClient, request_id: int, **changes: Any) -> tuple[int, Any]:
+    return await answered(api, "PUT", f"/api/einvoice-requests/{request_id}", json=changes)
 
 
-async def approved(api, id, **changes):
-    """The answer to an approval that is taken."""
-    status, body = await put(api, id, status="Approve", **changes)
+async def approved(api: TestClient, request_id: int, **changes: Any) -> dict[str, Any]:
+    """Approve a request and return the response body."""
+    status, body = await put(api, request_id, status="Approve", **changes)
     assert status == 200, body
     return body
 
 
-async def pending(api, **changes):
-    """The id of an invoice that waits for its buyer."""
+async def pending(api: TestClient, **changes: Any) -> int:
+    """Create an invoice that waits for its buyer, and return its id."""
     return await created(
         api, **{"type": "PENDING_FINALIZE_INVOICE", "code": 1, "buyer": None, **changes}
     )
 
 
-async def updates(owner, invoice):
-    """How often an invoice was written after its creation."""
+async def updates(owner: asyncpg.Connection, invoice: int) -> Any:
+    """Return how often an invoice was updated."""
     return await owner.fetchval(
-        "select count(*) from events where type = 'invoice.updated' and (data ->> 'invoice_id')::bigint = $1",
+        """
+                select count(*) from events
+                 where type = 'invoice.updated' and (data ->> 'invoice_id')::bigint = $1
+                """,
         invoice,
     )
 
@@ -65,7 +71,9 @@ async def updates(owner, invoice):
 # The record
 
 
-async def test_a_request_is_created_pending_and_has_the_specified_members(api, company):
+async def test_new_request_is_pending_with_the_specified_members(
+    api: TestClient, company: Any
+) -> None:
     status, body = await answered(api, "POST", "/api/einvoice-requests", json=asking())
     assert (status, body) == (
         201,
@@ -98,7 +106,7 @@ async def test_a_request_is_created_pending_and_has_the_specified_members(api, c
     assert found["created_at"].endswith("+00:00")
 
 
-async def test_a_code_a_type_and_a_name_are_enough(api):
+async def test_code_type_and_name_are_sufficient(api: TestClient) -> None:
     body = {"invoiceCode": "INV-00001", "type": "LOCAL_INDIVIDUAL", "name": "Aminah"}
     status, answer = await answered(api, "POST", "/api/einvoice-requests", json=body)
     assert status == 201
@@ -106,8 +114,13 @@ async def test_a_code_a_type_and_a_name_are_enough(api):
     assert found["document_details"]["buyer"] == {"type": "LOCAL_INDIVIDUAL", "name": "Aminah"}
 
 
-async def test_members_of_the_address_that_are_not_specified_are_kept_exactly(api):
-    raw = b'{"invoiceCode": "1", "type": "LOCAL_INDIVIDUAL", "name": "A", "address": {"line1": "x", "floor": 0.10}}'
+async def test_unspecified_address_members_are_kept_exactly(
+    api: TestClient,
+) -> None:
+    raw = (
+        b'{"invoiceCode": "1", "type": "LOCAL_INDIVIDUAL", "name": "A", '
+        b'"address": {"line1": "x", "floor": 0.10}}'
+    )
     headers = {"Content-Type": "application/json"}
     _, body = await answered(api, "POST", "/api/einvoice-requests", data=raw, headers=headers)
     async with api.get(f"/api/einvoice-requests/{body['data']['id']}") as response:
@@ -130,26 +143,28 @@ async def test_members_of_the_address_that_are_not_specified_are_kept_exactly(ap
         ({"invoice_code": "1"}, "/invoice_code", "unknown"),
     ],
 )
-async def test_a_body_that_breaks_a_rule_is_refused_at_creation_and_at_update(
-    api, changes, path, rule
-):
-    id = await requested(api)
+async def test_invalid_body_is_rejected_at_creation_and_update(
+    api: TestClient, changes: dict[str, Any], path: str, rule: str
+) -> None:
+    request_id = await requested(api)
     for status, body in (
         await answered(api, "POST", "/api/einvoice-requests", json=asking(**changes)),
-        await put(api, id, **changes),
+        await put(api, request_id, **changes),
     ):
         assert (status, set(body)) == (422, {"message", "errors"})
-        assert [(fault["path"], fault["rule"]) for fault in body["errors"]] == [(path, rule)]
+        found = [(violation["path"], violation["rule"]) for violation in body["errors"]]
+        assert found == [(path, rule)]
 
 
 @pytest.mark.parametrize("name", ["invoiceCode", "type", "name"])
-async def test_what_is_required_is_named(api, name):
+async def test_missing_required_member_is_reported(api: TestClient, name: str) -> None:
     body = {key: value for key, value in asking().items() if key != name}
     status, refusal = await answered(api, "POST", "/api/einvoice-requests", json=body)
-    assert (status, [fault["path"] for fault in refusal["errors"]]) == (422, [f"/{name}"])
+    paths = [violation["path"] for violation in refusal["errors"]]
+    assert (status, paths) == (422, [f"/{name}"])
 
 
-async def test_a_status_is_for_updates(api):
+async def test_status_is_rejected_at_creation(api: TestClient) -> None:
     status, body = await answered(
         api, "POST", "/api/einvoice-requests", json=asking(status="Approve")
     )
@@ -161,9 +176,9 @@ async def test_a_status_is_for_updates(api):
 # Update and delete
 
 
-async def test_only_the_sent_fields_change(api):
-    id = await requested(api)
-    before = await shown(api, id)
+async def test_update_changes_only_the_sent_fields(api: TestClient) -> None:
+    request_id = await requested(api)
+    before = await shown(api, request_id)
     address = {
         "line1": "7 Jalan Mawar",
         "city": "Ipoh",
@@ -171,12 +186,12 @@ async def test_only_the_sent_fields_change(api):
         "country": "MYS",
         "zipCode": "30000",
     }
-    answer = await put(api, id, name="Aminah binti Salim", invoiceCode="2", address=address)
+    answer = await put(api, request_id, name="Aminah binti Salim", invoiceCode="2", address=address)
     assert answer == (
         200,
-        {"success": True, "message": "E-invoice request updated.", "data": {"id": id}},
+        {"success": True, "message": "E-invoice request updated.", "data": {"id": request_id}},
     )
-    found = await shown(api, id)
+    found = await shown(api, request_id)
     was = before["document_details"]["buyer"]
     assert found["document_details"]["buyer"] == {
         **was,
@@ -188,59 +203,65 @@ async def test_only_the_sent_fields_change(api):
         "2",
         "Pending",
     )
-    assert (await put(api, id))[0] == 200
+    assert (await put(api, request_id))[0] == 200
 
 
-async def test_any_state_may_follow_any_other(api):
-    id = await requested(api)
+async def test_every_state_transition_is_allowed(api: TestClient) -> None:
+    request_id = await requested(api)
     for before in STATES:
         for after in STATES:
             for status in (before, after):
-                assert (await put(api, id, status=status))[0] == 200
-                assert (await shown(api, id))["status"] == status
+                assert (await put(api, request_id, status=status))[0] == 200
+                assert (await shown(api, request_id))["status"] == status
 
 
-async def test_a_deleted_request_is_not_there_and_its_row_stays(api, owner):
-    id = await requested(api)
-    answer = await answered(api, "DELETE", f"/api/einvoice-requests/{id}")
+async def test_deleted_request_is_a_404_and_its_row_is_kept(
+    api: TestClient, owner: asyncpg.Connection
+) -> None:
+    request_id = await requested(api)
+    answer = await answered(api, "DELETE", f"/api/einvoice-requests/{request_id}")
     assert answer == (200, {"success": True, "message": "E-invoice request deleted."})
     gone = (404, {"message": "E-invoice request not found"})
     for method in ("GET", "DELETE"):
-        assert await answered(api, method, f"/api/einvoice-requests/{id}") == gone
-    assert await put(api, id, status="Approve") == gone
+        assert await answered(api, method, f"/api/einvoice-requests/{request_id}") == gone
+    assert await put(api, request_id, status="Approve") == gone
     assert (
         await owner.fetchval("select count(*) from einvoice_requests where deleted_at is not null")
         == 1
     )
 
 
-async def test_what_is_not_there_looks_the_same_whatever_the_reason(api, start, environment):
+async def test_unknown_request_is_a_404(
+    api: TestClient, start: Any, environment: dict[str, str]
+) -> None:
     stranger = await start(await make_company(environment))
     theirs = await requested(stranger)
-    for id in (theirs, 999_999, 0, "x", 2**63, "1.0"):
+    for request_id in (theirs, 999_999, 0, "x", 2**63, "1.0"):
         for method, body in (("GET", None), ("PUT", {"status": "Approve"}), ("DELETE", None)):
-            answer = await answered(api, method, f"/api/einvoice-requests/{id}", json=body)
+            answer = await answered(api, method, f"/api/einvoice-requests/{request_id}", json=body)
             assert answer == (404, {"message": "E-invoice request not found"})
     assert (await shown(stranger, theirs))["status"] == "Pending"
 
 
-async def test_each_change_is_an_event(api, owner):
-    id = await requested(api)
-    await put(api, id, status="Reject")
-    await answered(api, "DELETE", f"/api/einvoice-requests/{id}")
+async def test_each_change_records_an_event(api: TestClient, owner: asyncpg.Connection) -> None:
+    request_id = await requested(api)
+    await put(api, request_id, status="Reject")
+    await answered(api, "DELETE", f"/api/einvoice-requests/{request_id}")
     rows = await owner.fetch(
         "select type, data ->> 'einvoice_request_id' as id from events order by id"
     )
     assert [row["type"] for row in rows] == [
         f"einvoice_request.{name}" for name in ("created", "updated", "deleted")
     ]
-    assert {row["id"] for row in rows} == {str(id)}
+    assert {row["id"] for row in rows} == {str(request_id)}
 
 
 # The list
 
 
-async def test_requests_are_listed_newest_first_with_all_of_the_meta(api, start, environment):
+async def test_list_is_newest_first_with_complete_meta(
+    api: TestClient, start: Any, environment: dict[str, str]
+) -> None:
     await requested(await start(await make_company(environment)))
     ids = [await requested(api) for _ in range(3)]
     status, body = await answered(api, "GET", "/api/einvoice-requests?per_page=2")
@@ -264,7 +285,7 @@ async def test_requests_are_listed_newest_first_with_all_of_the_meta(api, start,
     ] == 2
 
 
-async def test_the_list_is_filtered_by_status_and_by_words(api):
+async def test_list_is_filtered_by_status_and_query(api: TestClient) -> None:
     first = await requested(api, invoiceCode="INV-00007")
     second = await requested(api, name="Tan Wei Ming")
     await put(api, second, status="Reject")
@@ -286,24 +307,26 @@ async def test_the_list_is_filtered_by_status_and_by_words(api):
         assert (await answered(api, "GET", f"/api/einvoice-requests?{query}"))[0] == 422
 
 
-# An approval finalises
+# Approval
 
 
 @pytest.mark.parametrize("name", ["1", "INV-00001"])
-async def test_an_approval_gives_the_named_invoice_its_buyer(api, name):
+async def test_approval_sets_the_buyer_of_the_named_invoice(api: TestClient, name: str) -> None:
     invoice = await pending(api)
-    id = await requested(api, invoiceCode=name)
-    answer = await approved(api, id)
-    assert answer["message"] == "E-invoice request updated. The invoice has been finalized."
-    assert answer["data"] == {"id": id, "invoice": {"id": invoice}}
+    request_id = await requested(api, invoiceCode=name)
+    answer = await approved(api, request_id)
+    assert answer["message"] == "E-invoice request updated. The invoice is final now."
+    assert answer["data"] == {"id": request_id, "invoice": {"id": invoice}}
     found = await record(api, invoice)
     assert (found["type"], found["status"]) == ("INVOICE", "Draft")
-    assert found["buyer"] == (await shown(api, id))["document_details"]["buyer"]
-    assert (await shown(api, id))["invoice_id"] == invoice
+    assert found["buyer"] == (await shown(api, request_id))["document_details"]["buyer"]
+    assert (await shown(api, request_id))["invoice_id"] == invoice
 
 
 @pytest.mark.parametrize("name", ["1", "SB-00001"])
-async def test_whoever_asks_for_a_self_billed_invoice_becomes_its_supplier(api, name):
+async def test_approval_sets_the_supplier_of_a_self_billed_invoice(
+    api: TestClient, name: str
+) -> None:
     invoice = await pending(api, type="PENDING_FINALIZE_SELF_BILLED_INVOICE")
     await approved(api, await requested(api, invoiceCode=name))
     found = await record(api, invoice)
@@ -317,14 +340,16 @@ async def test_whoever_asks_for_a_self_billed_invoice_becomes_its_supplier(api, 
 @pytest.mark.parametrize(
     "name", ["2", "01", "00001", "INV-1", "inv-00001", "SB-00001", "9" * 40, "no digits"]
 )
-async def test_a_code_that_names_no_waiting_invoice_is_only_approved(api, name):
+async def test_approval_without_a_pending_invoice_changes_only_the_request(
+    api: TestClient, name: str
+) -> None:
     invoice = await pending(api)
     answer = await approved(api, await requested(api, invoiceCode=name))
     assert answer["message"] == "E-invoice request updated." and "invoice" not in answer["data"]
     assert (await record(api, invoice))["type"] == "PENDING_FINALIZE_INVOICE"
 
 
-async def test_a_prefix_that_ends_in_digits_is_told_from_the_code(api):
+async def test_prefix_that_ends_in_digits_is_separated_from_the_code(api: TestClient) -> None:
     setting = {**SETTING, "INVOICE_PREFIX": "A2026", "PREFIX_DIGIT_COUNT": 3}
     assert (await answered(api, "PUT", "/api/companies", json={"setting": setting}))[0] == 200
     invoice = await pending(api, code=17)
@@ -332,16 +357,18 @@ async def test_a_prefix_that_ends_in_digits_is_told_from_the_code(api):
     assert (await record(api, invoice))["type"] == "INVOICE"
 
 
-async def test_an_invoice_that_is_final_already_keeps_its_buyer(api, owner):
+async def test_approval_does_not_change_a_final_invoice(
+    api: TestClient, owner: asyncpg.Connection
+) -> None:
     invoice = await created(api, code=1)
     await approved(api, await requested(api, name="Somebody else"))
     assert (await record(api, invoice))["buyer"] == buyer()
     assert await updates(owner, invoice) == 0
 
 
-async def test_neither_a_rejection_nor_a_deleted_invoice_nor_anothers_is_finalised(
-    api, start, environment
-):
+async def test_only_an_approval_finalises_an_own_existing_invoice(
+    api: TestClient, start: Any, environment: dict[str, str]
+) -> None:
     stranger = await start(await make_company(environment))
     theirs, mine, gone = await pending(stranger), await pending(api), await pending(api, code=2)
     await answered(api, "DELETE", f"/api/invoices/{gone}")
@@ -354,51 +381,55 @@ async def test_neither_a_rejection_nor_a_deleted_invoice_nor_anothers_is_finalis
     assert (await record(stranger, theirs))["type"] == "PENDING_FINALIZE_INVOICE"
 
 
-async def test_an_approval_takes_what_it_changes_itself(api):
+async def test_approval_uses_the_values_of_its_own_update(api: TestClient) -> None:
     invoice = await pending(api, code=2)
     await approved(api, await requested(api), invoiceCode="2", name="Tan Wei Ming")
     assert (await record(api, invoice))["buyer"]["name"] == "Tan Wei Ming"
 
 
-async def test_an_approval_again_takes_no_invoice_of_another_year(api):
+async def test_repeated_approval_finalises_no_other_invoice(api: TestClient) -> None:
     older = await pending(api, issueDateTime=now(days=400))
-    id = await requested(api)
-    await approved(api, id)
+    request_id = await requested(api)
+    await approved(api, request_id)
     assert (await record(api, older))["type"] == "INVOICE"
     newer = await pending(api)
-    await approved(api, id)
+    await approved(api, request_id)
     assert (await record(api, newer))["type"] == "PENDING_FINALIZE_INVOICE"
 
 
-async def test_a_code_that_several_years_have_is_not_guessed(api):
+async def test_approval_with_an_ambiguous_code_is_a_conflict(api: TestClient) -> None:
     invoices = [await pending(api), await pending(api, issueDateTime=now(days=400))]
-    id = await requested(api)
-    status, body = await put(api, id, status="Approve")
+    request_id = await requested(api)
+    status, body = await put(api, request_id, status="Approve")
     assert (status, set(body)) == (409, {"message"})
-    assert (await shown(api, id))["status"] == "Pending"
+    assert (await shown(api, request_id))["status"] == "Pending"
     assert {(await record(api, invoice))["type"] for invoice in invoices} == {
         "PENDING_FINALIZE_INVOICE"
     }
 
 
-async def test_an_invoice_in_a_consolidated_one_is_not_taken(api, owner, company):
+async def test_approval_of_a_consolidated_sale_is_a_conflict(
+    api: TestClient, owner: asyncpg.Connection, company: Any
+) -> None:
     invoice = await pending(api)
     await owner.execute(
         """
         with consolidated as (
-          insert into consolidated_invoices (company_id, code, code_year, type, issue_date, month, line_items,
-                 net_amount, excluding_tax, including_tax, payable_amount)
-          values ($1, 1, 2026, 'CONSOLIDATED_INVOICE', now(), '2026-01-01', '[]', 0, 0, 0, 0)
-          returning id)
-        update invoices set consolidated_invoice_id = consolidated.id from consolidated where invoices.id = $2
+            insert into consolidated_invoices (
+                company_id, code, code_year, type, issue_date, month, line_items,
+                net_amount, excluding_tax, including_tax, payable_amount)
+            values ($1, 1, 2026, 'CONSOLIDATED_INVOICE', now(), '2026-01-01', '[]', 0, 0, 0, 0)
+            returning id)
+        update invoices set consolidated_invoice_id = consolidated.id
+          from consolidated where invoices.id = $2
         """,
         company.id,
         invoice,
     )
-    id = await requested(api)
-    status, body = await put(api, id, status="Approve")
+    request_id = await requested(api)
+    status, body = await put(api, request_id, status="Approve")
     assert (status, set(body)) == (409, {"message"}) and "consolidated" in body["message"]
-    assert (await shown(api, id))["status"] == "Pending"
+    assert (await shown(api, request_id))["status"] == "Pending"
     assert (await record(api, invoice))["buyer"] is None
 
 
@@ -406,14 +437,16 @@ async def test_an_invoice_in_a_consolidated_one_is_not_taken(api, owner, company
 
 
 @pytest.fixture
-async def submitting(api):
-    """A client of a company that submits automatically."""
+async def submitting(api: TestClient) -> TestClient:
+    """Return a client of a company that submits automatically."""
     setting = {**SETTING, "AUTO_SUBMIT_INVOICE": True}
     assert (await answered(api, "PUT", "/api/companies", json={"setting": setting}))[0] == 200
     return api
 
 
-async def test_a_ready_invoice_is_submitted_once_it_is_final(submitting, sandbox):
+async def test_ready_invoice_is_submitted_after_approval(
+    submitting: TestClient, sandbox: Sandbox
+) -> None:
     invoice = await pending(submitting, isReady=True)
     assert (await documents(submitting, invoice)) == []
     answer = await approved(submitting, await requested(submitting))
@@ -425,31 +458,35 @@ async def test_a_ready_invoice_is_submitted_once_it_is_final(submitting, sandbox
     assert len(await sandbox.ledger()) == 1
 
 
-async def test_an_invoice_that_is_not_ready_waits(submitting):
+async def test_invoice_that_is_not_ready_is_not_submitted(submitting: TestClient) -> None:
     invoice = await pending(submitting)
     answer = await approved(submitting, await requested(submitting))
     assert answer["data"]["invoice"] == {"id": invoice}
     assert (await record(submitting, invoice))["status"] == "Draft"
 
 
-async def test_an_approval_holds_although_the_submission_cannot_be(submitting):
+async def test_approval_is_kept_when_the_submission_fails(submitting: TestClient) -> None:
     invoice = await pending(submitting, isReady=True)
-    id = await requested(submitting, address={"line1": "x"})
-    answer = await approved(submitting, id)
+    request_id = await requested(submitting, address={"line1": "x"})
+    answer = await approved(submitting, request_id)
     assert answer["message"].endswith("It could not be submitted, see errors.")
     assert answer["data"]["invoice"]["status"] == "Draft" and answer["data"]["invoice"]["errors"]
     assert (await record(submitting, invoice))["type"] == "INVOICE"
-    assert (await shown(submitting, id))["status"] == "Approve"
+    assert (await shown(submitting, request_id))["status"] == "Approve"
 
 
 # Races
 
 
-async def test_two_approvals_at_once_finalise_once(submitting, owner, sandbox):
+async def test_concurrent_approvals_finalise_once(
+    submitting: TestClient, owner: asyncpg.Connection, sandbox: Sandbox
+) -> None:
     for code in range(1, 6):
         invoice = await pending(submitting, code=code, isReady=True)
-        id = await requested(submitting, invoiceCode=str(code))
-        answers = await asyncio.gather(*[put(submitting, id, status="Approve") for _ in range(3)])
+        request_id = await requested(submitting, invoiceCode=str(code))
+        answers = await asyncio.gather(
+            *[put(submitting, request_id, status="Approve") for _ in range(3)]
+        )
         assert [status for status, _ in answers] == [200] * 3
         assert sum("invoice" in body["data"] for _, body in answers) == 1
         assert await updates(owner, invoice) == 1
@@ -457,14 +494,18 @@ async def test_two_approvals_at_once_finalise_once(submitting, owner, sandbox):
     assert len(await sandbox.ledger()) == 5
 
 
-async def test_of_two_requests_for_one_invoice_one_finalises_it(api, owner):
+async def test_concurrent_requests_for_one_invoice_finalise_it_once(
+    api: TestClient, owner: asyncpg.Connection
+) -> None:
     for code in range(1, 6):
         invoice = await pending(api, code=code)
         ids = [
             await requested(api, invoiceCode=str(code), name=name)
             for name in ("Aminah", "Wei Ming")
         ]
-        answers = await asyncio.gather(*[put(api, id, status="Approve") for id in ids])
+        answers = await asyncio.gather(
+            *[put(api, request_id, status="Approve") for request_id in ids]
+        )
         (taken,) = [body["data"]["id"] for status, body in answers if "invoice" in body["data"]]
         assert (await record(api, invoice))["buyer"]["name"] == ("Aminah", "Wei Ming")[
             ids.index(taken)
@@ -472,13 +513,13 @@ async def test_of_two_requests_for_one_invoice_one_finalises_it(api, owner):
         assert await updates(owner, invoice) == 1
 
 
-async def test_an_approval_and_an_update_of_the_invoice_both_hold(api):
+async def test_concurrent_approval_and_invoice_update_both_apply(api: TestClient) -> None:
     lines = [line(unit={"code": "KGM", "price": 50, "count": 1}, taxDetails=[{"taxType": "06"}])]
     for code in range(1, 6):
         invoice = await pending(api, code=code)
-        id = await requested(api, invoiceCode=str(code))
+        request_id = await requested(api, invoiceCode=str(code))
         answers = await asyncio.gather(
-            put(api, id, status="Approve"),
+            put(api, request_id, status="Approve"),
             answered(api, "PUT", f"/api/invoices/{invoice}", json={"lineItems": lines}),
         )
         assert [status for status, _ in answers] == [200, 200]
@@ -487,17 +528,17 @@ async def test_an_approval_and_an_update_of_the_invoice_both_hold(api):
         assert found["legal_monetary_total"]["payableAmount"] == 50
 
 
-async def test_an_approval_and_an_update_of_the_request_leave_one_buyer(api):
-    """The invoice has the buyer as it was when the request was approved, before the update or after it."""
+async def test_concurrent_approval_and_request_update_leave_one_buyer(api: TestClient) -> None:
+    """The invoice has the buyer of the request before or after the update, never a mixture."""
     for code in range(1, 6):
         invoice = await pending(api, code=code)
-        id = await requested(api, invoiceCode=str(code))
+        request_id = await requested(api, invoiceCode=str(code))
         answers = await asyncio.gather(
-            put(api, id, status="Approve"),
-            put(api, id, name="Tan Wei Ming", contactNumber="+60198765432"),
+            put(api, request_id, status="Approve"),
+            put(api, request_id, name="Tan Wei Ming", contactNumber="+60198765432"),
         )
         assert [status for status, _ in answers] == [200, 200]
-        found, taken = await shown(api, id), (await record(api, invoice))["buyer"]
+        found, taken = await shown(api, request_id), (await record(api, invoice))["buyer"]
         assert (found["status"], found["document_details"]["buyer"]["name"]) == (
             "Approve",
             "Tan Wei Ming",
@@ -508,14 +549,17 @@ async def test_an_approval_and_an_update_of_the_request_leave_one_buyer(api):
         }
 
 
-async def test_an_approval_and_a_deletion_of_the_invoice_exclude_each_other(api):
+async def test_approval_and_deletion_of_the_invoice_exclude_each_other(
+    api: TestClient,
+) -> None:
     for code in range(1, 6):
         invoice = await pending(api, code=code)
-        id = await requested(api, invoiceCode=str(code))
+        request_id = await requested(api, invoiceCode=str(code))
         (status, body), (gone, _) = await asyncio.gather(
-            put(api, id, status="Approve"), answered(api, "DELETE", f"/api/invoices/{invoice}")
+            put(api, request_id, status="Approve"),
+            answered(api, "DELETE", f"/api/invoices/{invoice}"),
         )
         assert (status, gone) == (200, 200)
-        assert (await shown(api, id))["invoice_id"] == (
+        assert (await shown(api, request_id))["invoice_id"] == (
             invoice if "invoice" in body["data"] else None
         )

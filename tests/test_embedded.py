@@ -1,4 +1,4 @@
-"""The embedded PostgreSQL keeps what was committed, whoever is killed, and says what to do when it cannot start."""
+"""The embedded PostgreSQL: durability, shared use, killed processes, and errors at start."""
 
 import asyncio
 import os
@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import asyncpg
 import pytest
@@ -24,7 +25,7 @@ from service.embedded_postgres.lifecycle import postgres
 from service.embedded_postgres.server import until
 
 ROOT = Path(__file__).parents[1]
-#: A process of ours that runs the database until its input says so.
+#: A program that runs the database until it reads a line.
 OWNER = """
 import asyncio, sys
 from service.embedded_postgres.lifecycle import postgres
@@ -39,8 +40,8 @@ asyncio.run(main())
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    """A data directory that a process made and left in good order."""
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a data directory that was created and shut down cleanly."""
     directory = tmp_path_factory.mktemp("made") / "pg"
     owner = started_owner(directory)
     read_url(owner)
@@ -49,12 +50,13 @@ def made(tmp_path_factory):
 
 
 @pytest.fixture
-def data(made, tmp_path):
+def data(made: Path, tmp_path: Path) -> Path:
     subprocess.run(["cp", "-a", made, tmp_path / "pg"], check=True)
     return tmp_path / "pg"
 
 
-def started_owner(directory):
+def started_owner(directory: Path) -> subprocess.Popen[str]:
+    """Start a process that runs the database."""
     return subprocess.Popen(
         [sys.executable, "-c", OWNER, directory],
         cwd=ROOT,
@@ -64,27 +66,31 @@ def started_owner(directory):
     )
 
 
-def read_url(owner):
+def read_url(owner: subprocess.Popen[str]) -> str:
+    """Return the database URL that a process printed."""
+    assert owner.stdout
     return owner.stdout.readline().strip()
 
 
-def told_to_end(owner):
+def request_end(owner: subprocess.Popen[str]) -> None:
+    """Make a process shut the database down."""
+    assert owner.stdin
     owner.stdin.write("\n")
     owner.stdin.flush()
 
 
-def ended(owner):
-    """Its exit status. It ends at the end of its input, when it has not been told before."""
+def ended(owner: subprocess.Popen[str]) -> int:
+    """Close the input of a process and return its exit status."""
     owner.communicate(timeout=30)
     return owner.returncode
 
 
-def killed(owner):
+def killed(owner: subprocess.Popen[Any]) -> None:
     owner.kill()
     owner.communicate(timeout=30)
 
 
-async def query(url, text):
+async def query(url: str, text: str) -> Any:
     connection = await asyncpg.connect(url)
     try:
         return await connection.fetchval(text)
@@ -92,14 +98,15 @@ async def query(url, text):
         await connection.close()
 
 
-def postmaster(data):
+def postmaster(data: Path) -> int:
+    """Return the process id of the server."""
     return int((data / "cluster" / "postmaster.pid").read_text().split()[0])
 
 
 # A cluster and its server
 
 
-async def test_a_new_cluster_is_durable_utf8_and_closed_to_others(tmp_path):
+async def test_new_cluster_is_durable_utf8_and_private(tmp_path: Path) -> None:
     data = tmp_path / "deep" / "pg"
     async with postgres(data) as url:
         shown = [
@@ -134,21 +141,21 @@ async def test_a_new_cluster_is_durable_utf8_and_closed_to_others(tmp_path):
             await query(url.replace("@", "x@"), "select 1")
 
 
-async def test_what_was_stored_is_there_at_the_next_start(data):
+async def test_data_is_kept_until_the_next_start(data: Path) -> None:
     async with postgres(data) as url:
         await query(url, "create table kept as select 42 as answer")
     async with postgres(data) as url:
         assert await query(url, "select answer from kept") == 42
 
 
-async def test_the_server_is_gone_after_the_last_use(data):
+async def test_server_stops_after_the_last_use(data: Path) -> None:
     async with postgres(data) as url:
         pass
     with pytest.raises(OSError):
         await query(url, "select 1")
 
 
-async def test_a_terminal_interrupt_does_not_reach_the_server(data):
+async def test_terminal_interrupt_does_not_reach_the_server(data: Path) -> None:
     async with postgres(data):
         assert os.getpgid(postmaster(data)) != os.getpgid(0)
 
@@ -156,7 +163,7 @@ async def test_a_terminal_interrupt_does_not_reach_the_server(data):
 # Several processes
 
 
-async def test_a_second_process_joins_and_leaves_the_server_running(data):
+async def test_second_process_shares_the_running_server(data: Path) -> None:
     async with postgres(data) as url:
         second = started_owner(data)
         assert read_url(second) == url
@@ -164,39 +171,39 @@ async def test_a_second_process_joins_and_leaves_the_server_running(data):
         assert await query(url, "select 1") == 1
 
 
-async def test_an_owner_waits_for_those_who_joined(data):
+async def test_owner_waits_for_processes_that_joined(data: Path) -> None:
     owner = started_owner(data)
     read_url(owner)
     async with postgres(data) as url:
-        told_to_end(owner)
-        assert await until(lambda: not (data / "url").exists(), 60)  # it is stopping
+        request_end(owner)
+        assert await until(lambda: not (data / "url").exists(), 60)  # it is shutting down
         assert await query(url, "select 1") == 1
     assert ended(owner) == 0
 
 
-async def test_two_that_start_at_once_share_one_server(data):
+async def test_concurrent_starts_share_one_server(data: Path) -> None:
     first, second = started_owner(data), started_owner(data)
     assert read_url(first) == read_url(second) != ""
-    told_to_end(first)
-    told_to_end(second)
+    request_end(first)
+    request_end(second)
     assert ended(first) == ended(second) == 0
 
 
-async def test_one_that_comes_while_the_owner_stops_starts_its_own(data):
+async def test_start_during_shutdown_starts_a_new_server(data: Path) -> None:
     owner = started_owner(data)
     old = read_url(owner)
     async with postgres(data):
-        told_to_end(owner)
+        request_end(owner)
         assert await until(lambda: not (data / "url").exists(), 60)
         third = started_owner(data)
     assert read_url(third) not in ("", old)
     assert ended(owner) == ended(third) == 0
 
 
-# Killed
+# Killed processes
 
 
-async def test_a_commit_outlives_the_kill_of_its_process(data):
+async def test_commit_survives_a_kill_of_the_owner(data: Path) -> None:
     owner = started_owner(data)
     url = read_url(owner)
     await query(url, "create table kept as select 42 as answer")
@@ -207,8 +214,8 @@ async def test_a_commit_outlives_the_kill_of_its_process(data):
             await query(url, "select 1")
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the next start ends it")
-async def test_a_server_ends_with_its_killed_process(data):
+@pytest.mark.skipif(sys.platform != "linux", reason="on other systems the next start stops it")
+async def test_server_stops_when_its_owner_is_killed(data: Path) -> None:
     owner, gone = started_owner(data), asyncio.Event()
     connection = await asyncpg.connect(read_url(owner))
     connection.add_termination_listener(lambda _: gone.set())
@@ -216,7 +223,7 @@ async def test_a_server_ends_with_its_killed_process(data):
     await asyncio.wait_for(gone.wait(), 60)
 
 
-async def test_an_orphan_is_ended_before_the_next_server_starts(data):
+async def test_orphaned_server_is_stopped_before_the_next_start(data: Path) -> None:
     programs, account = find_programs(), account_for(data / "cluster")
     orphan = launch(
         [
@@ -237,7 +244,7 @@ async def test_an_orphan_is_ended_before_the_next_server_starts(data):
         killed(orphan)
 
 
-async def test_a_commit_outlives_the_kill_of_the_server(data):
+async def test_commit_survives_a_kill_of_the_server(data: Path) -> None:
     async with postgres(data) as url:
         await query(url, "create table kept as select 42 as answer")
         os.kill(postmaster(data), signal.SIGKILL)
@@ -245,7 +252,7 @@ async def test_a_commit_outlives_the_kill_of_the_server(data):
         assert await query(url, "select answer from kept") == 42
 
 
-async def test_a_cluster_whose_making_was_killed_is_made_anew(tmp_path):
+async def test_interrupted_initialisation_is_repeated(tmp_path: Path) -> None:
     owner = started_owner(tmp_path / "pg")
     assert await until(lambda: list((tmp_path / "pg").glob("making-*/cluster/base")), 30)
     killed(owner)
@@ -256,7 +263,7 @@ async def test_a_cluster_whose_making_was_killed_is_made_anew(tmp_path):
 
 
 @pytest.mark.parametrize("alive", [False, True], ids=["of the dead", "of a stranger"])
-async def test_a_stale_pid_file_does_not_keep_the_server_from_starting(data, alive):
+async def test_stale_pid_file_does_not_prevent_a_start(data: Path, alive: bool) -> None:
     async with postgres(data):
         pid_file = (data / "cluster" / "postmaster.pid").read_text()
     stranger = launch(["sleep", "60"], account_for(data))
@@ -276,8 +283,8 @@ async def test_a_stale_pid_file_does_not_keep_the_server_from_starting(data, ali
 # Users
 
 
-async def test_a_closed_parent_directory_does_not_matter(tmp_path):
-    """A clone in a directory that `mktemp -d` made, for root, who becomes another user, and for a user."""
+async def test_private_parent_directory_is_supported(tmp_path: Path) -> None:
+    """Root, who changes to another user, and other users can use a directory of `mktemp -d`."""
     closed = tmp_path / "closed"
     closed.mkdir(mode=0o700)
     async with postgres(closed / "checkout" / "pg") as url:
@@ -287,7 +294,7 @@ async def test_a_closed_parent_directory_does_not_matter(tmp_path):
     assert closed.stat().st_mode & 0o777 == 0o700
 
 
-def test_root_keeps_no_right_that_it_can_do_without():
+def test_root_keeps_only_needed_privileges() -> None:
     directory = Path(tempfile.mkdtemp())
     try:
         (directory / "postgres").write_text("#!/bin/sh\necho here\n")
@@ -303,7 +310,7 @@ def test_root_keeps_no_right_that_it_can_do_without():
         shutil.rmtree(directory)
 
 
-async def test_a_directory_of_somebody_else_is_refused(data):
+async def test_directory_of_another_user_is_rejected(data: Path) -> None:
     if os.geteuid() == 0:
         os.chown(data / "cluster", 0, 0)
     else:
@@ -316,10 +323,10 @@ async def test_a_directory_of_somebody_else_is_refused(data):
         data.chmod(0o700)
 
 
-# What a person is told
+# Error messages
 
 
-async def test_data_of_another_major_version_names_that_version(data):
+async def test_data_of_another_major_version_is_rejected(data: Path) -> None:
     (data / "cluster" / "PG_VERSION").write_text("9\n")
     with pytest.raises(
         EmbeddedError, match=r"created by PostgreSQL 9, which is not installed .installed: .*\d"
@@ -328,14 +335,14 @@ async def test_data_of_another_major_version_names_that_version(data):
             pass
 
 
-async def test_a_directory_that_lost_its_version_is_not_taken_for_a_cluster(data):
+async def test_directory_without_a_version_file_is_rejected(data: Path) -> None:
     (data / "cluster" / "PG_VERSION").unlink()
     with pytest.raises(EmbeddedError, match="not a PostgreSQL data directory any more"):
         async with postgres(data):
             pass
 
 
-async def test_a_failed_start_shows_the_log_and_frees_the_directory(data):
+async def test_failed_start_shows_the_log_and_releases_the_directory(data: Path) -> None:
     configuration = data / "cluster" / "postgresql.conf"
     good = configuration.read_text()
     configuration.write_text(good + "nonsense = 1\n")
@@ -347,7 +354,7 @@ async def test_a_failed_start_shows_the_log_and_frees_the_directory(data):
         assert await query(url, "select 1") == 1
 
 
-async def test_an_error_of_the_user_of_the_database_passes_unchanged(data):
+async def test_error_of_the_caller_is_raised_unchanged(data: Path) -> None:
     with pytest.raises(FileNotFoundError):
         async with postgres(data):
             raise FileNotFoundError

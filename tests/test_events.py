@@ -1,9 +1,12 @@
-"""The feed of events: its order, its pages, and that a reader who goes along it misses none."""
+"""The event feed: order, pagination, and no missed events."""
 
 import re
+from collections.abc import AsyncIterator
+from typing import Any
 
 import asyncpg
 import pytest
+from aiohttp.test_utils import TestClient
 from conftest import make_company
 from kit import created, invoice, valid_invoice
 
@@ -13,37 +16,38 @@ from service.db.statements import QUERIES
 INSERT = "insert into events (company_id, type, data) values ($1, $2, '{}') returning id"
 
 
-async def feed(api, **query):
+async def feed(api: TestClient, **query: Any) -> dict[str, Any]:
     async with api.get("/api/events", params=query) as response:
         assert response.status == 200, await response.text()
         return await response.json()
 
 
-async def ids(api, **query):
+async def ids(api: TestClient, **query: Any) -> list[int]:
     return [event["id"] for event in (await feed(api, **query))["data"]]
 
 
-async def all_of(api, **query):
-    """Every event, page by page, as a reader goes along."""
-    events, page = [], await feed(api, **query)
+async def all_of(api: TestClient, **query: Any) -> list[dict[str, Any]]:
+    """Return every event, read page by page."""
+    events: list[dict[str, Any]] = []
+    page = await feed(api, **query)
     while events.extend(page["data"]) or page["meta"]["has_more"]:
         page = await feed(api, **{**query, "after": page["meta"]["next_after"]})
     return events
 
 
-async def test_an_invoice_tells_its_life_in_order(api):
-    id = await valid_invoice(api)
+async def test_events_of_an_invoice_are_in_order(api: TestClient) -> None:
+    invoice_id = await valid_invoice(api)
     page = await feed(api)
     assert [event["type"] for event in page["data"]] == [
         f"invoice.{verb}" for verb in ("created", "submitting", "submitted", "valid")
     ]
     first = page["data"][0]
     assert set(first) == {"id", "type", "data", "created_at"}
-    assert first["data"] == {"invoice_id": id}
+    assert first["data"] == {"invoice_id": invoice_id}
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}\+00:00", first["created_at"])
 
 
-async def test_pages_join_without_a_gap_or_an_overlap(api):
+async def test_pages_have_no_gaps_or_overlaps(api: TestClient) -> None:
     invoices = [await created(api) for _ in range(7)]
     events = await all_of(api, limit=3)
     assert [event["data"]["invoice_id"] for event in events] == invoices
@@ -52,9 +56,9 @@ async def test_pages_join_without_a_gap_or_an_overlap(api):
     assert await feed(api, after=events[-1]["id"]) == {"data": [], "meta": page["meta"]}
 
 
-async def test_types_choose(api):
-    id = await created(api)
-    async with api.delete(f"/api/invoices/{id}") as response:
+async def test_feed_is_filtered_by_types(api: TestClient) -> None:
+    invoice_id = await created(api)
+    async with api.delete(f"/api/invoices/{invoice_id}") as response:
         assert response.status == 200
     await created(api)
     page = await feed(api, types="invoice.deleted,invoice.valid", limit=1)
@@ -63,22 +67,35 @@ async def test_types_choose(api):
     ]
 
 
-async def test_nothing_has_happened_yet(api):
+async def test_feed_without_events_is_empty(api: TestClient) -> None:
     assert await feed(api) == {"data": [], "meta": {"has_more": False, "next_after": 0}}
 
 
 @pytest.mark.parametrize(
     "parameter, value",
-    [("after", "-1"), ("after", "x"), ("after", "٣"), ("after", "99999999999999999999"), ("after", "12345"),
-     ("limit", "0"), ("limit", "101"), ("limit", "1.0"), ("types", "invoice.eaten"), ("types", "invoice.valid,")],
-)  # fmt: skip
-async def test_a_wrong_parameter_is_named(api, parameter, value):
+    [
+        ("after", "-1"),
+        ("after", "x"),
+        ("after", "٣"),
+        ("after", "99999999999999999999"),
+        ("after", "12345"),
+        ("limit", "0"),
+        ("limit", "101"),
+        ("limit", "1.0"),
+        ("types", "invoice.eaten"),
+        ("types", "invoice.valid,"),
+    ],
+)
+async def test_invalid_parameter_is_reported(api: TestClient, parameter: str, value: str) -> None:
     async with api.get("/api/events", params={parameter: value}) as response:
         assert response.status == 422
-        assert [fault["path"] for fault in (await response.json())["errors"]] == [parameter]
+        body = await response.json()
+        assert [violation["path"] for violation in body["errors"]] == [parameter]
 
 
-async def test_another_companys_events_are_not_there(api, start, environment):
+async def test_events_of_another_company_are_not_shown(
+    api: TestClient, start: Any, environment: dict[str, str]
+) -> None:
     await created(api)
     other = await start(await make_company(environment, name="Other"))
     [event] = (await feed(api))["data"]
@@ -87,14 +104,14 @@ async def test_another_companys_events_are_not_there(api, start, environment):
         assert response.status == 422
 
 
-async def test_an_event_committed_later_under_a_smaller_id_is_not_skipped(
-    api, company, owner, second
-):
-    """The slow transaction took its id first: a reader who was shown the greater id would never ask for it."""
+async def test_event_committed_later_with_a_smaller_id_is_not_skipped(
+    api: TestClient, company: Any, owner: asyncpg.Connection, second: asyncpg.Connection
+) -> None:
+    """The slow transaction has the smaller id, so a reader of the greater one would miss it."""
     slow = owner.transaction()
     await slow.start()
-    smaller = await owner.fetchval(INSERT, company.id, "invoice.created")
-    greater = await second.fetchval(INSERT, company.id, "invoice.updated")
+    smaller: Any = await owner.fetchval(INSERT, company.id, "invoice.created")
+    greater: Any = await second.fetchval(INSERT, company.id, "invoice.updated")
     assert smaller < greater
     before = await feed(api)
     await slow.commit()
@@ -102,8 +119,10 @@ async def test_an_event_committed_later_under_a_smaller_id_is_not_skipped(
     assert [event["id"] for event in before["data"]] + after == [smaller, greater]
 
 
-async def test_nor_is_one_whose_transaction_began_later_and_ends_later(api, company, owner, second):
-    """The first to begin takes the greater id and ends: it is shown, and the smaller id comes after it."""
+async def test_event_of_a_transaction_that_began_later_is_not_skipped(
+    api: TestClient, company: Any, owner: asyncpg.Connection, second: asyncpg.Connection
+) -> None:
+    """The first transaction gets the greater id and commits first; the smaller id comes later."""
     first, later = owner.transaction(), second.transaction()
     await first.start()
     await owner.fetchval("select pg_current_xact_id()")
@@ -117,7 +136,9 @@ async def test_nor_is_one_whose_transaction_began_later_and_ends_later(api, comp
     assert [event["id"] for event in before["data"]] + after == [greater, smaller]
 
 
-async def test_what_is_rolled_back_has_not_happened(api, company, owner, second):
+async def test_rolled_back_event_is_not_shown(
+    api: TestClient, company: Any, owner: asyncpg.Connection, second: asyncpg.Connection
+) -> None:
     undone = owner.transaction()
     await undone.start()
     await owner.fetchval(INSERT, company.id, "invoice.created")
@@ -126,15 +147,15 @@ async def test_what_is_rolled_back_has_not_happened(api, company, owner, second)
     assert await ids(api) == [kept]
 
 
-async def test_a_refused_create_leaves_no_event(api):
+async def test_rejected_creation_records_no_event(api: TestClient) -> None:
     await created(api, code=77)
     async with api.post("/api/invoices", json=invoice(code=77)) as response:
         assert response.status == 422
     assert len(await ids(api)) == 1
 
 
-def test_every_type_that_a_statement_writes_is_listed():
-    """Literal ones; those of submitted documents are made of a subject and a state, which are listed in full."""
+def test_every_written_event_type_is_in_the_schema() -> None:
+    """Literal types only; those of submitted documents consist of a document kind and a state."""
     text = "\n".join(path.read_text() for path in QUERIES.glob("*.sql"))
     inserts = re.findall(r"insert into events.*?(?:;|\n\), |\n\)\n)", text, re.DOTALL)
     written = {name for insert in inserts for name in re.findall(r"'([a-z_]+\.[a-z_]+)'", insert)}
@@ -142,8 +163,8 @@ def test_every_type_that_a_statement_writes_is_listed():
 
 
 @pytest.fixture
-async def second(database):
-    """Another connection of the owner."""
+async def second(database: str) -> AsyncIterator[asyncpg.Connection]:
+    """Yield another connection of the owner."""
     conn = await asyncpg.connect(database)
     yield conn
     await conn.close()

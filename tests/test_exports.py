@@ -1,9 +1,12 @@
-"""Exports: one invoice as a file, and all of a company's as one. Spec: Invoice export object"""
+"""Exports of one invoice and of all invoices of a company. Spec: Invoice export object."""
 
 import json
+from typing import Any
 
 import aiohttp
+import asyncpg
 import pytest
+from aiohttp.test_utils import TestClient
 from conftest import make_company, until
 from kit import answered, buyer, created, invoice, line, record
 
@@ -19,7 +22,7 @@ MEMBERS = [
     "createdAt",
 ]
 
-#: The demo company as a party of a document. Spec: Company
+#: The demo company as a party of a document. Spec: Company.
 AS_BUYER = {
     "contactNumber": "+60312345678",
     "name": "Kopi Tiga Sdn. Bhd.",
@@ -45,24 +48,24 @@ AS_SUPPLIER = {
 }
 
 
-async def exported(api, id):
-    status, body = await answered(api, "GET", f"/api/invoices/{id}/export")
+async def exported(api: TestClient, invoice_id: int) -> dict[str, Any]:
+    status, body = await answered(api, "GET", f"/api/invoices/{invoice_id}/export")
     assert status == 200
     return body
 
 
-async def exported_all(api):
+async def exported_all(api: TestClient) -> list[dict[str, Any]]:
     status, body = await answered(api, "GET", "/api/invoices/export-all")
     assert status == 200
     return body
 
 
-async def set_setting(owner, **changes):
+async def set_setting(owner: asyncpg.Connection, **changes: Any) -> None:
     await owner.execute("update companies set setting = setting || $1::jsonb", json.dumps(changes))
 
 
-async def copies(owner, id, count, **members):
-    """Makes rows like an invoice's until there are `count`: as many requests would say no more."""
+async def copies(owner: asyncpg.Connection, invoice_id: int, count: int, **members: Any) -> None:
+    """Insert rows like an invoice until there are `count`, faster than by requests."""
     await owner.execute(
         """
         insert into invoices (company_id, code, code_year, type, issue_date, buyer, line_items,
@@ -73,19 +76,19 @@ async def copies(owner, id, count, **members):
          where id = $1
          order by n
         """,
-        id,
+        invoice_id,
         count,
         json.dumps(members),
     )
 
 
-async def test_an_export_has_the_specified_members(api):
+async def test_export_has_the_specified_members(api: TestClient) -> None:
     charge = {"charges": [{"amount": 1.5, "reason": "wrapping"}]}
-    sent = invoice(
+    sent: dict[str, Any] = invoice(
         code=7, issueDateTime="2026-01-31T09:30:00+08:00", invoiceLevelAllowanceCharge=charge
     )
-    id = await created(api, **sent)
-    export = await exported(api, id)
+    invoice_id = await created(api, **sent)
+    export = await exported(api, invoice_id)
     assert list(export) == MEMBERS
     assert export == {
         "invoiceCodeWithPrefixAndDigits": "INV-00007",
@@ -96,29 +99,31 @@ async def test_an_export_has_the_specified_members(api):
         "invoiceDateTime": "2026-01-31T01:30:00.000+00:00",
         "invoiceLevelAllowanceCharge": charge,
         "consolidatedInvoiceCode": None,
-        "createdAt": (await record(api, id))["created_at"],
+        "createdAt": (await record(api, invoice_id))["created_at"],
     }
 
 
-async def test_in_a_self_billed_export_the_company_is_the_buyer(api):
+async def test_company_is_the_buyer_in_a_self_billed_export(api: TestClient) -> None:
     seller = buyer(name="Foshan Timber Export Co. Ltd.")
-    for code, type in enumerate(
+    for code, invoice_type in enumerate(
         ("SELF_BILLED_INVOICE", "PENDING_FINALIZE_SELF_BILLED_INVOICE"), start=7
     ):
         export = await exported(
-            api, await created(api, code=code, type=type, buyer=None, supplier=seller)
+            api, await created(api, code=code, type=invoice_type, buyer=None, supplier=seller)
         )
         assert (export["buyer"], export["supplier"]) == (AS_BUYER, seller)
         assert export["invoiceCodeWithPrefixAndDigits"] == f"SB-0000{code}"
 
 
-async def test_what_is_absent_is_null(api):
+async def test_missing_values_are_exported_as_null(api: TestClient) -> None:
     export = await exported(api, await created(api, type="PENDING_FINALIZE_INVOICE", buyer=None))
     assert list(export) == MEMBERS
     assert export["buyer"] is None and export["invoiceLevelAllowanceCharge"] is None
 
 
-async def test_an_absent_registration_number_of_the_company_is_na(environment, start):
+async def test_missing_registration_number_of_the_company_is_na(
+    environment: dict[str, str], start: Any
+) -> None:
     api = await start(await make_company(environment, registration_number=None))
     assert (await exported(api, await created(api)))["supplier"]["registrationNumber"] == "NA"
 
@@ -136,7 +141,9 @@ FULL_CODES = (
 )
 
 
-async def test_a_full_code_is_padded_and_never_cut(api, owner):
+async def test_full_code_is_padded_and_never_truncated(
+    api: TestClient, owner: asyncpg.Connection
+) -> None:
     for year, (digits, code, full) in enumerate(FULL_CODES, start=2001):
         await set_setting(owner, PREFIX_DIGIT_COUNT=digits)
         export = await exported(
@@ -148,36 +155,40 @@ async def test_a_full_code_is_padded_and_never_cut(api, owner):
         )
 
 
-async def test_one_export_is_a_file_named_by_the_full_code(api, owner):
-    id = await created(api, code=7)
+async def test_export_is_a_file_named_by_the_full_code(
+    api: TestClient, owner: asyncpg.Connection
+) -> None:
+    invoice_id = await created(api, code=7)
     for prefix, name in (
         ("INV-", "invoice-INV-00007.json"),
         ("", "invoice-00007.json"),
         ('a"/../ü\r\nX: y', "invoice-a__..____X__y00007.json"),
     ):
         await set_setting(owner, INVOICE_PREFIX=prefix)
-        async with api.get(f"/api/invoices/{id}/export") as response:
+        async with api.get(f"/api/invoices/{invoice_id}/export") as response:
             assert response.headers["Content-Disposition"] == f'attachment; filename="{name}"'
             assert response.content_type == "application/json" and "X" not in response.headers
             assert (await response.json())["invoiceCodeWithPrefixAndDigits"] == f"{prefix}00007"
 
 
-async def test_all_exports_are_a_file(api):
+async def test_export_of_all_invoices_is_a_file(api: TestClient) -> None:
     async with api.get("/api/invoices/export-all") as response:
         assert response.headers["Content-Disposition"] == 'attachment; filename="invoices.json"'
         assert response.content_type == "application/json"
 
 
-async def test_all_of_nothing_is_an_empty_array(api):
+async def test_export_without_invoices_is_an_empty_array(api: TestClient) -> None:
     assert await exported_all(api) == []
 
 
-async def test_all_of_one_is_the_same_as_the_one(api):
-    id = await created(api)
-    assert await exported_all(api) == [await exported(api, id)]
+async def test_export_of_all_invoices_equals_single_exports(api: TestClient) -> None:
+    invoice_id = await created(api)
+    assert await exported_all(api) == [await exported(api, invoice_id)]
 
 
-async def test_all_of_several_batches_come_once_each_newest_first_in_pieces(api, owner):
+async def test_export_of_several_batches_is_chunked_and_newest_first(
+    api: TestClient, owner: asyncpg.Connection
+) -> None:
     await copies(owner, await created(api, code=1), 1203)
     async with api.get("/api/invoices/export-all") as response:
         assert response.headers["Transfer-Encoding"] == "chunked"
@@ -189,12 +200,16 @@ async def test_all_of_several_batches_come_once_each_newest_first_in_pieces(api,
 
 
 @pytest.mark.parametrize("count", [500, 501])
-async def test_a_batch_that_is_just_full_does_no_harm(api, owner, count):
+async def test_export_with_a_full_last_batch_is_complete(
+    api: TestClient, owner: asyncpg.Connection, count: int
+) -> None:
     await copies(owner, await created(api), count)
     assert len(await exported_all(api)) == count
 
 
-async def test_deleted_invoices_and_those_of_others_are_not_exported(api, start, environment):
+async def test_deleted_and_other_companies_invoices_are_not_exported(
+    api: TestClient, start: Any, environment: dict[str, str]
+) -> None:
     stranger = await start(await make_company(environment))
     await created(stranger, code=1)
     gone = await created(api, code=2)
@@ -203,15 +218,17 @@ async def test_deleted_invoices_and_those_of_others_are_not_exported(api, start,
     assert [export["invoiceCode"] for export in await exported_all(api)] == ["3"]
 
 
-async def test_the_head_of_an_export_can_be_asked_for(api):
+async def test_head_request_of_an_export(api: TestClient) -> None:
     await created(api)
     async with api.head("/api/invoices/export-all") as response:
         assert response.status == 200 and await response.read() == b""
         assert "attachment" in response.headers["Content-Disposition"]
 
 
-async def test_an_export_that_fails_on_the_way_does_not_look_whole(api, owner):
-    """The client has read only a little of a first batch that no buffer holds when the second one becomes impossible."""
+async def test_export_that_fails_midway_is_visibly_incomplete(
+    api: TestClient, owner: asyncpg.Connection
+) -> None:
+    """The client has read part of the first batch when the second one fails."""
     await copies(owner, await created(api), 1203, remark="x" * 40_000)
     async with api.get("/api/invoices/export-all") as response:
         assert response.status == 200
@@ -221,14 +238,18 @@ async def test_an_export_that_fails_on_the_way_does_not_look_whole(api, owner):
             await response.read()
 
 
-async def test_an_export_whose_first_batch_fails_does_not_look_whole(api, owner):
+async def test_export_whose_first_batch_fails_is_visibly_incomplete(
+    api: TestClient, owner: asyncpg.Connection
+) -> None:
     await owner.execute("alter view invoice_exports rename to elsewhere")
     with pytest.raises(aiohttp.ClientError):
         async with api.get("/api/invoices/export-all") as response:
             await response.read()
 
 
-async def test_a_reader_that_stands_still_holds_no_connection_of_the_database(api, owner):
+async def test_slow_export_client_holds_no_database_connection(
+    api: TestClient, owner: asyncpg.Connection
+) -> None:
     await copies(owner, await created(api), 1203, remark="x" * 40_000)
     async with api.get("/api/invoices/export-all") as response:
         await response.content.readexactly(10_000)
@@ -236,19 +257,22 @@ async def test_a_reader_that_stands_still_holds_no_connection_of_the_database(ap
         assert (await response.read()).endswith(b"}]")
 
 
-async def _busy(owner):
-    """Transactions of the service that are open."""
+async def _busy(owner: asyncpg.Connection) -> Any:
+    """Return the number of open transactions of the service."""
     return await owner.fetchval(
         """
         select count(*) from pg_stat_activity
-         where application_name = 'einvoice' and datname = current_database() and xact_start is not null
+         where application_name = 'einvoice'
+           and datname = current_database() and xact_start is not null
         """
     )
 
 
-async def test_while_it_is_exported_an_invoice_can_be_created_and_deleted(api, owner):
+async def test_invoices_can_be_created_and_deleted_during_an_export(
+    api: TestClient, owner: asyncpg.Connection
+) -> None:
     await copies(owner, await created(api, lineItems=[line()]), 1203, remark="x" * 40_000)
-    newest = await owner.fetchval("select max(id) from invoices")
+    newest: Any = await owner.fetchval("select max(id) from invoices")
     async with api.get("/api/invoices/export-all") as response:
         head = await response.content.readexactly(10_000)
         await created(api, issueDateTime="2020-01-31T09:30:00Z")

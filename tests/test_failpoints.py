@@ -1,8 +1,13 @@
-"""Killed at each named moment of a submission, of a call of many, and of a cancellation: one document, and nothing is lost."""
+"""Kills at each failpoint of submissions, batches and cancellations: no loss and no duplicates."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
 
 import aiohttp
+import asyncpg
 import pytest
-from conftest import until
+from conftest import Sandbox, until
 from kit import cancelled, created, documents, record, submitted
 from processes import Service
 
@@ -14,66 +19,79 @@ AUTOMATIC = """update companies set setting = setting || '{"AUTO_SUBMIT_INVOICE"
 
 
 @pytest.fixture
-async def service(environment, tmp_path):
+async def service(environment: dict[str, str], tmp_path: Path) -> AsyncIterator[Service]:
     process = Service({**environment, "PORTAL_LEASE_SECONDS": "3"}, tmp_path / "service.log")
     yield process
     await process.stop()
 
 
 @pytest.fixture
-async def client(service, company):
+async def client(service: Service, company: Any) -> AsyncIterator[aiohttp.ClientSession]:
     async with aiohttp.ClientSession(service.base, headers={"X-API-Key": company.key}) as session:
         yield session
 
 
-async def once_valid(client, id, sandbox):
-    """The invoice comes to an end by itself; where that is a Draft, it can be submitted."""
+async def once_valid(client: aiohttp.ClientSession, invoice_id: int, sandbox: Sandbox) -> None:
+    """Wait until the invoice is Valid, after another submit if it became a draft."""
     found = await until(
-        lambda: record(client, id), lambda found: found["status"] in ("Valid", "Draft")
+        lambda: record(client, invoice_id), lambda found: found["status"] in ("Valid", "Draft")
     )
     if found["status"] == "Draft":
-        assert (await submitted(client, id))[0] == 200
-        await until(lambda: record(client, id), lambda found: found["status"] == "Valid")
+        assert (await submitted(client, invoice_id))[0] == 200
+        await until(lambda: record(client, invoice_id), lambda found: found["status"] == "Valid")
     (entry,) = await sandbox.ledger()
-    assert (await documents(client, id))[0]["uuid"] == entry["uuid"]
+    assert (await documents(client, invoice_id))[0]["uuid"] == entry["uuid"]
 
 
 @pytest.mark.parametrize("name", sorted(NAMES.keys() - OF_A_CANCELLATION - OF_MANY))
-async def test_killed_while_submitting(service, client, sandbox, name):
+async def test_kill_while_submitting_sends_one_document(
+    service: Service, client: aiohttp.ClientSession, sandbox: Sandbox, name: str
+) -> None:
     await service.start(dies_at=name)
-    id = await created(client)
+    invoice_id = await created(client)
     with pytest.raises(aiohttp.ClientError):
-        await submitted(client, id)
+        await submitted(client, invoice_id)
     await service.died()
     await service.start()
-    await once_valid(client, id, sandbox)
+    await once_valid(client, invoice_id, sandbox)
 
 
 @pytest.mark.parametrize("name", sorted(OF_MANY))
-async def test_killed_while_a_call_of_many_is_made(service, client, sandbox, owner, name):
+async def test_kill_while_merging_a_batch_sends_each_document_once(
+    service: Service,
+    client: aiohttp.ClientSession,
+    sandbox: Sandbox,
+    owner: asyncpg.Connection,
+    name: str,
+) -> None:
     await service.start(dies_at=name)
     await owner.execute(AUTOMATIC)
     ids = [await created(client, isReady=True) for _ in range(2)]
     await service.died()
     await service.start()
-    for id in ids:
-        await until(lambda id=id: record(client, id), lambda found: found["status"] == "Valid")
+    for invoice_id in ids:
+        await until(
+            lambda invoice_id=invoice_id: record(client, invoice_id),
+            lambda found: found["status"] == "Valid",
+        )
     assert len(await sandbox.ledger()) == 2
 
 
 @pytest.mark.parametrize("name", sorted(OF_A_CANCELLATION))
-async def test_killed_while_cancelling(service, client, sandbox, name):
+async def test_kill_while_cancelling_completes_the_cancellation(
+    service: Service, client: aiohttp.ClientSession, sandbox: Sandbox, name: str
+) -> None:
     await service.start(dies_at=name)
-    id = await created(client)
-    assert (await submitted(client, id))[0] == 200
-    await until(lambda: record(client, id), lambda found: found["status"] == "Valid")
+    invoice_id = await created(client)
+    assert (await submitted(client, invoice_id))[0] == 200
+    await until(lambda: record(client, invoice_id), lambda found: found["status"] == "Valid")
     with pytest.raises(aiohttp.ClientError):
-        await client.post(f"/api/invoices/{id}/cancel-latest-invoice-submitted")
+        await client.post(f"/api/invoices/{invoice_id}/cancel-latest-invoice-submitted")
     await service.died()
     await service.start()
     (entry,) = await sandbox.ledger()
     assert entry["status"] == ("Valid" if name == "before_cancel_sent" else "Cancelled")
-    # By a repetition, or by the request that the kill interrupted; 400 while nobody knows.
-    await until(lambda: cancelled(client, id), lambda answer: answer[0] in (200, 403))
-    assert (await record(client, id))["status"] == "Cancelled"
+    # Cancelled by the interrupted request or by this one; 400 while the outcome is unknown.
+    await until(lambda: cancelled(client, invoice_id), lambda answer: answer[0] in (200, 403))
+    assert (await record(client, invoice_id))["status"] == "Cancelled"
     assert [entry["status"] for entry in await sandbox.ledger()] == ["Cancelled"]

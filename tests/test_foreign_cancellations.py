@@ -1,9 +1,10 @@
-"""Cancellations at the portal that no request of this service made are reported, by polls as by sweeps, and once."""
+"""Cancellations at the portal by others are reported once, by polls and by sweeps."""
 
 from typing import Any
 
 import asyncpg
 import pytest
+from aiohttp.test_utils import TestClient
 from conftest import Sandbox, until
 from kit import cancelled, documents, record, valid_invoice
 
@@ -11,13 +12,13 @@ from service.commands.reconcile import attention, reconcile
 from service.config import Config, read_config
 
 ELSEWHERE = "On the portal's page"
-#: Polls find every change soon, and an unclear cancellation is looked at again only by them.
+#: Intervals with which polls find every change soon, and unclear cancellations are only polled.
 POLLS = {
     "PORTAL_RECHECK_SECONDS": "0.3",
     "PORTAL_RETRY_SECONDS": "60",
     "PORTAL_SETTLE_SECONDS": "600",
 }
-#: Polls find no change within the time of a test.
+#: Intervals with which polls find no change within a test.
 NO_POLLS = {**POLLS, "PORTAL_RECHECK_SECONDS": "3600"}
 
 
@@ -26,14 +27,14 @@ def config(environment: dict[str, str]) -> Config:
     return read_config(environment)
 
 
-async def cancel_elsewhere(api: Any, sandbox: Sandbox, invoice_id: int) -> str:
+async def cancel_elsewhere(api: TestClient, sandbox: Sandbox, invoice_id: int) -> str:
     """Cancel the document of an invoice at the portal, and return its uuid."""
     (document,) = await documents(api, invoice_id)
     await sandbox.cancel(document["uuid"], ELSEWHERE)
     return document["uuid"]
 
 
-async def becomes_cancelled(api: Any, invoice_id: int) -> None:
+async def becomes_cancelled(api: TestClient, invoice_id: int) -> None:
     await until(lambda: record(api, invoice_id), lambda found: found["status"] == "Cancelled")
 
 
@@ -45,43 +46,49 @@ async def open_findings(config: Config) -> list[tuple[str, str, str]]:
 
 
 async def end_without_effect(
-    api: Any, sandbox: Sandbox, invoice_id: int, kind: str, members: dict[str, Any]
+    api: TestClient, sandbox: Sandbox, invoice_id: int, kind: str, members: dict[str, Any]
 ) -> None:
-    """Request a cancellation that the portal certainly does not carry out."""
+    """Request a cancellation that the portal does not carry out."""
     await sandbox.fault("state", kind, **members)
     assert (await cancelled(api, invoice_id))[0] == 400
     (document,) = await documents(api, invoice_id)
     assert (document["status"], document["cancellation_requested_at"]) == ("Valid", None)
 
 
-#: Faults with which a cancellation certainly has no effect: it is refused, or not sent.
+#: Faults with which a cancellation certainly has no effect: it is rejected or not sent.
 WITHOUT_EFFECT = [("refuse", {"code": "OperationPeriodOver"}), ("throttle", {"retry_after": 1})]
 
 
-async def test_a_poll_reports_a_foreign_cancellation_30_hours_after_submission(
+async def test_poll_reports_a_foreign_cancellation_after_30_hours(
     start: Any, company: Any, config: Config, sandbox: Sandbox, owner: asyncpg.Connection
 ) -> None:
     """Sweeps list the documents of the last day only."""
     api = await start(company, **POLLS)
     invoice_id = await valid_invoice(api)
     await owner.execute(
-        """update submitted_documents
-              set submitted_at = submitted_at - interval '30 hours', validated_at = validated_at - interval '30 hours'"""
+        """
+            update submitted_documents
+               set submitted_at = submitted_at - interval '30 hours',
+                   validated_at = validated_at - interval '30 hours'
+            """
     )
     uuid = await cancel_elsewhere(api, sandbox, invoice_id)
     await becomes_cancelled(api, invoice_id)
     assert await open_findings(config) == [("cancelled_elsewhere", uuid, ELSEWHERE)]
-    row = await owner.fetchrow(
-        """select f.tin = s.tin, f.number = d.number, f.document_type = d.document_type, f.submitted_document_id = d.id,
-                  f.received_at = d.submitted_at, f.cancelled_at = d.cancelled_at
-             from sweep_findings f, submitted_documents d, submissions s"""
+    row: Any = await owner.fetchrow(
+        """
+            select f.tin = s.tin, f.number = d.number, f.document_type = d.document_type,
+                   f.submitted_document_id = d.id, f.received_at = d.submitted_at,
+                   f.cancelled_at = d.cancelled_at
+              from sweep_findings f, submitted_documents d, submissions s
+            """
     )
     assert all(row), row
 
 
 @pytest.fixture
 def find(start: Any, company: Any, config: Config, owner: asyncpg.Connection) -> Any:
-    """Have a poll or a sweep be the first to see that the document of an invoice is cancelled."""
+    """Return a function that makes a poll or a sweep find the cancellation of an invoice."""
 
     async def find(finder: str, api: Any, invoice_id: int) -> None:
         if finder == "sweep":
@@ -96,7 +103,7 @@ def find(start: Any, company: Any, config: Config, owner: asyncpg.Connection) ->
 
 @pytest.mark.parametrize("finder", ["poll", "sweep"])
 @pytest.mark.parametrize("kind, members", WITHOUT_EFFECT)
-async def test_a_foreign_cancellation_after_a_failed_one_is_reported(
+async def test_foreign_cancellation_after_a_failed_one_is_reported(
     start: Any,
     company: Any,
     config: Config,
@@ -114,10 +121,10 @@ async def test_a_foreign_cancellation_after_a_failed_one_is_reported(
     assert await open_findings(config) == [("cancelled_elsewhere", uuid, ELSEWHERE)]
 
 
-async def test_a_foreign_cancellation_is_reported_once_by_polls_and_sweeps(
+async def test_foreign_cancellation_is_reported_once(
     start: Any, company: Any, config: Config, sandbox: Sandbox, owner: asyncpg.Connection
 ) -> None:
-    """A sweep neither repeats nor settles what a poll has found, and the other way round."""
+    """A sweep neither repeats nor resolves the findings of polls, and vice versa."""
     idle = await start(company, **NO_POLLS)
     swept, polled = await valid_invoice(idle), await valid_invoice(idle)
     for invoice_id in (swept, polled):
@@ -136,14 +143,14 @@ async def test_a_foreign_cancellation_is_reported_once_by_polls_and_sweeps(
 
 
 async def assert_not_reported(config: Config, owner: asyncpg.Connection) -> None:
-    """Check that polls have reported nothing, and that sweeps do not either."""
+    """Check that neither polls nor sweeps report a finding."""
     assert await owner.fetchval("select count(*) from sweep_findings") == 0
     (company,) = (await reconcile(config))["companies"]
     assert company["listed"] == 1 and company["findings"] == []
 
 
 @pytest.mark.parametrize("kind", [None, "accept_then_drop"])
-async def test_an_own_cancellation_is_not_reported(
+async def test_own_cancellation_is_not_reported(
     start: Any,
     company: Any,
     config: Config,
@@ -160,7 +167,7 @@ async def test_an_own_cancellation_is_not_reported(
 
 
 @pytest.mark.parametrize("finder", ["poll", "sweep"])
-async def test_an_unclear_own_cancellation_is_not_reported(
+async def test_unclear_own_cancellation_is_not_reported(
     start: Any,
     company: Any,
     config: Config,
@@ -169,7 +176,7 @@ async def test_an_unclear_own_cancellation_is_not_reported(
     find: Any,
     finder: str,
 ) -> None:
-    """The portal processes the request late; a poll or a sweep is the first to see that."""
+    """The portal processes the request late, and a poll or a sweep finds it."""
     api = await start(company, **NO_POLLS)
     invoice_id = await valid_invoice(api)
     await sandbox.fault("state", "drop", times=2)  # aiohttp repeats a PUT once
@@ -180,7 +187,7 @@ async def test_an_unclear_own_cancellation_is_not_reported(
 
 
 @pytest.mark.parametrize("finder", ["poll", "sweep"])
-async def test_an_own_cancellation_after_the_settling_time_is_not_reported(
+async def test_own_cancellation_after_the_settling_time_is_not_reported(
     start: Any,
     company: Any,
     config: Config,

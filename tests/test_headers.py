@@ -1,6 +1,10 @@
-"""Headers that keep data out of caches: every route sends them, on every kind of response."""
+"""Headers that prevent caching and sniffing, on every route and every kind of response."""
 
+from typing import Any
+
+import aiohttp
 import pytest
+from aiohttp.test_utils import TestClient
 from kit import (
     GENEROUS,
     INTEGRATIONS,
@@ -15,11 +19,11 @@ from kit import (
     routes,
 )
 
-# In this order: a record is read before it is deleted
+#: Records are read before they are deleted.
 METHODS = ("HEAD", "GET", "POST", "PUT", "DELETE")
 
 
-def assert_protected(path, response):
+def assert_protected(path: str, response: aiohttp.ClientResponse) -> None:
     """Fail unless a response has the headers of its surface."""
     headers, place = response.headers, f"{response.method} {path} {response.status}"
     assert headers.getall("X-Content-Type-Options") == ["nosniff"], place
@@ -33,18 +37,20 @@ def assert_protected(path, response):
 
 
 @pytest.fixture
-async def everywhere(start, company, environment):
-    """A client with keys of both surfaces."""
+async def everywhere(start: Any, company: Any, environment: dict[str, str]) -> TestClient:
+    """Return a client with keys of both surfaces."""
     api = await start(company, **GENEROUS)
-    api.account = await open_integrations(api, environment)
+    await open_integrations(api, environment)
     return api
 
 
-async def test_every_route_sends_the_headers_with_its_data(everywhere, environment, company):
-    api = everywhere
+async def test_every_route_sends_the_headers_on_success(
+    everywhere: TestClient, environment: dict[str, str], company: Any
+) -> None:
+    api, account_id = everywhere, await open_integrations(everywhere, environment)
     ids = {
         **await one_of_each(api),
-        **await one_of_each_integration(api, environment, api.account, company.id),
+        **await one_of_each_integration(api, environment, account_id, company.id),
     }
     parts = {
         "delivery": await a_delivery(api, ids["/api/webhooks"]),
@@ -54,7 +60,7 @@ async def test_every_route_sends_the_headers_with_its_data(everywhere, environme
     for method in METHODS:
         for _, path in routes(api, method):
             part = parts["delivery" if "{delivery_id}" in path else "document"]
-            body = {"json": {}} if method in ("POST", "PUT") else {}
+            body: dict[str, Any] = {"json": {}} if method in ("POST", "PUT") else {}
             async with api.request(
                 method, filled(path, ids.get(place_of(path), 1), part), **body
             ) as response:
@@ -66,7 +72,7 @@ async def test_every_route_sends_the_headers_with_its_data(everywhere, environme
     assert set(found.values()) >= {200, 400, 403, 404, 422}
 
 
-async def test_every_route_sends_the_headers_with_a_refusal(everywhere):
+async def test_every_route_sends_the_headers_on_errors(everywhere: TestClient) -> None:
     for method in METHODS:
         for _, path in routes(everywhere, method):
             for headers in (
@@ -88,7 +94,7 @@ async def test_every_route_sends_the_headers_with_a_refusal(everywhere):
             assert_protected(path, response)
 
 
-async def test_a_304_has_the_headers_too(everywhere):
+async def test_304_response_has_the_headers(everywhere: TestClient) -> None:
     for path in ("/api/companies", "/api/openapi.json"):
         async with everywhere.get(path) as response:
             etag = response.headers["ETag"]
@@ -97,7 +103,7 @@ async def test_a_304_has_the_headers_too(everywhere):
             assert_protected(path, response)
 
 
-async def test_health_and_unknown_paths_are_not_sniffed(everywhere):
+async def test_health_endpoints_and_unknown_paths_forbid_sniffing(everywhere: TestClient) -> None:
     for path in ("/healthz", "/readyz", "/metrics", "/", "/api"):
         async with everywhere.get(path) as response:
             assert response.headers["X-Content-Type-Options"] == "nosniff", path

@@ -1,12 +1,15 @@
-"""Rows that are older than what was sent: nothing goes out before the portal was looked at, and nothing goes out twice."""
+"""Sending holds after a restore: nothing is sent before the portal was read, and nothing twice."""
 
 import secrets
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 from urllib.parse import urlsplit
 
 import asyncpg
 import pytest
-from conftest import administer, renamed, until, variables
+from aiohttp.test_utils import TestClient
+from conftest import Sandbox, administer, renamed, until, variables
 from kit import answered, created, documents, now, reaches, record, submitted, valid_invoice
 
 from service.app import create_app
@@ -19,11 +22,11 @@ UNSETTLED = {"PORTAL_SETTLE_SECONDS": "60"}  # longer than a test takes
 
 
 @pytest.fixture
-async def serving(aiohttp_client, sandbox, company):
-    """Runs a service on a database for as long as a block: `async with serving(url) as api`."""
+async def serving(aiohttp_client: Any, sandbox: Sandbox, company: Any) -> Any:
+    """Return a context manager that runs a service: `async with serving(url) as api`."""
 
     @asynccontextmanager
-    async def run(url, background=True, **more):
+    async def run(url: str, background: bool = True, **more: str) -> AsyncIterator[TestClient]:
         app = create_app(
             read_config({**variables(url, sandbox.base), **QUICK, **more}), background=background
         )
@@ -35,11 +38,12 @@ async def serving(aiohttp_client, sandbox, company):
 
 
 @pytest.fixture
-async def backup(cluster, database):
-    """Copies the database as it is now: `await backup()` gives the address of the copy."""
-    names, source = [], urlsplit(database).path.strip("/")
+async def backup(cluster: str, database: str) -> AsyncIterator[Any]:
+    """Yield a function that copies the database and returns the URL of the copy."""
+    names: list[str] = []
+    source = urlsplit(database).path.strip("/")
 
-    async def copy():
+    async def copy() -> str:
         name = f"test_{secrets.token_hex(6)}"
         await administer(cluster, f"create database {name} template {source} strategy file_copy")
         names.append(name)
@@ -50,8 +54,8 @@ async def backup(cluster, database):
         await administer(cluster, f"drop database {name} with (force)")
 
 
-async def held(url):
-    """How many companies are held on a database."""
+async def held(url: str) -> int:
+    """Return how many companies are held."""
     conn = await asyncpg.connect(url)
     try:
         return await conn.fetchval("select count(*) from sending_holds where released_at is null")
@@ -59,21 +63,22 @@ async def held(url):
         await conn.close()
 
 
-async def refusal(api, id):
-    """The code of the reason for which a submit was refused, which leaves the invoice as it was."""
-    status, body = await submitted(api, id)
-    assert status == 400 and (await record(api, id))["status"] == "Draft", body
+async def refusal(api: TestClient, invoice_id: int) -> str:
+    """Submit an invoice, which is refused. Return the error code."""
+    status, body = await submitted(api, invoice_id)
+    assert status == 400 and (await record(api, invoice_id))["status"] == "Draft", body
     return body["errors"][0]["code"]
 
 
-async def numbers(sandbox):
+async def numbers(sandbox: Sandbox) -> list[str]:
+    """Return the numbers of the documents at the portal."""
     return sorted(entry["number"] for entry in await sandbox.ledger())
 
 
-async def test_a_restored_database_sends_nothing_that_the_portal_has(
-    serving, backup, database, sandbox
-):
-    """A draft of the backup and one that waited were sent after it; a third one was also made after it."""
+async def test_restored_database_sends_no_document_of_the_portal_again(
+    serving: Any, backup: Any, database: str, sandbox: Sandbox
+) -> None:
+    """Two invoices of the backup were sent after it, and a third one was created and sent."""
     await administer(database, AUTOMATIC)
     async with serving(database, background=False) as api:
         draft = await created(api, code=500, issueDateTime=now(minutes=3))
@@ -90,7 +95,7 @@ async def test_a_restored_database_sends_nothing_that_the_portal_has(
         assert await refusal(api, draft) in ("SendingHeld", "NumberAtPortal")
         await reaches(api, waiting, "Valid")
         config = read_config(variables(old, sandbox.base))
-        result = await until(lambda: attention(config), lambda all: len(all["findings"]) == 2)
+        result = await until(lambda: attention(config), lambda found: len(found["findings"]) == 2)
         assert sorted(one["number"] for one in result["findings"]) == ["INV-00500", "INV-00600"]
         assert await refusal(api, draft) == "NumberAtPortal"
         assert await refusal(api, await created(api, code=600)) == "NumberAtPortal"
@@ -99,9 +104,11 @@ async def test_a_restored_database_sends_nothing_that_the_portal_has(
     assert await numbers(sandbox) == sent
 
 
-async def test_where_nothing_was_lost_sending_goes_on_by_itself(serving, backup, database, sandbox):
+async def test_hold_ends_by_itself_if_nothing_was_lost(
+    serving: Any, backup: Any, database: str, sandbox: Sandbox
+) -> None:
     async with serving(database) as api:
-        id = await valid_invoice(api)
+        invoice_id = await valid_invoice(api)
         left = await created(api)
     old = await backup()
     async with serving(old) as api:
@@ -109,19 +116,21 @@ async def test_where_nothing_was_lost_sending_goes_on_by_itself(serving, backup,
         await until(lambda: held(old), lambda n: n == 0)
         assert (await submitted(api, left))[0] == 200
         await reaches(api, left, "Valid")
-        assert (await record(api, id))["status"] == "Valid"
+        assert (await record(api, invoice_id))["status"] == "Valid"
     async with serving(old):
         assert await held(old) == 0
 
 
-async def test_what_is_automatic_waits_until_the_hold_ends(serving, database, sandbox):
+async def test_automatic_submissions_wait_for_the_end_of_the_hold(
+    serving: Any, database: str, sandbox: Sandbox
+) -> None:
     await administer(database, AUTOMATIC)
     config = read_config(variables(database, sandbox.base))
     async with serving(database, **UNSETTLED) as api:
         assert await hold_sending(config, "Before the backup is put back.") == {"held": 1}
         assert await hold_sending(config, "Again.") == {"held": 0}
-        id = await created(api)
-        _status, body = await submitted(api, id)
+        invoice_id = await created(api)
+        _status, body = await submitted(api, invoice_id)
         assert (
             body["errors"][0]["code"] == "SendingHeld"
             and "put back" in body["errors"][0]["message"]
@@ -135,26 +144,29 @@ async def test_what_is_automatic_waits_until_the_hold_ends(serving, database, sa
         )
         assert await _claimed(database) == 0 and not await sandbox.ledger()
         assert (
-            await until(lambda: reconcile(config), lambda all: not all["companies"][0]["held"])
+            await until(lambda: reconcile(config), lambda found: not found["companies"][0]["held"])
         )["open"] == 0
         await reaches(api, waiting, "Valid")
-        assert (await submitted(api, id))[0] == 200
+        assert (await submitted(api, invoice_id))[0] == 200
 
 
-async def _claimed(url):
-    """How many of the submissions that wait and are due a worker is given."""
+async def _claimed(url: str) -> int:
+    """Claim waiting submissions, and return how many were claimed."""
     conn = await asyncpg.connect(url)
     try:
-        waiting = "select count(*) from submissions where state = 'Queued' and not_before < now() and lease_until is null"
+        waiting = (
+            "select count(*) from submissions "
+            "where state = 'Queued' and not_before < now() and lease_until is null"
+        )
         await until(lambda: conn.fetchval(waiting))
         return await conn.fetchval("select count(*) from claim_submissions('1s', 9)")
     finally:
         await conn.close()
 
 
-async def test_what_was_queued_after_the_restore_under_a_number_of_the_portal_goes_to_a_person(
-    serving, backup, database, sandbox
-):
+async def test_queued_number_known_to_the_portal_needs_manual_review(
+    serving: Any, backup: Any, database: str, sandbox: Sandbox
+) -> None:
     old = await backup()
     async with serving(database) as api:
         await valid_invoice(api, code=700, issueDateTime=now(minutes=3))
@@ -162,9 +174,9 @@ async def test_what_was_queued_after_the_restore_under_a_number_of_the_portal_go
     await administer(old, AUTOMATIC)
     config = read_config(variables(old, sandbox.base))
     async with serving(old, background=False) as api:
-        id = await created(api, code=700, isReady=True)
-        assert (await record(api, id))["status"] == "Submitting"
-    await until(lambda: reconcile(config), lambda all: all["open"])
+        invoice_id = await created(api, code=700, isReady=True)
+        assert (await record(api, invoice_id))["status"] == "Submitting"
+    await until(lambda: reconcile(config), lambda found: found["open"])
     result = await attention(config)
     (stopped,), (orphan,) = result["submissions"], result["findings"]
     assert (
@@ -173,25 +185,24 @@ async def test_what_was_queued_after_the_restore_under_a_number_of_the_portal_go
     )
     assert orphan["uuid"] == (await sandbox.ledger())[0]["uuid"] != stopped["documents"][0]["uuid"]
     await resolve_finding(config, [orphan["id"]], "Sent before the restore.")
-    assert (await until(lambda: reconcile(config), lambda all: not all["companies"][0]["held"]))[
-        "open"
-    ] == 0
+    swept = await until(lambda: reconcile(config), lambda found: not found["companies"][0]["held"])
+    assert swept["open"] == 0
     assert len(await sandbox.ledger()) == 1
 
 
-async def test_nothing_is_sent_on_a_database_that_has_become_another_meanwhile(
-    serving, database, sandbox
-):
-    """As a failover behind a running process."""
+async def test_nothing_is_sent_after_a_failover_to_another_database(
+    serving: Any, database: str, sandbox: Sandbox
+) -> None:
+    """A failover to another database happens behind a running process."""
     async with serving(database, background=False) as api:
-        id = await created(api)
+        invoice_id = await created(api)
         await administer(
             database, "update database_identities set identity = 'the one that is gone'"
         )
-        status, _body = await submitted(api, id)
+        status, _body = await submitted(api, invoice_id)
         assert status == 400 and not await sandbox.ledger()
     async with serving(database) as api:
-        await reaches(api, id, "Valid")
+        await reaches(api, invoice_id, "Valid")
         assert len(await sandbox.ledger()) == 1
-        assert len(await documents(api, id)) == 1
+        assert len(await documents(api, invoice_id)) == 1
         assert (await answered(api, "GET", "/readyz"))[0] == 200

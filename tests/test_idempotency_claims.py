@@ -1,9 +1,12 @@
-"""An Idempotency-Key whose claim was lost during a pause: no effect twice, and both requests get one response."""
+"""Lost claims of Idempotency-Keys: one effect, and both requests get the same response."""
 
 import asyncio
+from typing import Any
 
+import asyncpg
 import pytest
-from conftest import until
+from aiohttp.test_utils import TestClient
+from conftest import Sandbox, until
 from kit import (
     GENEROUS,
     INTEGRATIONS,
@@ -27,7 +30,7 @@ from kit import (
     valid_invoice,
 )
 
-#: Makes the first insert into a table wait for the advisory lock 4711; later ones pass.
+#: A trigger: the first insert into a table waits for the advisory lock 4711.
 PAUSE_FIRST = """
     create sequence passes;
     grant usage on sequence passes to einvoice_service;
@@ -41,23 +44,24 @@ PAUSE_FIRST = """
     end $$;
     create trigger pausing before insert on {table} for each row execute function pause_first();
 """
-#: Takes each claim over as soon as it is made, as a repetition does once the lease of the first
-#: request has expired.
+#: A trigger: each claim is taken over as soon as it is made, as if its lease had expired.
 TAKE_OVER = """
     create function take_over() returns trigger language plpgsql as $$
     begin
-      execute format('update %I set claim_token = gen_random_uuid() where key = $1', tg_table_name) using new.key;
+      execute format('update %I set claim_token = gen_random_uuid() where key = $1', tg_table_name)
+        using new.key;
       return null;
     end $$;
-    create trigger taking_over after insert on idempotency_keys for each row execute function take_over();
+    create trigger taking_over after insert on idempotency_keys
+      for each row execute function take_over();
     create trigger taking_over after insert on integration_idempotency_keys
       for each row execute function take_over();
 """
 EXPIRE = "update {} set lease_until = clock_timestamp() - interval '1 second'"
 
 KEYS = {"company": "idempotency_keys", "account": "integration_idempotency_keys"}
-#: Name -> whose key it is, the path, the table of the effect, and the body.
-CREATIONS = {
+#: name -> (surface of the key, path, table of the effect, body)
+CREATIONS: dict[str, tuple[str, str, str, dict[str, Any]]] = {
     "an e-invoice request": (
         "company",
         "/api/einvoice-requests",
@@ -75,15 +79,17 @@ CREATIONS = {
 
 
 @pytest.fixture
-async def everywhere(start, company, environment):
-    """A client with keys of both surfaces."""
+async def everywhere(start: Any, company: Any, environment: dict[str, str]) -> TestClient:
+    """Return a client with keys of both surfaces."""
     api = await start(company, **GENEROUS)
     await open_integrations(api, environment)
     return api
 
 
-async def keyed(api, path, body=None, key="order-7"):
-    """(status, body, whether it was replayed) of a POST with an Idempotency-Key."""
+async def keyed(
+    api: TestClient, path: str, body: Any = None, key: str = "order-7"
+) -> tuple[int, Any, bool]:
+    """Return (status, body, is replayed) of a POST with an Idempotency-Key."""
     async with api.post(path, json=body or {}, headers={"Idempotency-Key": key}) as response:
         return (
             response.status,
@@ -92,8 +98,8 @@ async def keyed(api, path, body=None, key="order-7"):
         )
 
 
-async def waits_for_the_test(owner):
-    """True while a request waits for the advisory lock."""
+async def waits_for_the_test(owner: asyncpg.Connection) -> int:
+    """Wait until a request waits for the advisory lock."""
     query = """
         select count(*)
           from pg_locks
@@ -104,7 +110,9 @@ async def waits_for_the_test(owner):
 
 
 @pytest.mark.parametrize("name", CREATIONS)
-async def test_a_request_that_lost_its_claim_creates_nothing(everywhere, owner, name):
+async def test_request_with_a_lost_claim_creates_nothing(
+    everywhere: TestClient, owner: asyncpg.Connection, name: str
+) -> None:
     kind, path, table, body = CREATIONS[name]
     await owner.execute(PAUSE_FIRST.format(table=table))
     await owner.execute("select pg_advisory_lock(4711)")
@@ -119,7 +127,9 @@ async def test_a_request_that_lost_its_claim_creates_nothing(everywhere, owner, 
     assert late[1] == second[1]
 
 
-async def test_a_request_that_lost_its_claim_to_a_running_one_is_a_409(api, owner):
+async def test_request_whose_claim_was_taken_over_is_a_409(
+    api: TestClient, owner: asyncpg.Connection
+) -> None:
     body = {"invoiceCode": "1", "type": "LOCAL_INDIVIDUAL", "name": "Aminah"}
     await owner.execute(TAKE_OVER)
     status, answer, _ = await keyed(api, "/api/einvoice-requests", body)
@@ -130,7 +140,7 @@ async def test_a_request_that_lost_its_claim_to_a_running_one_is_a_409(api, owne
     assert await owner.fetchval("select count(*) from einvoice_requests") == 0
 
 
-#: POST routes without an effect of their own.
+#: POST routes without an effect.
 READING = {"/api/consolidated-invoices/plan"}
 #: Tables that a POST can change.
 CHANGED = (
@@ -147,10 +157,12 @@ CHANGED = (
 )
 
 
-async def test_no_post_has_an_effect_after_its_claim_was_lost(everywhere, start, company, owner):
-    """A new POST route has to be added here: it stores its answer in the transaction of its effect, or holds the claim."""
+async def test_no_post_route_has_an_effect_after_a_lost_claim(
+    everywhere: TestClient, start: Any, company: Any, owner: asyncpg.Connection
+) -> None:
+    """Every POST route is listed: it stores its response with its effect or holds the claim."""
     posts = await _posts(everywhere)
-    await everywhere.close()  # nothing moves by itself from now on
+    await everywhere.close()  # stops background work
     api = await start(company, background=False, **GENEROUS)
     api.session.headers["X-Portal-Key"] = everywhere.session.headers["X-Portal-Key"]
     reading = {
@@ -170,8 +182,8 @@ async def test_no_post_has_an_effect_after_its_claim_was_lost(everywhere, start,
     assert await _rows(owner) == before
 
 
-async def _posts(api):
-    """{route: (path, body)} of a POST with an effect, for every route that has one."""
+async def _posts(api: TestClient) -> dict[str, tuple[str, dict[str, Any]]]:
+    """Return {route: (path, body)} of a POST with an effect, for every route that has one."""
     ids = await one_of_each(api)
     valid, draft = await valid_invoice(api), await created(api)
     path = f"/api/webhooks/{ids['/api/webhooks']}"
@@ -187,12 +199,12 @@ async def _posts(api):
     credit = await posted(api, f"/api/invoices/{valid}/adjustment-note", **note())
     assert (await submitted(api, credit["id"], "/api/adjustment-notes"))[0] == 200
     cancellable = await valid_invoice(api)
-    for place, id in (
+    for place, invoice_id in (
         ("/api/consolidated-invoices", sent["id"]),
         ("/api/adjustment-notes", credit["id"]),
     ):
         await until(
-            lambda: answered(api, "GET", f"{place}/{id}"),
+            lambda: answered(api, "GET", f"{place}/{invoice_id}"),
             lambda answer: answer[1]["status"] == "Valid",
         )
     one, two, three = (
@@ -251,16 +263,18 @@ async def _posts(api):
     }
 
 
-async def _rows(owner):
+async def _rows(owner: asyncpg.Connection) -> dict[str, list[str]]:
     query = "select to_jsonb(t)::text from {} t order by 1"
     return {table: [row[0] for row in await owner.fetch(query.format(table))] for table in CHANGED}
 
 
-async def test_two_submits_of_one_key_get_one_response_and_send_once(api, owner, sandbox):
-    """The second one takes the key over while the portal is slow, and joins the submission of the first."""
-    id = await created(api)
+async def test_concurrent_submits_with_one_key_send_once(
+    api: TestClient, owner: asyncpg.Connection, sandbox: Sandbox
+) -> None:
+    """The second request takes the key over and waits for the submission of the first one."""
+    invoice_id = await created(api)
     await sandbox.fault("submit", "slow", seconds=1)
-    path = f"/api/invoices/{id}/submit-to-portal"
+    path = f"/api/invoices/{invoice_id}/submit-to-portal"
     first = asyncio.create_task(keyed(api, path))
     await until(sandbox.ledger, len)
     await owner.execute(EXPIRE.format("idempotency_keys"))
@@ -270,10 +284,12 @@ async def test_two_submits_of_one_key_get_one_response_and_send_once(api, owner,
     assert await keyed(api, path) == (*second[:2], True)
 
 
-async def test_a_submit_that_lost_its_claim_does_not_send_what_was_cancelled(api, owner, sandbox):
-    id = await valid_invoice(api)
-    assert (await cancelled(api, id))[0] == 200
+async def test_submit_with_a_lost_claim_does_not_resend_a_cancelled_document(
+    api: TestClient, owner: asyncpg.Connection, sandbox: Sandbox
+) -> None:
+    invoice_id = await valid_invoice(api)
+    assert (await cancelled(api, invoice_id))[0] == 200
     await owner.execute(TAKE_OVER)
-    assert (await keyed(api, f"/api/invoices/{id}/submit-to-portal"))[0] == 409
+    assert (await keyed(api, f"/api/invoices/{invoice_id}/submit-to-portal"))[0] == 409
     assert len(await sandbox.ledger()) == 1
-    await reaches(api, id, "Cancelled")
+    await reaches(api, invoice_id, "Cancelled")

@@ -1,4 +1,4 @@
-"""The integration surface: accounts apart, its keys, its quota, its records, what is repeated, every refusal's shape."""
+"""The integration surface: account isolation, keys, quotas, records, idempotency and errors."""
 
 import asyncio
 import json
@@ -6,10 +6,13 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from types import SimpleNamespace
+from typing import Any
 
 import asyncpg
 import pytest
+from aiohttp.test_utils import TestClient
 from conftest import make_company, until
 from processes import ROOT
 
@@ -36,8 +39,8 @@ ACCOUNT_TABLES = (
 )
 
 
-async def make_account(environment, name):
-    """An account with a key: id, key, key_id."""
+async def make_account(environment: dict[str, str], name: str) -> Any:
+    """Create an account with a key. Return its id, key and key_id."""
     config = read_config(environment)
     async with connected_pool(config.database_url, 2) as pool:
         made = await insert_integration_key(config, Database(pool), name)
@@ -45,56 +48,58 @@ async def make_account(environment, name):
 
 
 @pytest.fixture
-async def account(environment):
+async def account(environment: dict[str, str]) -> Any:
     return await make_account(environment, "Penang Trading Group")
 
 
 @pytest.fixture
-async def rival(environment):
+async def rival(environment: dict[str, str]) -> Any:
     return await make_account(environment, "Ipoh Holdings")
 
 
 @pytest.fixture
-async def open_portal(environment, aiohttp_client):
-    """Makes a client of a service in this process with an account's key; variables may be changed by keyword."""
+async def open_portal(environment: dict[str, str], aiohttp_client: Any) -> Any:
+    """Return a function that starts a service and returns a client with an account's key."""
 
-    async def make(account, **variables):
-        variables = {**environment, "INTEGRATION_REQUESTS_PER_MINUTE": "10000", **variables}
-        app = create_app(read_config(variables), background=False)
+    async def make(account: Any, **settings: str) -> TestClient:
+        defaults = {**environment, "INTEGRATION_REQUESTS_PER_MINUTE": "10000"}
+        app = create_app(read_config({**defaults, **settings}), background=False)
         return await aiohttp_client(app, headers={"X-Portal-Key": account.key})
 
     return make
 
 
 @pytest.fixture
-async def portal(database, open_portal, account):
-    """A client with the key of `account`, and a quota that no test uses up."""
+async def portal(database: str, open_portal: Any, account: Any) -> TestClient:
+    """Return a client with the key of `account` and a large quota."""
     return await open_portal(account)
 
 
 @pytest.fixture
-def organize(environment):
-    """Makes an organization of an account, which no request can: `await organize(account, name, companies)` gives its id."""
+def organize(environment: dict[str, str]) -> Any:
+    """Return a function that creates an organization of an account and returns its id."""
 
-    async def make(account, name="Branch", companies=()):
+    async def make(account: Any, name: str = "Branch", companies: Sequence[int] = ()) -> str:
         async with connected_pool(environment["DATABASE_URL"], 2) as pool:
             return (await insert_organization(Database(pool), account.id, name, companies))["id"]
 
     return make
 
 
-def user(**changes):
+def user(**changes: Any) -> dict[str, Any]:
     return {"name": "Nurul Huda", "email": "nurul@example.com", "role": "member", **changes}
 
 
-async def ask(client, method, path, **options):
-    """(status, body) of an answer."""
+async def ask(client: TestClient, method: str, path: str, **options: Any) -> tuple[int, Any]:
+    """Return (status, body) of a response."""
     async with client.request(method, path, **options) as response:
         return response.status, await response.json()
 
 
-async def refused(client, method, path, status, **options):
-    """The details of a refusal, once its shape is the specified one."""
+async def refused(
+    client: TestClient, method: str, path: str, status: int, **options: Any
+) -> dict[str, Any]:
+    """Return the details of an error response in the specified format."""
     found, body = await ask(client, method, path, **options)
     assert found == status, body
     assert list(body) == ["error", "message", "details"], body
@@ -102,19 +107,22 @@ async def refused(client, method, path, status, **options):
     return body["details"]
 
 
-async def post(client, key, path=USERS, **body):
-    """(status, body, Idempotent-Replayed) of an answer to a request with a key."""
+async def post(
+    client: TestClient, key: str, path: str = USERS, **body: Any
+) -> tuple[int, Any, str | None]:
+    """Return (status, body, Idempotent-Replayed) of a request with an Idempotency-Key."""
     async with client.post(path, json=body, headers={"Idempotency-Key": key}) as response:
         return response.status, await response.json(), response.headers.get("Idempotent-Replayed")
 
 
-async def made_user(client, **changes):
+async def made_user(client: TestClient, **changes: Any) -> str:
+    """Create a user and return its id."""
     status, body = await ask(client, "POST", USERS, json=user(**changes))
     assert status == 201, body
     return body["id"]
 
 
-async def test_a_created_user_is_answered_whole_and_can_be_read(portal):
+async def test_creating_a_user_returns_the_record(portal: TestClient) -> None:
     status, body = await ask(portal, "POST", USERS, json=user())
     assert status == 201 and list(body) == [
         "id",
@@ -129,14 +137,18 @@ async def test_a_created_user_is_answered_whole_and_can_be_read(portal):
     assert await ask(portal, "GET", f"{USERS}/{body['id']}") == (200, body)
 
 
-async def test_an_update_changes_what_is_sent_and_answers_with_the_record(portal):
-    id = await made_user(portal)
-    status, body = await ask(portal, "PUT", f"{USERS}/{id}", json={"name": "Nurul Aini"})
+async def test_update_changes_only_sent_members_and_returns_the_record(
+    portal: TestClient,
+) -> None:
+    user_id = await made_user(portal)
+    status, body = await ask(portal, "PUT", f"{USERS}/{user_id}", json={"name": "Nurul Aini"})
     assert status == 200 and (body["name"], body["email"]) == ("Nurul Aini", "nurul@example.com")
-    status, body = await ask(portal, "PUT", f"{USERS}/{id}", json={"email": "NURUL@example.com"})
+    status, body = await ask(
+        portal, "PUT", f"{USERS}/{user_id}", json={"email": "NURUL@example.com"}
+    )
     assert status == 200 and (body["name"], body["email"]) == ("Nurul Aini", "NURUL@example.com")
-    assert await ask(portal, "GET", f"{USERS}/{id}") == (200, body)
-    assert (await ask(portal, "PUT", f"{USERS}/{id}"))[0] == 200
+    assert await ask(portal, "GET", f"{USERS}/{user_id}") == (200, body)
+    assert (await ask(portal, "PUT", f"{USERS}/{user_id}"))[0] == 200
 
 
 @pytest.mark.parametrize(
@@ -154,42 +166,47 @@ async def test_an_update_changes_what_is_sent_and_answers_with_the_record(portal
         ({"rle": "owner"}, "/rle"),
     ],
 )
-async def test_a_bad_user_is_a_400_that_names_the_member(portal, changes, path):
+async def test_invalid_user_is_a_400_with_the_member(
+    portal: TestClient, changes: dict[str, Any], path: str
+) -> None:
     details = await refused(portal, "POST", USERS, 400, json=user(**changes))
-    assert path in [fault["path"] for fault in details["errors"]]
+    assert path in [violation["path"] for violation in details["errors"]]
 
 
-async def test_a_user_needs_name_email_and_role(portal):
+async def test_user_without_name_email_and_role_is_rejected(portal: TestClient) -> None:
     details = await refused(portal, "POST", USERS, 400, json={})
-    assert sorted(fault["path"] for fault in details["errors"]) == ["/email", "/name", "/role"]
-    assert {fault["rule"] for fault in details["errors"]} == {"required"}
+    paths = sorted(violation["path"] for violation in details["errors"])
+    assert paths == ["/email", "/name", "/role"]
+    assert {violation["rule"] for violation in details["errors"]} == {"required"}
 
 
 @pytest.mark.parametrize(
     "sent", [b"{", b'{"name":"a","name":"b"}', b'{"name":NaN}', b"\xff", b"[" * 40]
 )
-async def test_a_body_that_is_no_json_is_a_400(portal, sent):
+async def test_malformed_json_is_a_400(portal: TestClient, sent: bytes) -> None:
     await refused(
         portal, "POST", USERS, 400, data=sent, headers={"Content-Type": "application/json"}
     )
 
 
-async def test_a_body_that_is_no_object_is_a_400(portal):
+async def test_body_that_is_not_an_object_is_a_400(portal: TestClient) -> None:
     details = await refused(portal, "POST", USERS, 400, json=[])
     assert details["errors"][0]["rule"] == "type"
 
 
-async def test_another_content_type_is_a_415(portal):
+async def test_other_content_type_is_a_415(portal: TestClient) -> None:
     await refused(portal, "POST", USERS, 415, data=b"{}", headers={"Content-Type": "text/plain"})
 
 
-async def test_a_body_over_the_limit_is_a_413(open_portal, account):
+async def test_body_over_the_size_limit_is_a_413(open_portal: Any, account: Any) -> None:
     portal = await open_portal(account, MAX_BODY_BYTES="1024")
     await refused(portal, "POST", USERS, 413, json=user(name="x" * 2000))
 
 
 @pytest.mark.parametrize("path", [USERS, ORGANIZATIONS])
-async def test_a_bad_query_is_a_400_that_names_the_parameter(portal, path):
+async def test_invalid_query_parameter_is_a_400_with_its_name(
+    portal: TestClient, path: Any
+) -> None:
     for query in (
         "page=0",
         "page=x",
@@ -199,10 +216,11 @@ async def test_a_bad_query_is_a_400_that_names_the_parameter(portal, path):
         "query=%00",
     ):
         details = await refused(portal, "GET", f"{path}?{query}", 400)
-        assert [fault["path"] for fault in details["errors"]] == [query.split("=")[0]]
+        paths = [violation["path"] for violation in details["errors"]]
+        assert paths == [query.split("=")[0]]
 
 
-async def test_an_email_in_use_is_a_409_in_whatever_case(portal):
+async def test_used_email_is_a_409_regardless_of_case(portal: TestClient) -> None:
     await made_user(portal)
     other = await made_user(portal, email="siti@example.com")
     details = await refused(portal, "POST", USERS, 409, json=user(email="Nurul@Example.com"))
@@ -210,18 +228,22 @@ async def test_an_email_in_use_is_a_409_in_whatever_case(portal):
     await refused(portal, "PUT", f"{USERS}/{other}", 409, json={"email": "NURUL@example.com"})
 
 
-async def test_fifty_at_once_with_one_email_have_one_winner(portal, owner):
+async def test_concurrent_creations_with_one_email_create_one_user(
+    portal: TestClient, owner: asyncpg.Connection
+) -> None:
     answers = await asyncio.gather(*[ask(portal, "POST", USERS, json=user()) for _ in range(50)])
     assert sorted(status for status, _ in answers) == [201] + [409] * 49
     assert await owner.fetchval("select count(*) from integration_users") == 1
 
 
-async def test_two_accounts_can_use_one_email(portal, open_portal, rival):
+async def test_email_is_unique_per_account_only(
+    portal: TestClient, open_portal: Any, rival: Any
+) -> None:
     await made_user(portal)
     await made_user(await open_portal(rival))
 
 
-async def test_users_are_listed_newest_first_with_their_place(portal):
+async def test_users_are_listed_newest_first_with_meta(portal: TestClient) -> None:
     ids = [await made_user(portal, email=f"{number}@example.com") for number in range(5)]
     status, body = await ask(portal, "GET", f"{USERS}?per_page=2")
     assert status == 200 and [found["id"] for found in body["data"]] == [ids[4], ids[3]]
@@ -246,12 +268,12 @@ async def test_users_are_listed_newest_first_with_their_place(portal):
 
 
 @pytest.mark.parametrize("path", [USERS, ORGANIZATIONS])
-async def test_an_empty_list_has_one_page_and_no_place(portal, path):
+async def test_empty_list_has_one_page_and_no_range(portal: TestClient, path: Any) -> None:
     meta = {"total": 0, "per_page": 10, "current_page": 1, "last_page": 1, "from": None, "to": None}
     assert await ask(portal, "GET", path) == (200, {"data": [], "meta": meta})
 
 
-async def test_a_page_past_the_end_is_empty_and_knows_the_total(portal):
+async def test_page_past_the_end_is_empty_with_the_total(portal: TestClient) -> None:
     await made_user(portal)
     _, body = await ask(portal, "GET", f"{USERS}?page=7")
     meta = {"total": 1, "per_page": 10, "current_page": 7, "last_page": 1, "from": None, "to": None}
@@ -268,11 +290,13 @@ async def test_a_page_past_the_end_is_empty_and_knows_the_total(portal):
         ("100%", 1),
         ("%", 1),
         ("_", 0),
-        ("nobody", 0),
+        ("unknown", 0),
         ("", 2),
     ],
 )
-async def test_users_are_searched_by_name_and_email_to_the_letter(portal, words, found):
+async def test_users_are_searched_literally_by_name_and_email(
+    portal: TestClient, words: str, found: int
+) -> None:
     await made_user(portal)
     await made_user(portal, name="Siti 100%", email="siti@example.com")
     async with portal.get(USERS, params={"query": words}) as response:
@@ -280,11 +304,11 @@ async def test_users_are_searched_by_name_and_email_to_the_letter(portal, words,
     assert body["meta"]["total"] == len(body["data"]) == found
 
 
-async def test_an_organization_has_its_members_and_its_companies(
-    portal, organize, account, company, environment
-):
+async def test_organization_has_members_and_companies(
+    portal: TestClient, organize: Any, account: Any, company: Any, environment: dict[str, str]
+) -> None:
     other = await make_company(environment, name="Teh Satu Sdn. Bhd.", tin_code="C1234567890")
-    id = await organize(account, "Penang Branch", [other.id, company.id])
+    organization_id = await organize(account, "Penang Branch", [other.id, company.id])
     nurul, siti = (
         await made_user(portal),
         await made_user(portal, name="Siti", email="siti@example.com"),
@@ -296,7 +320,7 @@ async def test_an_organization_has_its_members_and_its_companies(
         "phone": "+6041234567",
         "members": members,
     }
-    status, found = await ask(portal, "PUT", f"{ORGANIZATIONS}/{id}", json=body)
+    status, found = await ask(portal, "PUT", f"{ORGANIZATIONS}/{organization_id}", json=body)
     assert status == 200
     assert list(found) == [
         "id",
@@ -321,17 +345,19 @@ async def test_an_organization_has_its_members_and_its_companies(
         {"userId": nurul, "name": "Nurul Huda", "email": "nurul@example.com", "role": "member"},
         {"userId": siti, "name": "Siti", "email": "siti@example.com", "role": "owner"},
     ]
-    assert await ask(portal, "GET", f"{ORGANIZATIONS}/{id}") == (200, found)
+    assert await ask(portal, "GET", f"{ORGANIZATIONS}/{organization_id}") == (200, found)
     assert (await ask(portal, "GET", ORGANIZATIONS))[1]["data"] == [found]
 
 
-async def test_members_are_replaced_and_a_role_that_is_not_sent_stays(portal, organize, account):
-    id = await organize(account)
+async def test_replacing_members_keeps_roles_that_are_not_sent(
+    portal: TestClient, organize: Any, account: Any
+) -> None:
+    organization_id = await organize(account)
     users = [await made_user(portal, email=f"{number}@example.com") for number in range(3)]
 
-    async def put(*members):
+    async def put(*members: dict[str, str]) -> dict[str, str]:
         status, body = await ask(
-            portal, "PUT", f"{ORGANIZATIONS}/{id}", json={"members": list(members)}
+            portal, "PUT", f"{ORGANIZATIONS}/{organization_id}", json={"members": list(members)}
         )
         assert status == 200, body
         return {member["userId"]: member["role"] for member in body["members"]}
@@ -345,41 +371,54 @@ async def test_members_are_replaced_and_a_role_that_is_not_sent_stays(portal, or
         users[2]: "admin",
     }
     assert await put({"userId": users[0], "role": "member"}) == {users[0]: "member"}
-    status, body = await ask(portal, "PUT", f"{ORGANIZATIONS}/{id}", json={"name": "Renamed"})
+    status, body = await ask(
+        portal, "PUT", f"{ORGANIZATIONS}/{organization_id}", json={"name": "Renamed"}
+    )
     assert status == 200 and [member["userId"] for member in body["members"]] == [users[0]]
     assert await put() == {}
 
 
-async def test_a_record_that_was_read_can_be_sent_back(portal, organize, account):
-    id = await organize(account)
+async def test_unchanged_record_can_be_sent_back(
+    portal: TestClient, organize: Any, account: Any
+) -> None:
+    organization_id = await organize(account)
     member = {"userId": await made_user(portal), "role": "admin"}
-    _, found = await ask(portal, "PUT", f"{ORGANIZATIONS}/{id}", json={"members": [member]})
+    _, found = await ask(
+        portal, "PUT", f"{ORGANIZATIONS}/{organization_id}", json={"members": [member]}
+    )
     body = {name: found[name] for name in ("name", "email", "phone", "members")}
-    _, again = await ask(portal, "PUT", f"{ORGANIZATIONS}/{id}", json=body)
+    _, again = await ask(portal, "PUT", f"{ORGANIZATIONS}/{organization_id}", json=body)
     assert {**again, "updated_at": None} == {**found, "updated_at": None}
 
 
-async def test_null_empties_email_and_phone(portal, organize, account):
-    id = await organize(account)
-    await ask(portal, "PUT", f"{ORGANIZATIONS}/{id}", json={"email": "a@example.com", "phone": "1"})
-    _, body = await ask(portal, "PUT", f"{ORGANIZATIONS}/{id}", json={"email": None})
+async def test_null_removes_email_and_phone(
+    portal: TestClient, organize: Any, account: Any
+) -> None:
+    organization_id = await organize(account)
+    await ask(
+        portal,
+        "PUT",
+        f"{ORGANIZATIONS}/{organization_id}",
+        json={"email": "a@example.com", "phone": "1"},
+    )
+    _, body = await ask(portal, "PUT", f"{ORGANIZATIONS}/{organization_id}", json={"email": None})
     assert (body["email"], body["phone"]) == (None, "1")
 
 
-async def test_a_member_who_is_no_user_or_comes_twice_is_a_400_and_nothing_changes(
-    portal, open_portal, organize, account, rival
-):
-    id, nurul = await organize(account), await made_user(portal)
+async def test_unknown_or_duplicate_member_is_a_400_without_changes(
+    portal: TestClient, open_portal: Any, organize: Any, account: Any, rival: Any
+) -> None:
+    organization_id, nurul = await organize(account), await made_user(portal)
     stranger = await made_user(await open_portal(rival))
     members = [{"userId": nurul}, {"userId": stranger}, {"userId": NO_USER}, {"userId": nurul}]
     body = {"name": "Changed", "members": members}
-    details = await refused(portal, "PUT", f"{ORGANIZATIONS}/{id}", 400, json=body)
-    assert [(fault["path"], fault["rule"]) for fault in details["errors"]] == [
+    details = await refused(portal, "PUT", f"{ORGANIZATIONS}/{organization_id}", 400, json=body)
+    assert [(violation["path"], violation["rule"]) for violation in details["errors"]] == [
         ("/members/1/userId", "exists"),
         ("/members/2/userId", "exists"),
         ("/members/3/userId", "unique"),
     ]
-    _, found = await ask(portal, "GET", f"{ORGANIZATIONS}/{id}")
+    _, found = await ask(portal, "GET", f"{ORGANIZATIONS}/{organization_id}")
     assert (found["name"], found["members"]) == ("Branch", [])
 
 
@@ -396,34 +435,34 @@ async def test_a_member_who_is_no_user_or_comes_twice_is_a_400_and_nothing_chang
         ({"companies": []}, "/companies"),
     ],
 )
-async def test_a_bad_organization_is_a_400_that_names_the_member(
-    portal, organize, account, body, path
-):
+async def test_invalid_organization_is_a_400_with_the_member(
+    portal: TestClient, organize: Any, account: Any, body: dict[str, Any], path: str
+) -> None:
     details = await refused(
         portal, "PUT", f"{ORGANIZATIONS}/{await organize(account)}", 400, json=body
     )
-    assert [fault["path"] for fault in details["errors"]] == [path]
+    assert [violation["path"] for violation in details["errors"]] == [path]
 
 
-async def test_replacing_the_members_at_once_leaves_one_of_the_memberships(
-    portal, organize, account
-):
-    id = await organize(account)
+async def test_concurrent_member_replacements_leave_one_complete_set(
+    portal: TestClient, organize: Any, account: Any
+) -> None:
+    organization_id = await organize(account)
     users = [await made_user(portal, email=f"{number}@example.com") for number in range(8)]
     bodies = [
         {"members": [{"userId": users[at]}, {"userId": users[at + 1]}]} for at in range(0, 8, 2)
     ] * 5
     answers = await asyncio.gather(
-        *[ask(portal, "PUT", f"{ORGANIZATIONS}/{id}", json=body) for body in bodies]
+        *[ask(portal, "PUT", f"{ORGANIZATIONS}/{organization_id}", json=body) for body in bodies]
     )
     assert {status for status, _ in answers} == {200}
-    _, found = await ask(portal, "GET", f"{ORGANIZATIONS}/{id}")
+    _, found = await ask(portal, "GET", f"{ORGANIZATIONS}/{organization_id}")
     assert {"members": [{"userId": member["userId"]} for member in found["members"]]} in bodies
 
 
-async def test_organizations_are_searched_by_name_and_listed_newest_first(
-    portal, organize, account
-):
+async def test_organizations_are_searched_and_listed_newest_first(
+    portal: TestClient, organize: Any, account: Any
+) -> None:
     ids = [await organize(account, name) for name in ("Penang North", "Ipoh", "Penang South")]
     _, body = await ask(portal, "GET", f"{ORGANIZATIONS}?query=penang&per_page=1")
     assert [found["id"] for found in body["data"]] == [ids[2]]
@@ -437,14 +476,19 @@ async def test_organizations_are_searched_by_name_and_listed_newest_first(
     }
 
 
-async def test_the_organizations_of_a_user(portal, organize, account):
-    id, lonely = await made_user(portal), await made_user(portal, email="lonely@example.com")
+async def test_organizations_of_a_user_are_listed(
+    portal: TestClient, organize: Any, account: Any
+) -> None:
+    user_id, lonely = await made_user(portal), await made_user(portal, email="lonely@example.com")
     ids = [await organize(account, name) for name in ("One", "Two", "Not theirs")]
     for organization in ids[:2]:
         await ask(
-            portal, "PUT", f"{ORGANIZATIONS}/{organization}", json={"members": [{"userId": id}]}
+            portal,
+            "PUT",
+            f"{ORGANIZATIONS}/{organization}",
+            json={"members": [{"userId": user_id}]},
         )
-    status, body = await ask(portal, "GET", f"{USERS}/{id}/organizations")
+    status, body = await ask(portal, "GET", f"{USERS}/{user_id}/organizations")
     assert status == 200 and body["meta"] == {"total": 2, "count": 2}
     assert body["data"] == [
         (await ask(portal, "GET", f"{ORGANIZATIONS}/{one}"))[1] for one in (ids[1], ids[0])
@@ -453,7 +497,9 @@ async def test_the_organizations_of_a_user(portal, organize, account):
     assert await ask(portal, "GET", f"{USERS}/{lonely}/organizations") == (200, nothing)
 
 
-async def test_a_repeated_creation_gets_the_first_answer_and_makes_one_user(portal):
+async def test_repeated_creation_replays_the_first_response(
+    portal: TestClient,
+) -> None:
     first = await post(portal, "a", **user())
     assert first[0] == 201 and first[2] is None
     await ask(portal, "PUT", f"{USERS}/{first[1]['id']}", json={"name": "Nurul Aini"})
@@ -461,7 +507,7 @@ async def test_a_repeated_creation_gets_the_first_answer_and_makes_one_user(port
     assert (await ask(portal, "GET", USERS))[1]["meta"]["total"] == 1
 
 
-async def test_a_repetition_counts_against_the_quota_and_shows_it(open_portal, account):
+async def test_replayed_response_counts_against_the_quota(open_portal: Any, account: Any) -> None:
     portal = await open_portal(account, INTEGRATION_REQUESTS_PER_MINUTE="2")
     for left in "10":
         async with portal.post(USERS, json=user(), headers={"Idempotency-Key": "a"}) as response:
@@ -469,25 +515,27 @@ async def test_a_repetition_counts_against_the_quota_and_shows_it(open_portal, a
     assert (await post(portal, "a", **user()))[0] == 429
 
 
-async def test_the_key_with_another_body_is_a_422_of_the_surfaces_shape(portal):
+async def test_idempotency_key_with_another_body_is_a_422(portal: TestClient) -> None:
     await post(portal, "a", **user())
     headers = {"Idempotency-Key": "a"}
     details = await refused(
         portal, "POST", USERS, 422, json=user(email="siti@example.com"), headers=headers
     )
-    assert [(fault["path"], fault["rule"]) for fault in details["errors"]] == [
+    assert [(violation["path"], violation["rule"]) for violation in details["errors"]] == [
         ("Idempotency-Key", "reused")
     ]
     assert (await ask(portal, "GET", USERS))[1]["meta"]["total"] == 1
 
 
 @pytest.mark.parametrize("key", ["x" * 256, "tab\tin"])
-async def test_a_key_that_is_none_is_a_400_of_the_surfaces_shape(portal, key):
+async def test_malformed_idempotency_key_is_a_400(portal: TestClient, key: str) -> None:
     await refused(portal, "POST", USERS, 400, json=user(), headers={"Idempotency-Key": key})
 
 
-async def test_fifty_repetitions_at_once_make_one_user(portal, owner):
-    """Without the index that would keep a second one out."""
+async def test_concurrent_repetitions_create_one_user(
+    portal: TestClient, owner: asyncpg.Connection
+) -> None:
+    """The unique index on the e-mail address is dropped first."""
     await owner.execute("drop index integration_users_email_once")
     answers = await asyncio.gather(*[post(portal, "a", **user()) for _ in range(50)])
     assert {status for status, *_ in answers} <= {201, 409} and 201 in {
@@ -497,9 +545,9 @@ async def test_fifty_repetitions_at_once_make_one_user(portal, owner):
     assert await owner.fetchval("select count(*) from integration_users") == 1
 
 
-async def test_a_repetition_while_the_first_is_running_is_a_409_of_the_surfaces_shape(
-    portal, owner
-):
+async def test_repetition_during_the_first_request_is_a_409(
+    portal: TestClient, owner: asyncpg.Connection
+) -> None:
     async with owner.transaction():
         await owner.execute("lock table integration_users")
         first = asyncio.create_task(post(portal, "a", **user()))
@@ -513,7 +561,9 @@ async def test_a_repetition_while_the_first_is_running_is_a_409_of_the_surfaces_
     assert await post(portal, "a", **user()) == (201, body, "true")
 
 
-async def test_two_accounts_with_one_key_do_not_see_each_others_answers(portal, open_portal, rival):
+async def test_idempotency_keys_are_separate_per_account(
+    portal: TestClient, open_portal: Any, rival: Any
+) -> None:
     stranger = await open_portal(rival)
     first = await post(portal, "a", **user())
     other = await post(stranger, "a", **user())
@@ -527,33 +577,41 @@ async def test_two_accounts_with_one_key_do_not_see_each_others_answers(portal, 
     assert await post(stranger, "a", **user()) == (*other[:2], "true")
 
 
-async def test_a_bad_body_is_repeated_and_what_passes_is_not(portal, owner):
+async def test_validation_error_is_replayed_and_conflict_is_not(
+    portal: TestClient, owner: asyncpg.Connection
+) -> None:
     status, first, _ = await post(portal, "a", **user(role="king"))
     assert status == 400
     assert await post(portal, "a", **user(role="king")) == (400, first, "true")
-    id = await made_user(portal)
+    user_id = await made_user(portal)
     assert (await post(portal, "b", **user()))[0] == 409
-    await ask(portal, "PUT", f"{USERS}/{id}", json={"email": "siti@example.com"})
+    await ask(portal, "PUT", f"{USERS}/{user_id}", json={"email": "siti@example.com"})
     assert (await post(portal, "b", **user()))[::2] == (201, None)
 
 
-async def test_where_there_is_no_route_nothing_is_kept(portal, owner):
+async def test_unknown_route_stores_no_idempotency_key(
+    portal: TestClient, owner: asyncpg.Connection
+) -> None:
     for path, status in (("/api/integrations/nothing", 404), (f"{USERS}/{NO_USER}", 405)):
         assert [(await post(portal, "a", path))[::2] for _ in range(2)] == [(status, None)] * 2
     assert await owner.fetchval("select count(*) from integration_idempotency_keys") == 0
 
 
-async def test_after_72_hours_the_key_is_free(portal, owner):
+async def test_idempotency_key_expires_after_72_hours(
+    portal: TestClient, owner: asyncpg.Connection
+) -> None:
     await post(portal, "a", **user())
-    age = "update integration_idempotency_keys set created_at = clock_timestamp() - interval '72 hours'"
+    age = (
+        "update integration_idempotency_keys "
+        "set created_at = clock_timestamp() - interval '72 hours'"
+    )
     await owner.execute(f"{age} + interval '1 minute'")
     assert (await post(portal, "a", **user(email="siti@example.com")))[0] == 422
     await owner.execute(age)
     assert (await post(portal, "a", **user(email="siti@example.com")))[::2] == (201, None)
 
 
-#: An answer is written with its effect, then once more when it is final. This fails the one or the
-#: other.
+#: A trigger that fails one of the two writes of a response: with its effect, and when it is final.
 FAILING_KEEP = """
     create function fail() returns trigger language plpgsql as $$ begin raise 'no'; end $$;
     create trigger failing before update on integration_idempotency_keys
@@ -561,13 +619,17 @@ FAILING_KEEP = """
 """
 
 
-async def test_an_effect_whose_answer_cannot_be_kept_does_not_happen(portal, owner):
+async def test_effect_is_rolled_back_if_its_response_cannot_be_stored(
+    portal: TestClient, owner: asyncpg.Connection
+) -> None:
     await owner.execute(FAILING_KEEP.format("old.status is null"))
     assert (await post(portal, "a", **user()))[0] == 500
     assert await owner.fetchval("select count(*) from integration_users") == 0
 
 
-async def test_an_answer_is_kept_with_its_effect_whatever_becomes_of_the_request(portal, owner):
+async def test_response_is_stored_in_the_transaction_of_its_effect(
+    portal: TestClient, owner: asyncpg.Connection
+) -> None:
     await owner.execute(FAILING_KEEP.format("old.status is not null"))
     assert (await post(portal, "a", **user()))[0] == 201
     status, body, replayed = await post(portal, "a", **user())
@@ -576,8 +638,8 @@ async def test_an_answer_is_kept_with_its_effect_whatever_becomes_of_the_request
 
 
 @pytest.fixture
-async def records(portal, organize, account):
-    """Each kind of record that can be changed, and two changes to it: (path, change, another)."""
+async def records(portal: TestClient, organize: Any, account: Any) -> Any:
+    """Return (path, change, another change) of each kind of record."""
     users, organizations = (
         f"{USERS}/{await made_user(portal)}",
         f"{ORGANIZATIONS}/{await organize(account)}",
@@ -590,13 +652,13 @@ async def records(portal, organize, account):
     )
 
 
-async def etag_of(client, path):
+async def etag_of(client: TestClient, path: str) -> str:
     async with client.get(path) as response:
         assert response.status == 200
         return response.headers["ETag"]
 
 
-async def test_a_record_that_is_known_is_not_sent_again(portal, records):
+async def test_unchanged_record_is_a_304(portal: TestClient, records: Any) -> None:
     for path, *changes in records:
         for change in changes:
             etag = await etag_of(portal, path)
@@ -612,7 +674,9 @@ async def test_a_record_that_is_known_is_not_sent_again(portal, records):
                 assert response.status == 200 and response.headers["ETag"] != etag
 
 
-async def test_a_change_to_what_has_changed_is_a_412_and_changes_nothing(portal, records):
+async def test_update_with_a_stale_etag_is_a_412_without_changes(
+    portal: TestClient, records: Any
+) -> None:
     for path, change, another in records:
         etag = await etag_of(portal, path)
         assert (await ask(portal, "PUT", path, json=change, headers={"If-Match": etag}))[0] == 200
@@ -626,7 +690,9 @@ async def test_a_change_to_what_has_changed_is_a_412_and_changes_nothing(portal,
         assert (await ask(portal, "PUT", path, json=another, headers={"If-Match": "*"}))[0] == 200
 
 
-async def test_of_ten_changes_at_once_to_what_was_read_one_happens(portal, records):
+async def test_concurrent_updates_with_one_etag_apply_once(
+    portal: TestClient, records: Any
+) -> None:
     for path, change, _ in records:
         headers = {"If-Match": await etag_of(portal, path)}
         answers = await asyncio.gather(
@@ -635,12 +701,14 @@ async def test_of_ten_changes_at_once_to_what_was_read_one_happens(portal, recor
         assert sorted(status for status, _ in answers) == [200] + [412] * 9
 
 
-async def test_a_change_to_what_is_not_there_is_a_404_whatever_was_read(portal):
+async def test_conditional_update_of_an_unknown_record_is_a_404(portal: TestClient) -> None:
     for path in (f"{USERS}/{NO_USER}", f"{ORGANIZATIONS}/{NO_ORGANIZATION}"):
         await refused(portal, "PUT", path, 404, json={"name": "Siti"}, headers={"If-Match": "*"})
 
 
-async def test_unknown_malformed_and_foreign_ids_are_one_404(portal, open_portal, organize, rival):
+async def test_unknown_malformed_and_foreign_ids_get_the_same_404(
+    portal: TestClient, open_portal: Any, organize: Any, rival: Any
+) -> None:
     stranger = await open_portal(rival)
     ids = {
         USERS: [await made_user(stranger), NO_USER, "1", "usr_", "usr_%00", "%E2%9C%93", "x" * 500],
@@ -668,7 +736,9 @@ async def test_unknown_malformed_and_foreign_ids_are_one_404(portal, open_portal
         assert len(bodies) == 1 and json.loads(bodies.pop()) == expected
 
 
-async def test_unknown_paths_and_methods_have_the_surfaces_shape_and_ask_for_a_key_first(portal):
+async def test_unknown_paths_and_methods_have_the_surface_format(
+    portal: TestClient,
+) -> None:
     await refused(portal, "GET", "/api/integrations/nothing", 404)
     await refused(portal, "GET", "/api/integrations", 404)
     async with portal.delete(USERS) as response:
@@ -679,7 +749,9 @@ async def test_unknown_paths_and_methods_have_the_surfaces_shape_and_ask_for_a_k
     )
 
 
-async def test_what_breaks_inside_is_a_500_of_the_surfaces_shape_that_says_no_more(portal, owner):
+async def test_internal_error_is_a_500_without_details(
+    portal: TestClient, owner: asyncpg.Connection
+) -> None:
     await owner.execute("alter table integration_users rename to elsewhere")
     assert await refused(portal, "POST", USERS, 500, json=user()) == {}
 
@@ -688,9 +760,9 @@ async def test_what_breaks_inside_is_a_500_of_the_surfaces_shape_that_says_no_mo
     "method, path",
     [("GET", USERS), ("POST", USERS), ("GET", f"{USERS}/{NO_USER}"), ("GET", ORGANIZATIONS)],
 )
-async def test_neither_no_key_nor_a_wrong_one_nor_a_companys_opens_the_surface(
-    portal, company, account, method, path
-):
+async def test_missing_wrong_or_company_key_is_a_401(
+    portal: TestClient, company: Any, account: Any, method: str, path: Any
+) -> None:
     changed = account.key[:-1] + ("0" if account.key[-1] != "0" else "1")
     for key in ("", " ", "x", changed, company.key, account.key.replace("einp", "einv")):
         assert await ask(
@@ -698,7 +770,9 @@ async def test_neither_no_key_nor_a_wrong_one_nor_a_companys_opens_the_surface(
         ) == (401, UNAUTHORIZED)
 
 
-async def test_an_integration_key_does_not_open_the_company_surface(start, account, company):
+async def test_integration_key_is_rejected_by_the_company_surface(
+    start: Any, account: Any, company: Any
+) -> None:
     api = await start(company, background=False)
     assert await ask(api, "GET", "/api/invoices", headers={"X-API-Key": account.key}) == (
         401,
@@ -711,14 +785,18 @@ async def test_an_integration_key_does_not_open_the_company_surface(start, accou
     )
 
 
-async def test_an_expired_key_is_refused(portal, owner, account):
+async def test_expired_key_is_rejected(
+    portal: TestClient, owner: asyncpg.Connection, account: Any
+) -> None:
     await owner.execute(
         "update integration_keys set expires_at = clock_timestamp() - interval '1 second'"
     )
     assert await ask(portal, "GET", USERS) == (401, UNAUTHORIZED)
 
 
-async def test_last_use_of_a_key_is_kept(open_portal, account, owner):
+async def test_last_use_of_a_key_is_stored(
+    open_portal: Any, account: Any, owner: asyncpg.Connection
+) -> None:
     portal = await open_portal(account)
     await ask(portal, "GET", USERS)
     await portal.close()
@@ -727,13 +805,16 @@ async def test_last_use_of_a_key_is_kept(open_portal, account, owner):
     )
 
 
-async def test_a_key_has_the_form_of_its_kind(account, company):
+async def test_key_has_the_format_of_its_kind(account: Any, company: Any) -> None:
     assert account.key.startswith(f"einp_live_{account.key_id}_")
-    assert parse_key(account.key, INTEGRATION)[0] == account.key_id
+    parsed = parse_key(account.key, INTEGRATION)
+    assert parsed and parsed[0] == account.key_id
     assert parse_key(account.key, COMPANY) is None and parse_key(company.key, INTEGRATION) is None
 
 
-async def test_the_quota_is_one_for_two_processes_and_shown_on_every_answer(open_portal, account):
+async def test_quota_is_shared_by_processes_and_shown_on_every_response(
+    open_portal: Any, account: Any
+) -> None:
     clients = [await open_portal(account, INTEGRATION_REQUESTS_PER_MINUTE="6") for _ in range(2)]
     asked = [
         ("GET", USERS, 200),
@@ -754,11 +835,12 @@ async def test_the_quota_is_one_for_two_processes_and_shown_on_every_answer(open
             body = await response.json()
             assert response.status == 429 and response.headers["X-RateLimit-Remaining"] == "0"
             assert response.headers["Retry-After"] == str(body["details"]["retry_after"])
-    assert 1 <= body["details"]["retry_after"] <= 60
-    assert list(body) == ["error", "message", "details"] and body["error"] == "Too Many Requests"
+        assert 1 <= body["details"]["retry_after"] <= 60
+        assert list(body) == ["error", "message", "details"]
+        assert body["error"] == "Too Many Requests"
 
 
-async def test_no_more_than_the_quota_passes_when_all_come_at_once(open_portal, account):
+async def test_concurrent_requests_do_not_exceed_the_quota(open_portal: Any, account: Any) -> None:
     clients = [await open_portal(account, INTEGRATION_REQUESTS_PER_MINUTE="10") for _ in range(2)]
     answers = await asyncio.gather(
         *[ask(clients[number % 2], "GET", USERS) for number in range(40)]
@@ -766,14 +848,18 @@ async def test_no_more_than_the_quota_passes_when_all_come_at_once(open_portal, 
     assert sorted(status for status, _ in answers) == [200] * 10 + [429] * 30
 
 
-async def test_the_next_minute_begins_anew(open_portal, account, owner):
+async def test_quota_is_restored_in_the_next_minute(
+    open_portal: Any, account: Any, owner: asyncpg.Connection
+) -> None:
     portal = await open_portal(account, INTEGRATION_REQUESTS_PER_MINUTE="1")
     assert [(await ask(portal, "GET", USERS))[0] for _ in range(3)] == [200, 429, 429]
     await owner.execute("update integration_quotas set ends_at = clock_timestamp()")
     assert [(await ask(portal, "GET", USERS))[0] for _ in range(2)] == [200, 429]
 
 
-async def test_keys_have_a_quota_each(open_portal, account, rival, environment):
+async def test_quota_is_per_key(
+    open_portal: Any, account: Any, rival: Any, environment: dict[str, str]
+) -> None:
     second = await make_account(environment, "Penang Trading Group")
     assert second.id == account.id
     portal = await open_portal(account, INTEGRATION_REQUESTS_PER_MINUTE="1")
@@ -784,7 +870,9 @@ async def test_keys_have_a_quota_each(open_portal, account, rival, environment):
         assert statuses == [200, 429]
 
 
-async def test_an_answer_to_nobody_shows_a_quota_with_nothing_left(open_portal, account):
+async def test_unauthenticated_response_shows_an_empty_quota(
+    open_portal: Any, account: Any
+) -> None:
     portal = await open_portal(account, INTEGRATION_REQUESTS_PER_MINUTE="7")
     async with portal.get(USERS, headers={"X-Portal-Key": "x"}) as response:
         assert response.status == 401
@@ -792,7 +880,9 @@ async def test_an_answer_to_nobody_shows_a_quota_with_nothing_left(open_portal, 
         assert abs(int(response.headers["X-RateLimit-Reset"]) - time.time()) < 5
 
 
-async def test_a_quota_of_0_is_off_and_120_is_the_default(open_portal, account):
+async def test_quota_of_zero_disables_it_and_120_is_the_default(
+    open_portal: Any, account: Any
+) -> None:
     portal = await open_portal(account, INTEGRATION_REQUESTS_PER_MINUTE="0")
     async with portal.get(USERS) as response:
         assert not set(QUOTA_HEADERS) & set(response.headers)
@@ -800,22 +890,32 @@ async def test_a_quota_of_0_is_off_and_120_is_the_default(open_portal, account):
 
 
 @pytest.fixture
-async def filled(portal, open_portal, organize, account, rival, company):
-    """Both accounts with a user, an organization, its member and its company: {account id: (user, organization)}."""
+async def filled(
+    portal: TestClient, open_portal: Any, organize: Any, account: Any, rival: Any, company: Any
+) -> Any:
+    """Give both accounts a user, an organization with that member, and a company.
+
+    Return {account id: (user id, organization id)}.
+    """
     made = {}
     for owned, client in ((account, portal), (rival, await open_portal(rival))):
         _, body, _ = await post(client, "first", **user())
-        user_id, id = body["id"], await organize(owned, companies=[company.id])
+        user_id, organization_id = body["id"], await organize(owned, companies=[company.id])
         assert (
             await ask(
-                client, "PUT", f"{ORGANIZATIONS}/{id}", json={"members": [{"userId": user_id}]}
+                client,
+                "PUT",
+                f"{ORGANIZATIONS}/{organization_id}",
+                json={"members": [{"userId": user_id}]},
             )
         )[0] == 200
-        made[owned.id] = user_id, id
+        made[owned.id] = user_id, organization_id
     return made
 
 
-async def test_the_wall_hides_the_other_account_where_no_statement_does(filled, owner, account):
+async def test_row_level_security_hides_other_accounts(
+    filled: Any, owner: asyncpg.Connection, account: Any
+) -> None:
     await owner.execute(f"set role {SERVICE_ROLE}")
     async with owner.transaction():
         await owner.execute(f"set local app.account_id = '{account.id}'")
@@ -837,25 +937,28 @@ async def test_the_wall_hides_the_other_account_where_no_statement_does(filled, 
     [sql.integration_user_page, sql.organization_page],
     ids=lambda statement: statement.name,
 )
-async def test_a_list_without_its_predicate_shows_no_other_account(
-    filled, owner, account, statement
-):
+async def test_list_without_its_predicate_shows_no_other_account(
+    filled: Any, owner: asyncpg.Connection, account: Any, statement: Any
+) -> None:
     query, predicates = re.subn(
         r"(r\.)?account_id = \$1", "$1::bigint is not null", statement.query
     )
     assert predicates == 2
     values = {"account_id": account.id, "query": None, "per_page": 10, "offset": 0}
     arguments = [values[name] for name in statement.variables]
-    # The owner stands above the wall
-    assert (await owner.fetchrow(query, *arguments))["total"] == 2
+    # The owner bypasses row-level security.
+    everything: Any = await owner.fetchrow(query, *arguments)
+    assert everything["total"] == 2
     async with owner.transaction():
         await owner.execute(f"set local role {SERVICE_ROLE}")
         await owner.execute(f"set local app.account_id = '{account.id}'")
-        found = await owner.fetchrow(query, *arguments)
+        found: Any = await owner.fetchrow(query, *arguments)
     assert found["total"] == 1 and len(json.loads(found["data"])) == 1
 
 
-async def test_the_wall_refuses_to_write_for_the_other_account(filled, owner, account, rival):
+async def test_row_level_security_rejects_writes_for_other_accounts(
+    filled: Any, owner: asyncpg.Connection, account: Any, rival: Any
+) -> None:
     await owner.execute(f"set role {SERVICE_ROLE}")
     statement = "insert into organizations (account_id, id, name) values ($1, 'org_x', 'x')"
     with pytest.raises(asyncpg.InsufficientPrivilegeError):
@@ -868,11 +971,11 @@ async def test_the_wall_refuses_to_write_for_the_other_account(filled, owner, ac
         assert await owner.execute("delete from organization_members") == "DELETE 1"
 
 
-async def test_the_statements_hide_the_other_account_where_no_wall_does(
-    filled, owner, account, rival
-):
-    """`owner` is a superuser, whom no policy binds."""
-    user_id, id = filled[rival.id]
+async def test_statements_hide_other_accounts_without_row_level_security(
+    filled: Any, owner: asyncpg.Connection, account: Any, rival: Any
+) -> None:
+    """`owner` is a superuser, to whom no policy applies."""
+    user_id, organization_id = filled[rival.id]
     mine = {"account_id": account.id}
     assert await sql.integration_user_get(owner, **mine, id=user_id) is None
     assert await sql.integration_user_exists(owner, **mine, id=user_id) is None
@@ -881,8 +984,8 @@ async def test_the_statements_hide_the_other_account_where_no_wall_does(
         is None
     )
     assert (await sql.integration_user_organizations(owner, **mine, id=user_id))["total"] == 0
-    assert await sql.organization_get(owner, **mine, id=id) is None
-    assert await sql.organization_update(owner, **mine, id=id, body="{}") is None
+    assert await sql.organization_get(owner, **mine, id=organization_id) is None
+    assert await sql.organization_update(owner, **mine, id=organization_id, body="{}") is None
     assert [
         row["place"]
         for row in await sql.organization_members_unknown(owner, **mine, users=[user_id])
@@ -898,9 +1001,9 @@ async def test_the_statements_hide_the_other_account_where_no_wall_does(
     )
 
 
-async def test_of_companies_an_account_sees_name_and_tin_of_the_linked_ones_alone(
-    filled, owner, account, environment
-):
+async def test_account_sees_only_linked_companies(
+    filled: Any, owner: asyncpg.Connection, account: Any, environment: dict[str, str]
+) -> None:
     await make_company(environment, name="Not linked", tin_code="C999")
     async with owner.transaction():
         await owner.execute(f"set local role {SERVICE_ROLE}")
@@ -909,29 +1012,35 @@ async def test_of_companies_an_account_sees_name_and_tin_of_the_linked_ones_alon
         await owner.execute(f"set local app.account_id = '{account.id}'")
         assert await owner.fetch("select from companies") == []
         assert await owner.fetch(linked, filled[account.id][1]) == [("Kopi Tiga Sdn. Bhd.",)]
-        others = [id for other, (_, id) in filled.items() if other != account.id]
-        assert await owner.fetch(linked, others[0]) == []
+        (other,) = [made[1] for account_id, made in filled.items() if account_id != account.id]
+        assert await owner.fetch(linked, other) == []
 
 
-async def test_the_service_reads_no_digest_of_a_key(owner, account):
+async def test_service_role_cannot_read_key_digests(
+    owner: asyncpg.Connection, account: Any
+) -> None:
     await owner.execute(f"set role {SERVICE_ROLE}")
     with pytest.raises(asyncpg.InsufficientPrivilegeError):
         await owner.fetch("select secret_sha256 from integration_keys")
 
 
-async def test_a_table_of_an_account_without_a_wall_stops_the_start(open_portal, account, owner):
+async def test_start_fails_without_row_level_security(
+    open_portal: Any, account: Any, owner: asyncpg.Connection
+) -> None:
     await owner.execute("alter table organization_members no force row level security")
     with pytest.raises(RuntimeError, match="organization_members"):
         await open_portal(account)
 
 
-async def test_every_statement_of_the_surface_is_understood_by_postgresql(owner):
+async def test_every_integration_statement_can_be_prepared(
+    owner: asyncpg.Connection,
+) -> None:
     for statement in statements_in((QUERIES / "integrations.sql").read_text()):
         await owner.prepare(statement.query)
 
 
-def command(environment, *arguments):
-    """(exit code, printed JSON or complaint) of `python run.py …` as a process of its own."""
+def command(environment: dict[str, str], *arguments: str) -> tuple[int, Any]:
+    """Run `python run.py …`. Return (exit status, printed JSON or error message)."""
     done = subprocess.run(
         [sys.executable, str(ROOT / "run.py"), *arguments],
         env=environment,
@@ -942,10 +1051,10 @@ def command(environment, *arguments):
     return done.returncode, json.loads(done.stdout) if done.returncode == 0 else done.stderr.strip()
 
 
-async def test_the_commands_make_an_account_that_works_and_end_its_key(
-    environment, open_portal, company
-):
-    async def run(*arguments):
+async def test_commands_create_a_working_account_and_revoke_its_key(
+    environment: dict[str, str], open_portal: Any, company: Any
+) -> None:
+    async def run(*arguments: str) -> tuple[int, Any]:
         return await asyncio.to_thread(command, environment, *arguments)
 
     status, made = await run("add-integration-key", "--account", "Melaka Group")
@@ -1047,7 +1156,9 @@ async def test_the_commands_make_an_account_that_works_and_end_its_key(
         (["revoke-key", "x"], "There is no key x"),
     ],
 )
-async def test_a_command_that_cannot_be_done_says_why(environment, portal, arguments, complaint):
+async def test_failing_command_reports_the_reason(
+    environment: dict[str, str], portal: TestClient, arguments: list[Any], complaint: str
+) -> None:
     await made_user(portal, email="Nurul@example.com")
-    status, said = await asyncio.to_thread(command, environment, *arguments)
-    assert status == 1 and complaint in said and "Traceback" not in said
+    status, message = await asyncio.to_thread(command, environment, *arguments)
+    assert status == 1 and complaint in message and "Traceback" not in message

@@ -1,8 +1,11 @@
-"""Invoices over HTTP: created, read, changed and deleted, to the letter of their record. Spec: Invoices"""
+"""Invoices over HTTP: create, read, update, delete, and the exact record. Spec: Invoices."""
 
 import asyncio
 import json
+from typing import Any
 
+import asyncpg
+from aiohttp.test_utils import TestClient
 from conftest import make_company
 from kit import (
     GENEROUS,
@@ -33,7 +36,7 @@ CANCEL_FIRST = (
     "A submitted document can only be cancelled within 72 hours after submission"
 )
 
-#: The record's members as the specification lists them, and then those that it does not know.
+#: Members of the record in the order of the specification, then the service's own members.
 SPECIFIED = [
     "id",
     "company_id",
@@ -63,29 +66,29 @@ FURTHER = [
 ]
 
 
-async def updated(api, id, **changes):
-    return await answered(api, "PUT", f"/api/invoices/{id}", json=changes)
+async def updated(api: TestClient, invoice_id: int, **changes: Any) -> tuple[int, Any]:
+    return await answered(api, "PUT", f"/api/invoices/{invoice_id}", json=changes)
 
 
-async def deleted(api, id):
-    return await answered(api, "DELETE", f"/api/invoices/{id}")
+async def deleted(api: TestClient, invoice_id: int) -> tuple[int, Any]:
+    return await answered(api, "DELETE", f"/api/invoices/{invoice_id}")
 
 
-async def refusal(api, **changes):
-    """{path: rule} of a creation that is refused."""
+async def refusal(api: TestClient, **changes: Any) -> dict[str, Any]:
+    """Return {path: rule} of a rejected creation."""
     status, body = await answered(api, "POST", "/api/invoices", json=invoice(**changes))
     assert status == 422, body
     return {error["path"]: error["rule"] for error in body["errors"]}
 
 
-async def text_of(api, id):
-    """The record as the bytes of the answer say it."""
-    async with api.get(f"/api/invoices/{id}") as response:
+async def text_of(api: TestClient, invoice_id: int) -> str:
+    """Return the record as JSON text."""
+    async with api.get(f"/api/invoices/{invoice_id}") as response:
         return await response.text()
 
 
-async def posted(api, text):
-    """The id of an invoice created from JSON text."""
+async def posted(api: TestClient, text: str) -> int:
+    """Create an invoice from JSON text and return its id."""
     headers = {"Content-Type": "application/json"}
     status, body = await answered(api, "POST", "/api/invoices", data=text.encode(), headers=headers)
     assert status == 201, body
@@ -95,7 +98,7 @@ async def posted(api, text):
 # Create and get
 
 
-async def test_a_creation_answers_the_id(api):
+async def test_creating_an_invoice_returns_its_id(api: TestClient) -> None:
     status, body = await answered(api, "POST", "/api/invoices", json=invoice())
     assert status == 201
     assert body == {
@@ -106,7 +109,7 @@ async def test_a_creation_answers_the_id(api):
     assert type(body["data"]["id"]) is int
 
 
-async def test_a_record_has_the_specified_members(api, company):
+async def test_record_has_the_specified_members(api: TestClient, company: Any) -> None:
     sent = invoice(code=7)
     found = await record(api, await created(api, **sent))
     assert sorted(found) == sorted(SPECIFIED + FURTHER)
@@ -126,12 +129,12 @@ async def test_a_record_has_the_specified_members(api, company):
     ]
 
 
-async def test_an_answer_is_json_and_says_so(api):
+async def test_response_has_the_json_content_type(api: TestClient) -> None:
     async with api.get(f"/api/invoices/{await created(api)}") as response:
         assert response.headers["Content-Type"] == "application/json; charset=utf-8"
 
 
-async def test_instants_of_the_service_are_utc_with_milliseconds(api):
+async def test_instants_are_utc_with_milliseconds(api: TestClient) -> None:
     found = await record(api, await created(api))
     for member in ("created_at", "updated_at", "issue_date"):
         assert (
@@ -141,7 +144,7 @@ async def test_instants_of_the_service_are_utc_with_milliseconds(api):
         )
 
 
-async def test_a_code_comes_back_as_a_text_of_its_digits(api):
+async def test_code_is_returned_as_a_string_of_digits(api: TestClient) -> None:
     for code, digits in (
         ("1", "1"),
         ("2.0", "2"),
@@ -153,7 +156,7 @@ async def test_a_code_comes_back_as_a_text_of_its_digits(api):
         assert (await record(api, await posted(api, text)))["invoice_code"] == digits, code
 
 
-async def test_numbers_come_back_as_they_were_sent(api):
+async def test_numbers_are_returned_exactly_as_sent(api: TestClient) -> None:
     numbers = [
         "0.1",
         "0.10",
@@ -178,8 +181,8 @@ async def test_numbers_come_back_as_they_were_sent(api):
     assert '"count": 19.990' in stored
 
 
-async def test_a_number_that_is_stored_can_be_changed_and_submitted(api):
-    """PostgreSQL writes it out without an exponent; it has to come in again like that."""
+async def test_invoice_with_exponent_numbers_can_be_updated_and_submitted(api: TestClient) -> None:
+    """PostgreSQL returns the number without an exponent, and that form must be accepted again."""
     for number in (
         "1e20",
         "1.5e19",
@@ -190,12 +193,12 @@ async def test_a_number_that_is_stored_can_be_changed_and_submitted(api):
         "1e38",
     ):
         text = json.dumps(invoice(buyer=buyer(number="HERE"))).replace('"HERE"', number)
-        id = await posted(api, text)
-        assert (await updated(api, id, isReady=True))[0] == 200, number
-        assert (await submitted(api, id))[0] == 200, number
+        invoice_id = await posted(api, text)
+        assert (await updated(api, invoice_id, isReady=True))[0] == 200, number
+        assert (await submitted(api, invoice_id))[0] == 200, number
 
 
-async def test_members_that_are_not_listed_are_kept_where_objects_are_open(api):
+async def test_additional_members_of_open_objects_are_kept(api: TestClient) -> None:
     extra = {"grade": {"letters": ["A", None], "sure": False}}
     person = buyer(
         **extra,
@@ -209,7 +212,7 @@ async def test_members_that_are_not_listed_are_kept_where_objects_are_open(api):
     assert found["buyer"] == person and found["line_items"] == [item]
 
 
-async def test_what_a_client_says_of_sums_is_kept_and_not_believed(api):
+async def test_totals_sent_by_a_client_are_stored_but_not_used(api: TestClient) -> None:
     found = await record(
         api,
         await created(api, lineItems=[line(total=1, legal_monetary_total={"payableAmount": 1})]),
@@ -218,23 +221,25 @@ async def test_what_a_client_says_of_sums_is_kept_and_not_believed(api):
     assert found["legal_monetary_total"]["payableAmount"] == 104.76
 
 
-# Amounts, contract: per line net = round(price x count) - discount + charge, each tax rounded
+# Amounts. Contract: line net = round(price x count) - discount + charge, each tax rounded.
 
 
-def priced(price, count, percentage=None, **members):
+def priced(
+    price: float, count: int, percentage: float | None = None, **members: Any
+) -> dict[str, Any]:
     taxes = [] if percentage is None else [{"taxType": "01", "taxRate": {"percentage": percentage}}]
     return line(unit={"code": "KGM", "price": price, "count": count}, taxDetails=taxes, **members)
 
 
-#: (lines, allowances and charges, excluding tax, tax, net)
+#: (lines, allowances and charges, amount excluding tax, tax, net amount)
 SUMS = (
     ([priced(48.5, 2, 8)], None, 97, 7.76, 97),
     ([priced(0.1, 3), priced(0.2, 3)], None, 0.9, 0, 0.9),
-    ([priced(1.005, 1)], None, 1.01, 0, 1.01),  # half up, and no binary float on the way
+    ([priced(1.005, 1)], None, 1.01, 0, 1.01),  # rounded half up, without binary floats
     ([priced(2.675, 1)], None, 2.68, 0, 2.68),
     ([priced(0.333, 3)], None, 1, 0, 1),
     ([priced(1.25, 1, 10)], None, 1.25, 0.13, 1.25),
-    # Each line's tax is rounded
+    # The tax of each line is rounded.
     ([priced(0.05, 1, 10), priced(0.05, 1, 10)], None, 0.1, 0.02, 0.1),
     ([priced(100, 1, 6, discount={"amount": 10})], None, 90, 5.4, 90),
     ([priced(100, 1, 6, discount={"rate": 12.5}, charge={"amount": 0.5})], None, 88, 5.28, 88),
@@ -249,7 +254,7 @@ SUMS = (
 )
 
 
-async def test_amounts_are_computed_from_the_lines(api):
+async def test_amounts_are_computed_from_the_lines(api: TestClient) -> None:
     for items, document, excluding, tax, net in SUMS:
         found = await record(
             api, await created(api, lineItems=items, invoiceLevelAllowanceCharge=document)
@@ -264,12 +269,12 @@ async def test_amounts_are_computed_from_the_lines(api):
         assert found["final_adjusted_amount"] == including
 
 
-async def test_amounts_are_numbers_with_two_places(api):
+async def test_amounts_are_numbers_with_two_places(api: TestClient) -> None:
     stored = await text_of(api, await created(api, lineItems=[priced(48.5, 2)]))
     assert '"payableAmount" : 97.00' in stored and '"final_adjusted_amount":97.00' in stored
 
 
-async def test_what_makes_no_amount_is_refused_with_its_place(api):
+async def test_invalid_amount_is_rejected_with_its_path(api: TestClient) -> None:
     per_unit = [{"taxType": "01", "taxRate": {"perUnitAmount": 1e-21}}]
     for changes, path in (
         ({"lineItems": [priced(1, 1, discount={"amount": 1.01})]}, "/lineItems/0/discount"),
@@ -290,7 +295,7 @@ async def test_what_makes_no_amount_is_refused_with_its_place(api):
 # Instants and the year of a code
 
 
-#: (as it is sent, as it comes back)
+#: (sent, returned)
 INSTANTS = (
     ("2026-01-31T09:30:00Z", "2026-01-31T09:30:00.000+00:00"),
     ("2026-01-31T09:30:00", "2026-01-31T09:30:00.000+00:00"),
@@ -305,14 +310,14 @@ INSTANTS = (
 )
 
 
-async def test_an_instant_comes_back_in_utc(api):
+async def test_instant_is_returned_in_utc(api: TestClient) -> None:
     for sent, stored in INSTANTS:
         assert (await record(api, await created(api, issueDateTime=sent)))[
             "issue_date"
         ] == stored, sent
 
 
-async def test_what_the_calendar_does_not_have_is_refused(api):
+async def test_instant_that_does_not_exist_is_rejected(api: TestClient) -> None:
     for sent in (
         "2026-02-29T00:00:00Z",
         "2026-13-01T00:00:00Z",
@@ -329,23 +334,24 @@ async def test_what_the_calendar_does_not_have_is_refused(api):
         assert await refusal(api, issueDateTime=sent) == {"/issueDateTime": "format"}, sent
 
 
-async def test_a_code_is_refused_the_second_time_in_a_year(api):
+async def test_used_code_is_rejected_in_the_same_year(api: TestClient) -> None:
     await created(api, code=5)
     status, body = await answered(api, "POST", "/api/invoices", json=invoice(code=5))
     assert (status, body) == (422, {"message": TAKEN["message"], "errors": [TAKEN]})
 
 
-async def test_a_code_is_one_over_all_types_of_invoice(api):
+async def test_code_is_unique_across_invoice_types(api: TestClient) -> None:
     await created(api, code=5)
-    for type in (
+    for invoice_type in (
         "SELF_BILLED_INVOICE",
         "PENDING_FINALIZE_INVOICE",
         "PENDING_FINALIZE_SELF_BILLED_INVOICE",
     ):
-        assert await refusal(api, code=5, type=type, supplier=buyer()) == {"/code": "unique"}
+        violations = await refusal(api, code=5, type=invoice_type, supplier=buyer())
+        assert violations == {"/code": "unique"}
 
 
-async def test_the_year_of_a_code_is_that_of_the_business_time_zone(api):
+async def test_year_of_a_code_is_in_the_business_time_zone(api: TestClient) -> None:
     """In Kuala Lumpur the year begins at 16:00 UTC."""
     await created(api, code=5, issueDateTime="2025-12-31T23:30:00Z")
     assert await refusal(api, code=5, issueDateTime="2026-06-01T00:00:00Z") == {"/code": "unique"}
@@ -353,19 +359,23 @@ async def test_the_year_of_a_code_is_that_of_the_business_time_zone(api):
     await created(api, code=5, issueDateTime="2025-12-31T15:59:59Z")
 
 
-async def test_the_business_time_zone_can_be_set(start, company):
+async def test_business_time_zone_is_configurable(start: Any, company: Any) -> None:
     api = await start(company, TIME_ZONE="America/New_York")
     await created(api, code=5, issueDateTime="2026-01-01T04:59:59Z")
     assert await refusal(api, code=5, issueDateTime="2025-06-01T00:00:00Z") == {"/code": "unique"}
     await created(api, code=5, issueDateTime="2026-01-01T05:00:00Z")
 
 
-async def test_two_companies_use_the_same_code(api, start, environment):
+async def test_two_companies_can_use_the_same_code(
+    api: TestClient, start: Any, environment: dict[str, str]
+) -> None:
     other = await start(await make_company(environment))
     assert await created(api, code=5) and await created(other, code=5)
 
 
-async def test_of_fifty_creations_of_one_code_at_once_one_wins(api, owner):
+async def test_concurrent_creations_with_one_code_create_one_invoice(
+    api: TestClient, owner: asyncpg.Connection
+) -> None:
     bodies = [invoice(code=5) for _ in range(50)]
     answers = await asyncio.gather(
         *[answered(api, "POST", "/api/invoices", json=body) for body in bodies]
@@ -376,18 +386,20 @@ async def test_of_fifty_creations_of_one_code_at_once_one_wins(api, owner):
     assert (await answered(api, "GET", "/api/invoices"))[1]["meta"]["total"] == 1
 
 
-async def test_deleting_frees_a_code_and_keeps_the_row(api, owner):
-    id = await created(api, code=5)
-    assert await deleted(api, id) == (200, {"success": True, "message": "Invoice deleted."})
-    assert (await answered(api, "GET", f"/api/invoices/{id}")) == (404, MISSING)
+async def test_deleting_releases_the_code_and_keeps_the_row(
+    api: TestClient, owner: asyncpg.Connection
+) -> None:
+    invoice_id = await created(api, code=5)
+    assert await deleted(api, invoice_id) == (200, {"success": True, "message": "Invoice deleted."})
+    assert (await answered(api, "GET", f"/api/invoices/{invoice_id}")) == (404, MISSING)
     assert await created(api, code=5)
     assert await owner.fetchval("select count(*) from invoices") == 2
 
 
-async def test_of_many_deletions_at_once_one_finds_it(api):
-    id = await created(api)
+async def test_concurrent_deletions_succeed_once(api: TestClient) -> None:
+    invoice_id = await created(api)
     await created(api)
-    answers = await asyncio.gather(*[deleted(api, id) for _ in range(20)])
+    answers = await asyncio.gather(*[deleted(api, invoice_id) for _ in range(20)])
     assert sorted(status for status, _ in answers) == [200] + [404] * 19
     assert (await answered(api, "GET", "/api/invoices"))[1]["meta"]["total"] == 1
 
@@ -395,13 +407,13 @@ async def test_of_many_deletions_at_once_one_finds_it(api):
 # Parties and currencies
 
 
-async def test_a_pending_invoice_needs_no_party(api):
-    for type in ("PENDING_FINALIZE_INVOICE", "PENDING_FINALIZE_SELF_BILLED_INVOICE"):
-        found = await record(api, await created(api, type=type, buyer=None))
-        assert (found["type"], found["buyer"], found["supplier"]) == (type, None, None)
+async def test_pending_invoice_needs_no_party(api: TestClient) -> None:
+    for invoice_type in ("PENDING_FINALIZE_INVOICE", "PENDING_FINALIZE_SELF_BILLED_INVOICE"):
+        found = await record(api, await created(api, type=invoice_type, buyer=None))
+        assert (found["type"], found["buyer"], found["supplier"]) == (invoice_type, None, None)
 
 
-async def test_each_type_needs_its_party(api):
+async def test_each_final_type_needs_its_party(api: TestClient) -> None:
     assert await refusal(api, buyer=None) == {"/buyer": "required"}
     assert await refusal(api, type="SELF_BILLED_INVOICE") == {"/supplier": "required"}
     assert (
@@ -411,7 +423,7 @@ async def test_each_type_needs_its_party(api):
     )["supplier"]
 
 
-async def test_another_currency_needs_a_rate(api):
+async def test_foreign_currency_needs_an_exchange_rate(api: TestClient) -> None:
     assert await refusal(api, currencyCode="USD") == {"/exchangeRate": "required"}
     found = await record(api, await created(api, currencyCode="USD", exchangeRate=4.4725))
     assert found["currency_code"] == "USD" and found["exchange_rate"] == 4.4725
@@ -421,25 +433,25 @@ async def test_another_currency_needs_a_rate(api):
 # Update
 
 
-async def test_an_update_changes_what_is_sent_and_nothing_else(api):
-    id = await created(
+async def test_update_changes_only_the_sent_members(api: TestClient) -> None:
+    invoice_id = await created(
         api,
         invoiceLevelAllowanceCharge={"charges": [{"amount": 5}]},
         currencyCode="USD",
         exchangeRate=4.5,
     )
-    before = await record(api, id)
-    assert await updated(api, id, buyer=buyer(name="Bakar")) == (
+    before = await record(api, invoice_id)
+    assert await updated(api, invoice_id, buyer=buyer(name="Bakar")) == (
         200,
-        {"success": True, "message": "Invoice updated.", "data": {"id": id}},
+        {"success": True, "message": "Invoice updated.", "data": {"id": invoice_id}},
     )
-    after = await record(api, id)
+    after = await record(api, invoice_id)
     assert after.pop("buyer") == buyer(name="Bakar") and before.pop("buyer") == buyer()
     assert after.pop("updated_at") > before.pop("updated_at")
     assert after == before
 
 
-async def test_every_member_can_be_updated(api):
+async def test_every_member_can_be_updated(api: TestClient) -> None:
     for changes, member, value in (
         ({"code": 777777}, "invoice_code", "777777"),
         ({"isReady": True}, "is_ready", True),
@@ -457,70 +469,72 @@ async def test_every_member_can_be_updated(api):
             105.76,
         ),
     ):
-        id = await created(api)
-        assert (await updated(api, id, **changes))[0] == 200, changes
-        assert (await record(api, id))[member] == value
+        invoice_id = await created(api)
+        assert (await updated(api, invoice_id, **changes))[0] == 200, changes
+        assert (await record(api, invoice_id))[member] == value
 
 
-async def test_an_empty_update_keeps_everything(api):
-    id = await created(api, isReady=True, code=9, issueDateTime="2026-01-31T09:30:00.123456Z")
-    before = await record(api, id)
-    assert (await updated(api, id))[0] == 200
-    after = await record(api, id)
+async def test_empty_update_changes_nothing(api: TestClient) -> None:
+    invoice_id = await created(
+        api, isReady=True, code=9, issueDateTime="2026-01-31T09:30:00.123456Z"
+    )
+    before = await record(api, invoice_id)
+    assert (await updated(api, invoice_id))[0] == 200
+    after = await record(api, invoice_id)
     assert {**after, "updated_at": None} == {**before, "updated_at": None}
 
 
-async def test_allowances_and_charges_can_be_taken_away(api):
-    id = await created(api, invoiceLevelAllowanceCharge={"charges": [{"amount": 1}]})
-    assert (await updated(api, id, invoiceLevelAllowanceCharge=None))[0] == 200
-    found = await record(api, id)
+async def test_allowances_and_charges_can_be_removed(api: TestClient) -> None:
+    invoice_id = await created(api, invoiceLevelAllowanceCharge={"charges": [{"amount": 1}]})
+    assert (await updated(api, invoice_id, invoiceLevelAllowanceCharge=None))[0] == 200
+    found = await record(api, invoice_id)
     assert (
         found["invoice_level_allowance_charge"] is None and found["final_adjusted_amount"] == 104.76
     )
 
 
-async def test_an_updated_invoice_is_held_to_the_rules_of_a_creation(api):
-    id = await created(api)
+async def test_update_is_validated_like_a_creation(api: TestClient) -> None:
+    invoice_id = await created(api)
     for changes, path in (
         ({"type": "SELF_BILLED_INVOICE"}, "/supplier"),
         ({"currencyCode": "USD"}, "/exchangeRate"),
         ({"lineItems": [priced(1, 1, discount={"amount": 2})]}, "/lineItems/0/discount"),
         ({"issueDateTime": "2026-02-30T00:00:00Z"}, "/issueDateTime"),
     ):
-        status, body = await updated(api, id, **changes)
+        status, body = await updated(api, invoice_id, **changes)
         assert (status, [error["path"] for error in body["errors"]]) == (422, [path])
-    assert (await updated(api, id, type="SELF_BILLED_INVOICE", supplier=buyer()))[0] == 200
+    assert (await updated(api, invoice_id, type="SELF_BILLED_INVOICE", supplier=buyer()))[0] == 200
 
 
-async def test_an_update_moves_a_code_with_its_year(api):
+async def test_update_of_the_issue_date_moves_the_code_to_its_year(api: TestClient) -> None:
     await created(api, code=5, issueDateTime="2025-06-01T00:00:00Z")
-    id = await created(api, code=5, issueDateTime="2026-06-01T00:00:00Z")
-    status, body = await updated(api, id, issueDateTime="2025-07-01T00:00:00Z")
+    invoice_id = await created(api, code=5, issueDateTime="2026-06-01T00:00:00Z")
+    status, body = await updated(api, invoice_id, issueDateTime="2025-07-01T00:00:00Z")
     assert (status, body["errors"]) == (422, [TAKEN])
-    assert (await updated(api, id, issueDateTime="2024-07-01T00:00:00Z"))[0] == 200
+    assert (await updated(api, invoice_id, issueDateTime="2024-07-01T00:00:00Z"))[0] == 200
     await created(api, code=5, issueDateTime="2026-06-01T00:00:00Z")
 
 
-async def test_an_update_to_a_code_in_use_is_refused(api):
+async def test_update_to_a_used_code_is_rejected(api: TestClient) -> None:
     await created(api, code=5)
-    id = await created(api, code=6)
-    status, body = await updated(api, id, code=5)
+    invoice_id = await created(api, code=6)
+    status, body = await updated(api, invoice_id, code=5)
     assert (status, body["errors"]) == (422, [TAKEN])
-    assert (await updated(api, id, code=6))[0] == 200
+    assert (await updated(api, invoice_id, code=6))[0] == 200
 
 
-async def test_updates_at_once_lose_nothing(api):
-    """Each changes another member; all of them are there in the end."""
-    id = await created(api)
+async def test_concurrent_updates_lose_nothing(api: TestClient) -> None:
+    """Each update changes another member, and all changes are kept."""
+    invoice_id = await created(api)
     changes = [
         {"isReady": True},
         {"code": 77},
         {"buyer": buyer(name="Bakar")},
         {"lineItems": [priced(10, 1)]},
     ]
-    answers = await asyncio.gather(*[updated(api, id, **change) for change in changes * 5])
+    answers = await asyncio.gather(*[updated(api, invoice_id, **change) for change in changes * 5])
     assert {status for status, _ in answers} == {200}
-    found = await record(api, id)
+    found = await record(api, invoice_id)
     assert (found["is_ready"], found["invoice_code"], found["buyer"]["name"]) == (
         True,
         "77",
@@ -529,35 +543,37 @@ async def test_updates_at_once_lose_nothing(api):
     assert found["final_adjusted_amount"] == 10
 
 
-async def test_a_submitted_invoice_can_be_neither_updated_nor_deleted(api):
-    id = await valid_invoice(api)
-    assert await updated(api, id, isReady=True) == (
+async def test_submitted_invoice_cannot_be_updated_or_deleted(api: TestClient) -> None:
+    invoice_id = await valid_invoice(api)
+    assert await updated(api, invoice_id, isReady=True) == (
         403,
         {"message": CANCEL_FIRST.format("updated")},
     )
-    assert await deleted(api, id) == (403, {"message": CANCEL_FIRST.format("deleted")})
-    assert (await record(api, id))["is_submitted_to_portal"] is True
+    assert await deleted(api, invoice_id) == (403, {"message": CANCEL_FIRST.format("deleted")})
+    assert (await record(api, invoice_id))["is_submitted_to_portal"] is True
 
 
 # Ids
 
 
-#: What is no id of ours, as it stands in the path; {} is one of the company's own.
+#: Invalid ids as path segments. {} is replaced by an id of the company.
 NO_IDS = (
-    "0", "-{}", "+{}", "0{}", "{}.0", "{}e0", "abc", "9223372036854775808", "9223372036854775807", "1" * 500,
-    "%20", "{}%20", "%20{}", "%00", "{}%00", "null", "{}%2F2", "{}%3B", "{},{}", "%ff", "18446744073709551617",
-)  # fmt: skip
+    *("0", "-{}", "+{}", "0{}", "{}.0", "{}e0", "abc", "9223372036854775808"),
+    *("9223372036854775807", "1" * 500, "%20", "{}%20", "%20{}", "%00", "{}%00", "null"),
+    *("{}%2F2", "{}%3B", "{},{}", "%ff", "18446744073709551617"),
+)
 ARABIC = str.maketrans("0123456789", "٠١٢٣٤٥٦٧٨٩")
 
 
-def no_ids(id):
-    """Every way of not quite writing an id."""
-    return [*(form.replace("{}", str(id)) for form in NO_IDS), str(id).translate(ARABIC)]
+def no_ids(record_id: int) -> list[str]:
+    """Return invalid spellings of an id."""
+    forms = [form.replace("{}", str(record_id)) for form in NO_IDS]
+    return [*forms, str(record_id).translate(ARABIC)]
 
 
-async def test_every_route_answers_all_that_is_no_id_of_the_company_in_the_same_bytes(
-    start, environment, company
-):
+async def test_every_route_answers_invalid_ids_with_the_same_404(
+    start: Any, environment: dict[str, str], company: Any
+) -> None:
     api, stranger = (
         await start(company, **GENEROUS),
         await start(await make_company(environment), **GENEROUS),
@@ -575,21 +591,26 @@ async def test_every_route_answers_all_that_is_no_id_of_the_company_in_the_same_
             404,
             b"" if method == "HEAD" else f'{{"message":"{PLACES[place]} not found"}}'.encode(),
         )
-        for id in (*no_ids(own[place]), theirs[place], gone[place]):
+        for record_id in (*no_ids(own[place]), theirs[place], gone[place]):
             body = note() if path.endswith("/adjustment-note") else {}
-            assert await raw(api, method, filled(path, id), body) == expected, (method, path, id)
+            assert await raw(api, method, filled(path, record_id), body) == expected, (
+                method,
+                path,
+                record_id,
+            )
 
 
-#: As NO_IDS, of the texts that are ids of integrations; {} is an id of the account's own.
+#: Invalid ids of the integration surface. {} is replaced by an id of the account.
 NO_TEXTS = (
-    "1", "0", "abc", "null", "usr_", "org_", "{}0", "0{}", "%20{}", "{}%20", "{}%00", "{}%0a", "{}%2F2", "{}%3B", "%ff",
-    "usr_0000000000000000000000", "org_0000000000000000000000", "usr_" + "1" * 500, "usr_" + "%D9%A1" * 22,
-)  # fmt: skip
+    *("1", "0", "abc", "null", "usr_", "org_", "{}0", "0{}", "%20{}", "{}%20", "{}%00"),
+    *("{}%0a", "{}%2F2", "{}%3B", "%ff", "usr_" + "0" * 22, "org_" + "0" * 22),
+    *("usr_" + "1" * 500, "usr_" + "%D9%A1" * 22),
+)
 
 
-async def test_every_route_of_the_integrations_answers_all_that_is_no_id_of_the_account_in_the_same_bytes(
-    start, environment, company
-):
+async def test_every_integration_route_answers_invalid_ids_with_one_404(
+    start: Any, environment: dict[str, str], company: Any
+) -> None:
     api, stranger = await start(company, **GENEROUS), await start(company, **GENEROUS)
     account, rival = (
         await open_integrations(api, environment),
@@ -614,14 +635,14 @@ async def test_every_route_of_the_integrations_answers_all_that_is_no_id_of_the_
             organization[:-1],
             *theirs.values(),
         } - {own[place]}
-        for id in (*(form.replace("{}", own[place]) for form in NO_TEXTS), *others):
-            given = await raw(api, method, filled(path, id), {})
-            assert given == (404, b"" if method == "HEAD" else message), (method, path, id)
+        for record_id in (*(form.replace("{}", own[place]) for form in NO_TEXTS), *others):
+            given = await raw(api, method, filled(path, record_id), {})
+            assert given == (404, b"" if method == "HEAD" else message), (method, path, record_id)
 
 
-async def test_every_submitted_document_that_is_not_its_subjects_is_answered_in_the_same_bytes(
-    start, environment, company
-):
+async def test_document_of_another_record_gets_the_same_404(
+    start: Any, environment: dict[str, str], company: Any
+) -> None:
     api, stranger = (
         await start(company, **GENEROUS),
         await start(await make_company(environment), **GENEROUS),
@@ -644,19 +665,20 @@ async def test_every_submitted_document_that_is_not_its_subjects_is_answered_in_
             assert given == (404, b'{"message":"Submitted document not found"}'), (place, document)
 
 
-async def submitted_document(api, place, id):
-    """The id of the one submitted document of a subject, which is submitted when it has none."""
+async def submitted_document(api: TestClient, place: str, record_id: int) -> Any:
+    """Submit a record if necessary, and return the id of its submitted document."""
     for _ in range(2):
-        if found := (await answered(api, "GET", f"{place}/{id}/submitted-documents"))[1]:
+        path = f"{place}/{record_id}/submitted-documents"
+        if found := (await answered(api, "GET", path))[1]:
             return found[0]["id"]
-        status, body = await answered(api, "POST", f"{place}/{id}/submit-to-portal", json={})
+        status, body = await answered(api, "POST", f"{place}/{record_id}/submit-to-portal", json={})
         assert status == 200, body
     return None
 
 
-async def test_every_delivery_that_is_not_the_webhooks_is_answered_in_the_same_bytes(
-    start, environment, company
-):
+async def test_delivery_of_another_webhook_gets_the_same_404(
+    start: Any, environment: dict[str, str], company: Any
+) -> None:
     api, stranger = (
         await start(company, **GENEROUS),
         await start(await make_company(environment), **GENEROUS),
@@ -675,15 +697,17 @@ async def test_every_delivery_that_is_not_the_webhooks_is_answered_in_the_same_b
         assert given == (404, b'{"message":"Delivery not found"}'), delivery
 
 
-async def raw(api, method, path, body=None):
-    """(status, bytes) of an answer."""
+async def raw(api: TestClient, method: str, path: str, body: Any = None) -> tuple[int, bytes]:
+    """Return (status, bytes) of a response."""
     async with api.request(
         method, path, json=None if method in ("GET", "HEAD") else body
     ) as response:
         return response.status, await response.read()
 
 
-async def test_of_another_companys_invoice_nothing_can_be_changed(api, start, environment):
+async def test_invoice_of_another_company_cannot_be_changed(
+    api: TestClient, start: Any, environment: dict[str, str]
+) -> None:
     stranger = await start(await make_company(environment))
     theirs = await created(stranger)
     before = await record(stranger, theirs)

@@ -1,10 +1,13 @@
-"""List pages of large records: the same JSON, but no statement and no part holds more than a bounded number of bytes."""
+"""List pages of large records: unchanged JSON, streamed in parts of bounded size."""
 
 import asyncio
 import json
+from typing import Any
 
 import aiohttp
+import asyncpg
 import pytest
+from aiohttp.test_utils import TestClient
 from conftest import until
 from kit import GENEROUS, answered, created, one_of_each
 from test_exports import copies
@@ -13,23 +16,26 @@ from service.api.records import BUDGET_BYTES, PART_CHARACTERS
 from service.db import statements
 
 LIST = "/api/invoices?per_page=100"
-#: Place -> the table of its records, and a member of it that can be large.
+#: path -> (table, a member that can be large)
 PLACES = {
     "/api/invoices": ("invoices", "buyer"),
     "/api/adjustment-notes": ("adjustment_notes", "line_items"),
     "/api/consolidated-invoices": ("consolidated_invoices", "line_items"),
     "/api/einvoice-requests": ("einvoice_requests", "buyer"),
 }
-#: SQL of a text of so many bytes: one that hardly takes room where it is stored, and one that does
-#: not compress.
+#: SQL expressions for a text of a size in bytes, compressible or not.
 TEXTS = {
     "compressible": "repeat('x', {})",
-    "incompressible": "(select string_agg(md5(random()::text || n), '') from generate_series(1, {} / 32) n)",
+    "incompressible": (
+        "(select string_agg(md5(random()::text || n), '') from generate_series(1, {} / 32) n)"
+    ),
 }
 
 
-async def enlarge(owner, table, member, size, kind="compressible"):
-    """Put a text of `size` bytes into every record of a table, as records from before the limit may have."""
+async def enlarge(
+    owner: asyncpg.Connection, table: str, member: str, size: int, kind: str = "compressible"
+) -> None:
+    """Put a text of `size` bytes into every record of a table, even beyond API limits."""
     place = "{remark}" if member == "buyer" else "{0,remark}"
     text = TEXTS[kind].format(size)
     await owner.execute(
@@ -38,11 +44,14 @@ async def enlarge(owner, table, member, size, kind="compressible"):
 
 
 @pytest.fixture
-def results(monkeypatch):
-    """(statement's name, length) of every text that a statement returns."""
-    found, call = [], statements.Statement.__call__
+def results(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
+    """Return a list that collects (statement name, length) of each text result."""
+    found: list[tuple[str, int]] = []
+    call = statements.Statement.__call__
 
-    async def measured(statement, conn, **values):
+    async def measured(
+        statement: statements.Statement, conn: asyncpg.Connection, **values: Any
+    ) -> Any:
         result = await call(statement, conn, **values)
         texts = (
             [result]
@@ -58,15 +67,17 @@ def results(monkeypatch):
     return found
 
 
-async def records(api, place, ids):
-    """The records of a list, as they are given one by one."""
-    found = [(await answered(api, "GET", f"{place}/{id}"))[1] for id in ids]
+async def records(api: TestClient, place: str, ids: list[int]) -> list[dict[str, Any]]:
+    """Return the records of a list, read one by one."""
+    found = [(await answered(api, "GET", f"{place}/{record_id}"))[1] for record_id in ids]
     return [{name: value for name, value in one.items() if name != "invoice_ids"} for one in found]
 
 
 @pytest.mark.parametrize("kind", TEXTS)
 @pytest.mark.parametrize("query", ["", "&sort=-code", "&query=aminah"])
-async def test_a_large_page_is_whole_and_in_order(api, owner, results, kind, query):
+async def test_large_page_is_complete_and_in_order(
+    api: TestClient, owner: asyncpg.Connection, results: Any, kind: Any, query: str
+) -> None:
     await copies(owner, await created(api), 12)
     await enlarge(owner, "invoices", "buyer", 400_000, kind)
     async with api.get(LIST + query) as response:
@@ -88,7 +99,9 @@ async def test_a_large_page_is_whole_and_in_order(api, owner, results, kind, que
     )
 
 
-async def test_every_list_streams_a_large_page(start, company, owner, results):
+async def test_every_list_streams_a_large_page(
+    start: Any, company: Any, owner: asyncpg.Connection, results: Any
+) -> None:
     api = await start(company, background=True, **GENEROUS)
     await one_of_each(api)
     for place, (table, member) in PLACES.items():
@@ -111,7 +124,9 @@ async def test_every_list_streams_a_large_page(start, company, owner, results):
             assert max(paged, default=0) <= BUDGET_BYTES, place
 
 
-async def test_a_page_within_the_budget_takes_one_statement(api, owner, results):
+async def test_page_within_the_budget_needs_one_statement(
+    api: TestClient, owner: asyncpg.Connection, results: Any
+) -> None:
     await copies(owner, await created(api), 100)
     for query in ("", "&sort=-code"):
         results.clear()
@@ -120,7 +135,9 @@ async def test_a_page_within_the_budget_takes_one_statement(api, owner, results)
         assert [name for name, _ in results] == ["invoice_search" if query else "invoice_page"]
 
 
-async def test_a_streamed_page_is_the_same_text_as_a_small_one(api, owner, monkeypatch):
+async def test_streamed_page_has_the_same_text_as_a_small_one(
+    api: TestClient, owner: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await copies(owner, await created(api), 30)
     async with api.get(LIST) as response:
         small = await response.read()
@@ -130,8 +147,10 @@ async def test_a_streamed_page_is_the_same_text_as_a_small_one(api, owner, monke
             assert await response.read() == small
 
 
-async def test_a_streamed_page_reads_a_part_at_a_time(api, owner, results):
-    """As many records as fill a part are read in one transaction; a larger record is a part of its own."""
+async def test_streamed_page_is_read_in_parts(
+    api: TestClient, owner: asyncpg.Connection, results: Any
+) -> None:
+    """Records are read in parts of limited size; here every record is a part."""
     await copies(owner, await created(api), 20)
     await enlarge(owner, "invoices", "buyer", PART_CHARACTERS // 2)
     results.clear()
@@ -140,7 +159,9 @@ async def test_a_streamed_page_reads_a_part_at_a_time(api, owner, results):
     assert [name for name, _ in results if name == "invoice_get"] == ["invoice_get"] * 20
 
 
-async def test_the_head_of_a_large_page_has_no_body(api, owner):
+async def test_head_request_of_a_large_page_has_no_body(
+    api: TestClient, owner: asyncpg.Connection
+) -> None:
     await copies(owner, await created(api), 12)
     await enlarge(owner, "invoices", "buyer", 400_000)
     async with api.head(LIST) as response:
@@ -148,7 +169,9 @@ async def test_the_head_of_a_large_page_has_no_body(api, owner):
         assert response.headers["Content-Type"] == "application/json; charset=utf-8"
 
 
-async def test_a_record_that_is_deleted_meanwhile_is_left_out(api, owner):
+async def test_record_deleted_during_streaming_is_omitted(
+    api: TestClient, owner: asyncpg.Connection
+) -> None:
     first = await created(api)
     await copies(owner, first, 100)
     await enlarge(owner, "invoices", "buyer", 300_000)
@@ -157,10 +180,12 @@ async def test_a_record_that_is_deleted_meanwhile_is_left_out(api, owner):
         assert (await answered(api, "DELETE", f"/api/invoices/{first}"))[0] == 200
         page = json.loads(head + await response.read())
     assert len(page["data"]) == 99 and first not in {found["id"] for found in page["data"]}
-    assert page["meta"]["total"] == 1  # the copies were not counted
+    assert page["meta"]["total"] == 1  # the copies are not in the maintained count
 
 
-async def test_a_page_that_fails_on_the_way_does_not_look_whole(api, owner):
+async def test_page_that_fails_midway_is_visibly_incomplete(
+    api: TestClient, owner: asyncpg.Connection
+) -> None:
     await copies(owner, await created(api), 100)
     await enlarge(owner, "invoices", "buyer", 300_000)
     async with api.get(LIST) as response:
@@ -171,12 +196,15 @@ async def test_a_page_that_fails_on_the_way_does_not_look_whole(api, owner):
             await response.read()
 
 
-async def test_a_slow_reader_of_a_page_holds_no_connection_of_the_database(api, owner):
+async def test_slow_list_client_holds_no_database_connection(
+    api: TestClient, owner: asyncpg.Connection
+) -> None:
     await copies(owner, await created(api), 100)
     await enlarge(owner, "invoices", "buyer", 300_000)
     busy = """
         select count(*) from pg_stat_activity
-         where application_name = 'einvoice' and datname = current_database() and xact_start is not null
+         where application_name = 'einvoice'
+           and datname = current_database() and xact_start is not null
     """
     async with api.get(LIST) as response:
         await response.content.readexactly(10_000)
@@ -184,7 +212,9 @@ async def test_a_slow_reader_of_a_page_holds_no_connection_of_the_database(api, 
         assert (await response.read()).endswith(b"]}")
 
 
-async def test_many_large_pages_at_once_are_all_whole(api, owner):
+async def test_concurrent_large_pages_are_complete(
+    api: TestClient, owner: asyncpg.Connection
+) -> None:
     await copies(owner, await created(api), 30)
     await enlarge(owner, "invoices", "buyer", 300_000)
     pages = await asyncio.gather(*[answered(api, "GET", LIST) for _ in range(12)])
@@ -194,15 +224,20 @@ async def test_many_large_pages_at_once_are_all_whole(api, owner):
 @pytest.mark.parametrize(
     "kind, most", [("incompressible", 1_500_000), ("compressible", 12_000_000)]
 )
-async def test_a_batch_of_an_export_is_bounded_in_bytes(api, owner, results, kind, most):
-    """Small records let a batch grow to many; the large ones behind them make it small again."""
+async def test_export_batch_is_bounded_in_bytes(
+    api: TestClient, owner: asyncpg.Connection, results: Any, kind: str, most: int
+) -> None:
+    """Small records make the batches grow; the large ones after them make them small again."""
     await copies(owner, await created(api), 640)
     small = "create temporary table small as select id from invoices order by id desc limit 520"
     await owner.execute(f"{small}; create index on small (id)")
     text = TEXTS[kind].format(300_000)
     await owner.execute(
-        f"""update invoices set line_items = jsonb_set(line_items, '{{0,description}}', to_jsonb({text}))
-             where id not in (select id from small)"""
+        f"""
+            update invoices
+               set line_items = jsonb_set(line_items, '{{0,description}}', to_jsonb({text}))
+             where id not in (select id from small)
+            """
     )
     results.clear()
     status, exports = await answered(api, "GET", "/api/invoices/export-all")

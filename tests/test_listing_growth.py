@@ -1,4 +1,4 @@
-"""A listing that grows while it is read: what passes the check shows everything that was there at the beginning."""
+"""Listings that grow while they are read: a checked listing shows every row of its beginning."""
 
 import math
 import random
@@ -15,7 +15,7 @@ SCHEDULES = 3000
 
 @dataclass
 class Portal:
-    """A listing to which rows are added, at any place, between two pages."""
+    """A listing to which rows are added between two pages, anywhere."""
 
     rows: list[int] = field(default_factory=list)
     added: int = 0
@@ -31,13 +31,17 @@ class Portal:
 
 
 def read(portal: Portal, rng: random.Random, *, loses: bool = False) -> tuple[set[int], set[int]]:
-    """Return the rows that were there when the first page was read, and those that were shown. Raises Unclear."""
+    """Return the rows present when the first page was read, and the rows that were shown.
+
+    Raises Unclear.
+    """
     tally, before, shown, number = Tally(), set(portal.rows), set(), 0
     while True:
         number += 1
         page = portal.page(number)
         tally.add(page)
         shown |= {int(key) for key in page.keys}
+        assert page.last is not None
         if number >= page.last:
             break
         for _ in range(rng.choice((0, 0, 1, SIZE, SIZE + 1, 2 * SIZE)) if number < 8 else 0):
@@ -49,7 +53,7 @@ def read(portal: Portal, rng: random.Random, *, loses: bool = False) -> tuple[se
 
 
 @pytest.mark.parametrize("count", [0, 1, SIZE, SIZE + 1, 3 * SIZE, 17])
-def test_a_listing_that_only_grows_is_complete_for_its_beginning(count: int) -> None:
+def test_growing_listing_shows_every_row_of_its_beginning(count: int) -> None:
     for seed in range(SCHEDULES // 6):
         rng, portal = random.Random(seed), Portal()
         for place in range(count):
@@ -58,11 +62,11 @@ def test_a_listing_that_only_grows_is_complete_for_its_beginning(count: int) -> 
         assert before <= shown
 
 
-def test_a_listing_that_loses_rows_from_its_first_page_is_unclear() -> None:
-    """Without rows that come at the same time: rows move to earlier pages then, and are not shown."""
+def test_listing_that_loses_rows_is_unclear() -> None:
+    """No rows are added, so rows move to earlier pages and are not shown."""
     for seed in range(100):
         portal = Portal(list(range(100, 100 + 3 * SIZE)))
         rng = random.Random(seed)
-        rng.choice = lambda options: options[0]  # nothing is added
+        rng.choice = lambda seq: seq[0]  # adds no row
         with pytest.raises(Unclear):
             read(portal, rng, loses=True)

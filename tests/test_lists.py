@@ -1,7 +1,9 @@
-"""The list of invoices: its pages, their addresses, its filters and orders. Spec: Pagination meta"""
+"""The list of invoices: pagination, filters and orders. Spec: Pagination meta."""
 
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from aiohttp.test_utils import TestClient
 from conftest import make_company
 from kit import answered, buyer, created, invoice, reaches, record, submitted
 from yarl import URL
@@ -19,24 +21,24 @@ META = [
 ]
 
 
-async def listed(api, **query):
-    """(meta, data) of a page."""
+async def listed(api: TestClient, **query: Any) -> tuple[dict[str, Any], list[Any]]:
+    """Return (meta, data) of a page."""
     status, body = await answered(api, "GET", "/api/invoices", params=query)
     assert status == 200, body
     assert list(body) == ["meta", "data"]
     return body["meta"], body["data"]
 
 
-async def codes(api, **query):
+async def codes(api: TestClient, **query: Any) -> list[int]:
     return [int(found["invoice_code"]) for found in (await listed(api, **query))[1]]
 
 
-async def with_codes(api, *codes, **changes):
-    """The ids of invoices with these codes, one after another."""
+async def with_codes(api: TestClient, *codes: int, **changes: Any) -> list[int]:
+    """Create invoices with these codes one after another, and return their ids."""
     return [await created(api, code=code, **changes) for code in codes]
 
 
-async def test_an_empty_list_has_one_page(api):
+async def test_empty_list_has_one_page(api: TestClient) -> None:
     assert await listed(api) == (
         {
             "total": 0,
@@ -53,7 +55,7 @@ async def test_an_empty_list_has_one_page(api):
     )
 
 
-async def test_the_newest_comes_first_ten_on_a_page(api):
+async def test_list_is_newest_first_with_ten_per_page(api: TestClient) -> None:
     await with_codes(api, *range(1, 13))
     meta, data = await listed(api)
     assert list(meta) == META
@@ -65,13 +67,13 @@ async def test_the_newest_comes_first_ten_on_a_page(api):
     )
 
 
-async def test_an_entry_is_the_record(api):
-    (id,) = await with_codes(api, 1)
+async def test_list_entry_equals_the_record(api: TestClient) -> None:
+    (invoice_id,) = await with_codes(api, 1)
     for query in ({}, {"sort": "code"}):
-        assert (await listed(api, **query))[1] == [await record(api, id)]
+        assert (await listed(api, **query))[1] == [await record(api, invoice_id)]
 
 
-async def test_following_the_next_pages_finds_every_invoice_once(api):
+async def test_following_next_pages_finds_every_invoice_once(api: TestClient) -> None:
     await with_codes(api, *range(1, 8))
     for query, order in (
         ("", range(7, 0, -1)),
@@ -86,7 +88,7 @@ async def test_following_the_next_pages_finds_every_invoice_once(api):
         assert seen == list(order), query
 
 
-async def test_a_page_in_the_middle_leads_both_ways(api):
+async def test_middle_page_has_previous_and_next_urls(api: TestClient) -> None:
     await with_codes(api, *range(1, 8))
     meta, data = await listed(api, page=2, per_page=3)
     assert [found["invoice_code"] for found in data] == ["4", "3", "2"]
@@ -95,7 +97,7 @@ async def test_a_page_in_the_middle_leads_both_ways(api):
     assert meta["next_page_url"] == meta["last_page_url"] == "/api/invoices?page=3&per_page=3"
 
 
-async def test_a_page_past_the_end_is_empty_and_leads_back(api):
+async def test_page_past_the_end_is_empty_with_a_previous_url(api: TestClient) -> None:
     await with_codes(api, 1, 2, 3)
     for page, query in (
         (2, {}),
@@ -115,7 +117,7 @@ async def test_a_page_past_the_end_is_empty_and_leads_back(api):
         assert parse_qs(urlsplit(meta["previous_page_url"]).query)["page"] == ["1"]
 
 
-async def test_page_addresses_keep_the_filters_and_nothing_else(api):
+async def test_page_urls_keep_only_known_parameters(api: TestClient) -> None:
     query = {
         "query": "a&b=ü +1",
         "status": "Draft",
@@ -133,14 +135,14 @@ async def test_page_addresses_keep_the_filters_and_nothing_else(api):
         }
 
 
-async def test_a_page_holds_up_to_a_hundred(api):
+async def test_page_holds_up_to_a_hundred_records(api: TestClient) -> None:
     await with_codes(api, *range(1, 103))
     for query in ({}, {"sort": "-id"}):
         meta, data = await listed(api, per_page=100, **query)
         assert len(data) == 100 and meta["last_page"] == 2
 
 
-async def test_a_page_is_a_whole_number_in_its_bounds(api):
+async def test_invalid_page_parameters_are_rejected(api: TestClient) -> None:
     texts = (
         "0",
         "-1",
@@ -165,7 +167,7 @@ async def test_a_page_is_a_whole_number_in_its_bounds(api):
         assert (status, [error["path"] for error in body["errors"]]) == (422, [name]), (name, value)
 
 
-async def test_every_parameter_that_is_wrong_is_named_at_once(api):
+async def test_all_invalid_parameters_are_reported_together(api: TestClient) -> None:
     wrong = {
         "page": "x",
         "per_page": "0",
@@ -182,7 +184,7 @@ async def test_every_parameter_that_is_wrong_is_named_at_once(api):
     assert all(error["message"].startswith(error["path"]) for error in body["errors"])
 
 
-async def test_a_parameter_is_sent_once_and_in_utf_8(api):
+async def test_duplicate_or_malformed_parameter_is_rejected(api: TestClient) -> None:
     for query, path, rule in (
         ("page=1&page=2", "page", "unique"),
         ("sort=id&sort=id", "sort", "unique"),
@@ -201,7 +203,7 @@ async def test_a_parameter_is_sent_once_and_in_utf_8(api):
     )[0] == 200
 
 
-async def test_hostile_texts_in_a_filter_find_nothing_and_break_nothing(api):
+async def test_hostile_filter_texts_find_nothing(api: TestClient) -> None:
     await created(api)
     for text in (
         "'",
@@ -231,7 +233,7 @@ async def test_hostile_texts_in_a_filter_find_nothing_and_break_nothing(api):
 # Filters
 
 
-async def test_by_status(api):
+async def test_list_is_filtered_by_status(api: TestClient) -> None:
     _draft, sent = await with_codes(api, 1, 2)
     await submitted(api, sent)
     await reaches(api, sent, "Valid")
@@ -240,15 +242,16 @@ async def test_by_status(api):
     assert await codes(api, status="Cancelled") == []
 
 
-async def test_by_type(api):
+async def test_list_is_filtered_by_type(api: TestClient) -> None:
     await created(api, code=1)
     await created(api, code=2, type="SELF_BILLED_INVOICE", supplier=buyer())
     await created(api, code=3, type="PENDING_FINALIZE_INVOICE", buyer=None)
-    for code, type in ((1, "INVOICE"), (2, "SELF_BILLED_INVOICE"), (3, "PENDING_FINALIZE_INVOICE")):
-        assert await codes(api, type=type) == [code]
+    types = ("INVOICE", "SELF_BILLED_INVOICE", "PENDING_FINALIZE_INVOICE")
+    for code, invoice_type in enumerate(types, start=1):
+        assert await codes(api, type=invoice_type) == [code]
 
 
-async def test_by_time_of_issue_both_ends_included(api):
+async def test_list_is_filtered_by_inclusive_issue_dates(api: TestClient) -> None:
     for code, hour in enumerate(("09", "10", "11"), start=1):
         await created(api, code=code, issueDateTime=f"2026-01-31T{hour}:00:00Z")
     assert await codes(api, issued_from="2026-01-31T10:00:00Z") == [3, 2]
@@ -258,7 +261,7 @@ async def test_by_time_of_issue_both_ends_included(api):
     ) == [2]
 
 
-async def test_by_code_full_code_or_name_of_the_buyer(api):
+async def test_query_finds_code_full_code_and_buyer_name(api: TestClient) -> None:
     await with_codes(api, 17, 70, 77)
     await created(api, code=7, buyer=buyer(name="Rosmah binti Idris"))
     await created(api, code=8, type="PENDING_FINALIZE_INVOICE", buyer=None)
@@ -266,14 +269,14 @@ async def test_by_code_full_code_or_name_of_the_buyer(api):
         assert await codes(api, query=query) == [7], query
 
 
-async def test_the_full_code_of_a_self_billed_invoice_has_its_own_prefix(api):
+async def test_query_uses_the_prefix_of_self_billed_invoices(api: TestClient) -> None:
     await created(api, code=7)
     await created(api, code=8, type="PENDING_FINALIZE_SELF_BILLED_INVOICE", buyer=None)
     assert await codes(api, query="SB-00008") == [8]
     assert await codes(api, query="INV-00008") == []
 
 
-async def test_filters_narrow_each_other_and_the_total(api):
+async def test_filters_are_combined_and_affect_the_total(api: TestClient) -> None:
     await with_codes(api, 1, 2, 3, issueDateTime="2026-01-31T09:30:00Z")
     await with_codes(api, 4, issueDateTime="2026-02-01T00:00:00Z")
     await created(
@@ -294,13 +297,13 @@ async def test_filters_narrow_each_other_and_the_total(api):
     assert [found["invoice_code"] for found in data] == ["1", "2"]
 
 
-async def test_an_empty_filter_does_not_filter(api):
+async def test_empty_filter_is_ignored(api: TestClient) -> None:
     await with_codes(api, 1, 2)
     assert await codes(api, status="", type="", query="", issued_from="") == [2, 1]
 
 
-async def test_every_order(api):
-    """20 and 11 were issued at the same time: the older one comes before, in descending order after."""
+async def test_list_is_sorted_in_every_order(api: TestClient) -> None:
+    """20 and 11 have the same issue date; they are ordered by id, in the same direction."""
     for code, day in ((30, 2), (10, 1), (20, 3), (11, 3)):
         await created(api, code=code, issueDateTime=f"2026-01-0{day}T00:00:00Z")
     for sort, order in (
@@ -315,10 +318,10 @@ async def test_every_order(api):
         assert await codes(api, sort=sort, per_page=2, page=2) == order[2:], sort
 
 
-# What is not there
+# Invoices that are not listed
 
 
-async def test_deleted_invoices_are_gone_from_the_list_and_its_total(api):
+async def test_deleted_invoices_are_not_listed_or_counted(api: TestClient) -> None:
     ids = await with_codes(api, 1, 2, 3)
     assert (await answered(api, "DELETE", f"/api/invoices/{ids[1]}"))[0] == 200
     for query in ({}, {"sort": "-id"}, {"query": "aminah"}):
@@ -326,13 +329,15 @@ async def test_deleted_invoices_are_gone_from_the_list_and_its_total(api):
         assert meta["total"] == 2 and [found["invoice_code"] for found in data] == ["3", "1"]
 
 
-async def test_a_refused_creation_is_not_counted(api):
+async def test_rejected_creation_is_not_counted(api: TestClient) -> None:
     await with_codes(api, 1)
     assert (await answered(api, "POST", "/api/invoices", json=invoice(code=1)))[0] == 422
     assert (await listed(api))[0]["total"] == 1
 
 
-async def test_another_companys_invoices_are_not_listed(api, start, environment):
+async def test_invoices_of_another_company_are_not_listed(
+    api: TestClient, start: Any, environment: dict[str, str]
+) -> None:
     stranger = await start(await make_company(environment))
     await with_codes(api, 1, 2)
     await with_codes(stranger, 3)

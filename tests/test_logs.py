@@ -1,16 +1,19 @@
-"""What a real process writes while it answers requests of every kind, at its most talkative: nothing of what they hold."""
+"""Logs of a process at level DEBUG: no secrets, bodies or personal data."""
 
 import asyncio
 import base64
 import json
 import sqlite3
+from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import aiohttp
+import asyncpg
 import pytest
 from certificates import issued, key_text
-from conftest import until
+from conftest import Sandbox, until
 from kit import (
     CERTIFICATE,
     GENEROUS,
@@ -26,7 +29,7 @@ from kit import (
 from processes import Service
 from test_edge import BROKEN
 
-#: What stands for a person and a business in bodies, and for what a client says by mistake.
+#: Personal data in bodies, and a word that clients put into every kind of input.
 PERSON = {
     "name": "Zarina Quux",
     "contactNumber": "+60123450987",
@@ -37,7 +40,7 @@ PASSWORD = "opensesame-4711"
 
 
 @pytest.fixture
-async def service(environment, tmp_path):
+async def service(environment: dict[str, str], tmp_path: Path) -> AsyncIterator[Service]:
     environment = {**environment, **GENEROUS, "LOG_LEVEL": "DEBUG", "WRONG_KEYS_PER_MINUTE": "3"}
     process = Service(environment, tmp_path / "service.log")
     await process.start()
@@ -45,9 +48,14 @@ async def service(environment, tmp_path):
     await process.stop()
 
 
-async def test_no_secret_no_body_and_no_person_comes_into_the_log(
-    service, environment, company, owner, sandbox, tmp_path
-):
+async def test_logs_hold_no_secrets_bodies_or_personal_data(
+    service: Service,
+    environment: dict[str, str],
+    company: Any,
+    owner: asyncpg.Connection,
+    sandbox: Sandbox,
+    tmp_path: Path,
+) -> None:
     integration = (await integration_key(environment))["key"]
     headers = {"X-API-Key": company.key, "X-Portal-Key": integration}
     async with aiohttp.ClientSession(service.base, headers=headers) as api:
@@ -59,6 +67,7 @@ async def test_no_secret_no_body_and_no_person_comes_into_the_log(
         ]
     for sent in BROKEN.values():
         await _raw(service.port, sent.replace(b"%s", company.key.encode()))
+    assert service.process
     limits = Path(f"/proc/{service.process.pid}/limits").read_text()
     assert "Max core file size        0                    0" in limits
     assert await service.stop() == 0
@@ -71,17 +80,17 @@ async def test_no_secret_no_body_and_no_person_comes_into_the_log(
     ] == []
 
 
-async def _succeed(api):
-    """Requests that do what they ask for; the secrets of them."""
+async def _succeed(api: aiohttp.ClientSession) -> list[str]:
+    """Send successful requests and return their secrets."""
     webhook = (
         await answered(api, "POST", "/api/webhooks", json={"url": f"http://127.0.0.1:9/{SAID}"})
     )[1]["data"]
     rotated = (
         await answered(api, "POST", f"/api/webhooks/{webhook['id']}/rotate-secret", json={})
     )[1]["data"]
-    id = await created(api, buyer=buyer(**PERSON))
-    assert (await submitted(api, id))[0] == 200
-    assert (await cancelled(api, id, reason=SAID))[0] == 200
+    invoice_id = await created(api, buyer=buyer(**PERSON))
+    assert (await submitted(api, invoice_id))[0] == 200
+    assert (await cancelled(api, invoice_id, reason=SAID))[0] == 200
     signer = issued()
     pair = {
         "certificate": signer.certificate_pem,
@@ -94,7 +103,7 @@ async def _succeed(api):
     for path in (
         "/api/invoices?query=Zarina",
         "/api/invoices/export-all",
-        f"/api/invoices/{id}/print",
+        f"/api/invoices/{invoice_id}/print",
         "/api/companies",
     ):
         async with api.get(path) as response:
@@ -112,8 +121,10 @@ async def _succeed(api):
     ]
 
 
-async def _fail(api, owner, sandbox):
-    """Requests that are refused, each in a way of its own, and one that fails with the row in PostgreSQL's detail."""
+async def _fail(
+    api: aiohttp.ClientSession, owner: asyncpg.Connection, sandbox: Sandbox
+) -> list[str]:
+    """Send requests that fail in different ways, one with the row in PostgreSQL's error detail."""
     await owner.execute("alter table invoices add constraint none_of_it check (code <> 777777)")
     for body in (
         invoice(buyer=buyer(**PERSON), code=777777),
@@ -128,8 +139,9 @@ async def _fail(api, owner, sandbox):
         b"\xff" + SAID.encode(),
         json.dumps({"a\0": SAID}).encode(),
     ):
-        for type in ("application/json", "text/plain"):
-            await answered(api, "POST", "/api/invoices", data=raw, headers={"Content-Type": type})
+        for content_type in ("application/json", "text/plain"):
+            headers = {"Content-Type": content_type}
+            await answered(api, "POST", "/api/invoices", data=raw, headers=headers)
     wrong = f"einv_live_{'A' * 12}_{SAID * 5}{SAID[:3]}000000"
     for key in (wrong, SAID, wrong, wrong, wrong):
         await answered(api, "GET", "/api/invoices", headers={"X-API-Key": key})
@@ -151,22 +163,22 @@ async def _fail(api, owner, sandbox):
     return [wrong]
 
 
-async def _raw(port, sent):
+async def _raw(port: int, sent: bytes) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(sent)
     assert b" 400 " in await asyncio.wait_for(reader.read(), 5)
     writer.close()
 
 
-def _texts(environment):
-    """The secrets of a configuration, as text and as bytes that were printed."""
+def _texts(environment: dict[str, str]) -> list[str]:
+    """Return the secrets of a configuration, as text and as printed bytes."""
     raw = base64.b64decode(GENEROUS["SECRET_KEY"])
-    password = urlsplit(environment["DATABASE_URL"]).password
+    password = urlsplit(environment["DATABASE_URL"]).password or ""
     return [environment["PORTAL_CLIENT_SECRET"], password, GENEROUS["SECRET_KEY"], repr(raw)[2:-1]]
 
 
-def _tokens(state):
-    """Every token that the sandbox has handed out."""
+def _tokens(state: Path) -> list[str]:
+    """Return every token that the sandbox issued."""
     found = [token for (token,) in sqlite3.connect(state).execute("select token from tokens")]
     assert found
     return found

@@ -1,9 +1,11 @@
-"""A submission that the portal accepted and then does not know: looked for by number, shown to a person, never sent again."""
+"""Accepted submissions that the portal no longer knows: searched, then reviewed, never resent."""
 
 from datetime import timedelta
+from typing import Any
 
+import asyncpg
 import pytest
-from conftest import until
+from conftest import Sandbox, until
 from kit import created, record, submitted
 from world import LOST, TIMES, World
 
@@ -24,8 +26,10 @@ HOUR = timedelta(hours=1)
         (24.1, 24, "NeedsPerson"),
     ],
 )
-def test_it_is_waited_for_then_looked_for_every_hour_then_given_to_a_person(hours, searched, state):
-    """Hours since the portal first did not know it, and since it was last looked for."""
+def test_unknown_submission_is_searched_hourly_then_reviewed(
+    hours: float | int, searched: int | None, state: str
+) -> None:
+    """`hours` since the portal first did not know it; `searched` is when it was last searched."""
     docs = (SubmittedDocument(1, "INV-1", "01", NOW, "Submitted", "U"),)
     times = {"unknown_since": NOW, "searched_at": searched and NOW + searched * HOUR}
     submission = Submission("Accepted", "retry", NOW + hours * HOUR, docs=docs, **times)
@@ -35,22 +39,29 @@ def test_it_is_waited_for_then_looked_for_every_hour_then_given_to_a_person(hour
         submission, StatesUnavailable(LOST, unknown=True, searched=True), TIMES
     )
     assert looked.state == ("NeedsPerson" if state == "NeedsPerson" else "Accepted")
+    assert written.error
     assert written.error["since"] == NOW.isoformat()
 
 
-async def test_it_becomes_valid_by_its_number(start, company, sandbox):
+async def test_unknown_submission_is_found_by_its_number(
+    start: Any, company: Any, sandbox: Sandbox
+) -> None:
     api = await start(company, PORTAL_UNKNOWN_SECONDS="0.3")
     await sandbox.settings(not_found_seconds=3600)
-    id = await created(api)
-    assert (await submitted(api, id))[0] == 200
-    await until(lambda: record(api, id), lambda found: found["status"] == "Valid")
+    invoice_id = await created(api)
+    assert (await submitted(api, invoice_id))[0] == 200
+    await until(lambda: record(api, invoice_id), lambda found: found["status"] == "Valid")
     assert len(await sandbox.ledger()) == 1
 
 
-async def test_what_is_found_nowhere_goes_to_a_person(start, company, owner, sandbox):
+async def test_submission_found_nowhere_needs_manual_review(
+    start: Any, company: Any, owner: asyncpg.Connection, sandbox: Sandbox
+) -> None:
     api = await start(company, PORTAL_UNKNOWN_SECONDS="0.1")
     await sandbox.settings(not_found_seconds=3600, search_lag_seconds=3600)
-    id = await created(api)
-    assert (await submitted(api, id))[0] == 200
+    invoice_id = await created(api)
+    assert (await submitted(api, invoice_id))[0] == 200
     await until(lambda: owner.fetchval("select state = 'NeedsPerson' from submissions"))
-    assert (await record(api, id))["status"] == "Submitted" and len(await sandbox.ledger()) == 1
+    assert (await record(api, invoice_id))["status"] == "Submitted" and len(
+        await sandbox.ledger()
+    ) == 1

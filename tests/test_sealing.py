@@ -20,7 +20,7 @@ from kit import (
     routes,
     submitted,
 )
-from test_commands import command, result  # noqa: F401
+from test_commands import result
 from test_webhooks import LOCAL, delivery, hook, receiver, signed_by  # noqa: F401
 
 from service.commands.bootstrap import _kept_key

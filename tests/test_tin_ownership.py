@@ -18,7 +18,7 @@ from kit import (
     submitted,
     valid_invoice,
 )
-from test_commands import command, complaint, result  # noqa: F401
+from test_commands import complaint, result
 from test_companies import SETTING, changed, company_record, put
 from test_consolidated_invoices import PLACE as CONSOLIDATED
 from test_consolidated_invoices import consolidated, sale

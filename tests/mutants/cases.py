@@ -42,9 +42,7 @@ EXCLUSION = (
         "         hashtextextended(format('submission %s %s', :company_id::bigint, :id::bigint), "
         "0));",
         "select true or :company_id::bigint = :id::bigint;",
-        (
-            "tests/test_dedicated_session.py::test_a_submission_is_left_alone_while_its_lock_is_held",
-        ),
+        ("tests/test_dedicated_session.py::test_submission_is_not_changed_while_its_lock_is_held",),
     ),
     Mutant(
         "sent-while-another-holds-the-lock",
@@ -52,7 +50,7 @@ EXCLUSION = (
         "        if not is_locked:\n            await",
         "        if False:\n            await",
         (
-            "tests/test_dedicated_session.py::test_a_submission_is_left_alone_while_its_lock_is_held[Queued]",
+            "tests/test_dedicated_session.py::test_submission_is_not_changed_while_its_lock_is_held[Queued]",
         ),
     ),
     Mutant(
@@ -93,7 +91,7 @@ EXCLUSION = (
         "                     from sending_holds h\n"
         "                    where h.company_id = :company_id and h.released_at is null)\n",
         "",
-        ("tests/test_claims.py::test_nothing_is_marked_as_sending_while_sending_is_held",),
+        ("tests/test_claims.py::test_no_submission_is_marked_as_sending_during_a_sending_hold",),
     ),
     Mutant(
         "lost-claim-kept",
@@ -145,21 +143,21 @@ EXCLUSION = (
         "cancel_looks + 1 end\n"
         " where company_id = :company_id and id = :id and cancel_fence = :fence",
         "cancel_looks + 1 end\n where company_id = :company_id and id = :id and :fence::bigint > 0",
-        ("tests/test_claims.py::test_the_result_of_a_lost_cancellation_changes_nothing",),
+        ("tests/test_claims.py::test_result_of_a_lost_cancellation_changes_nothing",),
     ),
     Mutant(
         "documents-changed-by-a-lost-claim",
         "service/submission/store.py",
         "    if done:\n        await apply(",
         "    if True:\n        await apply(",
-        ("tests/test_claims.py::test_a_result_for_a_lost_claim_leaves_the_documents_alone",),
+        ("tests/test_claims.py::test_result_for_a_lost_claim_changes_no_document",),
     ),
     Mutant(
         "late-look-undoes-a-cancellation",
         SUBMISSIONS,
         "   where d.company_id = :company_id and d.status = any (w.expected)\n",
         "   where d.company_id = :company_id\n",
-        ("tests/test_claims.py::test_a_document_does_not_return_to_a_state_that_it_has_left",),
+        ("tests/test_claims.py::test_stale_status_does_not_overwrite_a_later_one",),
     ),
     Mutant(
         "notifications-not-received",
@@ -180,16 +178,14 @@ EXCLUSION = (
         "service/submission/worker.py",
         "if not is_interruption(error):",
         "if True:",
-        ("tests/test_claims.py::test_failures_of_the_database_count_against_no_submission",),
+        ("tests/test_claims.py::test_transient_database_errors_are_not_counted",),
     ),
     Mutant(
         "own-failure-not-counted",
         "service/submission/worker.py",
         "if not is_interruption(error):",
         "if False:",
-        (
-            "tests/test_claims.py::test_a_result_that_the_database_refuses_again_and_again_needs_a_person",
-        ),
+        ("tests/test_claims.py::test_result_that_the_database_rejects_needs_manual_review",),
     ),
     Mutant(
         "polls-of-one-company-first",
@@ -203,7 +199,7 @@ EXCLUSION = (
         "service/api/exports.py",
         "budget=BATCH_CHARACTERS",
         "budget=1000 * BATCH_CHARACTERS",
-        ("tests/test_large_pages.py::test_a_batch_of_an_export_is_bounded_in_bytes",),
+        ("tests/test_large_pages.py::test_export_batch_is_bounded_in_bytes",),
     ),
 )
 
@@ -214,14 +210,14 @@ ONCE = (
         "service/submission/send.py",
         '        failpoints.reach("before_intent_commit")\n',
         '        await conn.execute("rollback")\n        await conn.execute("begin")\n',
-        ("tests/test_faults.py::test_the_intent_is_on_disk_before_the_portal_receives_the_bytes",),
+        ("tests/test_faults.py::test_intent_is_committed_before_the_portal_receives_the_bytes",),
     ),
     Mutant(
         "old-intent-sent",
         "service/submission/send.py",
         "        if time.monotonic() - command.at > STALE_SECONDS:",
         "        if False:",
-        ("tests/test_claims.py::test_an_intent_that_grew_old_is_not_sent",),
+        ("tests/test_claims.py::test_expired_intent_is_not_sent",),
     ),
     Mutant(
         "intent-before-the-connection",
@@ -270,14 +266,14 @@ ONCE = (
         SUBMISSIONS,
         "absence_confirmations = case when :still_sent::boolean then 0\n",
         "absence_confirmations = case when :still_sent::boolean then absence_confirmations\n",
-        ("tests/test_claims.py::test_an_unclear_send_voids_earlier_proofs_of_absence",),
+        ("tests/test_claims.py::test_unclear_send_resets_absence_confirmations",),
     ),
     Mutant(
         "unclear-send-counted-from-its-start",
         SUBMISSIONS,
         "last_sent_at = case when :still_sent then clock_timestamp() else last_sent_at end,",
         "last_sent_at = case when :still_sent then last_sent_at else last_sent_at end,",
-        ("tests/test_claims.py::test_an_unclear_send_voids_earlier_proofs_of_absence",),
+        ("tests/test_claims.py::test_unclear_send_resets_absence_confirmations",),
     ),
     Mutant(
         "evidence-only-with-a-claim",
@@ -285,16 +281,14 @@ ONCE = (
         "    numbers = {doc.id: doc.number for doc in submission.docs}\n    for via",
         "    numbers = {doc.id: doc.number for doc in submission.docs}\n"
         "    if await load(context, claim) is None:\n        return\n    for via",
-        ("tests/test_claims.py::test_evidence_is_recorded_also_for_a_lost_claim",),
+        ("tests/test_claims.py::test_sighting_is_recorded_for_a_lost_claim",),
     ),
     Mutant(
         "duplicate-answer-is-a-refusal",
         "service/submission/send.py",
         "    (Duplicate, lambda why: OutcomeUnknown(_error(why))),",
         "    (Duplicate, lambda why: Refusal(_error(why))),",
-        (
-            "tests/test_faults.py::test_a_duplicate_answer_to_a_first_send_leaves_the_outcome_unknown",
-        ),
+        ("tests/test_faults.py::test_duplicate_response_to_a_first_send_is_an_unknown_outcome",),
     ),
     Mutant(
         "matched-by-number-only",
@@ -318,21 +312,21 @@ ONCE = (
         "service/submission/matching.py",
         "self._decide(candidate, is_same)",
         "self._decide(candidate, bool(content))",
-        ("tests/test_document_identity.py::test_a_document_whose_bytes_differ_is_unproven",),
+        ("tests/test_document_identity.py::test_document_with_other_bytes_is_unproven",),
     ),
     Mutant(
         "row-proves-under-a-shared-tin",
         "service/submission/matching.py",
         "by_row = {tin for tin, is_shared in shared.items() if not (is_shared or named)}",
         "by_row = set(shared)",
-        ("tests/test_document_identity.py::test_a_row_proves_nothing_when_the_tin_is_shared",),
+        ("tests/test_document_identity.py::test_listing_row_proves_nothing_if_the_tin_is_shared",),
     ),
     Mutant(
         "uuid-of-another-company-adopted",
         "service/submission/matching.py",
         "            left.append(replace(one, is_elsewhere=True))\n",
         "            left.append(one)\n",
-        ("tests/test_document_identity.py::test_a_uuid_that_another_company_has_is_unproven",),
+        ("tests/test_document_identity.py::test_uuid_of_another_company_is_unproven",),
     ),
     Mutant(
         "total-of-a-row-not-compared",
@@ -340,7 +334,7 @@ ONCE = (
         '        "payable amount": (there.payable, sent.payable),\n',
         "",
         (
-            "tests/test_document_identity.py::test_a_row_that_differs_or_lacks_a_fact_proves_nothing",
+            "tests/test_document_identity.py::test_listing_row_with_a_different_or_missing_value_proves_nothing",
         ),
     ),
     Mutant(
@@ -349,7 +343,7 @@ ONCE = (
         "    elif unproven := submission.unproven():\n        write = _request_review(submission, unproven)\n",
         "",
         (
-            "tests/test_document_identity.py::test_an_unknown_document_of_a_neighbour_needs_manual_review",
+            "tests/test_document_identity.py::test_document_of_another_company_with_one_tin_needs_manual_review",
         ),
     ),
     Mutant(
@@ -357,9 +351,7 @@ ONCE = (
         "service/submission/poll.py",
         "        errors = await hide_foreign(context, claim.company_id, submission.tin, errors)\n",
         "",
-        (
-            "tests/test_document_identity.py::test_a_company_cannot_take_over_or_cancel_anothers_document",
-        ),
+        ("tests/test_document_identity.py::test_company_cannot_adopt_or_cancel_anothers_document",),
     ),
     Mutant(
         "uuid-in-several-companies",
@@ -377,7 +369,7 @@ ONCE = (
         LAST_MIGRATION,
         "",
         "drop index submitted_documents_one_live_per_invoice;",
-        ("tests/test_architecture.py::test_what_is_locked_has_one_live_document",),
+        ("tests/test_architecture.py::test_unique_index_covers_the_locked_states",),
     ),
     Mutant(
         "proven-sighting-dropped",
@@ -386,7 +378,7 @@ ONCE = (
         "alter table portal_sightings drop constraint portal_sightings_pkey, add primary key "
         "(company_id, submission_id, uuid);",
         (
-            "tests/test_batches.py::test_what_the_portal_has_in_part_is_taken_over_in_part[truncate]",
+            "tests/test_batches.py::test_partly_accepted_batch_with_a_lost_response_is_reconciled[truncate]",
         ),
     ),
 )
@@ -419,16 +411,14 @@ KEPT = (
         "service/http/idempotency.py",
         "    if claim is not None and not await _store(",
         "    if claim is not None and response.status >= 400 and not await _store(",
-        (
-            "tests/test_idempotency_claims.py::test_a_request_that_lost_its_claim_to_a_running_one_is_a_409",
-        ),
+        ("tests/test_idempotency_claims.py::test_request_whose_claim_was_taken_over_is_a_409",),
     ),
     Mutant(
         "effect-of-a-lost-claim-committed",
         "service/http/idempotency.py",
         "        raise ClaimLost\n\n\nasync def store_response_without(",
         "        return\n\n\nasync def store_response_without(",
-        ("tests/test_idempotency_claims.py::test_a_request_that_lost_its_claim_creates_nothing",),
+        ("tests/test_idempotency_claims.py::test_request_with_a_lost_claim_creates_nothing",),
     ),
     Mutant(
         "submit-without-its-claim",
@@ -436,7 +426,7 @@ KEPT = (
         "            await guard(conn)\n",
         "",
         (
-            "tests/test_idempotency_claims.py::test_a_submit_that_lost_its_claim_does_not_send_what_was_cancelled",
+            "tests/test_idempotency_claims.py::test_submit_with_a_lost_claim_does_not_resend_a_cancelled_document",
         ),
     ),
     Mutant(
@@ -444,7 +434,7 @@ KEPT = (
         "service/submission/cancel.py",
         "        await order.guard(conn)\n",
         "",
-        ("tests/test_idempotency_claims.py::test_no_post_has_an_effect_after_its_claim_was_lost",),
+        ("tests/test_idempotency_claims.py::test_no_post_route_has_an_effect_after_a_lost_claim",),
     ),
     Mutant(
         "retryable-answer-kept",
@@ -465,7 +455,7 @@ KEPT = (
         "service/api/exports.py",
         "            request.transport.abort()\n",
         "            await response.write_eof()\n",
-        ("tests/test_large_pages.py::test_a_page_that_fails_on_the_way_does_not_look_whole",),
+        ("tests/test_large_pages.py::test_page_that_fails_midway_is_visibly_incomplete",),
     ),
     Mutant(
         "refused-cancellation-believed",
@@ -479,21 +469,21 @@ KEPT = (
         "service/submission/cancellation.py",
         "        if self.is_unclear:\n            return False\n",
         "        return True\n",
-        ("tests/test_cancel.py::test_a_document_is_looked_at_until_the_portal_shows_it_cancelled",),
+        ("tests/test_cancel.py::test_unclear_cancellation_is_polled_until_the_portal_shows_it",),
     ),
     Mutant(
         "repeated-cancellation-forgets-the-first",
         "service/submission/cancel.py",
         'CancellationState(row["now"], row["sent_by"])',
         'CancellationState(row["now"])',
-        ("tests/test_cancel.py::test_a_repetition_does_not_shorten_the_settling_time",),
+        ("tests/test_cancel.py::test_repeated_cancellation_does_not_shorten_the_settling_time",),
     ),
     Mutant(
         "late-process-sends-a-cancellation",
         "service/submission/cancel.py",
         "        if time.monotonic() > cancellation.send_until:\n",
         "        if False:\n",
-        ("tests/test_cancel.py::test_a_process_that_was_held_up_past_its_claim_sends_nothing",),
+        ("tests/test_cancel.py::test_process_with_an_expired_claim_sends_no_cancellation",),
     ),
     Mutant(
         "note-beside-a-cancellation",
@@ -502,14 +492,14 @@ KEPT = (
         " where company_id = :company_id and id = :id and deleted_at is null\n"
         "   for share;",
         "  from invoices\n where company_id = :company_id and id = :id and deleted_at is null;",
-        ("tests/test_cancel.py::test_a_note_waits_for_whoever_is_changing_the_invoice",),
+        ("tests/test_cancel.py::test_note_waits_for_a_lock_on_the_invoice",),
     ),
     Mutant(
         "cancelled-an-hour-too-late",
         "service/documents/states.py",
         "CANCEL_WINDOW = timedelta(hours=72)",
         "CANCEL_WINDOW = timedelta(hours=73)",
-        ("tests/test_cancel.py::test_72_hours_are_allowed_and_not_a_second_more",),
+        ("tests/test_cancel.py::test_cancellation_is_allowed_for_72_hours",),
     ),
 )
 
@@ -585,7 +575,7 @@ APART = (
         "service/http/middleware.py",
         'headers["Cache-Control"] = "private, no-store"',
         'headers["Cache-Control"] = "private"',
-        ("tests/test_headers.py::test_every_route_sends_the_headers_with_a_refusal",),
+        ("tests/test_headers.py::test_every_route_sends_the_headers_on_errors",),
     ),
     Mutant(
         "secret-bound-to-no-company",
@@ -599,7 +589,7 @@ APART = (
         "service/http/middleware.py",
         'OPEN = {\n    "/healthz",',
         'OPEN = {\n    "/api/events",\n    "/healthz",',
-        ("tests/test_auth.py::test_every_route_asks_for_a_key_before_anything_else",),
+        ("tests/test_auth.py::test_every_route_checks_the_key_first",),
     ),
     Mutant(
         "revoked-key-not-told",
@@ -635,7 +625,7 @@ EXACT = (
         "service/json_codec.py",
         "parse_float=_parse_decimal",
         "parse_float=float",
-        ("tests/test_invoices.py::test_numbers_come_back_as_they_were_sent",),
+        ("tests/test_invoices.py::test_numbers_are_returned_exactly_as_sent",),
     ),
     Mutant(
         "webhook-signed-for-another-time",
@@ -649,14 +639,14 @@ EXACT = (
         "service/http/limits.py",
         "self._buckets[name] = tokens - (tokens >= 1), now",
         "self._buckets[name] = tokens - 2 * (tokens >= 1), now",
-        ("tests/test_auth.py::test_a_key_over_its_limit_is_told_when_to_come_back",),
+        ("tests/test_auth.py::test_key_over_its_rate_limit_gets_a_429_with_retry_after",),
     ),
     Mutant(
         "page-urls-without-filters",
         "service/api/pagination.py",
         "{'page': number, 'per_page': self.per_page, **self.kept}",
         "{'page': number, 'per_page': self.per_page}",
-        ("tests/test_lists.py::test_page_addresses_keep_the_filters_and_nothing_else",),
+        ("tests/test_lists.py::test_page_urls_keep_only_known_parameters",),
     ),
 )
 
