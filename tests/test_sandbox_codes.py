@@ -16,13 +16,10 @@ STATE, COUNTRY = (
 )
 
 
-async def set_dates(
-    portal: Portal, list_name: str, code: str, status: int = 200, **ends: Any
-) -> None:
-    answer = await portal.http.put(
-        "/_sandbox/codes", json={"list": list_name, "code": code, **ends}
-    )
-    assert answer.status == status, await answer.text()
+async def set_dates(portal: Portal, list_name: str, code: str, **ends: Any) -> None:
+    body = {"list": list_name, "code": code, **ends}
+    answer = await portal.http.put("/_sandbox/codes", json=body)
+    assert answer.status == 200, await answer.text()
 
 
 @pytest.mark.parametrize(

@@ -224,7 +224,7 @@ ONCE = (
         "service/portal/clock.py",
         "            await self._measure_again(measure)\n",
         "            self._judge(self.latest.ahead_of(database))\n",
-        ("tests/test_portal_clock.py::test_difference_that_cannot_be_confirmed_does_not_block",),
+        ("tests/test_portal_clock.py::test_an_unconfirmed_clock_difference_does_not_block",),
     ),
     Mutant(
         "sending-found-queued-again",
