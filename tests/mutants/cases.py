@@ -398,7 +398,7 @@ KEPT = (
         "service/http/idempotency.py",
         'if first["body_sha256"] != claim.body_sha256:',
         "if False:",
-        ("tests/test_repetition.py::test_the_key_with_another_body_is_refused",),
+        ("tests/test_repetition.py::test_an_idempotency_key_with_another_body_is_refused",),
     ),
     Mutant(
         "answer-not-kept-with-its-effect",
@@ -437,7 +437,7 @@ KEPT = (
         "service/http/idempotency.py",
         'not getattr(error, "retryable", False)',
         "True",
-        ("tests/test_repetition.py::test_a_submit_that_sent_nothing_is_tried_again_with_its_key",),
+        ("tests/test_repetition.py::test_a_submit_that_sent_nothing_is_retried_with_its_key",),
     ),
     Mutant(
         "large-page-in-one-response",
