@@ -20,7 +20,7 @@ from test_commands import command, result  # noqa: F401
 from test_consolidated_invoices import PLACE as CONSOLIDATED
 from test_consolidated_invoices import consolidated, sale
 from test_notes import noted
-from test_webhooks import hook, receiver  # noqa: F401
+from fixtures_webhooks import hook
 
 from service.commands.companies import revoke_key
 from service.config import read_config
