@@ -162,7 +162,7 @@ EXCLUSION = (
         "service/db/connections.py",
         '            "tcp_user_timeout": str(self.user_timeout),\n',
         "",
-        ("tests/test_silence.py::test_pool_of_a_command_is_bound_on_both_ends",),
+        ("tests/test_silence.py::test_the_pool_of_a_command_has_keepalive_on_both_ends",),
     ),
     Mutant(
         "interrupted-claim-counted",
@@ -571,7 +571,7 @@ APART = (
         "service/db/encryption.py",
         'return f"{company_id:d} {purpose}".encode()',
         "return purpose.encode()",
-        ("tests/test_secrets_at_rest.py::test_it_opens_for_its_own_company_and_purpose_only",),
+        ("tests/test_secrets_at_rest.py::test_a_secret_opens_only_for_its_company_and_purpose",),
     ),
     Mutant(
         "route-without-a-key",
