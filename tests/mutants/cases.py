@@ -217,7 +217,7 @@ ONCE = (
         "service/portal/client.py",
         "            await opened.connected(request)\n",
         "            opened._request = request\n",
-        ("tests/test_slow_connect.py::test_failed_connection_leaves_no_intent",),
+        ("tests/test_slow_connect.py::test_a_failed_connection_leaves_no_intent",),
     ),
     Mutant(
         "one-wrong-date-stops-sending",
