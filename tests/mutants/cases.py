@@ -557,7 +557,7 @@ APART = (
         "service/submission/submit.py",
         '    if issuer["tin_verified_at"] is None:\n',
         "    if False:\n",
-        ("tests/test_tin_ownership.py::test_nothing_is_submitted_under_an_unverified_tin",),
+        ("tests/test_tin_ownership.py::test_a_submit_with_an_unverified_tin_is_refused",),
     ),
     Mutant(
         "data-may-be-cached",
