@@ -534,14 +534,14 @@ APART = (
         "sql/queries/invoices.sql",
         "  from invoices\n where company_id = :company_id and id = :id and deleted_at is null\n   for share;",
         "  from invoices\n where :company_id::bigint > 0 and id = :id and deleted_at is null\n   for share;",
-        ("tests/test_wall.py::test_every_statement_names_the_owner_of_each_table",),
+        ("tests/test_tenant_isolation.py::test_every_statement_names_the_owner_of_each_table",),
     ),
     Mutant(
         "table-without-row-security",
         LAST_MIGRATION,
         "",
         "alter table adjustment_notes no force row level security;",
-        ("tests/test_wall.py::test_the_migrated_schema_separates_companies_and_accounts",),
+        ("tests/test_tenant_isolation.py::test_the_migrated_schema_separates_companies_and_accounts",),
     ),
     Mutant(
         "foreign-key-without-the-company",
@@ -550,7 +550,7 @@ APART = (
         "alter table invoices add constraint invoices_id_once unique (id);\n"
         "alter table submitted_documents\n"
         "  add constraint submitted_documents_of_invoice foreign key (invoice_id) references invoices (id);",
-        ("tests/test_wall.py::test_the_migrated_schema_separates_companies_and_accounts",),
+        ("tests/test_tenant_isolation.py::test_the_migrated_schema_separates_companies_and_accounts",),
     ),
     Mutant(
         "sent-under-an-unverified-tin",
