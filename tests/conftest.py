@@ -28,7 +28,12 @@ from service.sandbox.app import create_sandbox
 from service.sandbox.settings import Settings
 
 #: Modules whose fixtures every test module can use.
-pytest_plugins = ["fixtures_service"]
+pytest_plugins = [
+    "fixtures_sandbox",
+    "fixtures_service",
+    "fixtures_specification",
+    "fixtures_webhooks",
+]
 
 #: TINs of companies created without one. The sandbox registers a taxpayer at its first login.
 TINS = [DEMO_COMPANY["tin_code"], *(f"C2088005{number}0" for number in range(101, 131))]

@@ -1,4 +1,4 @@
-"""A TLS end in front of a server on loopback, behind a path on which every new connection takes its time."""
+"""A TLS proxy in front of a server on loopback that delays the handshake of new connections."""
 
 import asyncio
 import ipaddress
@@ -17,9 +17,9 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 @dataclass
 class Authority:
-    """A certificate of 127.0.0.1 that is its own authority."""
+    """A self-signed certificate of 127.0.0.1."""
 
-    file: Path  # what a client has to trust
+    file: Path  # the CA file for clients
     server: ssl.SSLContext
 
     @property
@@ -49,18 +49,17 @@ def make_authority(directory: Path) -> Authority:
 
 @dataclass
 class SlowPath:
-    """The way to the server; `seconds` is how long the handshake of a new connection waits."""
+    """The path to the server. The handshake of a new connection waits for `seconds`."""
 
     seconds: float
     base: str = ""
     connections: int = 0
-    # While it is not set, no handshake begins
-    is_open: asyncio.Event = field(default_factory=asyncio.Event)
+    is_open: asyncio.Event = field(default_factory=asyncio.Event)  # no handshake before it is set
 
 
 @asynccontextmanager
 async def slow_path(port: int, authority: Authority, seconds: float = 0) -> AsyncIterator[SlowPath]:
-    """Yield the path to a server on loopback: TCP connects at once, TLS after a while, what follows is passed on."""
+    """Yield a path to a local port that connects TCP at once and TLS after a delay."""
     path = SlowPath(seconds)
     path.is_open.set()
 

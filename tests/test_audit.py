@@ -7,6 +7,7 @@ import pytest
 from aiohttp.test_utils import TestClient
 from certificates import issued
 from conftest import make_company, until
+from fixtures_webhooks import hook
 from kit import (
     CERTIFICATE,
     GENEROUS,
@@ -23,7 +24,6 @@ from test_commands import result
 from test_consolidated_invoices import PLACE as CONSOLIDATED
 from test_consolidated_invoices import consolidated, sale
 from test_notes import noted
-from test_webhooks import hook, receiver  # noqa: F401
 
 from service.commands.companies import revoke_key
 from service.config import read_config

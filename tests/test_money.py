@@ -1,6 +1,7 @@
-"""Amounts: exact decimals, half up, and every number that makes no amount is named."""
+"""Amounts are exact decimals, rounded half up; invalid numbers are named."""
 
 from decimal import Decimal
+from typing import Any
 
 import pytest
 
@@ -10,7 +11,13 @@ HUGE = Decimal("999999999999999")
 TEN_A_NIGHT = {"taxType": "03", "taxRate": {"perUnitAmount": "ten"}}
 
 
-def item(price="10.00", count="1", *taxes, **more):
+#: A number as tests write it.
+Number = Decimal | str | int
+
+
+def item(
+    price: Number = "10.00", count: Number = "1", *taxes: dict[str, Any], **more: Any
+) -> dict[str, Any]:
     return {
         "unit": {"price": Decimal(price), "count": Decimal(count)},
         "taxDetails": list(taxes),
@@ -18,13 +25,13 @@ def item(price="10.00", count="1", *taxes, **more):
     }
 
 
-def percent(kind, percentage):
+def percent(kind: str, percentage: Number) -> dict[str, Any]:
     return {"taxType": kind, "taxRate": {"percentage": Decimal(percentage)}}
 
 
-def only_fault(body):
-    (fault,) = money.violations(body)
-    return fault
+def only_violation(body: dict[str, Any]) -> dict[str, Any]:
+    (violation,) = money.violations(body)
+    return violation
 
 
 @pytest.mark.parametrize(
@@ -41,15 +48,15 @@ def only_fault(body):
         ("7", "7.00"),
     ],
 )
-def test_half_a_cent_rounds_away_from_zero(exact, rounded):
+def test_half_a_cent_rounds_away_from_zero(exact: str, rounded: str) -> None:
     assert str(money.round2(Decimal(exact))) == rounded
 
 
-def test_a_tenth_and_two_tenths_are_three_tenths():
+def test_decimals_are_added_exactly() -> None:
     assert money.totals([item("0.1"), item("0.2")]).payable == Decimal("0.3")
 
 
-def test_each_line_is_rounded_before_it_is_added():
+def test_each_line_is_rounded_before_it_is_added() -> None:
     assert money.totals([item("0.005"), item("0.005")]).payable == Decimal("0.02")
 
 
@@ -63,32 +70,32 @@ def test_each_line_is_rounded_before_it_is_added():
         ("33.33", "8.5", "2.83"),
     ],
 )
-def test_a_percentage_tax_is_rounded_half_up(price, percentage, tax):
+def test_a_percentage_tax_is_rounded_half_up(price: str, percentage: str, tax: str) -> None:
     assert money.line_amounts(item(price, "1", percent("01", percentage))).tax == Decimal(tax)
 
 
-def test_a_line_may_bear_several_taxes():
+def test_a_line_can_have_several_taxes() -> None:
     amounts = money.line_amounts(item("100.00", "1", percent("01", 10), percent("02", 8)))
     assert [tax.amount for tax in amounts.taxes] == [10, 8]
     assert amounts.tax == 18
 
 
-def test_an_exempt_line_has_no_tax_whatever_the_rate():
+def test_an_exempt_line_has_no_tax_at_any_rate() -> None:
     (tax,) = money.line_amounts(item("100.00", "1", percent("E", 10))).taxes
     assert (tax.percentage, tax.amount, tax.taxable) == (0, 0, 100)
 
 
-def test_a_tax_per_unit_is_due_for_the_count_of_the_line():
+def test_a_tax_per_unit_uses_the_count_of_the_line() -> None:
     tourism = {"taxType": "03", "taxRate": {"perUnitAmount": Decimal("10.00")}}
     assert money.line_amounts(item("150.00", "3", tourism)).tax == 30
 
 
-def test_a_tax_per_unit_is_due_for_its_own_count_when_it_has_one():
+def test_a_tax_per_unit_prefers_its_own_count() -> None:
     tourism = {"taxType": "03", "taxRate": {"perUnitAmount": 10, "unitCount": 2}}
     assert money.line_amounts(item("450.00", "1", tourism)).tax == 20
 
 
-def test_a_discount_and_a_charge_of_an_amount_change_the_taxed_net():
+def test_discounts_and_charges_change_the_taxable_amount() -> None:
     amounts = money.line_amounts(
         item(
             "100.00",
@@ -101,17 +108,17 @@ def test_a_discount_and_a_charge_of_an_amount_change_the_taxed_net():
     assert (amounts.net, amounts.tax) == (Decimal("94.99"), Decimal("9.50"))
 
 
-def test_a_rate_of_a_discount_is_a_percentage_of_the_subtotal():
+def test_a_discount_rate_is_a_percentage_of_the_subtotal() -> None:
     amounts = money.line_amounts(item("145.00", "12", discount={"rate": 5}, charge={"rate": 1}))
     assert amounts.discount == (Decimal("87.00"), Decimal("0.05"), None)
     assert amounts.net == Decimal("1740.00") - Decimal("87.00") + Decimal("17.40")
 
 
-def test_a_discount_as_large_as_the_line_leaves_nothing():
+def test_a_discount_as_large_as_the_line_leaves_zero() -> None:
     assert money.line_amounts(item("1.00", discount={"amount": 1})).net == 0
 
 
-def test_the_sums_of_a_document():
+def test_document_totals_add_lines_adjustments_and_taxes() -> None:
     chairs = item("145.00", "12", percent("01", 10), discount={"rate": 5})
     work = item("80.00", "6", percent("02", 8))
     sums = money.totals(
@@ -126,11 +133,11 @@ def test_the_sums_of_a_document():
     assert sums.by_tax_type == {"01": (1653, Decimal("165.30")), "02": (480, Decimal("38.40"))}
 
 
-def test_a_document_may_have_no_adjustments():
+def test_a_document_may_have_no_adjustments() -> None:
     assert money.totals([item()], {}).payable == money.totals([item()], None).payable == 10
 
 
-def test_good_amounts_have_no_fault():
+def test_valid_amounts_have_no_violation() -> None:
     assert money.violations({"lineItems": [item()], "invoiceLevelAllowanceCharge": None}) == []
 
 
@@ -150,42 +157,42 @@ def test_good_amounts_have_no_fault():
         ({"unit": {"price": 1}}, "/lineItems/0/unit/count"),
     ],
 )
-def test_a_number_that_makes_no_amount_is_named(line, path):
-    assert only_fault({"lineItems": [line]})["path"] == path
+def test_an_invalid_number_is_named(line: dict[str, Any], path: str) -> None:
+    assert only_violation({"lineItems": [line]})["path"] == path
 
 
-def test_every_bad_line_is_named():
+def test_every_invalid_line_is_named() -> None:
     body = {"lineItems": [item("-1"), item(), item("-1")]}
-    assert [fault["path"] for fault in money.violations(body)] == [
+    assert [violation["path"] for violation in money.violations(body)] == [
         "/lineItems/0/unit/price",
         "/lineItems/2/unit/price",
     ]
 
 
-def test_allowances_larger_than_the_document_are_refused():
+def test_allowances_larger_than_the_document_are_refused() -> None:
     body = {"lineItems": [item()], "invoiceLevelAllowanceCharge": {"allowances": [{"amount": 11}]}}
-    assert only_fault(body)["path"] == "/invoiceLevelAllowanceCharge/allowances"
+    assert only_violation(body)["path"] == "/invoiceLevelAllowanceCharge/allowances"
 
 
-def test_the_largest_numbers_are_a_fault_and_no_exception():
+def test_the_largest_numbers_are_a_violation_not_an_exception() -> None:
     line = item(HUGE, HUGE, percent("01", HUGE), charge={"rate": HUGE})
-    assert only_fault({"lineItems": [line] * 1000})["path"] == "/lineItems"
+    assert only_violation({"lineItems": [line] * 1000})["path"] == "/lineItems"
 
 
 @pytest.mark.parametrize("price", ["999999999999999", "999999999999999.99"])
-def test_a_sum_of_fifteen_digits_fits(price):
+def test_a_sum_of_fifteen_digits_fits(price: str) -> None:
     assert money.totals([item(price)]).payable == Decimal(price)
 
 
-def test_a_sum_of_sixteen_digits_is_refused():
-    assert only_fault({"lineItems": [item(HUGE), item("1")]})["path"] == "/lineItems"
+def test_a_sum_of_sixteen_digits_is_refused() -> None:
+    assert only_violation({"lineItems": [item(HUGE), item("1")]})["path"] == "/lineItems"
 
 
-def test_long_fractions_are_multiplied_exactly():
+def test_long_fractions_are_multiplied_exactly() -> None:
     line = item("0.33333333333333333333", "999999999999999")
     assert money.line_amounts(line).subtotal == Decimal("333333333333333.00")
 
 
-def test_a_binary_float_is_never_taken():
+def test_a_binary_float_is_refused() -> None:
     with pytest.raises(TypeError):
         money.totals([{"unit": {"price": 0.1, "count": 1}}])

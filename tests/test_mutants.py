@@ -1,4 +1,4 @@
-"""The runner of mutants: each mutant applies to the code as it is, and each outcome is told apart."""
+"""The mutant runner: each mutant applies to the current code, and outcomes are distinguished."""
 
 from pathlib import Path
 
@@ -52,7 +52,7 @@ def test_every_mutant_applies_to_the_code(mutant: Mutant) -> None:
     check(mutant)
 
 
-def test_mutants_have_names_of_their_own() -> None:
+def test_mutant_names_are_unique() -> None:
     assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS)
 
 
@@ -70,7 +70,7 @@ def test_mutants_have_names_of_their_own() -> None:
     ],
     ids=lambda value: value.name if isinstance(value, Mutant) else "",
 )
-async def test_each_outcome_of_a_mutant_is_told_apart(
+async def test_each_outcome_of_a_mutant_is_recognised(
     runner: Runner, mutant: Mutant, outcome: str
 ) -> None:
     result = await runner.run_one(mutant)
@@ -80,7 +80,7 @@ async def test_each_outcome_of_a_mutant_is_told_apart(
     assert not (runner.scratch / mutant.name).exists()
 
 
-async def test_a_mutant_whose_tests_hang_is_ended_by_the_time_limit(runner: Runner) -> None:
+async def test_a_mutant_with_hanging_tests_is_ended_by_the_time_limit(runner: Runner) -> None:
     hasty = Runner(runner.base, runner.scratch, "", jobs=1, limit=10)
     result = await hasty.run_one(mutant("endless", "a - b", "::test_forever"))
     assert (result.outcome, result.is_noticed) == (TIMED_OUT, True)

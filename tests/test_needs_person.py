@@ -1,7 +1,8 @@
-"""What no machine can settle: it is listed with all that is known, and a person settles it, held against the portal."""
+"""Submissions that need a person: they are listed, and resolved only if the portal agrees."""
 
 import base64
 import json
+from collections.abc import Callable
 from typing import Any
 
 import asyncpg
@@ -15,41 +16,49 @@ from service.commands.reconcile import attention, settle_submission
 from service.config import Config, read_config
 
 STUCK = """update submissions
-              set state = 'NeedsPerson', last_error = '{"code": "Unclear", "message": "A day without an answer."}'
+              set state = 'NeedsPerson',
+                  last_error = '{"code": "Unclear", "message": "A day without an answer."}'
             where id = $1"""
 
 
 @pytest.fixture
-def config(environment):
+def config(environment: dict[str, str]) -> Config:
     return read_config(environment)
 
 
 @pytest.fixture
-async def stuck(start, company, sandbox, owner):
-    """Makes an invoice whose submission needs a person: `id, submission = await stuck(kind of fault)`."""
+async def stuck(start: Any, company: Any, sandbox: Sandbox, owner: asyncpg.Connection) -> Any:
+    """Return a function that makes an invoice whose submission needs a person.
+
+    `api, invoice_id, submission_id = await stuck(kind of fault)`.
+    """
     api = await start(company, background=False)
 
-    async def make(kind, **changes):
+    async def make(kind: str, **changes: Any) -> tuple[Any, int, Any]:
         await sandbox.fault("submit", kind)
-        id = await created(api, **changes)
-        assert (await submitted(api, id))[0] == 400
+        invoice_id = await created(api, **changes)
+        assert (await submitted(api, invoice_id))[0] == 400
         submission = await owner.fetchval("select max(id) from submissions")
         await owner.execute(STUCK, submission)
-        return api, id, submission
+        return api, invoice_id, submission
 
     return make
 
 
-async def test_what_the_portal_has_is_taken_over_once_a_person_names_it(
-    stuck, start, config, company, sandbox, owner
-):
-    api, id, submission = await stuck("accept_then_drop")
+async def test_a_named_document_is_adopted_if_the_portal_shows_it(
+    stuck: Any,
+    start: Any,
+    config: Config,
+    company: Any,
+    sandbox: Sandbox,
+    owner: asyncpg.Connection,
+) -> None:
+    api, invoice_id, submission = await stuck("accept_then_drop")
     (listed,) = (await attention(config))["submissions"]
-    assert (listed["id"], listed["last_error"]["code"]) == (submission, "Unclear") and len(
-        listed["body_sha256"]
-    ) == 64
+    assert (listed["id"], listed["last_error"]["code"]) == (submission, "Unclear")
+    assert len(listed["body_sha256"]) == 64
     (entry,) = await sandbox.ledger()
-    assert (await record(api, id))["status"] == "Submitting"
+    assert (await record(api, invoice_id))["status"] == "Submitting"
     with pytest.raises(CommandError, match=entry["uuid"]):
         await settle_submission(config, company.id, submission, None, "I think it is not there.")
     with pytest.raises(CommandError, match="does not show"):
@@ -58,62 +67,69 @@ async def test_what_the_portal_has_is_taken_over_once_a_person_names_it(
         config, company.id, submission, [entry["uuid"]], "Seen on the portal's page."
     )
     await start(company)
-    await reaches(api, id, "Valid")
-    assert (await documents(api, id))[0]["uuid"] == entry["uuid"]
+    await reaches(api, invoice_id, "Valid")
+    assert (await documents(api, invoice_id))[0]["uuid"] == entry["uuid"]
     assert (await attention(config))["submissions"] == []
-    row = await owner.fetchrow("select outcome, uuids, note from settlements")
+    (row,) = await owner.fetch("select outcome, uuids, note from settlements")
     assert tuple(row) == ("received", [entry["uuid"]], "Seen on the portal's page.")
     with pytest.raises(CommandError, match="No submission"):
         await settle_submission(config, company.id, submission, None, "Again.")
 
 
-async def test_what_the_portal_never_had_is_let_go(stuck, config, company, sandbox, owner):
-    api, id, submission = await stuck("drop")
-    await settle_submission(config, company.id, submission, None, "Asked their help desk.")
-    assert (await record(api, id))["status"] == "Draft"
-    (refused,) = await documents(api, id)
-    assert (
-        refused["errors"][0]["code"] == "NotReceived"
-        and "help desk" in refused["errors"][0]["message"]
+async def test_a_submission_the_portal_never_received_is_released(
+    stuck: Any, config: Config, company: Any, sandbox: Sandbox, owner: asyncpg.Connection
+) -> None:
+    api, invoice_id, submission = await stuck("drop")
+    await settle_submission(
+        config, company.id, submission, None, "Confirmed by the portal's support."
     )
-    assert (await submitted(api, id))[0] == 200 and len(await sandbox.ledger()) == 1
+    assert (await record(api, invoice_id))["status"] == "Draft"
+    (refused,) = await documents(api, invoice_id)
+    (error,) = refused["errors"]
+    assert error["code"] == "NotReceived" and "portal's support" in error["message"]
+    assert (await submitted(api, invoice_id))[0] == 200 and len(await sandbox.ledger()) == 1
 
 
-async def test_the_uuid_of_another_document_is_not_taken(stuck, config, company, sandbox):
-    api, id, submission = await stuck("drop")
+async def test_the_uuid_of_another_document_is_refused(
+    stuck: Any, config: Config, company: Any, sandbox: Sandbox
+) -> None:
+    api, invoice_id, submission = await stuck("drop")
     await submitted(api, await created(api))
     (other,) = await sandbox.ledger()
     with pytest.raises(CommandError, match="None of the uuids"):
         await settle_submission(config, company.id, submission, [other["uuid"]], "A mistake.")
-    assert (await record(api, id))["status"] == "Submitting"
+    assert (await record(api, invoice_id))["status"] == "Submitting"
 
 
-async def test_a_document_of_the_same_number_and_another_time_is_not_taken(
-    stuck, config, company, sandbox, owner
-):
-    api, id, submission = await stuck("accept_then_drop")
+async def test_a_document_with_another_issue_time_is_refused(
+    stuck: Any, config: Config, company: Any, sandbox: Sandbox, owner: asyncpg.Connection
+) -> None:
+    api, invoice_id, submission = await stuck("accept_then_drop")
     (entry,) = await sandbox.ledger()
     await owner.execute(
         "update submitted_documents set issued_at = issued_at + interval '1 second'"
     )
     with pytest.raises(CommandError, match="another type or issue"):
         await settle_submission(config, company.id, submission, [entry["uuid"]], "A mistake.")
-    assert (await record(api, id))["status"] == "Submitting"
+    assert (await record(api, invoice_id))["status"] == "Submitting"
 
 
-async def test_while_the_portal_cannot_be_asked_nothing_is_settled(stuck, config, company, sandbox):
-    api, id, submission = await stuck("drop")
+async def test_an_unreachable_portal_prevents_manual_resolution(
+    stuck: Any, config: Config, company: Any, sandbox: Sandbox
+) -> None:
+    api, invoice_id, submission = await stuck("drop")
     await sandbox.fault("search", "error_before", status=503)
     with pytest.raises(CommandError, match="The portal request failed"):
         await settle_submission(config, company.id, submission, None, "I think it is not there.")
-    assert (await record(api, id))["status"] == "Submitting"
+    assert (await record(api, invoice_id))["status"] == "Submitting"
 
 
-async def changed_bytes(owner, submission, change):
-    """Change the text of the document that a submission holds, as if another one had been sent."""
-    body = json.loads(
-        await owner.fetchval("select body from submissions where id = $1", submission)
-    )
+async def change_document(
+    owner: asyncpg.Connection, submission: int, change: Callable[[str], str]
+) -> None:
+    """Change the text of the document in a submission, as if another one had been sent."""
+    (row,) = await owner.fetch("select body from submissions where id = $1", submission)
+    body = json.loads(row["body"])
     (entry,) = body["documents"]
     text = change(base64.b64decode(entry["document"]).decode())
     entry["document"] = base64.b64encode(text.encode()).decode()
@@ -123,24 +139,30 @@ async def changed_bytes(owner, submission, change):
 
 
 async def test_a_document_with_other_amounts_is_not_adopted_by_a_person(
-    stuck, config, company, sandbox, owner
-):
-    api, id, submission = await stuck("accept_then_drop")
+    stuck: Any, config: Config, company: Any, sandbox: Sandbox, owner: asyncpg.Connection
+) -> None:
+    api, invoice_id, submission = await stuck("accept_then_drop")
     (entry,) = await sandbox.ledger()
-    await changed_bytes(owner, submission, lambda text: text.replace("104.76", "105.00"))
+    await change_document(owner, submission, lambda text: text.replace("104.76", "105.00"))
     with pytest.raises(CommandError, match=r"payable amount: 104.76 there, 105.00 sent"):
         await settle_submission(config, company.id, submission, [entry["uuid"]], "A mistake.")
-    assert (await record(api, id))["status"] == "Submitting"
+    assert (await record(api, invoice_id))["status"] == "Submitting"
     await settle_submission(
         config, company.id, submission, None, "The portal has another document of this number."
     )
-    assert (await record(api, id))["status"] == "Draft"
+    assert (await record(api, invoice_id))["status"] == "Draft"
 
 
 async def test_a_uuid_of_another_company_is_refused_without_naming_it(
-    stuck, start, config, company, environment, sandbox, owner
-):
-    api, id, submission = await stuck("accept_then_drop")
+    stuck: Any,
+    start: Any,
+    config: Config,
+    company: Any,
+    environment: dict[str, str],
+    sandbox: Sandbox,
+    owner: asyncpg.Connection,
+) -> None:
+    api, invoice_id, submission = await stuck("accept_then_drop")
     (entry,) = await sandbox.ledger()
     other = await make_company(
         environment, tin_code="C20880050020", name="Teh Tarik Utara Sdn. Bhd."
@@ -153,24 +175,29 @@ async def test_a_uuid_of_another_company_is_refused_without_naming_it(
     with pytest.raises(CommandError) as refusal:
         await settle_submission(config, company.id, submission, [entry["uuid"]], "A mistake.")
     assert str(refusal.value) == f"{entry['uuid']} is recorded for another document."
-    assert (await record(api, id))["status"] == "Submitting"
+    assert (await record(api, invoice_id))["status"] == "Submitting"
 
 
-async def test_an_invalid_document_is_adopted_if_all_that_is_shown_agrees(
-    stuck, start, config, company, sandbox, owner
-):
-    api, id, submission = await stuck("accept_then_drop", buyer=STRANGER)
+async def test_an_invalid_document_is_adopted_if_its_summary_agrees(
+    stuck: Any,
+    start: Any,
+    config: Config,
+    company: Any,
+    sandbox: Sandbox,
+    owner: asyncpg.Connection,
+) -> None:
+    api, invoice_id, submission = await stuck("accept_then_drop", buyer=STRANGER)
     (entry,) = await sandbox.ledger()
     assert entry["status"] == "Invalid"
-    await changed_bytes(owner, submission, lambda text: text.replace("Aminah", "Aisyah"))
+    await change_document(owner, submission, lambda text: text.replace("Aminah", "Aisyah"))
     with pytest.raises(CommandError, match="receiver name"):
         await settle_submission(config, company.id, submission, [entry["uuid"]], "A mistake.")
-    await changed_bytes(owner, submission, lambda text: text.replace("Aisyah", "Aminah"))
+    await change_document(owner, submission, lambda text: text.replace("Aisyah", "Aminah"))
     await settle_submission(
         config, company.id, submission, [entry["uuid"]], "Seen on the portal's page."
     )
     await start(company)
-    await reaches(api, id, "Invalid")
+    await reaches(api, invoice_id, "Invalid")
 
 
 @pytest.mark.parametrize(
@@ -179,7 +206,7 @@ async def test_an_invalid_document_is_adopted_if_all_that_is_shown_agrees(
 async def test_not_received_is_refused_for_an_odd_row(
     stuck: Any, config: Config, company: Any, sandbox: Sandbox, members: dict[str, Any]
 ) -> None:
-    """The portal has the document, and shows it with a member that cannot be read or is not known."""
+    """The portal shows the document with an unreadable or unknown member."""
     api, invoice_id, submission = await stuck("accept_then_drop")
     (entry,) = await sandbox.ledger()
     await sandbox.show_oddly(entry["number"], **members)
@@ -192,12 +219,14 @@ async def test_not_received_is_refused_for_an_odd_row(
 async def test_not_received_ignores_the_odd_row_of_another_document(
     stuck: Any, config: Config, company: Any, sandbox: Sandbox
 ) -> None:
-    """The portal never had the document. The odd row has the uuid of another submission of the company."""
+    """The portal never had the document. The odd row belongs to another submission."""
     api, invoice_id, submission = await stuck("drop")
     assert (await submitted(api, await created(api)))[0] == 200
     (other,) = await sandbox.ledger()
     await sandbox.show_oddly(other["number"], internalId=7, dateTimeIssued=None)
-    await settle_submission(config, company.id, submission, None, "Asked their help desk.")
+    await settle_submission(
+        config, company.id, submission, None, "Confirmed by the portal's support."
+    )
     assert (await record(api, invoice_id))["status"] == "Draft"
 
 
@@ -224,7 +253,7 @@ async def test_an_adopted_submission_is_polled_for_its_outcome(
     await settle_submission(
         config, company.id, submission, [entry["uuid"]], "Seen on the portal's page."
     )
-    row = await owner.fetchrow(
+    (row,) = await owner.fetch(
         "select state, has_outcome from submissions where id = $1", submission
     )
     assert tuple(row) == ("Accepted", False)

@@ -1,9 +1,11 @@
-"""Adjustment notes from a draft to Valid and back, and what they do to their invoice."""
+"""Adjustment notes: draft, submission, cancellation, and their effect on the invoice."""
 
 import asyncio
+from typing import Any
 
+import asyncpg
 import pytest
-from conftest import until
+from conftest import Sandbox, until
 from kit import line, note, record, valid_invoice
 
 ONE = [
@@ -26,7 +28,8 @@ SELLER = {
 }
 
 
-async def noted(api, invoice, **changes):
+async def noted(api: Any, invoice: int, **changes: Any) -> int:
+    """Create a note against an invoice, and return the id of the note."""
     async with api.post(
         f"/api/invoices/{invoice}/adjustment-note", json=note(lineItems=ONE, **changes)
     ) as response:
@@ -35,41 +38,44 @@ async def noted(api, invoice, **changes):
         return body["data"]["id"]
 
 
-async def note_record(api, id):
-    async with api.get(f"/api/adjustment-notes/{id}") as response:
+async def note_record(api: Any, note_id: int) -> dict[str, Any]:
+    async with api.get(f"/api/adjustment-notes/{note_id}") as response:
         return await response.json()
 
 
-async def send(api, id):
-    async with api.post(f"/api/adjustment-notes/{id}/submit-to-portal", json={}) as response:
+async def send(api: Any, note_id: int) -> tuple[int, Any]:
+    async with api.post(f"/api/adjustment-notes/{note_id}/submit-to-portal", json={}) as response:
         return response.status, await response.json()
 
 
-async def cancel(api, id):
+async def cancel(api: Any, note_id: int) -> tuple[int, Any]:
     async with api.post(
-        f"/api/adjustment-notes/{id}/cancel-latest-adjustment-note-submitted"
+        f"/api/adjustment-notes/{note_id}/cancel-latest-adjustment-note-submitted"
     ) as response:
         return response.status, await response.json()
 
 
-async def valid_note(api, invoice, **changes):
-    id = await noted(api, invoice, **changes)
-    assert (await send(api, id))[0] == 200
+async def valid_note(api: Any, invoice: int, **changes: Any) -> int:
+    """Create a note against an invoice, submit it, and return its id once it is Valid."""
+    note_id = await noted(api, invoice, **changes)
+    assert (await send(api, note_id))[0] == 200
     found = await until(
-        lambda: note_record(api, id), lambda found: found["status"] in ("Valid", "Invalid")
+        lambda: note_record(api, note_id), lambda found: found["status"] in ("Valid", "Invalid")
     )
     assert found["status"] == "Valid"
-    return id
+    return note_id
 
 
 @pytest.mark.parametrize(
-    "type, adjusted", [("CREDIT_NOTE", 150), ("DEBIT_NOTE", 250), ("REFUND_NOTE", 150)]
+    "note_type, adjusted", [("CREDIT_NOTE", 150), ("DEBIT_NOTE", 250), ("REFUND_NOTE", 150)]
 )
-async def test_a_valid_note_adjusts_its_invoice_and_a_cancelled_one_no_longer(api, type, adjusted):
+async def test_a_valid_note_adjusts_its_invoice_until_it_is_cancelled(
+    api: Any, note_type: str, adjusted: int
+) -> None:
     invoice = await valid_invoice(api, lineItems=FOUR)
-    id = await valid_note(api, invoice, type=type)
+    note_id = await valid_note(api, invoice, type=note_type)
     assert (await record(api, invoice))["final_adjusted_amount"] == adjusted
-    assert await cancel(api, id) == (
+    assert await cancel(api, note_id) == (
         200,
         {"success": True, "message": "The submitted document has been cancelled."},
     )
@@ -77,137 +83,151 @@ async def test_a_valid_note_adjusts_its_invoice_and_a_cancelled_one_no_longer(ap
 
 
 @pytest.mark.parametrize(
-    "type, code", [("CREDIT_NOTE", "12"), ("DEBIT_NOTE", "13"), ("REFUND_NOTE", "14")]
+    "note_type, code", [("CREDIT_NOTE", "12"), ("DEBIT_NOTE", "13"), ("REFUND_NOTE", "14")]
 )
-async def test_a_note_against_a_self_billed_invoice_is_self_billed(api, sandbox, type, code):
+async def test_a_note_against_a_self_billed_invoice_is_self_billed(
+    api: Any, sandbox: Sandbox, note_type: str, code: str
+) -> None:
     invoice = await valid_invoice(
         api, type="SELF_BILLED_INVOICE", buyer=None, supplier=SELLER, lineItems=FOUR
     )
-    await valid_note(api, invoice, type=type, targetInvoiceType="SELF_BILLED_INVOICE")
+    await valid_note(api, invoice, type=note_type, targetInvoiceType="SELF_BILLED_INVOICE")
     assert [entry["type"] for entry in await sandbox.ledger()] == ["11", code]
 
 
-async def test_a_note_is_submitted_only_while_its_invoice_is_valid(api, sandbox):
+async def test_a_note_is_submitted_only_while_its_invoice_is_valid(
+    api: Any, sandbox: Sandbox
+) -> None:
     invoice = await valid_invoice(api, lineItems=FOUR)
-    id = await noted(api, invoice)
+    note_id = await noted(api, invoice)
     async with api.post(f"/api/invoices/{invoice}/cancel-latest-invoice-submitted") as response:
         assert response.status == 200
     expected = {
         "message": "Only invoice with status Valid can have adjustment note submitted to the portal"
     }
-    assert await send(api, id) == (400, expected)
+    assert await send(api, note_id) == (400, expected)
 
 
-async def test_an_invoice_with_a_valid_note_is_cancelled_only_after_the_note(api):
+async def test_an_invoice_is_cancelled_only_after_its_valid_note(api: Any) -> None:
     invoice = await valid_invoice(api, lineItems=FOUR)
-    id = await valid_note(api, invoice)
+    note_id = await valid_note(api, invoice)
     async with api.post(f"/api/invoices/{invoice}/cancel-latest-invoice-submitted") as response:
         assert (
             response.status == 400
             and (await response.json())["code"] == "ActiveReferencingDocuments"
         )
-    assert (await cancel(api, id))[0] == 200
+    assert (await cancel(api, note_id))[0] == 200
     async with api.post(f"/api/invoices/{invoice}/cancel-latest-invoice-submitted") as response:
         assert response.status == 200
 
 
-async def test_a_submit_of_a_note_and_a_cancel_of_its_invoice_exclude_each_other(api, sandbox):
+async def test_submitting_a_note_and_cancelling_its_invoice_are_exclusive(
+    api: Any, sandbox: Sandbox
+) -> None:
     for _ in range(5):
         invoice = await valid_invoice(api, lineItems=FOUR)
-        id = await noted(api, invoice)
+        note_id = await noted(api, invoice)
 
-        async def cancel_invoice(invoice=invoice):
+        async def cancel_invoice(invoice: int = invoice) -> tuple[int, Any]:
             async with api.post(
                 f"/api/invoices/{invoice}/cancel-latest-invoice-submitted"
             ) as response:
                 return response.status, await response.json()
 
-        (sent, _), (cancelled, _) = await asyncio.gather(send(api, id), cancel_invoice())
+        (sent, _), (cancelled, _) = await asyncio.gather(send(api, note_id), cancel_invoice())
         assert (sent, cancelled) in {(200, 400), (400, 200)}
 
 
-async def test_credits_that_are_on_their_way_cannot_together_take_an_invoice_under_zero(
-    api, sandbox
-):
+async def test_concurrent_credit_notes_cannot_exceed_the_invoice_amount(
+    api: Any, sandbox: Sandbox
+) -> None:
     invoice = await valid_invoice(api, lineItems=ONE)
     first, second = await noted(api, invoice), await noted(api, invoice)
     answers = await asyncio.gather(send(api, first), send(api, second))
     assert sorted(status for status, _ in answers) == [200, 400]
 
 
-async def test_the_refusals_of_cancelling_a_note(api, owner):
+async def test_a_note_is_cancelled_only_once_and_within_72_hours(
+    api: Any, owner: asyncpg.Connection
+) -> None:
     invoice = await valid_invoice(api, lineItems=FOUR)
-    id = await noted(api, invoice)
+    note_id = await noted(api, invoice)
     none = "The latest submitted document of the adjustment note not found."
-    assert await cancel(api, id) == (403, {"message": none})
-    await send(api, id)
-    await until(lambda: note_record(api, id), lambda found: found["status"] == "Valid")
+    assert await cancel(api, note_id) == (403, {"message": none})
+    await send(api, note_id)
+    await until(lambda: note_record(api, note_id), lambda found: found["status"] == "Valid")
     await owner.execute(
         "update submitted_documents set submitted_at = submitted_at - interval '73 hours'"
     )
     late = (
-        "The latest submitted document of the adjustment note has been submitted more than 72 hours ago. "
-        "Submitted documents can only be cancelled within 72 hours."
+        "The latest submitted document of the adjustment note has been submitted more than "
+        "72 hours ago. Submitted documents can only be cancelled within 72 hours."
     )
-    assert await cancel(api, id) == (403, {"message": late})
+    assert await cancel(api, note_id) == (403, {"message": late})
     await owner.execute("update submitted_documents set submitted_at = clock_timestamp()")
-    assert (await cancel(api, id))[0] == 200
+    assert (await cancel(api, note_id))[0] == 200
     closed = (
         "The latest submitted document of the adjustment note has already been cancelled/invalid."
     )
-    assert await cancel(api, id) == (403, {"message": closed})
+    assert await cancel(api, note_id) == (403, {"message": closed})
 
 
-async def test_a_submitted_note_is_neither_updated_nor_deleted(api):
-    id = await valid_note(api, await valid_invoice(api, lineItems=FOUR))
-    tail = "please cancel first and try again. A submitted document can only be cancelled within 72 hours after submission"
-    async with api.delete(f"/api/adjustment-notes/{id}") as response:
+async def test_a_submitted_note_is_neither_updated_nor_deleted(api: Any) -> None:
+    note_id = await valid_note(api, await valid_invoice(api, lineItems=FOUR))
+    tail = (
+        "please cancel first and try again. "
+        "A submitted document can only be cancelled within 72 hours after submission"
+    )
+    async with api.delete(f"/api/adjustment-notes/{note_id}") as response:
         assert response.status == 403
         assert await response.json() == {
             "message": f"A submitted adjustment note cannot be deleted, {tail}"
         }
-    async with api.put(f"/api/adjustment-notes/{id}", json={}) as response:
+    async with api.put(f"/api/adjustment-notes/{note_id}", json={}) as response:
         assert response.status == 403
         assert await response.json() == {
             "message": f"A submitted adjustment note cannot be updated, {tail}"
         }
 
 
-async def test_a_draft_note_is_updated_and_deleted(api):
+async def test_a_draft_note_is_updated_and_deleted(api: Any) -> None:
     invoice = await valid_invoice(api, lineItems=FOUR)
-    id = await noted(api, invoice)
+    note_id = await noted(api, invoice)
     async with api.put(
-        f"/api/adjustment-notes/{id}", json={"type": "DEBIT_NOTE", "lineItems": FOUR}
+        f"/api/adjustment-notes/{note_id}", json={"type": "DEBIT_NOTE", "lineItems": FOUR}
     ) as response:
         assert response.status == 200, await response.text()
-    found = await note_record(api, id)
+    found = await note_record(api, note_id)
     assert found["type"] == "DEBIT_NOTE" and found["legal_monetary_total"]["payableAmount"] == 200
     async with api.put(
-        f"/api/adjustment-notes/{id}", json={"type": "CREDIT_NOTE", "adjustmentNoteCode": 0}
+        f"/api/adjustment-notes/{note_id}", json={"type": "CREDIT_NOTE", "adjustmentNoteCode": 0}
     ) as response:
         assert response.status == 422
-    async with api.delete(f"/api/adjustment-notes/{id}") as response:
+    async with api.delete(f"/api/adjustment-notes/{note_id}") as response:
         assert response.status == 200 and await response.json() == {
             "message": "Adjustment note deleted."
         }
-    async with api.get(f"/api/adjustment-notes/{id}") as response:
+    async with api.get(f"/api/adjustment-notes/{note_id}") as response:
         assert response.status == 404 and await response.json() == {
             "message": "Adjustment note not found"
         }
 
 
-async def test_the_record_and_the_export_have_the_specified_members(api):
+async def test_the_record_and_the_export_have_the_specified_members(api: Any) -> None:
     invoice = await valid_invoice(api, lineItems=FOUR)
-    id = await noted(api, invoice, adjustmentNoteCode=7)
-    found = await note_record(api, id)
-    specified = "id company_id invoice_id consolidated_invoice_id code type line_items issue_date status legal_monetary_total created_at updated_at"
+    note_id = await noted(api, invoice, adjustmentNoteCode=7)
+    found = await note_record(api, note_id)
+    specified = (
+        "id company_id invoice_id consolidated_invoice_id code type line_items issue_date status "
+        "legal_monetary_total created_at updated_at"
+    )
     assert set(specified.split()) <= set(found)
     assert (
         found["code"] == 7
         and found["invoice_id"] == invoice
         and found["consolidated_invoice_id"] is None
     )
-    async with api.get(f"/api/adjustment-notes/{id}/export") as response:
+    async with api.get(f"/api/adjustment-notes/{note_id}/export") as response:
         export = await response.json()
         assert response.headers["Content-Disposition"].startswith("attachment")
     assert export["invoiceCodeWithPrefixAndDigits"] == "CN-00007" and export["code"] == 7
@@ -217,7 +237,7 @@ async def test_the_record_and_the_export_have_the_specified_members(api):
         assert await response.json() == [export]
 
 
-async def test_notes_are_listed_newest_first_with_their_count(api):
+async def test_notes_are_listed_newest_first_with_their_count(api: Any) -> None:
     invoice = await valid_invoice(api, lineItems=FOUR)
     ids = [await noted(api, invoice) for _ in range(3)]
     async with api.get("/api/adjustment-notes?per_page=2") as response:

@@ -1,7 +1,9 @@
-"""The description and the service say the same: paths, schemas, examples, answers; and the page that shows it."""
+"""The OpenAPI description matches the service: paths, schemas, examples, responses and page."""
 
 import json
 import re
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
@@ -20,8 +22,8 @@ from service.submission.cancel import STILL_SUBMITTING
 API = json.loads(json_codec.dumps(describe(OPERATIONS, schema.ALL, schema.EXAMPLES)))
 
 
-def routes():
-    """(METHOD, path) of every route of the service."""
+def routes() -> set[tuple[str, str]]:
+    """Return (METHOD, path) of every route of the service."""
     router = create_app(read_config({}), background=False).router
     return {
         (route.method, route.resource.canonical)
@@ -30,12 +32,12 @@ def routes():
     }
 
 
-def described():
+def described() -> set[tuple[str, str]]:
     return {(method.upper(), path) for path, methods in API["paths"].items() for method in methods}
 
 
-def every(part, path=""):
-    """(path, value) of every object within a description."""
+def every(part: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield (path, value) of every object within a description."""
     if isinstance(part, dict):
         yield path, part
         for name, member in part.items():
@@ -45,63 +47,63 @@ def every(part, path=""):
             yield from every(member, f"{path}/{index}")
 
 
-def pointed(reference):
-    part = API
+def resolve_reference(reference: str) -> Any:
+    part: Any = API
     for name in reference.removeprefix("#/").split("/"):
         part = part[name.replace("~1", "/").replace("~0", "~")]
     return part
 
 
-def resolved(part):
-    return pointed(part["$ref"]) if "$ref" in part else part
+def resolved(part: dict[str, Any]) -> dict[str, Any]:
+    return resolve_reference(part["$ref"]) if "$ref" in part else part
 
 
-def misfits(schema_part, value):
-    """Why a value is not what a schema of the description says."""
+def violations(schema_part: dict[str, Any], value: Any) -> list[str]:
+    """Return how a value violates a schema of the description."""
     validator = Draft202012Validator({**schema_part, "components": API["components"]})
     return [f"{error.json_path}: {error.message}" for error in validator.iter_errors(value)]
 
 
-def operations():
+def operations() -> list[dict[str, Any]]:
     return [operation for methods in API["paths"].values() for operation in methods.values()]
 
 
-def test_every_route_is_described():
+def test_every_route_is_described() -> None:
     assert routes() - described() == set()
 
 
-def test_everything_described_is_a_route():
+def test_everything_described_is_a_route() -> None:
     assert described() - routes() == set()
 
 
-def test_every_body_has_its_schema_and_an_example():
+def test_every_body_has_its_schema_and_an_example() -> None:
     bodies = {operation.body for operation in OPERATIONS if operation.body}
     assert bodies - schema.ALL.keys() == set(), "schema files that are missing"
     assert bodies == schema.EXAMPLES.keys(), "bodies without an example, or the other way round"
 
 
-def test_no_operation_stands_twice():
+def test_operations_are_unique() -> None:
     places = [(operation.method, operation.path) for operation in OPERATIONS]
     names = [operation["operationId"] for operation in operations()]
     assert len(set(places)) == len(places)
     assert len(set(names)) == len(names)
 
 
-def test_every_reference_leads_somewhere():
+def test_every_reference_resolves() -> None:
     references = {part["$ref"] for _, part in every(API) if isinstance(part.get("$ref"), str)}
     assert references
     for reference in references:
         assert reference.startswith("#/"), reference
-        assert isinstance(pointed(reference), dict), reference
+        assert isinstance(resolve_reference(reference), dict), reference
 
 
-def test_every_component_is_a_schema():
+def test_every_component_is_a_schema() -> None:
     for name, component in API["components"]["schemas"].items():
         Draft202012Validator.check_schema(component)
         assert "$id" not in component, name
 
 
-def test_each_operation_is_well_formed():
+def test_every_operation_is_well_formed() -> None:
     for path, methods in API["paths"].items():
         named = set(re.findall(r"{(\w+)}", path))
         for _method, operation in methods.items():
@@ -119,23 +121,23 @@ def test_each_operation_is_well_formed():
 
 
 @pytest.mark.parametrize("operation", operations(), ids=lambda operation: operation["operationId"])
-def test_examples_pass_their_schemas(operation):
+def test_examples_pass_their_schemas(operation: dict[str, Any]) -> None:
     contents = [operation.get("requestBody", {}), *map(resolved, operation["responses"].values())]
     for content in contents:
         for media in content.get("content", {}).values():
             examples = [example["value"] for example in media.get("examples", {}).values()]
             for example in [*examples, *([media["example"]] if "example" in media else [])]:
-                assert misfits(media["schema"], example) == []
+                assert violations(media["schema"], example) == []
 
 
-def test_the_examples_of_records_pass_their_schemas():
+def test_examples_of_records_pass_their_schemas() -> None:
     for name, component in API["components"]["schemas"].items():
         for example in component.get("examples", ()):
-            assert misfits(component, example) == [], name
+            assert violations(component, example) == [], name
 
 
 @pytest.mark.parametrize("module", [module for module in HANDLERS if hasattr(module, "SORTS")])
-def test_lists_take_the_parameters_that_are_described(module):
+def test_lists_accept_the_described_parameters(module: Any) -> None:
     for path in (
         route.path
         for route in module.routes
@@ -153,17 +155,17 @@ def test_lists_take_the_parameters_that_are_described(module):
             assert all(module.FILTERS[name](value) == value for value in parameters[name]["enum"])
 
 
-def test_pages_have_the_limits_that_are_described():
+def test_pages_have_the_described_limits() -> None:
     assert QUERY["page"][2]["maximum"] == pagination.MAX_PAGE
     assert QUERY["per_page"][2]["maximum"] == pagination.MAX_PER_PAGE
 
 
-def test_messages_are_those_of_the_service():
+def test_described_messages_are_those_of_the_service() -> None:
     assert operations_table.STILL_SUBMITTING == STILL_SUBMITTING
 
 
-async def call(api, method, path, template, **request):
-    """The answer to a real request, held against what is described for it: (status, body)."""
+async def call(api: Any, method: str, path: str, template: str, **request: Any) -> tuple[int, Any]:
+    """Send a request, check the response against its description and return (status, body)."""
     async with api.request(method, path, **request) as response:
         status, text = response.status, await response.read()
         operation = API["paths"][template][method.lower()]
@@ -177,20 +179,20 @@ async def call(api, method, path, template, **request):
         (media_type,) = declared["content"]
         assert response.content_type == media_type
         body = json.loads(text)
-        assert misfits(declared["content"][media_type]["schema"], body) == []
+        assert violations(declared["content"][media_type]["schema"], body) == []
         return status, body
 
 
-def closed(body, name):
-    """Fails for a member of an answer that its schema does not name."""
+def closed(body: dict[str, Any], name: str) -> None:
+    """Assert that the schema names every member of a body."""
     assert set(body) <= set(API["components"]["schemas"][name]["properties"]), name
 
 
-async def test_real_answers_are_as_described(api):
+async def test_responses_match_the_description(api: Any) -> None:
     invoices, one = "/api/invoices", "/api/invoices/{id}"
     status, answer = await call(api, "POST", invoices, invoices, json=invoice())
     assert status == 201
-    id = answer["data"]["id"]
+    invoice_id = answer["data"]["id"]
     assert (await call(api, "POST", invoices, invoices, json=invoice(submitImmediately=True)))[
         0
     ] == 201
@@ -198,26 +200,32 @@ async def test_real_answers_are_as_described(api):
     assert (await call(api, "POST", invoices, invoices, json=too_old))[0] == 201
     status, page = await call(api, "GET", f"{invoices}?status=Draft&per_page=1&sort=code", invoices)
     closed(page["meta"], "ListMeta")
-    status, answer = await call(api, "GET", f"{invoices}/{id}", one)
+    status, answer = await call(api, "GET", f"{invoices}/{invoice_id}", one)
     closed(answer, "Invoice")
-    assert (await call(api, "PUT", f"{invoices}/{id}", one, json={"isReady": True}))[0] == 200
+    assert (await call(api, "PUT", f"{invoices}/{invoice_id}", one, json={"isReady": True}))[
+        0
+    ] == 200
     assert (
         await call(
-            api, "POST", f"{invoices}/{id}/submit-to-portal", f"{one}/submit-to-portal", json={}
+            api,
+            "POST",
+            f"{invoices}/{invoice_id}/submit-to-portal",
+            f"{one}/submit-to-portal",
+            json={},
         )
     )[0] == 200
     status, found = await call(
-        api, "GET", f"{invoices}/{id}/submitted-documents", f"{one}/submitted-documents"
+        api, "GET", f"{invoices}/{invoice_id}/submitted-documents", f"{one}/submitted-documents"
     )
     closed(found[0], "SubmittedDocument")
-    status, export = await call(api, "GET", f"{invoices}/{id}/export", f"{one}/export")
+    status, export = await call(api, "GET", f"{invoices}/{invoice_id}/export", f"{one}/export")
     closed(export, "InvoiceExport")
     assert (await call(api, "GET", f"{invoices}/export-all", f"{invoices}/export-all"))[0] == 200
 
 
-async def test_real_answers_on_notes_are_as_described(api):
-    id = await valid_invoice(api)
-    place, one = f"/api/invoices/{id}/adjustment-note", "/api/adjustment-notes/{id}"
+async def test_responses_on_notes_match_the_description(api: Any) -> None:
+    invoice_id = await valid_invoice(api)
+    place, one = f"/api/invoices/{invoice_id}/adjustment-note", "/api/adjustment-notes/{id}"
     status, answer = await call(
         api, "POST", place, "/api/invoices/{id}/adjustment-note", json=note()
     )
@@ -232,12 +240,18 @@ async def test_real_answers_on_notes_are_as_described(api):
     assert (await call(api, "DELETE", path, one))[0] == 403
 
 
-async def test_real_refusals_are_as_described(api):
+async def test_refusals_match_the_description(api: Any) -> None:
     invoices, one = "/api/invoices", "/api/invoices/{id}"
     taken = invoice(issueDateTime="2024-01-01T00:00:00Z")
-    id = await created(api, **taken)
+    invoice_id = await created(api, **taken)
     cases = (
-        (400, "POST", f"{invoices}/{id}/submit-to-portal", f"{one}/submit-to-portal", {"json": {}}),
+        (
+            400,
+            "POST",
+            f"{invoices}/{invoice_id}/submit-to-portal",
+            f"{one}/submit-to-portal",
+            {"json": {}},
+        ),
         (
             400,
             "POST",
@@ -249,19 +263,25 @@ async def test_real_refusals_are_as_described(api):
         (
             403,
             "POST",
-            f"{invoices}/{id}/cancel-latest-invoice-submitted",
+            f"{invoices}/{invoice_id}/cancel-latest-invoice-submitted",
             f"{one}/cancel-latest-invoice-submitted",
             {},
         ),
         (
             403,
             "POST",
-            f"{invoices}/{id}/adjustment-note",
+            f"{invoices}/{invoice_id}/adjustment-note",
             f"{one}/adjustment-note",
             {"json": note()},
         ),
         (404, "GET", f"{invoices}/{10**18}", one, {}),
-        (412, "PUT", f"{invoices}/{id}", one, {"json": {}, "headers": {"If-Match": '"another"'}}),
+        (
+            412,
+            "PUT",
+            f"{invoices}/{invoice_id}",
+            one,
+            {"json": {}, "headers": {"If-Match": '"another"'}},
+        ),
         (415, "POST", invoices, invoices, {"data": "text"}),
         (422, "POST", invoices, invoices, {"json": {"type": "INVOICE", "lineItem": []}}),
         (422, "POST", invoices, invoices, {"json": taken}),
@@ -271,7 +291,7 @@ async def test_real_refusals_are_as_described(api):
         assert (await call(api, method, path, template, **request))[0] == status, (method, path)
 
 
-async def test_a_record_that_is_known_is_not_sent_again(api):
+async def test_a_conditional_get_returns_304_as_described(api: Any) -> None:
     path = f"/api/invoices/{await created(api)}"
     async with api.get(path) as response:
         etag = response.headers["ETag"]
@@ -281,11 +301,13 @@ async def test_a_record_that_is_known_is_not_sent_again(api):
     )
 
 
-async def test_real_answers_on_the_integration_surface_are_as_described(api, environment):
+async def test_integration_responses_match_the_description(
+    api: Any, environment: dict[str, str]
+) -> None:
     account = await open_integrations(api, environment)
     ids = await one_of_each_integration(api, environment, account)
-    for place, id in ids.items():
-        path, one = f"{place}/{id}", f"{place}/{{id}}"
+    for place, invoice_id in ids.items():
+        path, one = f"{place}/{invoice_id}", f"{place}/{{id}}"
         async with api.get(path) as response:
             etag = response.headers["ETag"]
         assert (await call(api, "GET", path, one))[0] == 200
@@ -303,14 +325,14 @@ async def test_real_answers_on_the_integration_surface_are_as_described(api, env
     assert (await call(api, "POST", users, users, headers={"Idempotency-Key": "x" * 256}))[0] == 400
 
 
-async def test_the_description_is_open_and_whole(api):
+async def test_the_description_is_public_and_complete(api: Any) -> None:
     async with api.get("/api/openapi.json", headers={"X-API-Key": ""}) as response:
         assert response.status == 200
         assert response.content_type == "application/json"
         assert await response.json() == API
 
 
-async def test_the_page_is_whole_and_reaches_nothing_outside(api):
+async def test_the_documentation_page_loads_nothing_external(api: Any) -> None:
     page = await _text(api, "/api/docs", "text/html")
     program = await _text(api, "/api/docs/docs.js", "text/javascript")
     looks = await _text(api, "/api/docs/docs.css", "text/css")
@@ -324,7 +346,7 @@ async def test_the_page_is_whole_and_reaches_nothing_outside(api):
     )
 
 
-async def test_the_page_runs_nothing_inline(api):
+async def test_the_documentation_page_forbids_inline_scripts(api: Any) -> None:
     async with api.get("/api/docs") as response:
         policy = dict(
             part.strip().split(" ", 1)
@@ -335,19 +357,19 @@ async def test_the_page_runs_nothing_inline(api):
     assert policy["frame-ancestors"] == policy["base-uri"] == policy["form-action"] == "'none'"
 
 
-def test_an_absent_schema_is_described_as_any_object():
+def test_a_missing_schema_is_described_as_any_object() -> None:
     without = {name: each for name, each in schema.ALL.items() if name != "cancel"}
     assert describe(OPERATIONS, without, {})["components"]["schemas"]["Cancel"] == {
         "type": "object"
     }
 
 
-def test_two_schemas_of_one_name_are_refused():
+def test_two_schemas_with_one_name_are_refused() -> None:
     with pytest.raises(ValueError, match="Invoice"):
         describe((), {**schema.ALL, "invoice": {"type": "object"}}, {})
 
 
-async def _text(api, path, content_type):
+async def _text(api: Any, path: str, content_type: str) -> str:
     async with api.get(path, headers={"X-API-Key": ""}) as response:
         assert response.status == 200
         assert response.content_type == content_type

@@ -1,27 +1,37 @@
-"""Judges from outside: a published client of the portal drives the sandbox, and its models read our documents.
+"""A published client of the portal uses the sandbox, and its models read our documents.
 
-Others wrote it, from the portal's own pages: it shares no mistake with the service or with the sandbox.
+It was written by others from the portal's documentation, so that it does not share our mistakes.
 """
 
 import asyncio
 import json
+from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import get_args, get_origin
+from typing import Any, get_args, get_origin
 
 import kit
 import pytest
 import sources
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-from myinvois import AsyncMyInvoisClient, CertConfig, MyInvoisClient, config, exceptions, ubl
+from fixtures_sandbox import (
+    BUYER,
+    HOUR,
+    SUPPLIER,
+    Portal,
+    document,
+    minified,
+    put,
+)
+from myinvois import AsyncMyInvoisClient, CertConfig, MyInvoisClient, config, exceptions
+from myinvois import ubl as models
 from myinvois.services.submissions import build_submission_payload
 from myinvois.ubl.builders._number import format_canonical_json_amount
 from myinvois.ubl.builders.json import JsonEnvelopeBuilder
 from myinvois.ubl.signing import JsonSigner
 from pydantic import BaseModel
-from test_sandbox_kit import BUYER, HOUR, SUPPLIER, document, minified, portal, put, settings  # noqa: F401
-from test_sandbox_signature import made_certificate, rsa_key
+from test_sandbox_signature import make_certificate, rsa_key
 
 from service import json_codec
 from service.commands.serve import DEMO_COMPANY
@@ -31,43 +41,45 @@ GOLDEN = [
     Path(__file__).with_name("documents") / f"{name}.json"
     for name in (*sources.GOLDEN, "portal_example")
 ]
+#: The models convert their arguments, which their types do not say.
+ubl: Any = models
 HOST = config.Environment.SANDBOX
 CREDENTIALS = ("sandbox-client", "sandbox-secret")
 
 
 @pytest.fixture
-def address(portal, monkeypatch):
-    """Has the client find the sandbox where it expects the portal."""
+def address(portal: Portal, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the client use the sandbox as the portal."""
     monkeypatch.setitem(config._API_HOSTS, HOST, str(portal.http.make_url("")).rstrip("/"))
 
 
 @pytest.fixture
-async def client(address):
-    """The client, which speaks for the supplier."""
+async def client(address: None) -> AsyncIterator[AsyncMyInvoisClient]:
+    """The client, logged in for the supplier."""
     async with AsyncMyInvoisClient(*CREDENTIALS, on_behalf_of=SUPPLIER) as made:
         await made.login()
         yield made
 
 
-async def details_of(client, number, text):
-    """The details of a document of that text, which is accepted."""
+async def details_of(client: Any, number: str, text: bytes | str) -> dict[str, Any]:
+    """Submit a document, which must be accepted, and return its details."""
     answer = await client.submissions.submit_documents([build_submission_payload(number, text)])
     assert answer.rejected_documents == []
     return await client.documents.get_details(answer.accepted_documents[0].uuid)
 
 
-async def valid(client, number, text):
-    """The uuid of a document of that text, which is Valid and adds up."""
+async def valid(client: Any, number: str, text: bytes | str) -> str:
+    """Submit a document, which must be Valid without warnings, and return its uuid."""
     details = await details_of(client, number, text)
     assert details["status"] == "Valid", details["validationResults"]
     assert details.get("warnings", []) == []
     return details["uuid"]
 
 
-# The main job.
+# Submitting and reading documents.
 
 
-async def test_it_submits_reads_and_cancels(client, portal):
+async def test_the_client_submits_reads_and_cancels(client: Any, portal: Portal) -> None:
     texts = {number: minified(await portal.fresh(number)) for number in "AB"}
     answer = await client.submissions.submit_documents(
         [build_submission_payload(*each) for each in texts.items()]
@@ -89,22 +101,21 @@ async def test_it_submits_reads_and_cancels(client, portal):
     assert [each.status for each in page.document_summary] == ["Cancelled"]
 
 
-async def test_its_other_half_that_waits_does_the_same(portal, address):
+async def test_the_synchronous_client_submits_and_cancels(portal: Portal, address: None) -> None:
     text = minified(await portal.fresh("A"))
 
-    def walk():
+    def submit_and_cancel() -> tuple[str, str]:
         with MyInvoisClient(*CREDENTIALS, on_behalf_of=SUPPLIER) as client:
             client.login()
             answer = client.submissions.submit_documents([build_submission_payload("A", text)])
             uuid = answer.accepted_documents[0].uuid
-            return client.documents.get_details(uuid)["status"], client.documents.cancel_document(
-                uuid, "Why"
-            ).status
+            status = client.documents.get_details(uuid)["status"]
+            return status, client.documents.cancel_document(uuid, "Why").status
 
-    assert await asyncio.to_thread(walk) == ("Valid", "Cancelled")
+    assert await asyncio.to_thread(submit_and_cancel) == ("Valid", "Cancelled")
 
 
-async def test_it_reads_who_was_rejected_and_why(client, portal):
+async def test_the_client_reads_rejections(client: Any, portal: Portal) -> None:
     bad = put(await portal.fresh("B"), "AccountingCustomerParty.0.Party.0.Contact", None)
     texts = {"A": minified(await portal.fresh("A")), "B": minified(bad)}
     answer = await client.submissions.submit_documents(
@@ -115,7 +126,7 @@ async def test_it_reads_who_was_rejected_and_why(client, portal):
     assert [each["code"] for each in rejected.error.details] == ["CF349"]
 
 
-async def test_it_finds_documents_and_taxpayers(client, portal):
+async def test_the_client_searches_documents_and_taxpayers(client: Any, portal: Portal) -> None:
     await valid(client, "A", minified(await portal.fresh("A")))
     span = {
         "submission_date_from": await portal.now(-HOUR),
@@ -133,10 +144,10 @@ async def test_it_finds_documents_and_taxpayers(client, portal):
     }
 
 
-async def test_it_rejects_as_the_buyer(client, portal, address):
+async def test_the_client_rejects_as_the_buyer(client: Any, portal: Portal, address: None) -> None:
     uuid = await valid(client, "A", minified(await portal.fresh("A")))
     async with AsyncMyInvoisClient(*CREDENTIALS, on_behalf_of=BUYER) as buyer:
-        await buyer.login()  # by itself it would log in for the intermediary
+        await buyer.login()  # otherwise it would log in for the intermediary
         assert (
             await buyer.documents.reject_document(uuid, "Never ordered")
         ).status == "Requested for Rejection"
@@ -144,33 +155,33 @@ async def test_it_rejects_as_the_buyer(client, portal, address):
     assert (details["status"], details["documentStatusReason"]) == ("Valid", "Never ordered")
 
 
-# What it makes of errors.
+# Errors.
 
 
-async def test_a_wrong_secret(address):
+async def test_a_wrong_secret_is_an_authentication_error(address: None) -> None:
     async with AsyncMyInvoisClient("sandbox-client", "guess") as client:
         with pytest.raises(exceptions.MyInvoisError) as refusal:
             await client.login()
     assert refusal.value.status_code == 400
 
 
-async def unknown_tin(client, portal):
+async def unknown_tin(client: Any, portal: Portal) -> None:
     await client.taxpayer.validate_tin(tin="C9999999990", id_type="BRN", id_value="1")
 
 
-async def malformed_tin(client, portal):
+async def malformed_tin(client: Any, portal: Portal) -> None:
     await client.taxpayer.validate_tin(tin="X", id_type="BRN", id_value="1")
 
 
-async def unknown_document(client, portal):
+async def unknown_document(client: Any, portal: Portal) -> None:
     await client.documents.get_details("0" * 26)
 
 
-async def unknown_submission(client, portal):
+async def unknown_submission(client: Any, portal: Portal) -> None:
     await client.submissions.get_submission("0" * 26)
 
 
-async def cancel_late(client, portal):
+async def cancel_late(client: Any, portal: Portal) -> None:
     uuid = await valid(client, "A", minified(await portal.fresh("A")))
     await portal.admin("settings", token_seconds=10**6)
     client._token_manager.invalidate()
@@ -179,58 +190,58 @@ async def cancel_late(client, portal):
     await client.documents.cancel_document(uuid, "Too late")
 
 
-async def cancel_twice(client, portal):
+async def cancel_twice(client: Any, portal: Portal) -> None:
     uuid = await valid(client, "A", minified(await portal.fresh("A")))
     for _ in range(2):
         await client.documents.cancel_document(uuid, "Wrong buyer")
 
 
-async def cancel_without_reason(client, portal):
+async def cancel_without_reason(client: Any, portal: Portal) -> None:
     await client.documents.cancel_document(
         await valid(client, "A", minified(await portal.fresh("A")))
     )
 
 
-async def reject_ones_own(client, portal):
+async def reject_own_document(client: Any, portal: Portal) -> None:
     await client.documents.reject_document(
         await valid(client, "A", minified(await portal.fresh("A"))), "Why"
     )
 
 
-async def send_twice(client, portal):
+async def send_twice(client: Any, portal: Portal) -> None:
     payload = build_submission_payload("A", minified(await portal.fresh("A")))
     for _ in range(2):
         await client.submissions.submit_documents([payload])
 
 
-async def send_for_another(client, portal):
+async def send_for_another(client: Any, portal: Portal) -> None:
     root = document("A")
     root = put(root, "AccountingSupplierParty.0.Party.0.PartyIdentification.0.ID.0._", BUYER)
     await client.submissions.submit_documents([build_submission_payload("A", minified(root))])
 
 
-async def send_too_many(client, portal):
+async def send_too_many(client: Any, portal: Portal) -> None:
     payload = build_submission_payload("A", minified(document("A")))
     await client.submissions.submit_documents([payload] * 101)
 
 
-async def ask_too_often(client, portal):
+async def ask_too_often(client: Any, portal: Portal) -> None:
     await portal.admin("settings", rate_scale=1)
     for _ in range(13):
         await client.documents.get_recent_documents()
 
 
-async def with_an_ended_token(client, portal):
+async def with_an_expired_token(client: Any, portal: Portal) -> None:
     await portal.admin("tokens/expire", now=True)
     await client.documents.get_recent_documents()
 
 
-async def while_it_is_away(client, portal):
+async def while_unavailable(client: Any, portal: Portal) -> None:
     await portal.admin("faults", operation="recent", kind="error_before", status=503)
     await client.documents.get_recent_documents()
 
 
-async def behind_a_page_of_the_gateway(client, portal):
+async def behind_an_error_page(client: Any, portal: Portal) -> None:
     await portal.admin("faults", operation="recent", kind="html", status=502)
     await client.documents.get_recent_documents()
 
@@ -245,23 +256,30 @@ async def behind_a_page_of_the_gateway(client, portal):
         (cancel_late, exceptions.ValidationError, 400, "OperationPeriodOver"),
         (cancel_twice, exceptions.ValidationError, 400, "IncorrectState"),
         (cancel_without_reason, exceptions.ValidationError, 400, "BadArgument"),
-        (reject_ones_own, exceptions.AuthenticationError, 403, "Forbidden"),
+        (reject_own_document, exceptions.AuthenticationError, 403, "Forbidden"),
         (send_twice, exceptions.MyInvoisError, 422, "DuplicateSubmission"),
         (send_for_another, exceptions.ValidationError, 400, "ValidationError"),
         (send_too_many, exceptions.ValidationError, 400, "MaximumSizeExceeded"),
         (ask_too_often, exceptions.RateLimitError, 429, "TooManyRequests"),
-        (with_an_ended_token, exceptions.AuthenticationError, 401, "Unauthorized"),
-        (while_it_is_away, exceptions.MyInvoisError, 503, "ServiceUnavailable"),
-        (behind_a_page_of_the_gateway, exceptions.MyInvoisError, 502, "maintenance"),
+        (with_an_expired_token, exceptions.AuthenticationError, 401, "Unauthorized"),
+        (while_unavailable, exceptions.MyInvoisError, 503, "ServiceUnavailable"),
+        (behind_an_error_page, exceptions.MyInvoisError, 502, "maintenance"),
     ],
 )
-async def test_refusals_become_its_errors(client, portal, act, kind, status, says):
+async def test_refusals_are_errors_of_the_client(
+    client: Any,
+    portal: Portal,
+    act: Callable[[Any, Portal], Awaitable[None]],
+    kind: type[exceptions.MyInvoisError],
+    status: int,
+    text: str,
+) -> None:
     with pytest.raises(kind) as refusal:
         await act(client, portal)
-    assert refusal.value.status_code == status and says in str(refusal.value)
+    assert refusal.value.status_code == status and text in str(refusal.value)
 
 
-async def test_it_is_told_of_notes_that_hold_their_original(client, portal):
+async def test_a_valid_note_prevents_cancelling_its_original(client: Any, portal: Portal) -> None:
     uuid = await valid(client, "A", minified(await portal.fresh("A")))
     await valid(
         client, "CN", text_of(own(ubl.CreditNote, "CN", await issued(portal), original=(uuid, "A")))
@@ -270,10 +288,10 @@ async def test_it_is_told_of_notes_that_hold_their_original(client, portal):
         await client.documents.cancel_document(uuid, "Wrong buyer")
 
 
-# Documents that it builds.
+# Documents that the client builds.
 
 
-def own_party(tin, number, name, **members):
+def own_party(tin: str, number: str, name: str, **members: Any) -> Any:
     address = ubl.Address(
         city_name="Muar",
         postal_zone="84000",
@@ -284,7 +302,8 @@ def own_party(tin, number, name, **members):
     numbers = {"TIN": tin, "BRN": number, "SST": "NA", "TTX": "NA"}
     party = ubl.Party(
         party_identifications=[
-            ubl.PartyIdentification(id=id, scheme_id=scheme) for scheme, id in numbers.items()
+            ubl.PartyIdentification(id=number, scheme_id=scheme)
+            for scheme, number in numbers.items()
         ],
         postal_address=address,
         legal_entity=ubl.LegalEntity(registration_name=name),
@@ -294,7 +313,7 @@ def own_party(tin, number, name, **members):
     return ubl.AccountingParty(party=party)
 
 
-def own_tax(taxable, tax):
+def own_tax(taxable: int, tax: int) -> Any:
     category = ubl.TaxCategory(id="01", tax_scheme=ubl.TaxScheme(id="OTH"))
     part = ubl.TaxSubTotal(
         taxable_amount=taxable, tax_amount=tax, percent=10, tax_category=category
@@ -302,7 +321,7 @@ def own_tax(taxable, tax):
     return ubl.TaxTotal(tax_amount=tax, tax_sub_totals=[part])
 
 
-def own_line(**members):
+def own_line(**members: Any) -> Any:
     return ubl.InvoiceLine(
         id="1",
         invoiced_quantity=4,
@@ -322,8 +341,10 @@ def own_line(**members):
     )
 
 
-def own(kind, number, at, original=None, **members):
-    """A document of that class of the client, issued by the supplier, also where it bills itself."""
+def own(
+    kind: Any, number: str, at: datetime, original: tuple[str, str] | None = None, **members: Any
+) -> Any:
+    """Build a document of a class of the client, issued by the supplier."""
     us, them = (
         (SUPPLIER, "201801024680", "Perabot Seri Maju"),
         (BUYER, "202101033579", "Tiga Rasa Restoran"),
@@ -351,20 +372,22 @@ def own(kind, number, at, original=None, **members):
     )
 
 
-def reference(uuid, number):
+def reference(uuid: str, number: str) -> Any:
     return ubl.InvoiceDocumentReference(id=number, uuid=uuid)
 
 
-def text_of(invoice):
+def text_of(invoice: Any) -> str:
     return JsonEnvelopeBuilder(invoice).build_json()
 
 
-async def issued(portal, seconds=-60):
+async def issued(portal: Portal, seconds: int = -60) -> datetime:
     return datetime.fromisoformat(await portal.now(seconds))
 
 
 @pytest.mark.parametrize("family", [("Invoice", "{}"), ("SelfBilledInvoice", "SelfBilled{}")])
-async def test_all_eight_types_are_valid(client, portal, family):
+async def test_all_document_types_of_the_client_are_valid(
+    client: Any, portal: Portal, family: tuple[str, str]
+) -> None:
     first, named = family
     uuid = await valid(client, "A", text_of(own(getattr(ubl, first), "A", await issued(portal))))
     for name in ("CreditNote", "DebitNote", "RefundNote"):
@@ -374,8 +397,8 @@ async def test_all_eight_types_are_valid(client, portal, family):
         await valid(client, name, text_of(note))
 
 
-async def test_everything_it_can_say_of_a_document_is_taken(client, portal):
-    """Members that the service does not send; the amounts are those of the discounts, charges and prepayment."""
+async def test_all_members_of_the_client_are_accepted(client: Any, portal: Portal) -> None:
+    """The document has the members that the service never sends."""
     at, line = await issued(portal), own_line()
     address = own_party(BUYER, "202101033579", "Tiga Rasa").party.postal_address
     charge = ubl.AllowanceCharge(charge_indicator=True, allowance_charge_reason="Lorry", amount=20)
@@ -447,7 +470,7 @@ async def test_everything_it_can_say_of_a_document_is_taken(client, portal):
     await valid(client, "FULL", text_of(invoice))
 
 
-async def test_its_foreign_currency_is_taken(client, portal):
+async def test_a_foreign_currency_of_the_client_is_accepted(client: Any, portal: Portal) -> None:
     rate = ubl.TaxExchangeRate(
         source_currency_code="USD", target_currency_code="MYR", calculation_rate=Decimal("4.25")
     )
@@ -463,7 +486,7 @@ async def test_its_foreign_currency_is_taken(client, portal):
     await valid(client, "USD", text_of(invoice))
 
 
-async def test_its_inconsistent_totals_are_a_warning(client, portal):
+async def test_inconsistent_totals_of_the_client_are_a_warning(client: Any, portal: Portal) -> None:
     odd = ubl.LegalMonetaryTotal(
         tax_exclusive_amount=1436, tax_inclusive_amount=1436, payable_amount=1436
     )
@@ -478,20 +501,22 @@ async def test_its_inconsistent_totals_are_a_warning(client, portal):
     }
 
 
-def signer():
-    """The client's own, with a key and a certificate of the supplier."""
+def signer() -> JsonSigner:
+    """Return the signer of the client with a certificate of the supplier."""
     key = rsa_key("signer").private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    certificate = made_certificate().public_bytes(Encoding.PEM)
+    certificate = make_certificate().public_bytes(Encoding.PEM)
     return JsonSigner(CertConfig(private_key_bytes=key, certificate_bytes=certificate))
 
 
 @pytest.mark.parametrize("version", ["1.1", "1.3"])
-async def test_what_it_signs_verifies(client, portal, version):
+async def test_signatures_of_the_client_are_valid(
+    client: Any, portal: Portal, version: str
+) -> None:
     invoice = own(ubl.Invoice, "S", await issued(portal), invoice_type_code_list_version_id=version)
     await valid(client, "S", signer().sign(text_of(invoice), signing_time=invoice.issue_date_time))
 
 
-async def test_what_is_changed_after_it_signed_does_not(client, portal):
+async def test_a_change_after_signing_by_the_client_is_invalid(client: Any, portal: Portal) -> None:
     invoice = own(ubl.Invoice, "S", await issued(portal), invoice_type_code_list_version_id="1.1")
     text = signer().sign(text_of(invoice), signing_time=invoice.issue_date_time)
     details = await details_of(client, "S", text.replace("Rubberwood", "Teakwood"))
@@ -499,20 +524,19 @@ async def test_what_is_changed_after_it_signed_does_not(client, portal):
     assert [each["errorCode"] for each in found] == ["DS322", "DS333"]
 
 
-# Documents of ours, in its models: each is read, built again by the client, and still says the
-# same.
+# Our documents, read and built again by the client.
 
 
-def model_of(annotation):
-    """The model class that an annotation names, or None."""
+def model_of(annotation: Any) -> Any:
+    """Return the model class in an annotation, or None."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     return next(filter(None, map(model_of, get_args(annotation))), None)
 
 
-def read(kind, node):
-    """The client's model of a group of a document; a member that it does not know is left out, and missed later."""
-    values = {}
+def read(kind: Any, node: Any) -> Any:
+    """Read a group of a document into a model. Unknown members are omitted."""
+    values: dict[str, Any] = {}
     for name, about in kind.model_fields.items():
         if found := node.get(about.serialization_alias):
             inner = model_of(about.annotation)
@@ -530,8 +554,8 @@ def read(kind, node):
     return kind(**values | attributes(kind, node))
 
 
-def one_original_each(node):
-    """The client names each original of a note in a reference of its own, which says the same."""
+def one_original_each(node: Any) -> Any:
+    """Put each original of a note into its own reference, as the client does."""
     references = [
         {name: [each]}
         for entry in node.get("BillingReference", ())
@@ -541,24 +565,24 @@ def one_original_each(node):
     return node | ({"BillingReference": references} if references else {})
 
 
-def attributes(kind, node):
-    """What the models hold elsewhere than under the name of an element, or in another form."""
+def attributes(kind: Any, node: Any) -> dict[str, Any]:
+    """Return the values that the models keep under other names or in another form."""
     rule = ELSEWHERE.get(kind)
     return rule(node) if rule else {}
 
 
-def the(node, name, attribute="_"):
+def the(node: Any, name: str, attribute: str = "_") -> Any:
     return node[name][0].get(attribute)
 
 
-def origin(node):
-    """The country of an item, which does not have the attributes of a country in an address."""
+def origin(node: Any) -> dict[str, Any]:
+    """Return the country of an item, without the attributes of a country in an address."""
     code = "OriginCountry" in node and the(node["OriginCountry"][0], "IdentificationCode")
     bare = ubl.Country.model_construct(identification_code=code, list_id=None, list_agency_id=None)
     return {"country": bare} if code else {}
 
 
-def trade(node):
+def trade(node: Any) -> dict[str, Any]:
     code = "IndustryClassificationCode"
     return (
         {"industry_classification_code": (the(node, code), the(node, code, "name"))}
@@ -586,24 +610,24 @@ ELSEWHERE = {
 }
 
 
-#: elements that the client writes without their currency and unit
+#: Elements that the client writes without their currency and unit.
 BARE = {"PerUnitAmount", "BaseUnitMeasure"}
 
 
-def said(node):
-    """A document as it is compared: numbers as the client writes them, which is with two decimals."""
+def comparable(node: Any) -> Any:
+    """Return a document with numbers as the client writes them, with two decimals."""
     if isinstance(node, dict):
         kept = {name: [{"_": each["_"]} for each in node[name]] for name in BARE & node.keys()}
-        return {name: said(member) for name, member in (node | kept).items()}
+        return {name: comparable(member) for name, member in (node | kept).items()}
     if isinstance(node, list):
-        return [said(each) for each in node]
-    if node == "CertEX":  # as the authority's sample has it; its table says CertEx
+        return [comparable(each) for each in node]
+    if node == "CertEX":  # the authority's sample; its table has CertEx
         return "CertEx"
     return format_canonical_json_amount(node) if type(node) in (int, Decimal) else node
 
 
-def rebuilt(root):
-    """What the client says after it read the document, less what it always adds."""
+def rebuilt(root: dict[str, Any]) -> dict[str, Any]:
+    """Read a document and build it again, without the members that the client always adds."""
     again = json.loads(text_of(read(ubl.Invoice, root["Invoice"][0])), parse_float=Decimal)
     del again["_E"]
     total = again["Invoice"][0]["LegalMonetaryTotal"][0]
@@ -613,15 +637,15 @@ def rebuilt(root):
 
 
 @pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.stem)
-def test_it_reads_our_golden_documents(path):
+def test_the_models_of_the_client_read_golden_documents(path: Path) -> None:
     root = json.loads(path.read_text(), parse_float=Decimal)
     root["Invoice"][0] = one_original_each(root["Invoice"][0])
     root = with_known_states(root)
-    assert said(rebuilt(root)) == said(root)
+    assert comparable(rebuilt(root)) == comparable(root)
 
 
-def with_known_states(node):
-    """Of a place abroad the client knows no state by its name, which the portal takes. Portal: 10.4"""
+def with_known_states(node: Any) -> Any:
+    """Replace the names of states abroad, which only the portal accepts. Portal: 10.4"""
     if isinstance(node, list):
         return [with_known_states(each) for each in node]
     if not isinstance(node, dict):
@@ -661,11 +685,11 @@ SOURCES = {
 
 
 @pytest.mark.parametrize("name", SOURCES)
-def test_it_reads_what_the_service_builds(name):
+def test_the_models_of_the_client_read_documents_of_the_service(name: str) -> None:
     source = json_codec.loads(json.dumps(SOURCES[name]).encode())
     issued_at = datetime(2026, 9, 14, tzinfo=UTC)
     root = json.loads(
         encode(build(source, DEMO_COMPANY, number="INV-00001", issued_at=issued_at)),
         parse_float=Decimal,
     )
-    assert said(rebuilt(root)) == said(root)
+    assert comparable(rebuilt(root)) == comparable(root)

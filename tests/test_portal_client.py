@@ -1,4 +1,4 @@
-"""The portal client against hostile servers on loopback: every answer has its class, and nothing is sent twice."""
+"""The portal client against hostile servers: error classes, logins, listings, no repetition."""
 
 import asyncio
 import base64
@@ -10,6 +10,7 @@ import socket
 import struct
 import time
 import zlib
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -17,6 +18,7 @@ from decimal import Decimal
 from email.utils import format_datetime
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import aiohttp
@@ -24,10 +26,11 @@ import pytest
 from conftest import until
 from slow_tls import make_authority
 
-from service.config import read_config
+from service.config import Config, read_config
 from service.portal import client, responses
-from service.portal.client import Portal, portal_session
+from service.portal.client import OpenSubmission, Portal, portal_session
 from service.portal.errors import Duplicate, LoginRefused, NotSent, Refused, Throttled, Unclear
+from service.portal.responses import Receipt
 
 TIN = "C4821093650"
 UID = "4HD2W8ZKJ6T0RVB5XQ9NM3PC10"
@@ -41,11 +44,18 @@ RECEIPT = {
 RAW = json.dumps(RECEIPT).encode()
 
 
-# A portal of raw sockets
+# A portal on raw sockets
 
 
-def http(status, body=b"", kind="application/json", length=None, close=True, **headers):
-    """The bytes of an answer; `length` may lie, and a header that is None is left out."""
+def http(
+    status: int,
+    body: Any = b"",
+    kind: str | None = "application/json",
+    length: int | None = None,
+    close: bool = True,
+    **headers: Any,
+) -> bytes:
+    """Return the bytes of a response. `length` may be wrong; headers that are None are omitted."""
     body = body if isinstance(body, bytes) else json.dumps(body).encode()
     lines = {
         "Content_Type": kind,
@@ -65,35 +75,41 @@ def http(status, body=b"", kind="application/json", length=None, close=True, **h
 class Request:
     method: str
     target: str
-    headers: dict
+    headers: dict[str, str]
     body: bytes
 
     @property
-    def query(self):
+    def query(self) -> dict[str, Any]:
         return {name: values[0] for name, values in parse_qs(urlsplit(self.target).query).items()}
 
 
+#: A response: bytes, a function of the request, or a coroutine that writes to the connection.
+Response = bytes | Callable[..., Any]
+
+
 class RawPortal:
-    """Answers logins with `login` and all else with `act`: bytes, a function of the request, or one that writes."""
+    """A portal that answers logins with `login` and all other requests with `act`."""
 
-    def __init__(self, act, login=None):
+    def __init__(self, act: Response, login: Response | None = None) -> None:
         self.act, self.login = act, login or self.new_token
-        self.requests, self.received, self.handlers = [], b"", set()
+        self.requests: list[Request] = []
+        self.received = b""
+        self.handlers: set[asyncio.Task[Any] | None] = set()
 
-    def new_token(self, request):
+    def new_token(self, request: Request) -> bytes:
         return http(
             200, {"access_token": f"token-{len(self.logins)}", "expires_in": 3600}, close=False
         )
 
     @property
-    def logins(self):
+    def logins(self) -> list[Request]:
         return [request for request in self.requests if request.target == "/connect/token"]
 
     @property
-    def calls(self):
+    def calls(self) -> list[Request]:
         return [request for request in self.requests if request.target != "/connect/token"]
 
-    async def serve(self, reader, writer):
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.handlers.add(asyncio.current_task())
         try:
             while request := await self.read(reader):
@@ -105,17 +121,23 @@ class RawPortal:
         finally:
             writer.close()
 
-    async def answer(self, act, request, reader, writer):
+    async def answer(
+        self,
+        act: Response,
+        request: Request,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+    ) -> None:
         if asyncio.iscoroutinefunction(act):
-            return await act(reader, writer, request)
+            await act(reader, writer, request)
+            return
         raw = act if isinstance(act, bytes) else act(request)
         writer.write(raw)
         await writer.drain()
         if b"Connection: keep-alive" not in raw:
             raise ConnectionError
-        return None
 
-    async def read(self, reader):
+    async def read(self, reader: asyncio.StreamReader) -> Request:
         head = await reader.readuntil(b"\r\n\r\n")
         self.received += head
         first, *lines = head.decode().split("\r\n")[:-2]
@@ -128,7 +150,7 @@ class RawPortal:
         )
 
 
-def config_for(base, **more):
+def config_for(base: str, **more: str) -> Config:
     return read_config(
         {
             "PORTAL_API_BASE": base,
@@ -142,8 +164,13 @@ def config_for(base, **more):
 
 
 @asynccontextmanager
-async def portal_to(act, login=None, options=None, **variables):
-    """(Portal, RawPortal). At the end all connections are closed and their handlers have run out."""
+async def portal_to(
+    act: Response,
+    login: Response | None = None,
+    options: dict[str, Any] | None = None,
+    **variables: Any,
+) -> AsyncIterator[tuple[Portal, RawPortal]]:
+    """Yield a portal client and its server. Close all connections and wait for their handlers."""
     server = RawPortal(act, login)
     async with await asyncio.start_server(server.serve, "127.0.0.1", 0) as listening:
         config = config_for(
@@ -151,28 +178,36 @@ async def portal_to(act, login=None, options=None, **variables):
         )
         async with portal_session(config) as session:
             yield Portal(session, config, **options or {}), server
-        await asyncio.gather(*server.handlers)
+        await asyncio.gather(*filter(None, server.handlers))
 
 
-async def reset(reader, writer, request):
+async def reset(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: Request
+) -> None:
     writer.get_extra_info("socket").setsockopt(
         socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
     )
     writer.transport.abort()
 
 
-async def hang_up(reader, writer, request):
+async def hang_up(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: Request
+) -> None:
     raise ConnectionError
 
 
-async def silent(reader, writer, request):
+async def silent(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: Request
+) -> None:
     await reader.read()
 
 
-def dripping(head):
-    """Writes a byte now and then, for ever: each pause is short, the whole has no end."""
+def dripping(head: bytes) -> Response:
+    """Return a response that writes a byte every 10 ms without end."""
 
-    async def drip(reader, writer, request):
+    async def drip(
+        reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: Request
+    ) -> None:
         writer.write(head)
         while not writer.is_closing():
             writer.write(b" ")
@@ -182,7 +217,7 @@ def dripping(head):
     return drip
 
 
-def refusal(code, **more):
+def refusal(code: str, **more: Any) -> dict[str, Any]:
     return {
         "error": {
             "code": code,
@@ -210,14 +245,14 @@ PROBLEM = {
 }
 
 
-def chunked(*chunks, **headers):
-    """A 202 in chunks, whose end is missing."""
+def chunked(*chunks: bytes, **headers: Any) -> bytes:
+    """Return a chunked 202 response without its last chunk."""
     body = b"".join(b"%x\r\n%s\r\n" % (len(chunk), chunk) for chunk in chunks)
     return http(202, body, Content_Length=None, Transfer_Encoding="chunked", **headers)
 
 
-def spoilt_gzip():
-    """Its first chunk unpacks to the receipt, its second to nothing: both arrive before anybody reads."""
+def damaged_gzip() -> bytes:
+    """Return a response whose first chunk unpacks to the receipt and whose second is invalid."""
     packer = zlib.compressobj(wbits=31)
     return chunked(
         packer.compress(RAW) + packer.flush(zlib.Z_SYNC_FLUSH),
@@ -229,13 +264,15 @@ def spoilt_gzip():
 PAGE = b"<html><title>Sign in to the network</title></html>"
 
 
-def receipt(**changes):
+def receipt(**changes: Any) -> dict[str, Any]:
     return {**RECEIPT, **changes}
 
 
-# One table: answer -> class
+# The error class of each response
 
-PASSING = {"PORTAL_TIMEOUT_SECONDS": "1"}  # long enough for a busy machine to connect
+TIMEOUT: dict[str, Any] = {
+    "PORTAL_TIMEOUT_SECONDS": "1"
+}  # long enough to connect on a busy machine
 
 SUBMITS = {
     "reset": (reset, Unclear),
@@ -360,9 +397,11 @@ CANCELS = {
 }
 
 
-async def outcome(act, operation, *arguments, **variables):
-    """The class that the call raises; None for a success. Redirects must lead nowhere."""
-    async with portal_to(act, **PASSING, **variables) as (portal, server):
+async def outcome(
+    act: Response, operation: str, *arguments: Any, **variables: Any
+) -> type[Exception] | None:
+    """Return the class of the error that a request raises, or None. Redirects must be ignored."""
+    async with portal_to(act, **TIMEOUT, **variables) as (portal, server):
         try:
             await getattr(portal, operation)(TIN, *arguments)
         except client.PortalError as error:
@@ -373,24 +412,30 @@ async def outcome(act, operation, *arguments, **variables):
 
 
 @pytest.mark.parametrize("act, expected", SUBMITS.values(), ids=SUBMITS)
-async def test_a_submit_ends_in_the_class_of_its_answer(act, expected):
+async def test_a_submit_raises_the_error_class_of_its_response(
+    act: Response, expected: type[Exception] | None
+) -> None:
     assert await outcome(act, "submit", b"{}") is expected
 
 
 @pytest.mark.parametrize("act, expected", READS.values(), ids=READS)
-async def test_a_read_ends_in_the_class_of_its_answer(act, expected):
+async def test_a_read_raises_the_error_class_of_its_response(
+    act: Response, expected: type[Exception] | None
+) -> None:
     assert await outcome(act, "details", UUID) is expected
 
 
 @pytest.mark.parametrize("act, expected", CANCELS.values(), ids=CANCELS)
-async def test_a_cancel_ends_in_the_class_of_its_answer(act, expected):
+async def test_a_cancel_raises_the_error_class_of_its_response(
+    act: Response, expected: type[Exception] | None
+) -> None:
     assert await outcome(act, "cancel", UUID, "Wrong buyer") is expected
 
 
-# What was not sent
+# Requests that are not sent
 
 
-def unused_port():
+def unused_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
@@ -399,7 +444,7 @@ def unused_port():
 @pytest.mark.parametrize(
     "base", ["http://127.0.0.1:{}", "http://portal.invalid"], ids=["refused", "unknown name"]
 )
-async def test_a_portal_that_cannot_be_reached_was_sent_nothing(base):
+async def test_an_unreachable_portal_is_sent_nothing(base: str) -> None:
     config = config_for(base.format(unused_port()), PORTAL_CONNECT_TIMEOUT_SECONDS="1")
     async with portal_session(config) as session:
         with pytest.raises(NotSent):
@@ -407,8 +452,8 @@ async def test_a_portal_that_cannot_be_reached_was_sent_nothing(base):
 
 
 @pytest.mark.parametrize("act", [hang_up, silent])
-async def test_a_tls_handshake_that_fails_or_stalls_sends_nothing(act):
-    async def speak(reader, writer):
+async def test_a_failed_or_stalled_tls_handshake_sends_nothing(act: Any) -> None:
+    async def speak(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(1)
         with suppress(ConnectionError):
             await act(reader, writer, None)
@@ -424,11 +469,15 @@ async def test_a_tls_handshake_that_fails_or_stalls_sends_nothing(act):
                 await Portal(session, config).submit(TIN, b"{}")
 
 
-async def test_waiting_in_vain_for_a_free_connection_sends_nothing(monkeypatch):
+async def test_a_request_without_a_free_connection_sends_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(client, "CONNECTIONS", 1)
     busy = asyncio.Event()
 
-    async def hold(reader, writer, request):
+    async def hold(
+        reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: Request
+    ) -> None:
         busy.set()
         await reader.read()
 
@@ -445,8 +494,8 @@ async def test_waiting_in_vain_for_a_free_connection_sends_nothing(monkeypatch):
 @pytest.mark.parametrize(
     "error", [NotSent("The claim is too old."), LookupError("A bug."), OSError("Passing.")]
 )
-async def test_before_bytes_can_stop_the_request(error):
-    async def stop():
+async def test_an_error_in_before_bytes_stops_the_request(error: Exception) -> None:
+    async def stop() -> None:
         raise error
 
     expected = NotSent if isinstance(error, OSError) else type(error)
@@ -456,10 +505,10 @@ async def test_before_bytes_can_stop_the_request(error):
     assert len(server.logins) == 1 and b"documentsubmissions" not in server.received
 
 
-async def test_before_bytes_runs_when_nothing_has_arrived_and_again_before_a_second_request():
+async def test_before_bytes_runs_before_each_request_is_written() -> None:
     seen = []
 
-    async def look():
+    async def look() -> None:
         seen.append(len(server.calls))
 
     async with portal_to(accepts_token("token-2", http(202, RECEIPT))) as (portal, server):
@@ -469,13 +518,13 @@ async def test_before_bytes_runs_when_nothing_has_arrived_and_again_before_a_sec
 
 @dataclass
 class TlsPortal:
-    """A portal over TLS that notes each handshake and all bytes that follow it, and answers with `answer`."""
+    """A portal over TLS that counts handshakes, keeps the received bytes and sends `answer`."""
 
     answer: bytes
     handshakes: int = 0
     received: bytes = b""
 
-    async def serve(self, reader, writer):
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.handshakes += 1
         while piece := await reader.read(65536):
             self.received += piece
@@ -485,12 +534,12 @@ class TlsPortal:
 
 
 @asynccontextmanager
-async def opened_over_tls(tmp_path):
-    """(OpenSubmission, TlsPortal): its login went to another server."""
+async def opened_over_tls(tmp_path: Path) -> AsyncIterator[tuple[OpenSubmission, TlsPortal]]:
+    """Yield an open submission and its server. The login went to another server."""
     authority, server, identity = (
         make_authority(tmp_path),
         TlsPortal(http(202, RECEIPT)),
-        RawPortal(None),
+        RawPortal(b""),
     )
     listening = await asyncio.start_server(server.serve, "127.0.0.1", 0, ssl=authority.server)
     logins = await asyncio.start_server(identity.serve, "127.0.0.1", 0)
@@ -507,21 +556,23 @@ async def opened_over_tls(tmp_path):
             yield opened, server
 
 
-async def test_open_submission_has_finished_its_handshake_and_writes_on_send(tmp_path):
+async def test_an_open_submission_is_connected_and_writes_on_send(
+    tmp_path: Path,
+) -> None:
     checked = []
     async with opened_over_tls(tmp_path) as (opened, server):
         receipt = await opened.send(lambda: checked.append(server.received))
     assert receipt.uid == UID and checked == [b""] and server.received.startswith(b"POST ")
 
 
-async def test_open_submission_that_is_abandoned_writes_nothing(tmp_path):
+async def test_an_abandoned_open_submission_writes_nothing(tmp_path: Path) -> None:
     async with opened_over_tls(tmp_path) as (_, server):
         pass
     assert server.received == b""
 
 
-async def test_open_submission_whose_check_raises_writes_nothing(tmp_path):
-    def refuse():
+async def test_an_open_submission_whose_check_raises_writes_nothing(tmp_path: Path) -> None:
+    def refuse() -> None:
         raise NotSent("The process was held up.")
 
     async with opened_over_tls(tmp_path) as (opened, server):
@@ -530,7 +581,7 @@ async def test_open_submission_whose_check_raises_writes_nothing(tmp_path):
     assert server.received == b""
 
 
-async def test_open_submission_checks_again_before_a_second_request():
+async def test_an_open_submission_checks_again_before_a_second_request() -> None:
     seen = []
     async with portal_to(accepts_token("token-2", http(202, RECEIPT))) as (portal, server):
         await portal.ready(TIN)
@@ -539,8 +590,8 @@ async def test_open_submission_checks_again_before_a_second_request():
     assert seen == [0, 1]
 
 
-async def test_a_submit_on_a_connection_that_was_just_closed_is_not_repeated():
-    def once(request):
+async def test_a_submit_on_a_closed_connection_is_not_repeated() -> None:
+    def once(request: Request) -> bytes:
         return http(200, document(), close=False) if request.method == "GET" else b""
 
     async with portal_to(once) as (portal, server):
@@ -553,8 +604,8 @@ async def test_a_submit_on_a_connection_that_was_just_closed_is_not_repeated():
 @pytest.mark.parametrize(
     "second", [http(429, {}), http(400, refusal("IncorrectState")), http(503, {})]
 )
-async def test_a_cancel_that_the_library_repeated_and_that_failed_is_unclear(second):
-    """The first request may be carried out yet, whatever the second one was answered with."""
+async def test_a_cancel_repeated_by_the_library_that_fails_is_unclear(second: bytes) -> None:
+    """The first request may still be processed, regardless of the response to the second."""
     responses = iter([b"", second])
     async with portal_to(lambda request: next(responses)) as (portal, server):
         with pytest.raises(Unclear):
@@ -562,8 +613,8 @@ async def test_a_cancel_that_the_library_repeated_and_that_failed_is_unclear(sec
     assert [request.method for request in server.calls] == ["PUT", "PUT"]
 
 
-async def test_a_repetition_that_is_stopped_before_its_bytes_leaves_it_unclear():
-    async def stop():
+async def test_a_stopped_repetition_of_a_cancel_is_unclear() -> None:
+    async def stop() -> None:
         if server.calls:
             raise NotSent("The claim has expired.")
 
@@ -573,22 +624,22 @@ async def test_a_repetition_that_is_stopped_before_its_bytes_leaves_it_unclear()
     assert len(server.calls) == 1
 
 
-async def test_a_timeout_is_for_the_whole_call():
-    """The body would take hours, a byte at a time."""
+async def test_the_timeout_covers_the_whole_request() -> None:
+    """The response body would take hours, one byte at a time."""
     async with asyncio.timeout(60):
         assert await outcome(dripping(http(202, b"{", length=10**6)), "submit", b"{}") is Unclear
 
 
-async def test_a_session_without_the_hook_is_not_taken():
+async def test_a_session_without_the_trace_hook_is_refused() -> None:
     async with aiohttp.ClientSession() as session:
         with pytest.raises(ValueError):
             Portal(session, config_for("http://127.0.0.1"))
 
 
-async def test_a_gate_is_passed_before_every_request_and_can_close():
+async def test_the_rate_limiter_is_asked_before_every_request() -> None:
     passed = []
 
-    async def gate(operation, tin):
+    async def gate(operation: str, tin: str) -> None:
         passed.append((operation, tin))
         if operation == "submit":
             raise Throttled("Our own quota.", retry_after=timedelta(seconds=5))
@@ -602,7 +653,7 @@ async def test_a_gate_is_passed_before_every_request_and_can_close():
 # Login
 
 
-def accepts_token(token, raw):
+def accepts_token(token: str, raw: Any) -> Callable[..., Any]:
     return lambda request: (
         raw if request.headers["authorization"] == f"Bearer {token}" else http(401, close=False)
     )
@@ -635,14 +686,16 @@ LOGINS = {
 
 
 @pytest.mark.parametrize("login, expected", LOGINS.values(), ids=LOGINS)
-async def test_a_failed_login_has_its_class_and_sends_nothing(login, expected):
-    async with portal_to(http(202, RECEIPT), login, **PASSING) as (portal, server):
+async def test_a_failed_login_raises_its_error_class_and_sends_nothing(
+    login: Response, expected: type[Exception]
+) -> None:
+    async with portal_to(http(202, RECEIPT), login, **TIMEOUT) as (portal, server):
         with pytest.raises(expected):
             await portal.submit(TIN, b"{}")
     assert len(server.logins) == 1 and not server.calls
 
 
-async def test_a_refused_login_says_why():
+async def test_a_refused_login_has_the_reason_of_the_portal() -> None:
     async with portal_to(b"", LOGINS["invalid_client"][0]) as (portal, _):
         with pytest.raises(LoginRefused) as refused:
             await portal.submit(TIN, b"{}")
@@ -651,7 +704,7 @@ async def test_a_refused_login_says_why():
     ]
 
 
-async def test_the_login_is_a_form_without_onbehalfof():
+async def test_the_login_is_a_form_without_onbehalfof() -> None:
     async with portal_to(http(202, RECEIPT)) as (portal, server):
         await portal.submit(TIN, b"{}")
     form = parse_qs(server.logins[0].body.decode())
@@ -659,7 +712,7 @@ async def test_the_login_is_a_form_without_onbehalfof():
     assert "onbehalfof" not in server.logins[0].headers
 
 
-async def test_an_intermediary_logs_in_once_for_each_company():
+async def test_an_intermediary_logs_in_once_for_each_company() -> None:
     async with portal_to(http(202, RECEIPT), PORTAL_INTERMEDIARY="true") as (portal, server):
         for tin in ("C10", "C20", "C10"):
             await portal.submit(tin, b"{}")
@@ -668,7 +721,7 @@ async def test_an_intermediary_logs_in_once_for_each_company():
     assert not any("onbehalfof" in request.headers for request in server.calls)
 
 
-async def test_a_call_after_ready_needs_no_login():
+async def test_a_request_after_ready_needs_no_login() -> None:
     async with portal_to(http(202, RECEIPT)) as (portal, server):
         await portal.ready(TIN)
         assert len(server.logins) == 1 and not server.calls
@@ -676,13 +729,13 @@ async def test_a_call_after_ready_needs_no_login():
     assert len(server.logins) == 1
 
 
-async def test_twenty_calls_at_once_log_in_once():
+async def test_concurrent_requests_share_one_login() -> None:
     async with portal_to(http(202, RECEIPT)) as (portal, server):
         await asyncio.gather(*(portal.submit(TIN, b"{}") for _ in range(20)))
     assert len(server.logins) == 1 and len(server.calls) == 20
 
 
-async def test_twenty_calls_at_once_share_a_failed_login():
+async def test_concurrent_requests_share_a_failed_login() -> None:
     async with portal_to(b"", http(500)) as (portal, server):
         results = await asyncio.gather(
             *(portal.submit(TIN, b"{}") for _ in range(20)), return_exceptions=True
@@ -690,10 +743,12 @@ async def test_twenty_calls_at_once_share_a_failed_login():
     assert {type(result) for result in results} == {NotSent} and len(server.logins) == 1
 
 
-async def test_who_gives_up_does_not_take_the_login_from_others():
+async def test_a_cancelled_request_does_not_cancel_a_shared_login() -> None:
     asked, go_on = asyncio.Event(), asyncio.Event()
 
-    async def slow_login(reader, writer, request):
+    async def slow_login(
+        reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: Request
+    ) -> None:
         asked.set()
         await go_on.wait()
         writer.write(http(200, {"access_token": "token-1", "expires_in": 3600}, close=False))
@@ -707,16 +762,18 @@ async def test_who_gives_up_does_not_take_the_login_from_others():
     assert len(server.logins) == 1 and first.cancelled()
 
 
-async def test_a_refused_token_is_renewed_once_for_all():
+async def test_a_refused_token_is_renewed_once_for_all_requests() -> None:
     async with portal_to(accepts_token("token-2", http(202, RECEIPT))) as (portal, server):
         results = await asyncio.gather(*(portal.submit(TIN, b"{}") for _ in range(20)))
     assert len(results) == 20 and len(server.logins) == 2
 
 
-async def test_a_late_refusal_of_an_old_token_leaves_the_new_one():
+async def test_a_late_refusal_of_an_old_token_keeps_the_new_one() -> None:
     held, renewed = asyncio.Event(), asyncio.Event()
 
-    async def late(reader, writer, request):
+    async def late(
+        reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: Request
+    ) -> None:
         is_old = request.headers["authorization"] == "Bearer token-1"
         if is_old and not held.is_set():
             held.set()
@@ -732,7 +789,7 @@ async def test_a_late_refusal_of_an_old_token_leaves_the_new_one():
     assert len(server.logins) == 2 and len(server.calls) == 4
 
 
-async def test_a_token_is_renewed_at_four_fifths_of_its_life():
+async def test_a_token_is_renewed_after_80_percent_of_its_lifetime() -> None:
     now = [0.0]
     async with portal_to(http(202, RECEIPT), options={"clock": lambda: now[0]}) as (portal, server):
         for now[0], logins in ((0, 1), (0.8 * 3600 - 1, 1), (0.8 * 3600, 2)):
@@ -740,7 +797,7 @@ async def test_a_token_is_renewed_at_four_fifths_of_its_life():
             assert len(server.logins) == logins
 
 
-async def test_a_new_token_that_is_refused_ends_the_call():
+async def test_a_refused_new_token_ends_the_request() -> None:
     async with portal_to(http(401, refusal("Unauthorized"))) as (portal, server):
         with pytest.raises(LoginRefused) as refused:
             await portal.submit(TIN, b"{}")
@@ -748,7 +805,7 @@ async def test_a_new_token_that_is_refused_ends_the_call():
     assert refused.value.errors[0]["code"] == "Unauthorized"
 
 
-# When to come back
+# Retry-After
 
 
 @pytest.mark.parametrize(
@@ -779,17 +836,19 @@ async def test_a_new_token_that_is_refused_ends_the_call():
     ],
 )
 @pytest.mark.parametrize("status, error", [(429, Throttled), (422, Duplicate)])
-async def test_retry_after_is_seconds_or_a_date_within_bounds(status, error, headers, expected):
+async def test_retry_after_accepts_seconds_or_a_date_within_bounds(
+    status: int, error: type[Throttled] | type[Duplicate], headers: dict[str, Any], expected: int
+) -> None:
     async with portal_to(http(status, **headers)) as (portal, _):
         with pytest.raises(error) as raised:
             await portal.submit(TIN, b"{}")
     assert raised.value.retry_after == timedelta(seconds=expected)
 
 
-# The immediate answer
+# Receipts
 
 
-async def test_a_submission_is_sent_as_it_is_and_its_lists_come_back():
+async def test_a_submission_is_sent_unchanged_and_returns_its_receipt() -> None:
     body = json.dumps({"documents": ["x" * 3_000_000]}).encode()
     error = refusal(
         "3", details=[{"code": "CF321", "message": "Too old.", "propertyPath": "Invoice.IssueDate"}]
@@ -802,7 +861,7 @@ async def test_a_submission_is_sent_as_it_is_and_its_lists_come_back():
         server.calls[0].body == body and server.calls[0].target == "/api/v1.0/documentsubmissions/"
     )
     assert server.calls[0].headers["content-type"] == "application/json"
-    assert submission == client.Receipt(
+    assert submission == Receipt(
         UID,
         {"INV-1": UUID},
         {"INV-2": [{"code": "CF321", "path": "Invoice.IssueDate", "message": "Too old."}]},
@@ -810,7 +869,7 @@ async def test_a_submission_is_sent_as_it_is_and_its_lists_come_back():
     )
 
 
-async def test_a_submission_may_be_rejected_whole_or_name_nothing():
+async def test_a_submission_can_be_rejected_as_a_whole() -> None:
     rejected = [
         {"invoiceCodeNumber": "INV-1", "error": {"code": None, "message": "Hash.", "details": None}}
     ]
@@ -836,11 +895,13 @@ async def test_a_submission_may_be_rejected_whole_or_name_nothing():
         (http(202, receipt(submissionUid=7)), [("INV-1", UUID)]),
         (http(202, RAW + b" " * 1024 * 1024), [("INV-1", UUID)]),
         (chunked(RAW), [("INV-1", UUID)]),
-        (spoilt_gzip(), [("INV-1", UUID)]),
+        (damaged_gzip(), [("INV-1", UUID)]),
         (http(500, RAW), []),
     ],
 )
-async def test_a_damaged_answer_still_shows_the_uuid(raw, expected):
+async def test_a_damaged_receipt_is_unclear_with_the_uuids_it_shows(
+    raw: bytes, expected: list[Any]
+) -> None:
     async with portal_to(raw) as (portal, _):
         with pytest.raises(Unclear) as unclear:
             await portal.submit(TIN, b"{}")
@@ -850,7 +911,7 @@ async def test_a_damaged_answer_still_shows_the_uuid(raw, expected):
 # Errors in both dialects
 
 
-def deep(code):
+def deep(code: str) -> dict[str, Any]:
     return {
         "errorCode": "Error04",
         "error": "Step04",
@@ -903,7 +964,9 @@ def deep(code):
         ({"error": "text only"}, None, [(None, "", "text only")]),
     ],
 )
-async def test_a_refusal_is_read_in_any_dialect(body, code, errors):
+async def test_a_refusal_is_parsed_in_both_dialects(
+    body: Any, code: str | None, errors: Any
+) -> None:
     async with portal_to(http(400, body, correlationId="0HNXQ1C5T7K2A:00000003")) as (portal, _):
         with pytest.raises(Refused) as refused:
             await portal.submit(TIN, b"{}")
@@ -913,7 +976,7 @@ async def test_a_refusal_is_read_in_any_dialect(body, code, errors):
         assert [tuple(error.values()) for error in refused.value.errors] == errors
 
 
-async def test_text_of_the_portal_is_cleaned_and_capped():
+async def test_texts_of_the_portal_are_cleaned_and_truncated() -> None:
     details = [{"code": "A\0B", "message": "\ud800" + "x" * 3000}] * 300
     async with portal_to(http(400, refusal("Z", details=details), correlationId="a b")) as (
         portal,
@@ -922,14 +985,15 @@ async def test_text_of_the_portal_is_cleaned_and_capped():
         with pytest.raises(Refused) as refused:
             await portal.submit(TIN, b"{}")
     assert refused.value.errors == [{"code": "AB", "path": "", "message": "x" * 2000}] * 200
-    assert len(refused.value.body["error"]["details"]) == 200
+    body: Any = refused.value.body
+    assert len(body["error"]["details"]) == 200
     assert refused.value.correlation_id is None
 
 
 # Documents
 
 
-def document(**changes):
+def document(**changes: Any) -> dict[str, Any]:
     return {
         "uuid": UUID,
         "submissionUid": UID,
@@ -949,19 +1013,19 @@ def document(**changes):
     }
 
 
-def upper(value):
-    """The same JSON with other member names."""
+def upper(value: Any) -> Any:
+    """Return the same JSON with member names in upper case."""
     if isinstance(value, dict):
         return {name.upper(): upper(member) for name, member in value.items()}
     return [upper(item) for item in value] if isinstance(value, list) else value
 
 
-async def read(operation, answer, *arguments):
+async def read(operation: str, answer: dict[str, Any], *arguments: Any) -> Any:
     async with portal_to(http(200, answer)) as (portal, _):
         return await getattr(portal, operation)(TIN, *arguments)
 
 
-async def test_a_document_is_read_under_any_casing():
+async def test_member_names_of_a_document_are_case_insensitive() -> None:
     whole = document(longId="LONG1", status="valid", dateTimeValidated="2026-09-14T11:26:07+08:00")
     expected = client.Document(
         uuid=UUID,
@@ -983,7 +1047,7 @@ async def test_a_document_is_read_under_any_casing():
     assert await read("details", upper(whole), UUID) == expected
 
 
-async def test_all_other_answers_are_read_under_any_casing():
+async def test_member_names_of_other_responses_are_case_insensitive() -> None:
     async with portal_to(http(202, upper(RECEIPT))) as (portal, _):
         assert (await portal.submit(TIN, b"{}")).accepted == {"INV-1": UUID}
     assert len((await read("submission", upper(state([document()])), UID)).documents) == 1
@@ -1009,7 +1073,7 @@ async def test_all_other_answers_are_read_under_any_casing():
         (None, None),
     ],
 )
-async def test_a_type_name_has_a_code(name, code):
+async def test_a_type_name_is_mapped_to_its_code(name: str | None, code: str | None) -> None:
     assert (await read("details", document(typeName=name), UUID)).type_code == code
 
 
@@ -1026,12 +1090,12 @@ async def test_a_type_name_has_a_code(name, code):
         {"issuerTin": ["C1"]},
     ],
 )
-async def test_a_document_that_makes_no_sense_is_unclear(changes):
+async def test_a_document_with_an_invalid_member_is_unclear(changes: dict[str, Any]) -> None:
     with pytest.raises(Unclear):
         await read("details", document(**changes), UUID)
 
 
-async def test_a_document_is_read_with_the_text_that_was_submitted():
+async def test_a_raw_document_has_the_submitted_text_and_its_amounts() -> None:
     amounts = {
         "totalPayableAmount": 104.76,
         "totalExcludingTax": 97,
@@ -1047,12 +1111,14 @@ async def test_a_document_is_read_with_the_text_that_was_submitted():
 @pytest.mark.parametrize(
     "changes", [{}, {"document": None}, {"document": ""}, {"document": {}}, {"uuid": "OTHER"}]
 )
-async def test_an_answer_without_the_text_of_the_document_is_unclear(changes):
+async def test_a_raw_document_without_its_text_is_unclear(
+    changes: dict[str, Any],
+) -> None:
     with pytest.raises(Unclear):
         await read("raw", document(**changes), UUID)
 
 
-async def test_the_errors_of_every_invalid_step_are_flattened_to_the_innermost():
+async def test_errors_of_invalid_steps_are_flattened_to_the_innermost() -> None:
     path = "$.Invoice[*].ID[*]._"
     inner = {
         "propertyName": "ID",
@@ -1089,7 +1155,7 @@ async def test_the_errors_of_every_invalid_step_are_flattened_to_the_innermost()
 # Listings
 
 
-def numbered(number, **changes):
+def numbered(number: int, **changes: Any) -> dict[str, Any]:
     moment = (NOW + timedelta(seconds=number)).isoformat().replace("+00:00", "Z")
     return document(
         **{
@@ -1101,14 +1167,14 @@ def numbered(number, **changes):
     )
 
 
-def listing(rows, pages=1, count=None):
+def listing(rows: list[Any], pages: int = 1, count: int | None = None) -> dict[str, Any]:
     return {
         "result": rows,
         "metadata": {"totalPages": pages, "totalCount": len(rows) if count is None else count},
     }
 
 
-def state(rows, count=None, **changes):
+def state(rows: list[Any], count: int | None = None, **changes: Any) -> dict[str, Any]:
     return {
         "submissionUid": UID,
         "documentCount": len(rows) if count is None else count,
@@ -1119,8 +1185,8 @@ def state(rows, count=None, **changes):
     }
 
 
-def paged(*answers):
-    """Answers page after page; an answer that was not given is not there."""
+def paged(*answers: dict[str, Any]) -> Callable[[Request], bytes]:
+    """Return a response function with one answer per page."""
     return lambda request: http(200, answers[int(request.query["pageNo"]) - 1], close=False)
 
 
@@ -1128,7 +1194,7 @@ HUNDREDS = [[numbered(100 * page + row) for row in range(100)] for page in range
 
 
 @pytest.mark.parametrize("operation", ["search", "recent"])
-async def test_a_listing_has_all_pages_newest_first(operation):
+async def test_a_listing_returns_all_pages_newest_first(operation: str) -> None:
     act = paged(*(listing(rows, 3, 300) for rows in HUNDREDS))
     async with portal_to(act) as (portal, server):
         rows = await getattr(portal, operation)(TIN, NOW, NOW + timedelta(milliseconds=1500))
@@ -1143,14 +1209,14 @@ async def test_a_listing_has_all_pages_newest_first(operation):
     }
 
 
-async def test_a_time_with_too_many_documents_is_listed_in_halves():
-    """What lies on the border comes twice and is one document; only the first request is not a further one."""
+async def test_a_period_with_too_many_documents_is_listed_in_halves() -> None:
+    """A document on the border is listed twice and returned once."""
     gated = []
 
-    async def gate(operation, tin, further=False):
+    async def gate(operation: str, tin: str, further: bool = False) -> None:
         gated.append((operation, further))
 
-    def act(request):
+    def act(request: Request) -> bytes:
         whole = request.query["submissionDateTo"] == "2026-09-14T03:36:00Z"
         if whole and request.query["submissionDateFrom"] == "2026-09-14T03:26:00Z":
             return http(200, listing(HUNDREDS[0], 100, 10_000), close=False)
@@ -1162,10 +1228,10 @@ async def test_a_time_with_too_many_documents_is_listed_in_halves():
     assert gated[1:] == [("search", False), ("search", True), ("search", True)]
 
 
-async def test_a_view_through_another_gate_shares_the_tokens():
+async def test_a_client_through_another_rate_limiter_shares_tokens() -> None:
     passed = []
 
-    async def gate(operation, tin):
+    async def gate(operation: str, tin: str) -> None:
         passed.append(operation)
 
     async with portal_to(http(202, RECEIPT)) as (portal, server):
@@ -1176,7 +1242,7 @@ async def test_a_view_through_another_gate_shares_the_tokens():
     assert passed == ["submit"] and len(server.calls) == 1
 
 
-async def test_an_empty_listing_is_complete():
+async def test_an_empty_listing_is_complete() -> None:
     assert await read("search", listing([], pages=0), NOW, NOW + timedelta(1)) == []
 
 
@@ -1191,7 +1257,7 @@ INCOMPLETE = {
     "no result": [{"metadata": {"totalPages": 1, "totalCount": 0}}],
     "a count that is text": [{"result": [], "metadata": {"totalPages": 1, "totalCount": "0"}}],
     "rows were lost": [listing(HUNDREDS[0], 2, 200), listing(HUNDREDS[1][:99], 2, 199)],
-    "more rows came than pages were told": [
+    "more rows than announced pages": [
         listing(HUNDREDS[0], 2, 150),
         listing(HUNDREDS[1], 2, 250),
     ],
@@ -1207,7 +1273,7 @@ INCOMPLETE = {
 
 
 @pytest.mark.parametrize("given", INCOMPLETE.values(), ids=INCOMPLETE)
-async def test_a_listing_that_may_be_incomplete_is_unclear(given):
+async def test_a_listing_that_may_be_incomplete_is_unclear(given: list[dict[str, Any]]) -> None:
     async with portal_to(paged(*given)) as (portal, _):
         with pytest.raises(Unclear):
             await portal.search(TIN, NOW, NOW + timedelta(1))
@@ -1219,10 +1285,9 @@ GROWN = [row for rows in HUNDREDS for row in rows]
 @pytest.mark.parametrize(
     "given, numbers",
     [
-        # Newest first, and 20 more come before the second page: the last 20 of the first page are
-        # shown again.
+        # Newest first. 20 documents arrive before the second page, which repeats the last 20.
         ([listing(GROWN[:100], 2, 150), listing(GROWN[80:170], 2, 170)], range(170)),
-        # A whole page more than at the beginning, and the last page is told by the second.
+        # Newest first. A whole page arrives; the second page announces a third one.
         (
             [
                 listing(GROWN[:100], 2, 150),
@@ -1231,7 +1296,7 @@ GROWN = [row for rows in HUNDREDS for row in rows]
             ],
             range(150),
         ),
-        # Oldest first: what comes is at the end.
+        # Oldest first: new documents are at the end.
         (
             [
                 listing(GROWN[:100], 2, 150),
@@ -1242,14 +1307,16 @@ GROWN = [row for rows in HUNDREDS for row in rows]
         ),
     ],
 )
-async def test_a_listing_that_grew_meanwhile_is_complete(given, numbers):
+async def test_a_listing_that_grew_while_read_is_complete(
+    given: list[dict[str, Any]], numbers: range
+) -> None:
     async with portal_to(paged(*given)) as (portal, _):
         rows = await portal.search(TIN, NOW, NOW + timedelta(1))
     assert {row.number for row in rows} == {f"INV-{number}" for number in numbers}
 
 
 @pytest.mark.parametrize("status", ["Archived", "", None, 7])
-async def test_an_unknown_status_keeps_no_other_row_from_being_read(status):
+async def test_an_unknown_status_does_not_affect_other_rows(status: str | int | None) -> None:
     rows = [numbered(1), numbered(2, status=status), numbered(3)]
     found = await read("search", listing(rows), NOW, NOW + timedelta(1))
     assert [(row.number, row.status) for row in found] == [
@@ -1259,8 +1326,8 @@ async def test_an_unknown_status_keeps_no_other_row_from_being_read(status):
     ]
     assert found.odd == [] and [bool(row.odd) for row in found] == [False, True, False]
     assert found[1].odd.number == "INV-2" and "status" in found[1].odd.problems[0].lower()
-    told = await read("submission", state(rows), UID)
-    assert [row.status for row in told.documents] == ["Submitted", "Unknown", "Submitted"]
+    submission = await read("submission", state(rows), UID)
+    assert [row.status for row in submission.documents] == ["Submitted", "Unknown", "Submitted"]
     assert (await read("details", document(status=status), UUID)).status == "Unknown"
 
 
@@ -1276,7 +1343,7 @@ async def test_an_unknown_status_keeps_no_other_row_from_being_read(status):
         {"typeName": False},
     ],
 )
-async def test_a_row_that_cannot_be_read_is_skipped_and_told(changes):
+async def test_an_unreadable_row_is_skipped_and_reported(changes: dict[str, Any]) -> None:
     rows = [numbered(1), numbered(2, **changes)]
     found = await read("search", listing(rows), NOW, NOW + timedelta(1))
     (odd,) = found.odd
@@ -1286,8 +1353,8 @@ async def test_a_row_that_cannot_be_read_is_skipped_and_told(changes):
         and odd.uuid in ("UUID00002", None)
         and next(iter(changes)) in odd.problems[0]
     )
-    told = await read("submission", state(rows), UID)
-    assert [row.key for row in told.odd] == [odd.key] and len(told.documents) == 1
+    submission = await read("submission", state(rows), UID)
+    assert [row.key for row in submission.odd] == [odd.key] and len(submission.documents) == 1
 
 
 @pytest.mark.parametrize(
@@ -1300,13 +1367,15 @@ async def test_a_row_that_cannot_be_read_is_skipped_and_told(changes):
         {"typeName": "Order"},
     ],
 )
-async def test_an_odd_member_that_tells_no_documents_apart_is_left_out(changes):
+async def test_an_invalid_optional_member_of_a_row_is_omitted(
+    changes: dict[str, Any],
+) -> None:
     (row,) = await read("search", listing([numbered(1, **changes)]), NOW, NOW + timedelta(1))
     assert row.number == "INV-1" and row.odd.uuid == row.uuid
     assert row.long_id is None if "longId" in changes else True
 
 
-async def test_members_that_nobody_knows_are_ignored():
+async def test_unknown_members_of_a_row_are_ignored() -> None:
     (row,) = found = await read(
         "search", listing([numbered(1, colour="red", parts=[{}])]), NOW, NOW + timedelta(1)
     )
@@ -1314,7 +1383,7 @@ async def test_members_that_nobody_knows_are_ignored():
 
 
 @pytest.mark.parametrize("row", [None, 5, "INV-1", []])
-async def test_a_row_that_is_no_object_is_skipped(row):
+async def test_a_row_that_is_not_an_object_is_skipped(row: Any) -> None:
     found = await read("search", listing([numbered(1), row]), NOW, NOW + timedelta(1))
     assert len(found) == 1 and found.odd[0].number is None
 
@@ -1322,21 +1391,23 @@ async def test_a_row_that_is_no_object_is_skipped(row):
 @pytest.mark.parametrize(
     "results", [[], "none", {"validationSteps": "none"}, {"validationSteps": [5]}]
 )
-async def test_reasons_that_cannot_be_read_are_told_as_such(results):
+async def test_unreadable_validation_results_are_reported_as_such(results: Any) -> None:
     found = await read("details", document(status="Invalid", validationResults=results), UUID)
     assert found.status == "Invalid" and found.errors == [responses.UNREADABLE_REASONS]
 
 
 @pytest.mark.parametrize("overall", [None, 5, "Halted"])
-async def test_a_submission_without_a_known_overall_status_is_read(overall):
+async def test_a_submission_with_an_unknown_overall_status_is_read(
+    overall: str | int | None,
+) -> None:
     assert (
         len((await read("submission", state([document()], overallStatus=overall), UID)).documents)
         == 1
     )
 
 
-async def test_a_failure_on_a_later_page_fails_the_listing():
-    def second_fails(request):
+async def test_a_failure_on_a_later_page_fails_the_listing() -> None:
+    def second_fails(request: Request) -> bytes:
         page = request.query["pageNo"]
         return http(200, listing(HUNDREDS[0], 2, 200), close=False) if page == "1" else http(429)
 
@@ -1345,7 +1416,7 @@ async def test_a_failure_on_a_later_page_fails_the_listing():
             await portal.search(TIN, NOW, NOW + timedelta(1))
 
 
-async def test_a_listing_without_end_stops(monkeypatch):
+async def test_an_endless_listing_stops_at_the_page_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "MOST_PAGES", 2)
     async with portal_to(lambda request: http(200, listing(HUNDREDS[0], 99, 9900))) as (
         portal,
@@ -1356,13 +1427,13 @@ async def test_a_listing_without_end_stops(monkeypatch):
     assert len(server.calls) == 2
 
 
-async def test_a_time_without_a_zone_is_not_taken():
+async def test_a_search_without_a_time_zone_is_refused() -> None:
     async with portal_to(b"") as (portal, _):
         with pytest.raises(ValueError):
             await portal.search(TIN, NOW.replace(tzinfo=None), NOW)
 
 
-async def test_a_submission_has_the_documents_of_all_pages():
+async def test_a_submission_returns_the_documents_of_all_pages() -> None:
     pages = state(HUNDREDS[0], 120), state(HUNDREDS[1][:20], 120, overallStatus="Partially Valid")
     async with portal_to(paged(*pages)) as (portal, server):
         found = await portal.submission(TIN, UID)
@@ -1380,7 +1451,7 @@ async def test_a_submission_has_the_documents_of_all_pages():
         [state([document()], documentSummary=None, documentCount=None)],
     ],
 )
-async def test_a_submission_with_gaps_is_unclear(pages):
+async def test_an_incomplete_submission_is_unclear(pages: list[dict[str, Any]]) -> None:
     async with portal_to(paged(*pages)) as (portal, _):
         with pytest.raises(Unclear):
             await portal.submission(TIN, UID)
@@ -1389,7 +1460,7 @@ async def test_a_submission_with_gaps_is_unclear(pages):
 # Cancel, TIN, addresses, log
 
 
-async def test_a_cancel_is_a_put_with_its_reason():
+async def test_a_cancel_is_a_put_request_with_its_reason() -> None:
     async with portal_to(http(200, {"uuid": UUID, "status": "Cancelled", "error": None})) as (
         portal,
         server,
@@ -1405,42 +1476,44 @@ async def test_a_cancel_is_a_put_with_its_reason():
     }
 
 
-async def test_a_tin_is_known_by_the_status_alone():
+async def test_a_tin_is_valid_if_the_status_is_200() -> None:
     async with portal_to(http(200, b"", None)) as (portal, server):
         assert await portal.validate_tin("C 1/2?3", "BRN", "2018&01", taxpayer=TIN) is None
     assert server.calls[0].target.startswith("/api/v1.0/taxpayer/validate/C%201%2F2%3F3?")
     assert server.calls[0].query == {"idType": "BRN", "idValue": "2018&01"}
 
 
-async def test_an_unknown_tin_comes_with_the_portals_body():
+async def test_an_unknown_tin_is_refused_with_the_portals_body() -> None:
     async with portal_to(http(404, PROBLEM, "application/problem+json")) as (portal, _):
         with pytest.raises(Refused) as refused:
             await portal.validate_tin("C10", "BRN", "1", taxpayer=TIN)
     assert (refused.value.status, refused.value.code, refused.value.body) == (404, None, PROBLEM)
 
 
-async def test_a_web_page_is_no_word_on_a_tin():
+async def test_a_web_page_as_response_to_a_tin_check_is_unclear() -> None:
     async with portal_to(http(200, PAGE, "text/html; charset=utf-8")) as (portal, _):
         with pytest.raises(Unclear):
             await portal.validate_tin("C10", "BRN", "1", taxpayer=TIN)
 
 
 @pytest.mark.parametrize("uuid", ["", ".", ".."])
-async def test_an_identifier_cannot_climb_out_of_its_address(uuid):
+async def test_an_identifier_cannot_change_the_request_path(uuid: str) -> None:
     async with portal_to(b"") as (portal, server):
         with pytest.raises(ValueError):
             await portal.details(TIN, uuid)
     assert not server.requests
 
 
-async def test_cookies_of_the_portal_are_not_kept():
+async def test_cookies_of_the_portal_are_not_stored() -> None:
     async with portal_to(http(202, RECEIPT, Set_Cookie="a=b")) as (portal, server):
         await portal.submit(TIN, b"{}")
         await portal.submit(TIN, b"{}")
     assert not any("cookie" in request.headers for request in server.calls)
 
 
-async def test_each_call_is_one_line_in_the_log_without_secrets(caplog):
+async def test_each_request_is_logged_in_one_line_without_secrets(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     caplog.set_level(logging.INFO)
     async with portal_to(http(202, RECEIPT, correlationId="0HN:3")) as (portal, _):
         await portal.submit(TIN, b'{"body": 1}')
@@ -1455,7 +1528,7 @@ async def test_each_call_is_one_line_in_the_log_without_secrets(caplog):
     assert len(lines) == 4 and not re.search("secret|token|body", " ".join(lines))
 
 
-def test_evidence_in_hostile_bytes_is_found_in_time():
+def test_sightings_in_hostile_bytes_take_linear_time() -> None:
     began = time.process_time()
     for hostile in (
         b'{\\"' * 350_000,
@@ -1464,13 +1537,13 @@ def test_evidence_in_hostile_bytes_is_found_in_time():
         b"{" * 1024 * 1024,
     ):
         assert responses.sightings_in(hostile) == []
-    assert time.process_time() - began < 10  # seconds; quadratic time would take hours
+    assert time.process_time() - began < 10  # seconds. Quadratic time would take hours.
 
 
-# The stand-in of the portal
+# The sandbox
 
 
-async def test_a_document_goes_through_the_sandbox(tmp_path, aiohttp_server):
+async def test_a_document_passes_through_the_sandbox(tmp_path: Path, aiohttp_server: Any) -> None:
     sandbox = pytest.importorskip("service.sandbox.app")
     settings = pytest.importorskip("service.sandbox.settings").Settings(
         state=str(tmp_path / "state"),
@@ -1501,7 +1574,7 @@ async def test_a_document_goes_through_the_sandbox(tmp_path, aiohttp_server):
         assert refused.value.code == "IncorrectState"
 
 
-def fresh_submission(number):
+def fresh_submission(number: str) -> bytes:
     document = json.loads((Path(__file__).parent / "documents" / "portal_example.json").read_text())
     document["Invoice"][0]["ID"][0]["_"] = number
     issued = datetime.now(UTC) - timedelta(minutes=5)

@@ -2,21 +2,27 @@
 
 import asyncio
 from contextlib import AsyncExitStack
+from typing import Any
 
 import aiohttp
 import pytest
-from conftest import make_company, until
+from conftest import Sandbox, make_company, until
 from kit import created, record, submitted
 from test_portal_client import TIN, http, portal_to, silent
 
 from service.portal.connections import FairConnections, NoConnectionFree
 from service.portal.errors import NotSent, Unclear
 
+#: A task that waits for a connection.
+Waiting = asyncio.Task[AsyncExitStack]
+
 LONG = 600  # seconds
 
 
-async def hold(connections, taxpayer, count, seconds=LONG):
-    """Return (stacks of the connections that were granted at once, tasks that wait)."""
+async def hold(
+    connections: FairConnections, taxpayer: str, count: int, seconds: float = LONG
+) -> tuple[list[AsyncExitStack], list[Waiting]]:
+    """Return the stacks of the connections that were granted at once, and the tasks that wait."""
     tasks = [asyncio.create_task(_enter(connections, taxpayer, seconds)) for _ in range(count)]
     await _settle()
     return [task.result() for task in tasks if task.done()], [
@@ -24,26 +30,26 @@ async def hold(connections, taxpayer, count, seconds=LONG):
     ]
 
 
-async def _enter(connections, taxpayer, seconds):
+async def _enter(connections: FairConnections, taxpayer: str, seconds: float) -> AsyncExitStack:
     stack = AsyncExitStack()
     await stack.enter_async_context(connections.connection(taxpayer, seconds))
     return stack
 
 
-async def _settle():
+async def _settle() -> None:
     """Let every task run until it waits."""
     for _ in range(20):
         await asyncio.sleep(0)
 
 
-async def test_one_taxpayer_leaves_a_third_of_the_connections():
+async def test_one_taxpayer_gets_at_most_two_thirds_of_the_connections() -> None:
     connections = FairConnections(32)
     (held, waiting), (others, _) = await hold(connections, "A", 40), await hold(connections, "B", 5)
     assert (len(held), len(waiting), len(others)) == (21, 19, 5)
     await _cancel(waiting)
 
 
-async def test_a_taxpayer_gets_a_third_while_another_waits():
+async def test_a_taxpayer_gets_a_third_of_the_connections_under_contention() -> None:
     connections = FairConnections(32)
     (held, waiting), (others, refused) = (
         await hold(connections, "A", 40),
@@ -60,10 +66,10 @@ async def test_a_taxpayer_gets_a_third_while_another_waits():
     await _cancel(waiting + refused)
 
 
-async def test_connections_are_granted_in_turn_and_in_order():
+async def test_connections_are_granted_in_turn_and_in_order() -> None:
     connections, granted = FairConnections(3), []
 
-    async def use(name):
+    async def use(name: str) -> None:
         async with connections.connection(name[0], LONG):
             granted.append(name)
 
@@ -78,7 +84,7 @@ async def test_connections_are_granted_in_turn_and_in_order():
     assert granted[:3] == ["A1", "B1", "C1"]
 
 
-async def test_a_wait_that_takes_too_long_ends_and_leaves_nothing():
+async def test_a_wait_for_a_connection_times_out_and_leaves_nothing() -> None:
     connections = FairConnections(3)
     held, (waiting,) = await hold(connections, "A", 3, seconds=0.05)
     with pytest.raises(NoConnectionFree):
@@ -86,11 +92,11 @@ async def test_a_wait_that_takes_too_long_ends_and_leaves_nothing():
     assert len(held) == 2 and connections._waiting == {}
 
 
-async def test_cancelled_waits_and_errors_leak_no_connection():
+async def test_cancelled_waits_and_errors_do_not_leak_connections() -> None:
     """Waits are cancelled at every moment: before, with and after the grant."""
     connections = FairConnections(6)
 
-    async def work(name):
+    async def work(name: str) -> None:
         async with connections.connection(name, LONG):
             await asyncio.sleep(0)
             raise ValueError
@@ -106,7 +112,7 @@ async def test_cancelled_waits_and_errors_leak_no_connection():
         assert connections._used == {} and connections._waiting == {}
 
 
-async def _cancel(tasks):
+async def _cancel(tasks: list[Waiting]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
@@ -115,9 +121,12 @@ async def _cancel(tasks):
 # The client
 
 
-async def test_a_request_without_a_free_connection_is_not_sent():
-    """33 requests of one taxpayer hang; those that got no connection are certainly not sent."""
-    bounds = {"PORTAL_TIMEOUT_SECONDS": "2", "PORTAL_CONNECT_TIMEOUT_SECONDS": "0.5"}
+async def test_a_request_without_a_free_connection_is_not_sent() -> None:
+    """33 requests of one taxpayer hang. Those without a connection are certainly not sent."""
+    bounds: dict[str, Any] = {
+        "PORTAL_TIMEOUT_SECONDS": "2",
+        "PORTAL_CONNECT_TIMEOUT_SECONDS": "0.5",
+    }
     async with portal_to(silent, **bounds) as (portal, server):
         outcomes = await asyncio.gather(
             *[portal.submit(TIN, b"{}") for _ in range(33)], return_exceptions=True
@@ -129,15 +138,15 @@ async def test_a_request_without_a_free_connection_is_not_sent():
         assert portal._connections._used == {} and portal._connections._waiting == {}
 
 
-async def test_clients_of_one_session_share_the_connections():
+async def test_clients_of_one_session_share_the_connections() -> None:
     async with portal_to(http(202, {})) as (portal, _):
         assert portal.through(None)._connections is portal._connections
 
 
-async def test_hanging_sends_of_one_company_leave_another_its_submit(
-    start, company, environment, sandbox
-):
-    """40 sends of one company are not answered; another company's submit succeeds while they hang."""
+async def test_hanging_requests_of_one_company_do_not_block_another(
+    start: Any, company: Any, environment: dict[str, str], sandbox: Sandbox
+) -> None:
+    """40 requests of one company hang. Another company submits meanwhile."""
     bounds = {
         "PORTAL_TIMEOUT_SECONDS": "15",
         "PORTAL_CONNECT_TIMEOUT_SECONDS": "4",
@@ -146,10 +155,10 @@ async def test_hanging_sends_of_one_company_leave_another_its_submit(
     api = await start(company, background=False, **bounds)
     other = await make_company(environment, name="Kedai Lain Sdn. Bhd.", tin_code="C20880050020")
     hanging = [await created(api) for _ in range(40)]
-    for id in hanging:
-        number = f"INV-{int((await record(api, id))['invoice_code']):05}"
+    for invoice_id in hanging:
+        number = f"INV-{int((await record(api, invoice_id))['invoice_code']):05}"
         await sandbox.fault("submit", "slow_before", number=number, seconds=LONG)
-    tasks = [asyncio.create_task(submitted(api, id)) for id in hanging]
+    tasks = [asyncio.create_task(submitted(api, invoice_id)) for invoice_id in hanging]
     await until(lambda: _sent(sandbox), lambda count: count >= 21)
     async with aiohttp.ClientSession(
         api.make_url(""), headers={"X-API-Key": other.key}
@@ -159,5 +168,5 @@ async def test_hanging_sends_of_one_company_leave_another_its_submit(
     assert {status for status, _ in await asyncio.gather(*tasks)} == {400}
 
 
-async def _sent(sandbox):
+async def _sent(sandbox: Sandbox) -> int:
     return (await sandbox.calls())["calls"].get("submit", 0)

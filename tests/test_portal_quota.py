@@ -1,14 +1,18 @@
-"""The portal's quotas are kept by us: shared by all processes, people before background work, never one call too many."""
+"""Rate limits towards the portal: shared by all processes, people before background work."""
 
 import asyncio
 import random
 from collections import Counter
+from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
 from decimal import Decimal
+from pathlib import Path
+from typing import Any
 
 import aiohttp
+import asyncpg
 import pytest
-from conftest import until
+from conftest import Sandbox, until
 from kit import answered, created, record, submitted
 from processes import Service
 from test_batches import AUTOMATIC, once_each, reach, ready, sent
@@ -23,22 +27,26 @@ from service.portal.rate_limits import QUOTAS, PortalRateLimiter, limits
 CLIENT = "sandbox-client"
 #: Moves all tokens and waiting taxpayers into the past, as if time had passed.
 LATER = """update portal_buckets
-              set taken = array(select at - $1::interval from unnest(taken) with ordinality t (at, place) order by place),
+              set taken = array(select at - $1::interval
+                                  from unnest(taken) with ordinality t (at, place)
+                                 order by place),
                   waiting_until = array(select at - $1::interval
                                           from unnest(waiting_until) with ordinality t (at, place)
                                          order by place)"""
 
 
 @pytest.fixture
-async def counted(database, sandbox, start, company):
-    """A service that counts, at half of the portal's rates, and only answers requests."""
+async def limited_api(database: str, sandbox: Sandbox, start: Any, company: Any) -> Any:
+    """A service without background work that is limited to half of the portal's rates."""
     await sandbox.settings(rate_scale=0.5)
     return await start(company, background=False, PORTAL_RATE_SCALE="0.5")
 
 
 @pytest.fixture
-async def gates(environment):
-    """Makes a Gate: `gates(urgent)`."""
+async def make_limiter(
+    environment: dict[str, str],
+) -> AsyncIterator[Callable[..., PortalRateLimiter]]:
+    """Return a function that makes a rate limiter: `make_limiter(urgent)`."""
     config = read_config({**environment, "PORTAL_RATE_SCALE": "1"})
     async with connected_pool(config.database_url, 8) as pool:
         yield lambda urgent, **more: PortalRateLimiter(
@@ -46,46 +54,56 @@ async def gates(environment):
         )
 
 
-async def take(gate, operation, times, tin="C1"):
-    """How many of so many calls at once may go."""
+async def take(limiter: PortalRateLimiter, operation: str, times: int, tin: str = "C1") -> int:
+    """Ask for that many tokens at once, and return how many were granted."""
     outcomes = await asyncio.gather(
-        *[gate(operation, tin) for _ in range(times)], return_exceptions=True
+        *[limiter(operation, tin) for _ in range(times)], return_exceptions=True
     )
     assert {type(outcome) for outcome in outcomes} <= {type(None), Held}
     return outcomes.count(None)
 
 
-async def spend(owner, operation, calls, ago=0):
+async def spend(owner: asyncpg.Connection, operation: str, calls: int, ago: int = 0) -> None:
+    """Mark tokens as taken so many seconds ago."""
     await owner.execute(
         """insert into portal_buckets (client_id, operation, taxpayer, taken, takers)
-           values ($1, $2, '', array_fill(clock_timestamp() - $4::int * interval '1 second', array[$3::int]),
+           values ($1, $2, '',
+                   array_fill(clock_timestamp() - $4::int * interval '1 second', array[$3::int]),
                    array_fill(''::text, array[$3::int]))""",
         *[CLIENT, operation, calls, ago],
     )
 
 
 @pytest.mark.parametrize(
-    "operation, most", [("login", 12), ("validate_tin", 60), ("submit", 100), ("cancel", 12)]
+    "operation, limit", [("login", 12), ("validate_tin", 60), ("submit", 100), ("cancel", 12)]
 )
-async def test_as_many_calls_as_the_quota_has_may_go_at_once_and_no_more(gates, operation, most):
-    taken = [await take(gates(True), operation, most + 20, tin) for tin in ("C1", "C2", "C3")]
-    assert sum(taken) == most
+async def test_concurrent_requests_are_limited_to_the_portal_quota(
+    make_limiter: Callable[..., PortalRateLimiter], operation: str, limit: int
+) -> None:
+    taken = [
+        await take(make_limiter(True), operation, limit + 20, tin) for tin in ("C1", "C2", "C3")
+    ]
+    assert sum(taken) == limit
 
 
-async def test_a_token_comes_back_a_minute_after_it_was_taken_and_not_before(gates, owner):
-    gate = gates(True)
+async def test_a_rate_limit_token_returns_after_a_minute(
+    make_limiter: Callable[..., PortalRateLimiter], owner: asyncpg.Connection
+) -> None:
+    limiter = make_limiter(True)
     await spend(owner, "login", 12)
     await owner.execute(LATER, timedelta(seconds=60))
-    assert await take(gate, "login", 20) == 0
+    assert await take(limiter, "login", 20) == 0
     with pytest.raises(Held) as held:
-        await gate("login", "C1")
+        await limiter("login", "C1")
     assert timedelta(0) < held.value.retry_after <= timedelta(seconds=5)
     await owner.execute(LATER, timedelta(seconds=5))
-    assert await take(gate, "login", 20) == 8
+    assert await take(limiter, "login", 20) == 8
 
 
-async def test_background_work_leaves_a_part_and_spreads_the_rest(gates, owner):
-    background, urgent = gates(False), gates(True)
+async def test_background_work_leaves_tokens_and_spreads_its_own(
+    make_limiter: Callable[..., PortalRateLimiter], owner: asyncpg.Connection
+) -> None:
+    background, urgent = make_limiter(False), make_limiter(True)
     taken = []
     for _ in range(40):
         taken.append(await take(background, "submit", 10))
@@ -95,15 +113,19 @@ async def test_background_work_leaves_a_part_and_spreads_the_rest(gates, owner):
     assert await take(urgent, "submit", 20, "C2") >= 5
 
 
-async def test_who_waits_has_the_next_token_before_background_work(gates, owner):
+async def test_a_waiting_request_gets_a_token_before_background_work(
+    make_limiter: Callable[..., PortalRateLimiter], owner: asyncpg.Connection
+) -> None:
     await spend(owner, "cancel", 12, ago=62)
-    waiting = asyncio.create_task(take(gates(True, patience=timedelta(seconds=30)), "cancel", 8))
+    waiting = asyncio.create_task(
+        take(make_limiter(True, patience=timedelta(seconds=30)), "cancel", 8)
+    )
     await until(
         lambda: owner.fetchval(
             "select max(at) > clock_timestamp() from portal_buckets, unnest(taken) at"
         )
     )
-    assert await take(gates(False), "cancel", 5) == 0
+    assert await take(make_limiter(False), "cancel", 5) == 0
     assert await waiting == 8
 
 
@@ -129,48 +151,65 @@ THIRD = [
 ]
 
 
-async def wait_for(owner, *tins):
-    """Has taxpayers wait for every bucket, for an hour."""
+async def wait_for(owner: asyncpg.Connection, *tins: str) -> None:
+    """Make taxpayers wait for every bucket, for an hour."""
     await owner.execute(
         """update portal_buckets
               set waiting = $1::text[],
-                  waiting_until = array_fill(clock_timestamp() + interval '1 hour', array[cardinality($1::text[])])""",
+                  waiting_until = array_fill(
+                      clock_timestamp() + interval '1 hour', array[cardinality($1::text[])])""",
         list(tins),
     )
 
 
 @pytest.mark.parametrize("operation, alone", ALONE)
-async def test_one_taxpayer_leaves_tokens_for_a_newcomer(gates, operation, alone):
-    gate = gates(True)
-    assert await take(gate, operation, 320, "C1") == alone
+async def test_one_taxpayer_leaves_tokens_for_a_newcomer(
+    make_limiter: Callable[..., PortalRateLimiter], operation: str, alone: int
+) -> None:
+    limiter = make_limiter(True)
+    assert await take(limiter, operation, 320, "C1") == alone
     third = dict(THIRD)[operation]
-    assert await take(gate, operation, 320, "C2") == min(third, QUOTAS[operation][0].calls - alone)
+    assert await take(limiter, operation, 320, "C2") == min(
+        third, QUOTAS[operation][0].calls - alone
+    )
 
 
-async def test_a_search_leaves_tokens_for_a_newcomer(gates, owner):
-    background, taken = gates(False), 0
+async def test_a_search_leaves_tokens_for_a_newcomer(
+    make_limiter: Callable[..., PortalRateLimiter], owner: asyncpg.Connection
+) -> None:
+    background, taken = make_limiter(False), 0
     while await take(background, "search", 1, "C1"):
         taken += 1
         await owner.execute(LATER, timedelta(seconds=5))
         await owner.execute("delete from portal_buckets where taxpayer <> ''")
     assert taken == 11
-    assert await take(gates(True), "search", 1, "C2") == 1
+    assert await take(make_limiter(True), "search", 1, "C2") == 1
 
 
 @pytest.mark.parametrize("operation, third", THIRD)
-async def test_a_taxpayer_gets_a_third_while_another_waits(gates, owner, operation, third):
-    gate = gates(True)
+async def test_a_taxpayer_gets_a_third_of_the_quota_under_contention(
+    make_limiter: Callable[..., PortalRateLimiter],
+    owner: asyncpg.Connection,
+    operation: str,
+    third: int,
+) -> None:
+    limiter = make_limiter(True)
     await spend(owner, operation, 0)
     await wait_for(owner, "C2")
-    assert await take(gate, operation, 320, "C1") == third
-    assert await take(gate, operation, 320, "C2") == third
+    assert await take(limiter, operation, 320, "C1") == third
+    assert await take(limiter, operation, 320, "C2") == third
     await owner.execute(LATER, timedelta(hours=2))
-    assert await take(gate, operation, 320, "C1") == dict(ALONE)[operation]
+    assert await take(limiter, operation, 320, "C1") == dict(ALONE)[operation]
 
 
-async def test_a_refused_taxpayer_counts_as_waiting_until_it_could_ask_again(gates, owner):
-    gate = gates(True)
-    assert (await take(gate, "login", 12, "C1"), await take(gate, "login", 12, "C2")) == (8, 4)
+async def test_a_refused_taxpayer_counts_as_waiting_until_it_can_retry(
+    make_limiter: Callable[..., PortalRateLimiter], owner: asyncpg.Connection
+) -> None:
+    limiter = make_limiter(True)
+    assert (await take(limiter, "login", 12, "C1"), await take(limiter, "login", 12, "C2")) == (
+        8,
+        4,
+    )
     rows = await owner.fetch(
         "select unnest(waiting) as name, unnest(waiting_until) - now() as left from portal_buckets"
     )
@@ -180,53 +219,63 @@ async def test_a_refused_taxpayer_counts_as_waiting_until_it_could_ask_again(gat
 
 
 @pytest.mark.parametrize("count", [2, 3, 5, 12])
-async def test_every_waiting_taxpayer_gets_tokens_in_each_round(gates, owner, count):
-    """Whoever asks first, in an order that never changes."""
-    gate, tins = gates(True), [f"C{number}" for number in range(count)]
+async def test_every_waiting_taxpayer_gets_tokens_in_each_round(
+    make_limiter: Callable[..., PortalRateLimiter], owner: asyncpg.Connection, count: int
+) -> None:
+    """The order in which the taxpayers ask does not matter."""
+    limiter, tins = make_limiter(True), [f"C{number}" for number in range(count)]
     await spend(owner, "login", 0)
     await wait_for(owner, *tins)
     for _ in range(3):
-        taken = [await take(gate, "login", 12, tin) for tin in tins]
+        taken = [await take(limiter, "login", 12, tin) for tin in tins]
         assert min(taken) >= 1 and max(taken) <= 4 and sum(taken) <= 12
         await owner.execute(LATER, timedelta(seconds=66))
         await wait_for(owner, *tins)
 
 
-async def test_more_taxpayers_than_tokens_are_all_served_in_time(gates, owner):
-    gate, order = gates(True), random.Random(7)
+async def test_more_taxpayers_than_tokens_are_all_served(
+    make_limiter: Callable[..., PortalRateLimiter], owner: asyncpg.Connection
+) -> None:
+    limiter, order = make_limiter(True), random.Random(7)
     served, tins = Counter(), [f"C{number}" for number in range(30)]
     for _ in range(12):
         order.shuffle(tins)
         for tin in tins:
-            served[tin] += await take(gate, "login", 2, tin)
+            served[tin] += await take(limiter, "login", 2, tin)
         await owner.execute(LATER, timedelta(seconds=66))
         await wait_for(owner, *tins)
     assert len(served) == 30 and min(served.values()) >= 1
 
 
-async def test_a_taxpayer_waits_for_its_share_without_a_promise(gates, owner):
-    """Its next token comes back soon; the tokens that are left stay free for others meanwhile."""
+async def test_a_waiting_taxpayer_reserves_no_token(
+    make_limiter: Callable[..., PortalRateLimiter], owner: asyncpg.Connection
+) -> None:
+    """Its next token returns soon. Until then the remaining tokens stay free for others."""
     await owner.execute(
         """insert into portal_buckets (client_id, operation, taxpayer, taken, takers)
-           values ($1, 'login', '', array_fill(clock_timestamp() - interval '64 seconds', array[8]), array_fill('C1'::text, array[8]))""",
+           values ($1, 'login', '',
+                   array_fill(clock_timestamp() - interval '64 seconds', array[8]),
+                   array_fill('C1'::text, array[8]))""",
         CLIENT,
     )
     waiting = asyncio.create_task(
-        take(gates(True, patience=timedelta(seconds=10)), "login", 8, "C1")
+        take(make_limiter(True, patience=timedelta(seconds=10)), "login", 8, "C1")
     )
     await until(lambda: owner.fetchval("select 'C1' = any (waiting) from portal_buckets"))
     assert await owner.fetchval(
         "select max(at) < clock_timestamp() from portal_buckets, unnest(taken) at"
     )
-    assert await take(gates(True), "login", 4, "C2") == 4
+    assert await take(make_limiter(True), "login", 4, "C2") == 4
     assert await waiting >= 4
 
 
-async def test_shares_hold_over_many_processes_at_once(environment, owner):
-    """Three taxpayers ask through pools of their own, all at the same time."""
+async def test_quota_shares_apply_across_processes(
+    environment: dict[str, str], owner: asyncpg.Connection
+) -> None:
+    """Three taxpayers ask at the same time, each through its own pool."""
     config, taken = read_config({**environment, "PORTAL_RATE_SCALE": "1"}), {}
 
-    async def ask(tin):
+    async def ask(tin: str) -> None:
         async with connected_pool(config.database_url, 4) as pool:
             taken[tin] = await take(
                 PortalRateLimiter(Database(pool), config, urgent=True), "submit", 100, tin
@@ -236,18 +285,22 @@ async def test_shares_hold_over_many_processes_at_once(environment, owner):
     await wait_for(owner, "C1", "C2", "C3", "C4")
     await asyncio.gather(*[ask(tin) for tin in ("C1", "C2", "C3")])
     assert taken == {"C1": 25, "C2": 25, "C3": 25}
-    sizes = await owner.fetchrow(
+    (sizes,) = await owner.fetch(
         "select cardinality(taken) as taken, cardinality(takers) as takers from portal_buckets"
     )
     assert sizes["taken"] == sizes["takers"] == 75
 
 
-async def test_searches_for_one_taxpayer_keep_their_distance(gates):
-    gate = gates(True)
-    assert await take(gate, "search", 3, "C1") == 1 and await take(gate, "search", 3, "C2") == 1
+async def test_searches_of_one_taxpayer_are_spaced(
+    make_limiter: Callable[..., PortalRateLimiter],
+) -> None:
+    limiter = make_limiter(True)
+    assert (
+        await take(limiter, "search", 3, "C1") == 1 and await take(limiter, "search", 3, "C2") == 1
+    )
 
 
-def test_no_rate_is_below_one_call():
+def test_a_scaled_quota_is_at_least_one_request() -> None:
     for quotas in QUOTAS.values():
         for quota in quotas:
             for urgent in (True, False):
@@ -256,7 +309,9 @@ def test_no_rate_is_below_one_call():
                 assert bounds.span >= timedelta(seconds=quota.seconds)
 
 
-async def test_two_processes_share_one_bucket(environment, company, sandbox, tmp_path):
+async def test_two_processes_share_one_token_bucket(
+    environment: dict[str, str], company: Any, sandbox: Sandbox, tmp_path: Path
+) -> None:
     await sandbox.settings(rate_scale=1)
     pair = [
         Service({**environment, "PORTAL_RATE_SCALE": "1"}, tmp_path / f"{number}.log")
@@ -285,77 +340,82 @@ async def test_two_processes_share_one_bucket(environment, company, sandbox, tmp
     assert sorted(status for status, _ in answers).count(429) == 42
 
 
-async def test_an_interactive_submit_goes_while_background_work_has_used_up_its_part(
-    counted, owner, start, company, sandbox
-):
+async def test_an_interactive_submit_may_exceed_the_background_share(
+    limited_api: Any, owner: asyncpg.Connection, start: Any, company: Any, sandbox: Sandbox
+) -> None:
     await owner.execute(AUTOMATIC)
-    (waiting,) = await ready(counted, 1)
-    alone = [await created(counted) for _ in range(6)]
+    (waiting,) = await ready(limited_api, 1)
+    alone = [await created(limited_api) for _ in range(6)]
     await spend(owner, "submit", 45)
     await start(company, PORTAL_RATE_SCALE="0.5")
-    for id in alone[:5]:
-        assert (await submitted(counted, id))[0] == 200
-    status, body = await submitted(counted, alone[5])
+    for invoice_id in alone[:5]:
+        assert (await submitted(limited_api, invoice_id))[0] == 200
+    status, body = await submitted(limited_api, alone[5])
     assert status == 400 and body["errors"][0]["code"] == "TooManyRequests"
-    assert (await record(counted, alone[5]))["status"] == "Draft"
-    assert (await record(counted, waiting))["status"] == "Submitting"
-    assert (
-        await sent(sandbox) == 5
-        and await owner.fetchval("select max(claims) from submissions where state = 'Queued'") <= 1
-    )
+    assert (await record(limited_api, alone[5]))["status"] == "Draft"
+    assert (await record(limited_api, waiting))["status"] == "Submitting"
+    assert await sent(sandbox) == 5
+    claims = await owner.fetchval("select max(claims) from submissions where state = 'Queued'")
+    assert claims is not None and claims <= 1
     await owner.execute(LATER, timedelta(seconds=66))
     await start(company, PORTAL_RATE_SCALE="0.5")
     assert await reach(owner, [waiting], "Valid") == {"Valid": 1}
 
 
-async def test_an_interactive_submit_waits_a_little_for_its_token(counted, owner):
-    id = await created(counted)
+async def test_an_interactive_submit_waits_briefly_for_a_token(
+    limited_api: Any, owner: asyncpg.Connection
+) -> None:
+    invoice_id = await created(limited_api)
     await spend(owner, "submit", 50, ago=64)
-    assert (await submitted(counted, id))[0] == 200
+    assert (await submitted(limited_api, invoice_id))[0] == 200
 
 
-async def test_the_portals_own_pause_is_kept(counted, sandbox):
+async def test_the_retry_after_of_the_portal_is_respected(
+    limited_api: Any, sandbox: Sandbox
+) -> None:
     await sandbox.fault("submit", "throttle", retry_after=600)
-    ids = [await created(counted) for _ in range(3)]
-    for id in ids:
-        status, body = await submitted(counted, id)
+    ids = [await created(limited_api) for _ in range(3)]
+    for invoice_id in ids:
+        status, body = await submitted(limited_api, invoice_id)
         assert status == 400 and body["errors"][0]["code"] == "TooManyRequests"
     assert await sent(sandbox) == 1
 
 
-async def test_a_listing_of_several_pages_is_read_within_the_quota(
-    counted, owner, start, company, sandbox
-):
-    """What never arrived is proved to be absent from two pages, between which the portal wants a pause."""
+async def test_a_listing_of_several_pages_stays_within_the_quota(
+    limited_api: Any, owner: asyncpg.Connection, start: Any, company: Any, sandbox: Sandbox
+) -> None:
+    """The absence of lost documents is confirmed over two pages, with the portal's pause."""
     await owner.execute(AUTOMATIC)
-    ids = await ready(counted, 130)
+    ids = await ready(limited_api, 130)
     await sandbox.settings(rate_scale=10)
     await start(company, PORTAL_RATE_SCALE="10")
     await reach(owner, ids, "Valid")
     await sandbox.fault("submit", "drop")
-    lost = await ready(counted, 2)
+    lost = await ready(limited_api, 2)
     await reach(owner, lost, "Valid")
     assert await once_each(sandbox, ids + lost)
     assert "429" not in str((await sandbox.calls())["answers"])
 
 
-async def test_two_buckets_are_waited_for_together(environment, owner):
-    """Calls that waited for one quota keep the distance that another wants."""
+async def test_two_token_buckets_are_waited_for_together(
+    environment: dict[str, str], owner: asyncpg.Connection
+) -> None:
+    """Requests that waited for one quota are still spaced as another quota requires."""
     await spend(owner, "search", 120, ago=64)
     config, times = read_config({**environment, "PORTAL_RATE_SCALE": "10"}), []
     async with connected_pool(config.database_url, 8) as pool:
-        gate = PortalRateLimiter(Database(pool), config, urgent=True)
+        limiter = PortalRateLimiter(Database(pool), config, urgent=True)
 
-        async def search():
-            await gate("search", "C1", further=True)
+        async def search() -> None:
+            await limiter("search", "C1", further=True)
             times.append(asyncio.get_running_loop().time())
 
         await asyncio.gather(search(), search())
-    assert times[1] - times[0] > 0.3  # 1.5 seconds, which a busy machine may shorten
+    assert times[1] - times[0] > 0.3  # 1.5 seconds, but shorter on a busy machine
 
 
-async def test_without_a_rate_nothing_is_counted(api, owner):
+async def test_a_rate_scale_of_zero_disables_the_quota(api: Any, owner: asyncpg.Connection) -> None:
     assert api.app[app_keys.CONFIG].portal_rate_scale == 0
-    id = await created(api)
-    assert (await submitted(api, id))[0] == 200
+    invoice_id = await created(api)
+    assert (await submitted(api, invoice_id))[0] == 200
     assert await owner.fetchval("select count(*) from portal_buckets") == 0

@@ -1,16 +1,20 @@
 """One row per rule of the portal: preflight names what the sandbox refuses, with the same code.
 
-A row breaks one rule from the side of our requests. Where no request can, a row of the database is changed, or the
-document that we would send. The sandbox is asked directly, so that nothing of ours stands between.
+A row violates one rule by its request. Where no request can, it changes a row of the database or
+the document. The document is sent to the sandbox directly, without the service.
 """
 
 import copy
 import json
+from collections.abc import Set
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+import asyncpg
 import pytest
-from conftest import make_company
+from conftest import Sandbox, make_company
+from fixtures_sandbox import Portal, element, put
 from kit import (
     GENEROUS,
     answered,
@@ -29,7 +33,6 @@ from kit import (
     valid_invoice,
 )
 from sources import GOLDEN, ISSUER, ISSUERS
-from test_sandbox_kit import Portal, element, put
 
 from service import json_codec
 from service.db.statements import sql
@@ -50,8 +53,8 @@ DOLLARS = {"currencyCode": "USD", "exchangeRate": 4.2155}
 IDENTITY = f"{CUSTOMER}.PartyIdentification.1.ID"
 
 
-def without(member, **changes):
-    """A buyer that lacks a member; `address.city` is one of its address."""
+def without(member: str, **changes: Any) -> dict[str, Any]:
+    """Return a buyer without a member, which may be one of its address: `address.city`."""
     party = copy.deepcopy(buyer(**changes))
     name, _, inner = member.partition(".")
     if inner:
@@ -61,48 +64,61 @@ def without(member, **changes):
     return party
 
 
-def located(**changes):
+def located(**changes: Any) -> dict[str, Any]:
     return buyer(address={**buyer()["address"], **changes})
 
 
 UNCLASSIFIED = {name: member for name, member in line().items() if name != "classifications"}
 
 
-def exempt(reason):
+def exempt(reason: str) -> list[dict[str, Any]]:
     return [line(taxDetails=[{"taxType": "E"}], taxExemptionReason=reason)]
 
 
-def self_billed(**changes):
+def self_billed(**changes: Any) -> dict[str, Any]:
     return {"type": "SELF_BILLED_INVOICE", "buyer": None, "supplier": {**MILL, **changes}}
 
 
 @dataclass
 class Row:
-    """`body` breaks the rule, or `store` does, in the stored row; `put` in the document, which else is the record's.
+    """A violation of one rule.
 
-    `refused` are the sandbox's codes, where they are more or others than ours: it has none for a rule without one.
+    `body` violates it in the request, the statement `store` in the database, `put` in the document.
+    `refused` are the sandbox's codes if they differ from ours; None for a rule without a code.
     """
 
     code: str
     path: str
-    body: dict = field(default_factory=dict)
+    body: dict[str, Any] = field(default_factory=dict)
     store: str = ""
-    put: tuple = ()
-    refused: set = None
+    put: tuple[Any, ...] = ()
+    refused: set[str | None] | None = None
 
     @property
-    def name(self):
+    def name(self) -> str:
         return f"{self.code} {self.path or self.put[0]}"
 
 
 COMPANY = "update companies set {} = ' '"
-UNCODED = {None}
+UNCODED: set[str | None] = {None}
+
+
+def store_json(column: str, path: str, value: str) -> str:
+    """Return a statement that sets a string in a JSON column of all invoices."""
+    return f"update invoices set {column} = jsonb_set({column}, '{{{path}}}', '\"{value}\"')"
+
+
 ROWS = (
     Row("CF321", "/issueDateTime", {"issueDateTime": now(hours=-1)}),
     Row("CF321", "/issueDateTime", {"issueDateTime": now(hours=73)}),
     Row("CF333", "/buyer/name", {"buyer": without("name")}),
     Row("CF334", "/company/name", store=COMPANY.format("name")),
-    Row("CF336", "/company/country", store=COMPANY.format("country"), put=(f"{SELLER}.PostalAddress.0.Country", None)),
+    Row(
+        "CF336",
+        "/company/country",
+        store=COMPANY.format("country"),
+        put=(f"{SELLER}.PostalAddress.0.Country", None),
+    ),
     Row("CF337", "/buyer/address/country", {"buyer": without("address.country")}),
     Row("CF339", "/company/city", store=COMPANY.format("city")),
     Row("CF340", "/buyer/address/city", {"buyer": without("address.city")}),
@@ -113,55 +129,149 @@ ROWS = (
     Row("CF348", "/company/phone", store=COMPANY.format("phone")),
     Row("CF349", "/buyer/contactNumber", {"buyer": without("contactNumber")}),
     Row("CF358", "/buyer/tin", {"buyer": buyer(**{**RESTAURANT, "tin": ""})}),
-    Row("CF324", "/buyer/registration/number", {"buyer": buyer(registration={"type": "NRIC", "number": "90010110556"})}),
-    Row("CF324", "/buyer/registration/number", {"buyer": buyer(registration={"type": "NRIC", "number": "900101.10.5566"})}),
-    Row("CF364", "/lineItems/0/classifications", {"lineItems": [UNCLASSIFIED]}, put=(f"{ITEM}.CommodityClassification", None)),
+    Row(
+        "CF324",
+        "/buyer/registration/number",
+        {"buyer": buyer(registration={"type": "NRIC", "number": "90010110556"})},
+    ),
+    Row(
+        "CF324",
+        "/buyer/registration/number",
+        {"buyer": buyer(registration={"type": "NRIC", "number": "900101.10.5566"})},
+    ),
+    Row(
+        "CF364",
+        "/lineItems/0/classifications",
+        {"lineItems": [UNCLASSIFIED]},
+        put=(f"{ITEM}.CommodityClassification", None),
+    ),
     Row("CF403", "/buyer/email", {"buyer": buyer(email="aminah@example.com; home@example.com")}),
     Row("CF404", "/buyer/email", {"buyer": buyer(email="none")}),
     Row("CF404", "/company/email", store="update companies set email = 'a@b@c.example'"),
-    Row("CF407", "/company/tourism_tax_registration_number", store="update companies set tourism_tax_registration_number = '1234/56'"),
+    Row(
+        "CF407",
+        "/company/tourism_tax_registration_number",
+        store="update companies set tourism_tax_registration_number = '1234/56'",
+    ),
     Row("CF410", "/buyer/contactNumber", {"buyer": buyer(contactNumber="+60/12/345/6789")}),
     Row("CF410", "/buyer/contactNumber", {"buyer": buyer(contactNumber="+60123456789 ext 12")}),
     Row("CF366", "/buyer/contactNumber", {"buyer": buyer(contactNumber="99123")}),
     Row("CF410", "/company/phone", store="update companies set phone = '+60 3/1234 5678'"),
-    Row("CV302", "/buyer/address/state", store="update invoices set buyer = jsonb_set(buyer, '{address,state}', '\"88\"')"),
-    Row("CV302", "/buyer/address/country", store="update invoices set buyer = jsonb_set(buyer, '{address,country}', '\"MYA\"')"),
+    Row("CV302", "/buyer/address/state", store=store_json("buyer", "address,state", "88")),
+    Row("CV302", "/buyer/address/country", store=store_json("buyer", "address,country", "MYA")),
     Row("CV302", "/company/state", store="update companies set state = '88'"),
     Row("CV302", "/company/msic_code", store="update companies set msic_code = '5610'"),
     Row("CV302", "/currencyCode", DOLLARS, store="update invoices set currency_code = 'RUR'"),
-    Row("CV302", "/lineItems/0/classifications/1", {"lineItems": [line(classifications=["022", "021"])]},
-        store="update invoices set line_items = jsonb_set(line_items, '{0,classifications,1}', '\"999\"')"),
-    Row("CV302", "/lineItems/0/unit/code", store="update invoices set line_items = jsonb_set(line_items, '{0,unit,code}', '\"kgm\"')"),
-    Row("CV302", "/lineItems/0/originCountry", store="update invoices set line_items = jsonb_set(line_items, '{0,originCountry}', '\"MY\"')"),
-    Row("CV302", "/lineItems/0/taxDetails/0/taxType",
-        store="update invoices set line_items = jsonb_set(line_items, '{0,taxDetails,0,taxType}', '\"09\"')"),
+    Row(
+        "CV302",
+        "/lineItems/0/classifications/1",
+        {"lineItems": [line(classifications=["022", "021"])]},
+        store=store_json("line_items", "0,classifications,1", "999"),
+    ),
+    Row("CV302", "/lineItems/0/unit/code", store=store_json("line_items", "0,unit,code", "kgm")),
+    Row(
+        "CV302",
+        "/lineItems/0/originCountry",
+        store=store_json("line_items", "0,originCountry", "MY"),
+    ),
+    Row(
+        "CV302",
+        "/lineItems/0/taxDetails/0/taxType",
+        store=store_json("line_items", "0,taxDetails,0,taxType", "09"),
+    ),
     Row("CV317", "/buyer/address/state", {"buyer": located(state="17")}),
     Row("CV317", "/company/state", store="update companies set state = '17'"),
-    Row("ERR206", "/buyer/registration/number", {"buyer": buyer(**{**RESTAURANT, "registration": {"type": "BRN", "number": "NA"}})}),
+    Row(
+        "ERR206",
+        "/buyer/registration/number",
+        {"buyer": buyer(**{**RESTAURANT, "registration": {"type": "BRN", "number": "NA"}})},
+    ),
     Row("ERR208", "/supplier/tin", self_billed(tin="EI00000000020")),
-    Row("ERR236", "/lineItems/0/classifications", {"buyer": {"type": "GENERAL_PUBLIC"}}, refused={"ERR236", "CV317"}),
-    Row("ERR236", "/buyer/registration/number", {"buyer": buyer(**{**RESTAURANT, "tin": "EI00000000010", "registration": {}})}),
+    Row(
+        "ERR236",
+        "/lineItems/0/classifications",
+        {"buyer": {"type": "GENERAL_PUBLIC"}},
+        refused={"ERR236", "CV317"},
+    ),
+    Row(
+        "ERR236",
+        "/buyer/registration/number",
+        {"buyer": buyer(**{**RESTAURANT, "tin": "EI00000000010", "registration": {}})},
+    ),
     Row("ERR406", "/buyer/tin", {"buyer": buyer(**{**RESTAURANT, "tin": "C551038742"})}),
     Row("ERR406", "/buyer/tin", {"buyer": buyer(tin="OG40125678090", registration={})}),
     Row("ERR406", "/buyer/tin", {"buyer": buyer(**{**RESTAURANT, "tin": "none"})}),
-    Row("Format", "/supplier/tin", self_billed(type="LOCAL_INDIVIDUAL", tin="SG40125678090"), refused={"Error05"}),
-    Row("Format", "/buyer/registration/number", {"buyer": buyer(**{**RESTAURANT, "registration": {"type": "BRN", "number": "2" * 21}})},
-        refused=UNCODED),
-    Row("Format", "/buyer/registration/number", {"buyer": buyer(registration={"type": "ARMY", "number": "T" * 13})}, refused=UNCODED),
-    Row("Format", "/buyer/sstRegistrationNumber", {"buyer": buyer(sstRegistrationNumber="W10/1901/32000458")}, refused=UNCODED),
-    Row("Format", "/buyer/address/zipCode", {"buyer": located(zipCode="MY-40150")}, refused=UNCODED),
+    Row(
+        "Format",
+        "/supplier/tin",
+        self_billed(type="LOCAL_INDIVIDUAL", tin="SG40125678090"),
+        refused={"Error05"},
+    ),
+    Row(
+        "Format",
+        "/buyer/registration/number",
+        {"buyer": buyer(**{**RESTAURANT, "registration": {"type": "BRN", "number": "2" * 21}})},
+        refused=UNCODED,
+    ),
+    Row(
+        "Format",
+        "/buyer/registration/number",
+        {"buyer": buyer(registration={"type": "ARMY", "number": "T" * 13})},
+        refused=UNCODED,
+    ),
+    Row(
+        "Format",
+        "/buyer/sstRegistrationNumber",
+        {"buyer": buyer(sstRegistrationNumber="W10/1901/32000458")},
+        refused=UNCODED,
+    ),
+    Row(
+        "Format", "/buyer/address/zipCode", {"buyer": located(zipCode="MY-40150")}, refused=UNCODED
+    ),
     Row("Format", "/buyer/address/zipCode", {"buyer": located(zipCode="401500")}, refused=UNCODED),
-    Row("Format", "/company/zip_code", store="update companies set zip_code = 'KL 50480'", refused=UNCODED),
-    Row("Format", "/lineItems/0/taxExemptionReason", {"lineItems": exempt("Certificate 014/2026")}, refused=UNCODED),
+    Row(
+        "Format",
+        "/company/zip_code",
+        store="update companies set zip_code = 'KL 50480'",
+        refused=UNCODED,
+    ),
+    Row(
+        "Format",
+        "/lineItems/0/taxExemptionReason",
+        {"lineItems": exempt("Certificate 014/2026")},
+        refused=UNCODED,
+    ),
     Row("Required", "/lineItems/0/taxExemptionReason", {"lineItems": exempt("")}, refused=UNCODED),
-    Row("Required", "/lineItems/0/description", store="update invoices set line_items = jsonb_set(line_items, '{0,description}', '\" \"')",
-        refused=UNCODED),
-    Row("Required", "/company/msic_code", store="update companies set msic_code = ''", refused=UNCODED, put=(f"{SELLER}.IndustryClassificationCode", None)),
-    Row("Required", "/company/business_activity_description", store=COMPANY.format("business_activity_description"), refused=UNCODED),
-    Row("Required", "/exchangeRate", DOLLARS, store="update invoices set exchange_rate = null", put=("TaxExchangeRate", None), refused={"Error07"}),
-)  # fmt: skip
+    Row(
+        "Required",
+        "/lineItems/0/description",
+        store=store_json("line_items", "0,description", " "),
+        refused=UNCODED,
+    ),
+    Row(
+        "Required",
+        "/company/msic_code",
+        store="update companies set msic_code = ''",
+        refused=UNCODED,
+        put=(f"{SELLER}.IndustryClassificationCode", None),
+    ),
+    Row(
+        "Required",
+        "/company/business_activity_description",
+        store=COMPANY.format("business_activity_description"),
+        refused=UNCODED,
+    ),
+    Row(
+        "Required",
+        "/exchangeRate",
+        DOLLARS,
+        store="update invoices set exchange_rate = null",
+        put=("TaxExchangeRate", None),
+        refused={"Error07"},
+    ),
+)
 
-#: What our documents never are: the portal's code, and what would have to be put into one.
+#: Rules that no request can violate: the portal's code, and the change to the document.
 NEVER = (
     Row("CF378", "", put=("DocumentCurrencyCode", None)),
     Row("CF345", "", put=(f"{SELLER}.PostalAddress.0.AddressLine.0.Line.0._", "x" * 151)),
@@ -174,29 +284,33 @@ NEVER = (
 )
 
 
-def named(row):
+def row_name(row: Row) -> str:
     return row.name
 
 
-async def judged(api, id, place="/api/invoices", **body):
-    status, told = await answered(api, "POST", f"{place}/{id}/preflight", json=body)
-    assert status == 200, told
-    assert told["ready"] is (told["errors"] == [])
-    return told
+async def check(
+    api: Any, record_id: int, place: str = "/api/invoices", **body: Any
+) -> dict[str, Any]:
+    """Return the preflight report of a record."""
+    status, report = await answered(api, "POST", f"{place}/{record_id}/preflight", json=body)
+    assert status == 200, report
+    assert report["ready"] is (report["errors"] == [])
+    return report
 
 
-def places(told):
-    return [(each["code"], each["path"]) for each in told["errors"]]
+def places(report: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return (code, path) of each error of a report."""
+    return [(each["code"], each["path"]) for each in report["errors"]]
 
 
 @pytest.fixture
-async def portal(sandbox, company):
-    """The sandbox as the company's own software would speak to it."""
+async def portal(sandbox: Sandbox, company: Any) -> Portal:
+    """A client of the sandbox that is logged in as the company."""
     return await Portal(sandbox.client).login(taxpayer="C20880050010")
 
 
-async def refusals(portal, root):
-    """The codes of all that the portal finds in a document that is sent to it as it is."""
+async def refusals(portal: Portal, root: dict[str, Any]) -> set[str | None]:
+    """Send a document to the portal and return the codes of its findings."""
     answer = await (await portal.submit(root)).json()
     if answer["rejectedDocuments"]:
         return {each["code"] for each in answer["rejectedDocuments"][0]["error"]["details"]}
@@ -205,14 +319,16 @@ async def refusals(portal, root):
     return {inner["errorCode"] for error in errors for inner in error["innerError"]}
 
 
-async def made(environment, company, id, row):
-    """The document of a record as the service builds it, whatever the rules say; then what the row puts into it."""
+async def build(
+    environment: dict[str, str], company: Any, invoice_id: int, row: Row
+) -> dict[str, Any]:
+    """Build the document of a record without checks, and apply the change of the row."""
     async with (
         connected_pool(environment["DATABASE_URL"], 1) as pool,
         Database(pool).company(company.id) as conn,
     ):
-        record = await sql.invoice_lock(conn, company_id=company.id, id=id)
-        issuer = dict(await sql.issuer_get(conn, company_id=company.id))
+        record = await sql.invoice_lock(conn, company_id=company.id, id=invoice_id)
+        issuer = dict(await sql.issuer_get(conn, company_id=company.id) or {})
     source = {
         name: member
         for name, member in json_codec.loads(record["body"].encode()).items()
@@ -235,28 +351,35 @@ async def made(environment, company, id, row):
     return put(root, *row.put) if row.put else root
 
 
-@pytest.mark.parametrize("row", ROWS, ids=named)
-async def test_preflight_names_what_the_portal_refuses(
-    api, owner, environment, company, portal, row
-):
+@pytest.mark.parametrize("row", ROWS, ids=row_name)
+async def test_preflight_names_every_violation_that_the_portal_refuses(
+    api: Any,
+    owner: asyncpg.Connection,
+    environment: dict[str, str],
+    company: Any,
+    portal: Portal,
+    row: Row,
+) -> None:
     body = json.loads(json.dumps(invoice(**row.body)))
-    id = await created(api, **body)
+    invoice_id = await created(api, **body)
     if row.store:
         await owner.execute(row.store)
-    told = await judged(api, id)
-    assert places(told) == [(row.code, row.path)]
-    assert await refusals(portal, await made(environment, company, id, row)) == (
+    report = await check(api, invoice_id)
+    assert places(report) == [(row.code, row.path)]
+    assert await refusals(portal, await build(environment, company, invoice_id, row)) == (
         row.refused or {row.code}
     )
-    status, answer = await submitted(api, id)
-    assert status == 400 and places(answer) == places(told)
-    if patch := told["errors"][0].get("patch"):
-        await mended(api, id, body, patch)
-        assert places(await judged(api, id)) == []
+    status, answer = await submitted(api, invoice_id)
+    assert status == 400 and places(answer) == places(report)
+    if patch := report["errors"][0].get("patch"):
+        await apply_patch(api, invoice_id, body, patch)
+        assert places(await check(api, invoice_id)) == []
 
 
-async def mended(api, id, body, patch):
-    """Sends what a patch makes of the invoice, or of the company."""
+async def apply_patch(
+    api: Any, invoice_id: int, body: dict[str, Any], patch: list[dict[str, Any]]
+) -> None:
+    """Apply a patch to the invoice or the company, and send the result."""
     whole = patched(
         {
             **body,
@@ -278,16 +401,16 @@ async def mended(api, id, body, patch):
     if patch[0]["path"].startswith("/company/"):
         status, answer = await answered(api, "PUT", "/api/companies", json=changes)
     else:
-        status, answer = await answered(api, "PUT", f"/api/invoices/{id}", json=whole)
+        status, answer = await answered(api, "PUT", f"/api/invoices/{invoice_id}", json=whole)
     assert status == 200, answer
 
 
-async def company_of(api):
+async def company_of(api: Any) -> dict[str, Any]:
     return (await answered(api, "GET", "/api/companies"))[1]["data"]
 
 
-def patched(whole, patch):
-    """What a JSON Patch makes of a value (RFC 6902): add, replace and remove, as far as they are used."""
+def patched(whole: Any, patch: list[dict[str, Any]]) -> Any:
+    """Return a copy of a value with a JSON Patch applied (RFC 6902: add, replace and remove)."""
     whole = copy.deepcopy(whole)
     for step in patch:
         *parents, last = [
@@ -306,93 +429,97 @@ def patched(whole, patch):
     return whole
 
 
-@pytest.mark.parametrize("row", NEVER, ids=named)
-async def test_what_no_request_can_break_is_refused_only_where_it_is_put_in(
-    api, environment, company, portal, row
-):
-    id = await created(api, **row.body)
-    assert places(await judged(api, id)) == []
-    assert await refusals(portal, await made(environment, company, id, row)) == (
+@pytest.mark.parametrize("row", NEVER, ids=row_name)
+async def test_the_portal_refuses_violations_that_no_request_can_cause(
+    api: Any, environment: dict[str, str], company: Any, portal: Portal, row: Row
+) -> None:
+    invoice_id = await created(api, **row.body)
+    assert places(await check(api, invoice_id)) == []
+    assert await refusals(portal, await build(environment, company, invoice_id, row)) == (
         row.refused or {row.code}
     )
 
 
 @pytest.mark.parametrize("code", ["022", "004"])
-async def test_what_a_sale_to_the_general_public_is_depends_on_its_classification(api, code):
-    id = await created(
+async def test_a_sale_to_the_general_public_needs_classification_004(api: Any, code: str) -> None:
+    invoice_id = await created(
         api, buyer={"type": "GENERAL_PUBLIC"}, lineItems=[line(classifications=[code])]
     )
-    told = await judged(api, id)
-    assert told["ready"] is (code == "004")
-    assert (await submitted(api, id))[0] == (200 if told["ready"] else 400)
+    report = await check(api, invoice_id)
+    assert report["ready"] is (code == "004")
+    assert (await submitted(api, invoice_id))[0] == (200 if report["ready"] else 400)
 
 
-# What depends on other records
+# Rules that depend on other records
 
 
-async def test_a_document_of_the_same_identity_is_a_duplicate(api, portal):
+async def test_a_document_with_the_same_identity_is_a_duplicate(api: Any, portal: Portal) -> None:
     at = now(minutes=5)
-    id = await valid_invoice(api, code=77, issueDateTime=at)
-    sent = (await answered(api, "GET", f"/api/invoices/{id}"))[1]
-    assert (await cancelled(api, id))[0] == 200
-    assert (await answered(api, "DELETE", f"/api/invoices/{id}"))[0] == 200
+    invoice_id = await valid_invoice(api, code=77, issueDateTime=at)
+    sent = (await answered(api, "GET", f"/api/invoices/{invoice_id}"))[1]
+    assert (await cancelled(api, invoice_id))[0] == 200
+    assert (await answered(api, "DELETE", f"/api/invoices/{invoice_id}"))[0] == 200
     again = await created(
         api, code=77, issueDateTime=at, lineItems=[line(description="Coffee beans, 2 kg")]
     )
-    told = await judged(api, again)
-    assert places(told) == [("DV302", "/issueDateTime")] and sent["status"] == "Valid"
-    root = json.loads(json.dumps(told["document"]))
+    report = await check(api, again)
+    assert places(report) == [("DV302", "/issueDateTime")] and sent["status"] == "Valid"
+    root = json.loads(json.dumps(report["document"]))
     assert await refusals(portal, root) == {"DV302"}
     status, answer = await answered(
         api,
         "PUT",
         f"/api/invoices/{again}",
-        json=patched({"issueDateTime": at}, told["errors"][0]["patch"]),
+        json=patched({"issueDateTime": at}, report["errors"][0]["patch"]),
     )
     assert status == 200, answer
-    assert places(await judged(api, again)) == []
+    assert places(await check(api, again)) == []
     assert (await submitted(api, again))[0] == 200
     await reaches(api, again, "Valid")
 
 
-async def test_a_duplicate_is_one_for_two_hours(api, owner):
+async def test_duplicates_are_refused_for_two_hours(api: Any, owner: asyncpg.Connection) -> None:
     at = now(minutes=5)
-    id = await valid_invoice(api, code=78, issueDateTime=at)
-    await cancelled(api, id)
-    await answered(api, "DELETE", f"/api/invoices/{id}")
+    invoice_id = await valid_invoice(api, code=78, issueDateTime=at)
+    await cancelled(api, invoice_id)
+    await answered(api, "DELETE", f"/api/invoices/{invoice_id}")
     again = await created(api, code=78, issueDateTime=at)
     ago = "update submitted_documents set validated_at = clock_timestamp() - interval '{}'"
     await owner.execute(ago.format("1 hour 59 minutes"))
-    assert places(await judged(api, again)) == [("DV302", "/issueDateTime")]
+    assert places(await check(api, again)) == [("DV302", "/issueDateTime")]
     await owner.execute(ago.format("2 hours"))
-    assert places(await judged(api, again)) == []
+    assert places(await check(api, again)) == []
 
 
-async def a_note(api, **changes):
-    """(id of a Valid invoice, id of a note against it)."""
-    id = await valid_invoice(api)
-    return id, (await posted(api, f"/api/invoices/{id}/adjustment-note", **note(**changes)))["id"]
+async def a_note(api: Any, **changes: Any) -> tuple[int, int]:
+    """Create a Valid invoice and a note against it, and return both ids."""
+    invoice_id = await valid_invoice(api)
+    return invoice_id, (
+        await posted(api, f"/api/invoices/{invoice_id}/adjustment-note", **note(**changes))
+    )["id"]
 
 
 NOTES = "/api/adjustment-notes"
 
 
-async def test_a_note_needs_its_target_to_be_valid(api, environment, company, portal):
-    id, noted = await a_note(api)
-    ready = await judged(api, noted, NOTES)
+async def test_a_note_needs_a_valid_target(
+    api: Any, environment: dict[str, str], company: Any, portal: Portal
+) -> None:
+    invoice_id, noted = await a_note(api)
+    ready = await check(api, noted, NOTES)
     assert ready["ready"] and ready["document"]["Invoice"][0]["InvoiceTypeCode"][0]["_"] == "02"
-    assert (await cancelled(api, id))[0] == 200
-    told = await judged(api, noted, NOTES)
-    assert places(told) == [("DR303", "/targetInvoiceType")] and told["document"] is None
+    assert (await cancelled(api, invoice_id))[0] == 200
+    report = await check(api, noted, NOTES)
+    assert places(report) == [("DR303", "/targetInvoiceType")] and report["document"] is None
     assert await refusals(portal, json.loads(json.dumps(ready["document"]))) == {"DR303"}
 
 
-async def test_a_note_of_another_buyer_is_refused_only_where_one_is_put_in(api, portal):
+async def test_the_portal_refuses_a_note_with_another_buyer(api: Any, portal: Portal) -> None:
     _, noted = await a_note(api)
-    told = await judged(api, noted, NOTES)
-    assert told["ready"]
+    report = await check(api, noted, NOTES)
+    assert report["ready"]
     other = put(
-        told["document"],
+        report["document"],
         f"{CUSTOMER}.PartyIdentification.0.ID",
         element("IG99999999990", schemeID="TIN"),
     )
@@ -400,43 +527,45 @@ async def test_a_note_of_another_buyer_is_refused_only_where_one_is_put_in(api, 
     assert await refusals(portal, other) == {"DR308"}
 
 
-async def test_a_note_is_issued_by_who_issued_its_target(api, sandbox, owner):
+async def test_a_note_needs_the_issuer_of_its_target(
+    api: Any, sandbox: Sandbox, owner: asyncpg.Connection
+) -> None:
     _, noted = await a_note(api)
     assert (await answered(api, "PUT", "/api/companies", json={"tin_code": "C9999999990"}))[
         0
     ] == 200
     await owner.execute("update companies set tin_verified_at = now()")
-    told = await judged(api, noted, NOTES)
-    assert places(told) == [("OriginalIssuer", "/targetInvoiceType")]
+    report = await check(api, noted, NOTES)
+    assert places(report) == [("OriginalIssuer", "/targetInvoiceType")]
     portal = await Portal(sandbox.client).login(taxpayer="C9999999990")
-    assert await refusals(portal, told["document"]) == {"Error06"}
+    assert await refusals(portal, report["document"]) == {"Error06"}
 
 
-async def test_a_notes_issue_time_has_its_own_name(api):
+async def test_the_issue_time_of_a_note_has_its_own_path(api: Any) -> None:
     _, noted = await a_note(api, adjustmentNoteIssueDate=now(hours=73))
-    (error,) = (await judged(api, noted, NOTES))["errors"]
+    (error,) = (await check(api, noted, NOTES))["errors"]
     assert (error["code"], error["path"]) == ("CF321", "/adjustmentNoteIssueDate")
     assert [(each["op"], each["path"]) for each in error["patch"]] == [
         ("replace", "/adjustmentNoteIssueDate")
     ]
 
 
-async def test_a_note_larger_than_what_is_left_of_its_invoice_is_named(api):
-    id, former = await a_note(api, lineItems=[line()])
-    noted = (await posted(api, f"/api/invoices/{id}/adjustment-note", **note()))["id"]
-    assert places(await judged(api, noted, NOTES)) == []
+async def test_a_note_above_the_remaining_amount_is_an_error(api: Any) -> None:
+    invoice_id, former = await a_note(api, lineItems=[line()])
+    noted = (await posted(api, f"/api/invoices/{invoice_id}/adjustment-note", **note()))["id"]
+    assert places(await check(api, noted, NOTES)) == []
     assert (await answered(api, "POST", f"{NOTES}/{former}/submit-to-portal", json={}))[0] == 200
-    assert places(await judged(api, noted, NOTES)) == [("Amount", "/lineItems")]
+    assert places(await check(api, noted, NOTES)) == [("Amount", "/lineItems")]
 
 
-# What the verdict is worth
+# A ready document becomes Valid
 
 
 GOOD = {
     path.stem: path
     for path in Path(__file__).with_name("bodies").glob("invoice_create/good/*.json")
 }
-#: Good bodies that are no documents yet, and what they wait for.
+#: Good bodies that are no documents yet, and the codes of what is missing.
 WAITING = {
     "a_pending_invoice_without_a_buyer": {"PendingFinalize"},
     "a_pending_self_billed_invoice_without_a_supplier": {"PendingFinalize"},
@@ -444,24 +573,24 @@ WAITING = {
 
 
 @pytest.mark.parametrize("name", sorted(GOOD))
-async def test_a_good_body_is_ready_and_the_portal_finds_it_valid(api, name):
-    """What a creation may leave out is put in as the other tests have it."""
+async def test_a_good_body_is_ready_and_becomes_valid(api: Any, name: str) -> None:
+    """Members that a creation may omit are filled in."""
     body = json.loads(GOOD[name].read_text())
     for who in {"buyer", "supplier"} & body.keys():
         body[who] = {**buyer(), **body[who]}
     body["lineItems"] = [{**line(), **each} for each in body["lineItems"]]
     fresh = {"issueDateTime": now(), "submitImmediately": False, "isReady": False}
     agreed = await posted(api, "/api/invoices", **{**body, **fresh})
-    await agrees(api, agreed["id"], WAITING.get(name, set()))
+    await assert_preflight_agrees(api, agreed["id"], WAITING.get(name, set()))
 
 
-async def agrees(api, id, codes=frozenset()):
-    """Preflight has these errors; without any the portal finds the document Valid."""
-    told = await judged(api, id)
-    assert {each["code"] for each in told["errors"]} == codes, told["errors"]
+async def assert_preflight_agrees(api: Any, invoice_id: int, codes: Set[str] = frozenset()) -> None:
+    """Assert the codes of preflight and, without any, that the portal finds the document Valid."""
+    report = await check(api, invoice_id)
+    assert {each["code"] for each in report["errors"]} == codes, report["errors"]
     if not codes:
-        assert (await submitted(api, id))[0] == 200
-        await reaches(api, id, "Valid")
+        assert (await submitted(api, invoice_id))[0] == 200
+        await reaches(api, invoice_id, "Valid")
 
 
 INVOICES = [
@@ -470,23 +599,27 @@ INVOICES = [
 
 
 @pytest.mark.parametrize("name", INVOICES)
-async def test_a_golden_document_is_ready_and_the_portal_finds_it_valid(environment, start, name):
+async def test_a_golden_document_is_ready_and_becomes_valid(
+    environment: dict[str, str], start: Any, name: str
+) -> None:
     api = await start(await make_company(environment, **ISSUERS.get(name, ISSUER)))
     body = json.loads(json_codec.dumps(GOLDEN[name]))
-    id = (await posted(api, "/api/invoices", code=1, issueDateTime=now(), **body))["id"]
-    await agrees(api, id)
+    invoice_id = (await posted(api, "/api/invoices", code=1, issueDateTime=now(), **body))["id"]
+    await assert_preflight_agrees(api, invoice_id)
 
 
-async def test_the_document_of_a_verdict_is_the_one_that_is_sent(api, sandbox):
-    id = await created(api)
-    told = await judged(api, id)
-    await submitted(api, id)
+async def test_the_document_of_a_preflight_is_the_one_that_is_sent(
+    api: Any, sandbox: Sandbox
+) -> None:
+    invoice_id = await created(api)
+    report = await check(api, invoice_id)
+    await submitted(api, invoice_id)
     (listed,) = await sandbox.ledger()
     body = json.loads(await sandbox_source(sandbox, listed["uuid"]))
-    assert body == told["document"]
+    assert body == report["document"]
 
 
-async def sandbox_source(sandbox, uuid):
+async def sandbox_source(sandbox: Sandbox, uuid: str) -> str:
     portal = await Portal(sandbox.client).login(taxpayer="C20880050010")
     answer = await portal.json(f"/documents/{uuid}/raw")
     return answer["document"]
@@ -495,51 +628,55 @@ async def sandbox_source(sandbox, uuid):
 # The route
 
 
-async def test_a_verdict_changes_and_sends_nothing(api, owner, sandbox):
-    id = await created(api, buyer=without("contactNumber"))
-    before = (await answered(api, "GET", f"/api/invoices/{id}"))[1]
+async def test_preflight_changes_and_sends_nothing(
+    api: Any, owner: asyncpg.Connection, sandbox: Sandbox
+) -> None:
+    invoice_id = await created(api, buyer=without("contactNumber"))
+    before = (await answered(api, "GET", f"/api/invoices/{invoice_id}"))[1]
     counts = await owner.fetch("select count(*) from events")
-    await judged(api, id)
-    assert (await answered(api, "GET", f"/api/invoices/{id}"))[1] == before
+    await check(api, invoice_id)
+    assert (await answered(api, "GET", f"/api/invoices/{invoice_id}"))[1] == before
     assert await owner.fetch("select count(*) from events") == counts
-    assert await documents(api, id) == [] and await sandbox.ledger() == []
+    assert await documents(api, invoice_id) == [] and await sandbox.ledger() == []
 
 
-async def test_a_document_is_judged_as_of_a_date(api):
-    id = await created(api, issueDateTime="2026-04-29T12:00:00Z", buyer=located(state="17"))
-    assert places(await judged(api, id, at="2026-04-29T12:30:00Z")) == []
-    assert places(await judged(api, id, at="2026-04-30T12:30:00+08:00")) == [
+async def test_a_document_is_checked_as_of_a_date(api: Any) -> None:
+    invoice_id = await created(api, issueDateTime="2026-04-29T12:00:00Z", buyer=located(state="17"))
+    assert places(await check(api, invoice_id, at="2026-04-29T12:30:00Z")) == []
+    assert places(await check(api, invoice_id, at="2026-04-30T12:30:00+08:00")) == [
         ("CV317", "/buyer/address/state")
     ]
-    late = await judged(api, id, at="2026-05-03T12:00:00Z")
+    late = await check(api, invoice_id, at="2026-05-03T12:00:00Z")
     assert set(places(late)) == {("CV317", "/buyer/address/state"), ("CF321", "/issueDateTime")}
 
 
-async def test_a_date_that_the_calendar_does_not_have_is_refused(api):
-    id = await created(api)
+async def test_an_invalid_calendar_date_is_refused(api: Any) -> None:
+    invoice_id = await created(api)
     status, body = await answered(
-        api, "POST", f"/api/invoices/{id}/preflight", json={"at": "2026-02-30T00:00:00Z"}
+        api, "POST", f"/api/invoices/{invoice_id}/preflight", json={"at": "2026-02-30T00:00:00Z"}
     )
     assert status == 422 and [each["path"] for each in body["errors"]] == ["/at"]
 
 
-async def test_the_state_of_a_record_is_an_error_of_its_own(api, sandbox):
+async def test_a_submitted_record_is_an_error_of_its_own(api: Any, sandbox: Sandbox) -> None:
     await sandbox.settings(stuck=True)
-    id = await created(api)
-    await submitted(api, id)
-    told = await judged(api, id)
-    assert places(told) == [("AlreadySubmitted", "")] and told["document"]
+    invoice_id = await created(api)
+    await submitted(api, invoice_id)
+    report = await check(api, invoice_id)
+    assert places(report) == [("AlreadySubmitted", "")] and report["document"]
 
 
-async def test_a_part_of_a_consolidated_invoice_is_not_sent_by_itself(start, company):
+async def test_a_member_of_a_consolidated_invoice_cannot_be_submitted(
+    start: Any, company: Any
+) -> None:
     api = await start(company, **GENEROUS)
     family = await one_of_each(api)
     consolidated = family["/api/consolidated-invoices"]
     record = (await answered(api, "GET", f"/api/consolidated-invoices/{consolidated}"))[1]
     (member,) = record["invoice_ids"]
-    assert ("Consolidated", "") in places(await judged(api, member))
-    told = await judged(api, consolidated, "/api/consolidated-invoices")
-    assert told["ready"], told["errors"]
+    assert ("Consolidated", "") in places(await check(api, member))
+    report = await check(api, consolidated, "/api/consolidated-invoices")
+    assert report["ready"], report["errors"]
     async with api.post(
         f"/api/consolidated-invoices/{consolidated}/submit-to-portal", json={}
     ) as response:
@@ -547,19 +684,19 @@ async def test_a_part_of_a_consolidated_invoice_is_not_sent_by_itself(start, com
 
 
 @pytest.mark.parametrize("place", ["/api/invoices", NOTES, "/api/consolidated-invoices"])
-async def test_an_unknown_record_is_not_found(api, place):
+async def test_an_unknown_record_is_not_found(api: Any, place: str) -> None:
     assert (await answered(api, "POST", f"{place}/99/preflight", json={}))[0] == 404
 
 
-async def test_a_warning_keeps_nothing_back(api):
-    id = await created(
+async def test_a_warning_does_not_prevent_submission(api: Any) -> None:
+    invoice_id = await created(
         api, issueDateTime=now(hours=61), lineItems=[line(classifications=["004"]), line(id="2")]
     )
-    told = await judged(api, id)
-    assert told["ready"]
-    assert {each["code"] for each in told["warnings"]} == {
+    report = await check(api, invoice_id)
+    assert report["ready"]
+    assert {each["code"] for each in report["warnings"]} == {
         "IssueWindow",
         "Classification",
         "ListNotLoaded",
     }
-    assert (await submitted(api, id))[0] == 200
+    assert (await submitted(api, invoice_id))[0] == 200

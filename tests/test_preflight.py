@@ -1,7 +1,9 @@
-"""The rule pack on its own: what is missing, which day a rule holds from, what is a warning, what a cure looks like."""
+"""The checks of documents: missing members, effective dates, formats, warnings and patches."""
 
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from typing import Any
 
 import pytest
 from sources import ADDRESS, EXAMPLE, GOLDEN, ISSUER, RESTAURANT, line
@@ -9,27 +11,29 @@ from test_document import ISSUED_AT
 
 from service.documents import codes
 from service.documents.checks import preflight
-from service.documents.checks.rule import Circumstances
+from service.documents.checks.rule import Circumstances, Finding
 
 NOW = ISSUED_AT + timedelta(hours=1)
 
 
-def found(source, issuer=ISSUER, at=NOW, **facts):
+def found(
+    source: dict[str, Any], issuer: dict[str, Any] = ISSUER, at: datetime = NOW, **facts: Any
+) -> list[Finding]:
     facts = {"issued_at": at - timedelta(hours=1), "number": "INV-1", **facts}
     return preflight.findings(source, issuer, Circumstances(at=at, **facts))
 
 
-def lacking(source, issuer=ISSUER):
+def missing(source: dict[str, Any], issuer: dict[str, Any] = ISSUER) -> list[tuple[str, str]]:
     return [(each.code, each.path) for each in found(source, issuer) if each.stops]
 
 
 @pytest.mark.parametrize("name", GOLDEN)
-def test_what_builds_breaks_no_rule(name):
+def test_a_golden_document_violates_no_rule(name: str) -> None:
     assert preflight.errors(found(GOLDEN[name])) == []
 
 
-def test_a_bare_issuer_lacks_every_column_that_the_portal_needs():
-    assert lacking(EXAMPLE, {}) == [
+def test_an_empty_issuer_lacks_all_required_columns() -> None:
+    assert missing(EXAMPLE, {}) == [
         ("CF334", "/company/name"),
         ("Required", "/company/tin_code"),
         ("Required", "/company/registration_number"),
@@ -43,8 +47,8 @@ def test_a_bare_issuer_lacks_every_column_that_the_portal_needs():
     ]
 
 
-def test_an_absent_buyer_lacks_what_the_portal_needs_of_a_buyer():
-    assert lacking({**EXAMPLE, "buyer": None}) == [
+def test_a_missing_buyer_lacks_all_required_members() -> None:
+    assert missing({**EXAMPLE, "buyer": None}) == [
         ("CF333", "/buyer/name"),
         ("CF358", "/buyer/tin"),
         ("CF349", "/buyer/contactNumber"),
@@ -55,12 +59,12 @@ def test_an_absent_buyer_lacks_what_the_portal_needs_of_a_buyer():
     ]
 
 
-def test_a_buying_issuer_needs_no_trade():
+def test_a_buying_issuer_needs_no_business_activity() -> None:
     issuer = {**ISSUER, "msic_code": "", "business_activity_description": None}
-    assert lacking(GOLDEN["self_billed_invoice"], issuer) == []
+    assert missing(GOLDEN["self_billed_invoice"], issuer) == []
 
 
-def test_a_blank_fact_is_missing_and_said_so():
+def test_a_blank_member_is_reported_as_missing() -> None:
     source = {**EXAMPLE, "buyer": {**RESTAURANT, "address": {**ADDRESS, "city": " "}}}
     (lack,) = preflight.errors(found(source))
     assert lack == {
@@ -95,21 +99,23 @@ PASSPORT = {"type": "PASSPORT", "number": "A1"}
         ),
     ],
 )
-def test_what_a_buyer_needs_depends_on_its_kind(party, paths):
+def test_required_members_of_a_buyer_depend_on_its_type(
+    party: dict[str, Any], paths: list[Any]
+) -> None:
     source = {**EXAMPLE, "buyer": {**RESTAURANT, **party}}
-    assert [path for _, path in lacking(source)] == paths
+    assert [path for _, path in missing(source)] == paths
 
 
-def test_a_local_seller_needs_its_trade():
+def test_a_local_seller_needs_a_business_activity() -> None:
     source = {**GOLDEN["self_billed_invoice"], "supplier": RESTAURANT}
-    assert [path for _, path in lacking(source)] == [
+    assert [path for _, path in missing(source)] == [
         "/supplier/msic",
         "/supplier/businessActivityDescription",
     ]
 
 
-def test_a_bare_line_lacks_what_the_portal_needs_of_a_line():
-    assert lacking({**EXAMPLE, "lineItems": [line(), {}]}) == [
+def test_an_empty_line_lacks_all_required_members() -> None:
+    assert missing({**EXAMPLE, "lineItems": [line(), {}]}) == [
         ("Required", "/lineItems/1/description"),
         ("CF364", "/lineItems/1/classifications"),
         ("Required", "/lineItems/1/unit/price"),
@@ -118,36 +124,36 @@ def test_a_bare_line_lacks_what_the_portal_needs_of_a_line():
     ]
 
 
-def test_a_tax_needs_its_type_its_rate_and_an_exempt_line_its_reason():
+def test_a_tax_needs_type_and_rate_or_exemption_reason() -> None:
     items = [line(taxDetails=[{}, {"taxType": "01"}, {"taxType": "06"}, {"taxType": "E"}])]
-    assert [path for _, path in lacking({**EXAMPLE, "lineItems": items})] == [
+    assert [path for _, path in missing({**EXAMPLE, "lineItems": items})] == [
         "/lineItems/0/taxExemptionReason",
         "/lineItems/0/taxDetails/0/taxType",
         "/lineItems/0/taxDetails/1/taxRate",
     ]
 
 
-def test_a_document_needs_lines_a_rate_abroad_and_a_note_its_original():
+def test_a_document_needs_lines_exchange_rate_and_original() -> None:
     source = {"type": "CREDIT_NOTE", "buyer": RESTAURANT, "currencyCode": "USD", "lineItems": []}
-    assert [path for _, path in lacking(source)] == [
+    assert [path for _, path in missing(source)] == [
         "/lineItems",
         "/targetInvoiceType",
         "/exchangeRate",
     ]
 
 
-# Days
+# Effective dates
 
 
-def day(text):
+def day(text: str) -> datetime:
     return datetime.fromisoformat(f"{text}T12:00:00+08:00").astimezone(UTC)
 
 
-def buying(**changes):
+def buying(**changes: Any) -> dict[str, Any]:
     return {**EXAMPLE, "buyer": {**RESTAURANT, **changes}}
 
 
-#: a source, the path and the code of what it breaks, the first day on which that is a breach
+#: A source, the code and the path of its violation, and the first day of the rule.
 DATED = (
     ({**EXAMPLE, "currencyCode": "USD"}, "Required", "/exchangeRate", "2025-09-01"),
     (buying(address={**ADDRESS, "state": "17"}), "CV317", "/buyer/address/state", "2026-04-30"),
@@ -184,18 +190,20 @@ DATED = (
 @pytest.mark.parametrize(
     "source, code, path, since", DATED, ids=[each[1] + each[2] for each in DATED]
 )
-def test_a_rule_holds_from_its_day_on(source, code, path, since):
-    def breaks(at):
+def test_a_rule_applies_from_its_effective_date(
+    source: dict[str, Any], code: str, path: str, since: str
+) -> None:
+    def violates(at: datetime) -> bool:
         return (code, path) in {(each.code, each.path) for each in found(source, at=at)}
 
-    assert breaks(day(since)) and not breaks(day(since) - timedelta(days=1))
+    assert violates(day(since)) and not violates(day(since) - timedelta(days=1))
 
 
 @pytest.mark.parametrize(
     "at, refused",
     [("2026-07-06", True), ("2026-07-07", False), ("2027-12-31", False), ("2028-01-01", True)],
 )
-def test_the_versions_of_the_disclosure_programme_hold_for_its_time(at, refused):
+def test_disclosure_programme_versions_apply_for_its_period(at: str, refused: bool) -> None:
     errors = preflight.errors(found(EXAMPLE, at=day(at), version="1.2"))
     assert [each["code"] for each in errors] == ["Version"] * refused
 
@@ -203,7 +211,7 @@ def test_the_versions_of_the_disclosure_programme_hold_for_its_time(at, refused)
 # The issue time
 
 
-def said(**facts):
+def codes_for(**facts: Any) -> set[str]:
     return {each.code for each in found(EXAMPLE, **facts)} - {"ListNotLoaded"}
 
 
@@ -218,12 +226,12 @@ def said(**facts):
         (timedelta(hours=72, seconds=1), {"CF321"}),
     ],
 )
-def test_a_document_is_taken_for_72_hours(age, codes):
-    assert said(issued_at=NOW - age) == codes
+def test_a_document_older_than_72_hours_is_refused(age: timedelta, codes: set[str]) -> None:
+    assert codes_for(issued_at=NOW - age) == codes
 
 
-def test_a_number_has_fifty_characters_at_most():
-    assert said(number="x" * 50) == set()
+def test_a_number_has_at_most_fifty_characters() -> None:
+    assert codes_for(number="x" * 50) == set()
     assert [
         (each.code, each.path)
         for each in found(EXAMPLE, number="x" * 51)
@@ -231,7 +239,7 @@ def test_a_number_has_fifty_characters_at_most():
     ] == [("Format", "/code")]
 
 
-# What other members break
+# Other members
 
 
 @pytest.mark.parametrize(
@@ -240,37 +248,107 @@ def test_a_number_has_fifty_characters_at_most():
         ({"payment": {"mode": "3"}}, "CV302", "/payment/mode"),
         ({"payment": {"mode": "03", "bankAccount": "1" * 151}}, "Format", "/payment/bankAccount"),
         ({"billingPeriod": {"frequency": "x" * 51}}, "Format", "/billingPeriod/frequency"),
-        ({"billingPeriod": {"start": "2026-09-30", "end": "2026-09-01"}}, "BillingPeriod", "/billingPeriod/end"),
+        (
+            {"billingPeriod": {"start": "2026-09-30", "end": "2026-09-01"}},
+            "BillingPeriod",
+            "/billingPeriod/end",
+        ),
         ({"references": [{"type": "BILL", "id": "x" * 151}]}, "Format", "/references/0/id"),
-        ({"references": [{"type": "K2", "id": "x"}, {"type": "INCOTERMS", "id": "CIFF"}]}, "Format", "/references/1/id"),
-        ({"references": [{"type": "CUSTOMS_FORM", "id": "x" * 1001}]}, "Format", "/references/0/id"),
-        ({"references": [{"type": "FTA", "description": "ASEAN & China"}]}, "Format", "/references/0/description"),
-        ({"delivery": {"name": "Ali", "address": {**ADDRESS, "state": "99"}}}, "CV302", "/delivery/address/state"),
-        ({"delivery": {"name": "Ali", "address": {**ADDRESS, "state": "17"}}}, "CV317", "/delivery/address/state"),
-        ({"delivery": {"name": "Ali", "address": {**ADDRESS, "country": "MY"}}}, "CV302", "/delivery/address/country"),
-        ({"delivery": {"address": {**ADDRESS, "zipCode": "A"}}}, "Format", "/delivery/address/zipCode"),
+        (
+            {"references": [{"type": "K2", "id": "x"}, {"type": "INCOTERMS", "id": "CIFF"}]},
+            "Format",
+            "/references/1/id",
+        ),
+        (
+            {"references": [{"type": "CUSTOMS_FORM", "id": "x" * 1001}]},
+            "Format",
+            "/references/0/id",
+        ),
+        (
+            {"references": [{"type": "FTA", "description": "ASEAN & China"}]},
+            "Format",
+            "/references/0/description",
+        ),
+        (
+            {"delivery": {"name": "Ali", "address": {**ADDRESS, "state": "99"}}},
+            "CV302",
+            "/delivery/address/state",
+        ),
+        (
+            {"delivery": {"name": "Ali", "address": {**ADDRESS, "state": "17"}}},
+            "CV317",
+            "/delivery/address/state",
+        ),
+        (
+            {"delivery": {"name": "Ali", "address": {**ADDRESS, "country": "MY"}}},
+            "CV302",
+            "/delivery/address/country",
+        ),
+        (
+            {"delivery": {"address": {**ADDRESS, "zipCode": "A"}}},
+            "Format",
+            "/delivery/address/zipCode",
+        ),
         ({"delivery": {"tin": "C" * 15}}, "Format", "/delivery/tin"),
-        ({"delivery": {"registration": {"type": "NRIC", "number": "1"}}}, "CF324", "/delivery/registration/number"),
+        (
+            {"delivery": {"registration": {"type": "NRIC", "number": "1"}}},
+            "CF324",
+            "/delivery/registration/number",
+        ),
         ({"buyer": {**RESTAURANT, "tin": "IG40125678090"}}, "Identity", "/buyer/registration/type"),
-        ({"buyer": {**RESTAURANT, "registration": {"type": "MYPR", "number": "1"}}}, "Format", "/buyer/registration/type"),
-        ({"buyer": {**RESTAURANT, "address": {**ADDRESS, "country": "CHN", "zipCode": "5" * 51}}}, "Format", "/buyer/address/zipCode"),
+        (
+            {"buyer": {**RESTAURANT, "registration": {"type": "MYPR", "number": "1"}}},
+            "Format",
+            "/buyer/registration/type",
+        ),
+        (
+            {
+                "buyer": {
+                    **RESTAURANT,
+                    "address": {**ADDRESS, "country": "CHN", "zipCode": "5" * 51},
+                }
+            },
+            "Format",
+            "/buyer/address/zipCode",
+        ),
         ({"lineItems": [line(tariffCode="9401/61")]}, "Format", "/lineItems/0/tariffCode"),
         ({"lineItems": [line(tariffCode="9401.61.00001")]}, "Format", "/lineItems/0/tariffCode"),
-        ({"currencyCode": "USD", "exchangeRate": Decimal("4.21551234567891")}, "Format", "/exchangeRate"),
-        ({"lineItems": [line(classifications=["034"])]}, "Classification", "/lineItems/0/classifications/0"),
-        ({"lineItems": [line(unit={"price": 1, "count": Decimal("1.000001")})]}, "Count", "/lineItems/0/unit/count"),
-        ({"lineItems": [line(taxDetails=[{"taxType": "03", "taxRate": {"perUnitAmount": None}}])]}, "Amount",
-         "/lineItems/0/taxDetails/0/taxRate/perUnitAmount"),
+        (
+            {"currencyCode": "USD", "exchangeRate": Decimal("4.21551234567891")},
+            "Format",
+            "/exchangeRate",
+        ),
+        (
+            {"lineItems": [line(classifications=["034"])]},
+            "Classification",
+            "/lineItems/0/classifications/0",
+        ),
+        (
+            {"lineItems": [line(unit={"price": 1, "count": Decimal("1.000001")})]},
+            "Count",
+            "/lineItems/0/unit/count",
+        ),
+        (
+            {
+                "lineItems": [
+                    line(taxDetails=[{"taxType": "03", "taxRate": {"perUnitAmount": None}}])
+                ]
+            },
+            "Amount",
+            "/lineItems/0/taxDetails/0/taxRate/perUnitAmount",
+        ),
     ],
-)  # fmt: skip
-def test_a_member_has_its_length_and_its_characters(changes, code, path):
+)
+def test_a_member_with_invalid_length_or_format_is_an_error(
+    changes: dict[str, Any], code: str, path: str
+) -> None:
     others = {"ListNotLoaded"}
     assert [
         (each.code, each.path) for each in found({**EXAMPLE, **changes}) if each.code not in others
     ] == [(code, path)]
 
 
-def test_the_companys_own_particulars_have_their_length_and_characters():
+def test_an_invalid_company_column_is_an_error() -> None:
     issuer = {**ISSUER, "exporter_certified_number": "MY/1", "bank_account": "1" * 151}
     paths = [
         each.path
@@ -281,7 +359,7 @@ def test_the_companys_own_particulars_have_their_length_and_characters():
     assert preflight.errors(found(GOLDEN["self_billed_invoice"], issuer)) == []
 
 
-def test_an_import_of_goods_refers_to_its_customs_form():
+def test_an_import_of_goods_needs_a_customs_form() -> None:
     source = GOLDEN["self_billed_invoice"]
     form = [{"type": "CUSTOMS_FORM", "id": "K1-2209"}]
     assert "CustomsForm" in {each.code for each in found(source)}
@@ -289,18 +367,21 @@ def test_an_import_of_goods_refers_to_its_customs_form():
 
 
 @pytest.fixture
-def listed():
-    """Loads a list for one test."""
-    before = dict(codes.TABLES), dict(codes.SINCE)
+def load_list() -> Iterator[Callable[..., object]]:
+    """Load a code list for one test."""
+    tables: list[Any] = [codes.TABLES, codes.SINCE]
+    before = [dict(table) for table in tables]
     yield codes.load
-    for table, kept in zip((codes.TABLES, codes.SINCE), before, strict=False):
+    for table, kept in zip(tables, before, strict=True):
         table.clear()
         table.update(kept)
 
 
-def test_a_code_that_came_into_force_after_the_issue_day_is_refused(listed):
+def test_a_code_effective_after_the_issue_day_is_refused(
+    load_list: Callable[..., object],
+) -> None:
     known, new = datetime(2026, 1, 1).date(), ISSUED_AT.date()
-    listed("units", {"H87": "piece", "XYZ": "box of new"}, {"H87": known, "XYZ": new})
+    load_list("units", {"H87": "piece", "XYZ": "box of new"}, {"H87": known, "XYZ": new})
     source = {**EXAMPLE, "lineItems": [line(unit={"code": "XYZ", "price": 1, "count": 1})]}
     (error,) = preflight.errors(found(source, issued_at=ISSUED_AT - timedelta(days=1)))
     assert (error["code"], error["path"]) == ("CF320", "/lineItems/0/unit/code")
@@ -308,23 +389,23 @@ def test_a_code_that_came_into_force_after_the_issue_day_is_refused(listed):
     assert preflight.errors(found(EXAMPLE, issued_at=ISSUED_AT - timedelta(days=1))) == []
 
 
-def test_a_list_that_is_loaded_needs_no_warning(listed):
-    listed("units", {"H87": "piece"})
+def test_a_loaded_code_list_needs_no_warning(load_list: Callable[..., object]) -> None:
+    load_list("units", {"H87": "piece"})
     assert [each.path for each in found(EXAMPLE) if each.code == "ListNotLoaded"] == [""]
 
 
-# Cures
+# Patches
 
 
 @pytest.mark.parametrize(
-    "changes, cured",
+    "changes, patched",
     [
         ({"contactNumber": "03/2161/0000"}, "0321610000"),
         ({"contactNumber": "03 2161 0000 ext 9"}, None),
         ({"email": "a@b.example; c@d.example"}, "a@b.example"),
         ({"tin": "OG12345678"}, "IG12345678"),
         ({"tin": "C0551038742"}, "C5510387420"),
-        ({"tin": "nobody"}, None),
+        ({"tin": "unknown"}, None),
         ({"registration": {"type": "NRIC", "number": "880214.14.5566"}}, "880214145566"),
         ({"registration": {"type": "NRIC", "number": "88021414556"}}, None),
         ({"sstRegistrationNumber": "W10/1901/32000458"}, "W10190132000458"),
@@ -332,28 +413,30 @@ def test_a_list_that_is_loaded_needs_no_warning(listed):
         ({"address": {**ADDRESS, "zipCode": "401500"}}, None),
     ],
 )
-def test_a_cure_is_told_where_there_is_but_one(changes, cured):
+def test_an_error_with_an_unambiguous_correction_has_a_patch(
+    changes: dict[str, Any], patched: str | None
+) -> None:
     (error,) = preflight.errors(found(buying(**changes)))
     assert error.get("patch") == (
-        cured and [{"op": "replace", "path": error["path"], "value": cured}]
+        patched and [{"op": "replace", "path": error["path"], "value": patched}]
     )
 
 
-def test_what_is_no_address_of_a_mailbox_goes():
+def test_an_invalid_email_address_is_removed_by_a_patch() -> None:
     (error,) = preflight.errors(found(buying(email="none")))
     assert error["patch"] == [{"op": "remove", "path": "/buyer/email"}]
     (error,) = preflight.errors(found(EXAMPLE, {**ISSUER, "email": "none"}))
     assert error["patch"] == [{"op": "replace", "path": "/company/email", "value": ""}]
 
 
-def test_a_note_cannot_cure_the_party_of_its_invoice():
+def test_an_error_in_the_party_of_a_notes_invoice_has_no_patch() -> None:
     source = {**GOLDEN["credit_note"], "buyer": {**RESTAURANT, "contactNumber": "12/345678"}}
     (error,) = preflight.errors(found(source))
     assert error["path"] == "/buyer/contactNumber" and "patch" not in error
 
 
-def test_an_answer_tells_of_a_hundred_errors_at_most_whatever_warnings_there_are():
+def test_errors_and_warnings_are_limited_to_100_each() -> None:
     items = [line(classifications=["034"], description="") for _ in range(300)]
-    told = found({**EXAMPLE, "lineItems": items})
-    assert (len(preflight.errors(told)), len(preflight.warnings(told))) == (100, 100)
-    assert not preflight.can_be_built(told)
+    findings = found({**EXAMPLE, "lineItems": items})
+    assert (len(preflight.errors(findings)), len(preflight.warnings(findings))) == (100, 100)
+    assert not preflight.can_be_built(findings)

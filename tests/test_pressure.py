@@ -1,12 +1,16 @@
-"""PostgreSQL busy, full or away: a clear 503 within seconds, and everything goes on by itself afterwards."""
+"""PostgreSQL busy, full or unreachable: a 503 within seconds, and recovery without a restart."""
 
 import asyncio
+from collections.abc import AsyncIterator
 from contextlib import ExitStack
 from functools import partial
+from pathlib import Path
 from typing import Any
 
+import aiohttp
+import asyncpg
 import pytest
-from conftest import make_company, patience, until
+from conftest import Sandbox, make_company, patience, until
 from kit import answered, created, documents, invoice, line, reaches, record, submitted
 from network import Network
 from test_exports import copies
@@ -19,32 +23,33 @@ from service.errors import Unavailable
 from service.http import app_keys
 from service.http.limits import MOST_BUCKETS, MOST_UNREAD_BYTES, RateLimiter
 
-#: Makes each insert into and update of a table fail with an SQLSTATE, as often as a sequence says.
+#: Makes the first writes to a table fail with an SQLSTATE.
 FAILING = """
     create sequence if not exists failures;
     grant usage on sequence failures to einvoice_service, einvoice_across;
     create or replace function fail() returns trigger language plpgsql as $$
     begin
       if nextval('failures') <= {times} then
-        raise exception 'told to fail' using errcode = '{state}';
+        raise exception 'injected failure' using errcode = '{state}';
       end if;
       return coalesce(new, old);
     end $$;
-    create trigger failing before insert or update or delete on {table} for each row execute function fail();
+    create trigger failing before insert or update or delete on {table}
+       for each row execute function fail();
 """
 
 
-async def fails(owner, table, state, times=10**9):
+async def fails(owner: asyncpg.Connection, table: str, state: str, times: int = 10**9) -> None:
     await owner.execute(FAILING.format(table=table, state=state, times=times))
 
 
-async def works_again(owner, table):
+async def works_again(owner: asyncpg.Connection, table: str) -> None:
     await owner.execute(f"drop trigger failing on {table}")
 
 
 @pytest.fixture
-async def network(database):
-    """Between the service and its database."""
+async def network(database: str) -> AsyncIterator[Network]:
+    """A network between the service and its database that can be cut."""
     between = Network(database)
     await between.heal()
     yield between
@@ -52,39 +57,42 @@ async def network(database):
 
 
 @pytest.fixture
-async def far_api(network, start, company):
-    """A service that reaches its database over the network, and notices within seconds when it does not answer."""
+async def far_api(network: Network, start: Any, company: Any) -> Any:
+    """A service that reaches its database over the network, with timeouts of seconds."""
     return await start(
         company, DATABASE_URL=network.url, DATABASE_ACQUIRE_SECONDS="5", DATABASE_ANSWER_SECONDS="2"
     )
 
 
-def told_to_come_back(response):
+def is_unavailable(response: aiohttp.ClientResponse) -> bool:
+    """Return whether a response is a 503 with Retry-After."""
     return response.status == 503 and int(response.headers["Retry-After"]) >= 1
 
 
-async def test_without_a_free_connection_a_request_is_told_to_come_back_and_the_worker_lives_on(
-    start, company, owner
-):
+async def test_requests_without_a_free_connection_are_a_503(
+    start: Any, company: Any, owner: asyncpg.Connection
+) -> None:
     api = await start(company, POOL_SIZE="2", DATABASE_ACQUIRE_SECONDS="2")
-    id = await created(api)
+    invoice_id = await created(api)
     async with owner.transaction():
         await owner.execute("lock table invoices in access exclusive mode")
-        answers = await asyncio.gather(*[api.get(f"/api/invoices/{id}") for _ in range(6)])
-        assert all(map(told_to_come_back, answers))
-    assert (await until(lambda: submitted(api, id), lambda answer: answer[0] != 503))[0] == 200
-    await reaches(api, id, "Valid")
+        answers = await asyncio.gather(*[api.get(f"/api/invoices/{invoice_id}") for _ in range(6)])
+        assert all(map(is_unavailable, answers))
+    assert (await until(lambda: submitted(api, invoice_id), lambda answer: answer[0] != 503))[
+        0
+    ] == 200
+    await reaches(api, invoice_id, "Valid")
 
 
-async def test_requests_that_use_up_their_connections_keep_neither_the_worker_nor_readiness_waiting(
-    start, company, owner, sandbox
-):
+async def test_exhausted_request_connections_do_not_block_the_worker(
+    start: Any, company: Any, owner: asyncpg.Connection, sandbox: Sandbox
+) -> None:
     api, stop = await start(company, POOL_SIZE="2", DATABASE_ACQUIRE_SECONDS="2"), asyncio.Event()
     await sandbox.settings(processing_seconds=3600)
-    id = await created(api)
-    assert (await submitted(api, id))[0] == 200
+    invoice_id = await created(api)
+    assert (await submitted(api, invoice_id))[0] == 200
 
-    async def hold():
+    async def hold() -> None:
         while not stop.is_set():
             assert (await answered(api, "get", "/api/einvoice-requests"))[0] == 503
 
@@ -95,7 +103,7 @@ async def test_requests_that_use_up_their_connections_keep_neither_the_worker_no
         assert (await answered(api, "get", "/readyz"))[0] == 200
         await sandbox.settings(processing_seconds=0)
         await until(
-            lambda: owner.fetchval("select status from invoices where id = $1", id),
+            lambda: owner.fetchval("select status from invoices where id = $1", invoice_id),
             lambda status: status == "Valid",
         )
         assert await _waiting_for_locks(owner)
@@ -103,17 +111,18 @@ async def test_requests_that_use_up_their_connections_keep_neither_the_worker_no
     await asyncio.gather(*holding, return_exceptions=True)
 
 
-async def _waiting_for_locks(owner):
+async def _waiting_for_locks(owner: asyncpg.Connection) -> int | None:
     return await owner.fetchval(
-        "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
+        "select count(*) from pg_stat_activity"
+        " where datname = current_database() and wait_event_type = 'Lock'"
     )
 
 
-async def test_only_so_many_wait_for_a_connection(database):
+async def test_the_queue_for_a_connection_is_limited(database: str) -> None:
     async with connected_pool(database, 1) as pool:
-        shared = Database(pool, Bounds(acquire=60))  # so that only the limit refuses
+        shared = Database(pool, Bounds(acquire=60))  # longer than the test
 
-        async def use():
+        async def use() -> bool:
             async with shared.across():
                 return True
 
@@ -125,45 +134,52 @@ async def test_only_so_many_wait_for_a_connection(database):
         assert all(await asyncio.gather(*others))
 
 
-async def test_after_every_connection_was_cut_all_goes_on(api, owner, sandbox):
-    id = await created(api)
+async def test_the_service_recovers_after_all_connections_were_terminated(
+    api: Any, owner: asyncpg.Connection, sandbox: Sandbox
+) -> None:
+    invoice_id = await created(api)
     await owner.execute(
-        "select pg_terminate_backend(pid) from pg_stat_activity where pid <> pg_backend_pid() and datname = current_database()"
+        "select pg_terminate_backend(pid) from pg_stat_activity"
+        " where pid <> pg_backend_pid() and datname = current_database()"
     )
     await until(lambda: answered(api, "get", "/readyz"), lambda answer: answer[0] == 200)
-    assert (await until(lambda: submitted(api, id), lambda answer: answer[0] != 503))[0] == 200
-    await until(lambda: record(api, id), lambda found: found["status"] == "Valid")
+    assert (await until(lambda: submitted(api, invoice_id), lambda answer: answer[0] != 503))[
+        0
+    ] == 200
+    await until(lambda: record(api, invoice_id), lambda found: found["status"] == "Valid")
     assert len(await sandbox.ledger()) == 1
 
 
 @pytest.mark.parametrize("way", ["refuse", "reset"])
-async def test_while_connections_are_refused_or_reset_all_is_a_503_and_it_heals(
-    far_api, network, way
-):
-    id = await created(far_api)
+async def test_refused_or_reset_connections_are_a_503_until_recovery(
+    far_api: Any, network: Network, way: str
+) -> None:
+    invoice_id = await created(far_api)
     await getattr(network, way)()
     answers = await asyncio.gather(
-        *[far_api.get(f"/api/invoices/{id}") for _ in range(20)],
+        *[far_api.get(f"/api/invoices/{invoice_id}") for _ in range(20)],
         far_api.post("/api/invoices", json=invoice()),
     )
-    assert all(map(told_to_come_back, answers))
+    assert all(map(is_unavailable, answers))
     await network.heal()
-    assert (await submitted(far_api, id))[0] == 200
-    await reaches(far_api, id, "Valid")
+    assert (await submitted(far_api, invoice_id))[0] == 200
+    await reaches(far_api, invoice_id, "Valid")
 
 
-async def test_a_network_that_says_nothing_is_a_503_within_seconds_and_it_heals(far_api, network):
-    id = await created(far_api)
+async def test_a_silent_network_is_a_503_within_seconds_until_recovery(
+    far_api: Any, network: Network
+) -> None:
+    invoice_id = await created(far_api)
     network.swallow()
     async with patience():
         answers = await asyncio.gather(
-            *[far_api.get(f"/api/invoices/{id}") for _ in range(20)],
+            *[far_api.get(f"/api/invoices/{invoice_id}") for _ in range(20)],
             far_api.post("/api/invoices", json=invoice()),
         )
-    assert all(map(told_to_come_back, answers))
+    assert all(map(is_unavailable, answers))
     assert (await answered(far_api, "get", "/readyz"))[0] == 503
     await network.heal()
-    for path in (f"/api/invoices/{id}", "/readyz"):
+    for path in (f"/api/invoices/{invoice_id}", "/readyz"):
         await until(lambda path=path: _statuses(far_api, path), lambda statuses: statuses == {200})
 
 
@@ -174,58 +190,72 @@ async def _statuses(api: Any, path: str) -> set[int]:
     }
 
 
-async def test_connections_that_died_unseen_fail_no_request(network, start, company):
-    # A new connection has to answer within these seconds
+async def test_silently_dead_connections_fail_no_request(
+    network: Network, start: Any, company: Any
+) -> None:
+    # The timeout applies to new connections too.
     bounds = {"POOL_SIZE": "4", "DATABASE_ANSWER_SECONDS": "10"}
     api = await start(company, DATABASE_URL=network.url, **bounds)
-    id = await created(api)
-    await asyncio.gather(*[record(api, id) for _ in range(8)])
+    invoice_id = await created(api)
+    await asyncio.gather(*[record(api, invoice_id) for _ in range(8)])
     network.forget()
-    assert await _statuses(api, f"/api/invoices/{id}") == {200}
+    assert await _statuses(api, f"/api/invoices/{invoice_id}") == {200}
     await network.refuse()
 
 
-async def test_a_statement_that_runs_away_is_cut_and_leaves_nothing(api, owner):
+async def test_a_runaway_statement_is_cancelled_and_rolled_back(
+    api: Any, owner: asyncpg.Connection
+) -> None:
     await owner.execute(
         """
-        create function dawdle() returns trigger language plpgsql as $$ begin perform pg_sleep(60); return new; end $$;
+        create function dawdle() returns trigger language plpgsql as $$
+        begin
+          perform pg_sleep(60);
+          return new;
+        end $$;
         create trigger dawdling before insert on invoices for each row execute function dawdle();
         """
     )
     async with patience(30):
-        assert told_to_come_back(await api.post("/api/invoices", json=invoice(code=77)))
+        assert is_unavailable(await api.post("/api/invoices", json=invoice(code=77)))
     await owner.execute("drop trigger dawdling on invoices")
     assert await created(api, code=77)
 
 
 @pytest.mark.parametrize("state", ["40P01", "40001"])
-async def test_what_is_broken_off_for_the_sake_of_another_is_tried_again(api, owner, state):
+async def test_a_transaction_after_a_deadlock_is_retried(
+    api: Any, owner: asyncpg.Connection, state: str
+) -> None:
     await fails(owner, "invoices", state, times=2)
-    id = await created(api)
-    assert await owner.fetchval("select array_agg(id) from invoices") == [id]
+    invoice_id = await created(api)
+    assert await owner.fetchval("select array_agg(id) from invoices") == [invoice_id]
 
 
-async def test_what_became_of_a_send_is_written_also_when_that_is_broken_off_at_first(
-    api, owner, sandbox
-):
-    id = await created(api)
+async def test_the_outcome_of_a_submission_is_stored_after_a_deadlock(
+    api: Any, owner: asyncpg.Connection, sandbox: Sandbox
+) -> None:
+    invoice_id = await created(api)
     await fails(owner, "submissions", "40P01", times=2)
     await works_again(owner, "submissions")
     accepted = "before update on submissions for each row when (new.state = 'Accepted')"
     await owner.execute(f"create trigger failing {accepted} execute function fail()")
-    assert (await submitted(api, id))[0] == 200
-    await reaches(api, id, "Valid")
+    assert (await submitted(api, invoice_id))[0] == 200
+    await reaches(api, invoice_id, "Valid")
     assert len(await sandbox.ledger()) == 1
 
 
-async def test_what_is_broken_off_three_times_is_a_503(api, owner):
+async def test_a_transaction_that_fails_three_times_is_a_503(
+    api: Any, owner: asyncpg.Connection
+) -> None:
     await fails(owner, "invoices", "40P01", times=3)
-    assert told_to_come_back(await api.post("/api/invoices", json=invoice(code=8)))
+    assert is_unavailable(await api.post("/api/invoices", json=invoice(code=8)))
     assert await created(api, code=8)
 
 
-async def test_what_was_committed_before_is_not_done_twice(api, owner, sandbox):
-    """The invoice is stored, then its submission is broken off: the creation is not tried again as a whole."""
+async def test_committed_work_is_not_repeated_after_a_deadlock(
+    api: Any, owner: asyncpg.Connection, sandbox: Sandbox
+) -> None:
+    """A failure after the invoice was stored does not repeat the creation."""
     await fails(owner, "portal_sightings", "40P01")
     async with api.post("/api/invoices", json=invoice(submitImmediately=True)) as response:
         assert response.status in (201, 503)
@@ -234,77 +264,88 @@ async def test_what_was_committed_before_is_not_done_twice(api, owner, sandbox):
 
 
 @pytest.mark.parametrize("state", ["53100", "53200", "58030"])
-async def test_a_full_disk_keeps_writes_and_sends_back_and_lets_reads_go_on(
-    api, owner, sandbox, state
-):
-    id = await created(api)
+async def test_a_full_disk_refuses_writes_and_serves_reads(
+    api: Any, owner: asyncpg.Connection, sandbox: Sandbox, state: str
+) -> None:
+    invoice_id = await created(api)
     for table in ("invoices", "submissions"):
         await fails(owner, table, state)
-    assert told_to_come_back(await api.post("/api/invoices", json=invoice()))
-    assert told_to_come_back(await api.post(f"/api/invoices/{id}/submit-to-portal", json={}))
-    assert (await record(api, id))["status"] == "Draft"
-    assert not await sandbox.ledger() and not await documents(api, id)
+    assert is_unavailable(await api.post("/api/invoices", json=invoice()))
+    assert is_unavailable(await api.post(f"/api/invoices/{invoice_id}/submit-to-portal", json={}))
+    assert (await record(api, invoice_id))["status"] == "Draft"
+    assert not await sandbox.ledger() and not await documents(api, invoice_id)
     for table in ("invoices", "submissions"):
         await works_again(owner, table)
-    assert (await submitted(api, id))[0] == 200
-    await reaches(api, id, "Valid")
+    assert (await submitted(api, invoice_id))[0] == 200
+    await reaches(api, invoice_id, "Valid")
 
 
-async def test_a_key_whose_request_failed_is_free_as_soon_as_that_can_be_written(api, owner):
+async def test_an_idempotency_key_is_released_after_a_failed_request(
+    api: Any, owner: asyncpg.Connection
+) -> None:
     for table in ("invoices", "idempotency_keys"):
         await fails(owner, table, "53100")
     body, headers = invoice(), {"Idempotency-Key": "order-7"}
     await works_again(owner, "idempotency_keys")
     await owner.execute(
-        "create trigger failing before delete on idempotency_keys for each row execute function fail()"
+        "create trigger failing before delete on idempotency_keys"
+        " for each row execute function fail()"
     )
     assert (await answered(api, "post", "/api/invoices", json=body, headers=headers))[0] == 503
     for table in ("invoices", "idempotency_keys"):
         await works_again(owner, table)
-    repeat = lambda: answered(api, "post", "/api/invoices", json=body, headers=headers)  # noqa: E731
+    repeat = partial(answered, api, "post", "/api/invoices", json=body, headers=headers)
     assert (await until(repeat, lambda answer: answer[0] != 409))[0] == 201
 
 
-async def test_an_answer_is_told_also_when_it_cannot_be_kept(api, owner):
+async def test_a_response_is_sent_even_if_it_cannot_be_stored(
+    api: Any, owner: asyncpg.Connection
+) -> None:
     await fails(owner, "idempotency_keys", "53100")
     await works_again(owner, "idempotency_keys")
     await owner.execute(
-        "create trigger failing before update on idempotency_keys for each row execute function fail()"
+        "create trigger failing before update on idempotency_keys"
+        " for each row execute function fail()"
     )
-    id = await created(api)
+    invoice_id = await created(api)
     headers = {"Idempotency-Key": "send-1"}
     status, body = await answered(
-        api, "post", f"/api/invoices/{id}/submit-to-portal", json={}, headers=headers
+        api, "post", f"/api/invoices/{invoice_id}/submit-to-portal", json={}, headers=headers
     )
     assert status == 200
     await works_again(owner, "idempotency_keys")
     repeat = partial(
-        answered, api, "post", f"/api/invoices/{id}/submit-to-portal", json={}, headers=headers
+        answered,
+        api,
+        "post",
+        f"/api/invoices/{invoice_id}/submit-to-portal",
+        json={},
+        headers=headers,
     )
     assert await until(repeat, lambda answer: answer[0] != 409) == (status, body)
 
 
-async def test_a_migration_that_waits_for_its_table_lets_requests_pass(
-    api, owner, database, tmp_path
-):
-    id = await created(api)
+async def test_a_migration_that_waits_for_a_lock_blocks_no_request(
+    api: Any, owner: asyncpg.Connection, database: str, tmp_path: Path
+) -> None:
+    invoice_id = await created(api)
     (tmp_path / "9999_more.sql").write_text("alter table invoices add column more int;")
     async with owner.transaction():
         await owner.fetchval("select count(*) from invoices")
         migrating = asyncio.create_task(migrate(database, tmp_path))
         await until(lambda: _waits_for_table(owner))
-        statuses = [(await api.get(f"/api/invoices/{id}")).status for _ in range(20)]
+        statuses = [(await api.get(f"/api/invoices/{invoice_id}")).status for _ in range(20)]
         assert set(statuses) == {200} and not migrating.done()
     assert await migrating == ["9999_more.sql"]
-    assert (await record(api, id))["status"] == "Draft"
+    assert (await record(api, invoice_id))["status"] == "Draft"
 
 
-async def test_bodies_beyond_the_memory_for_them_are_told_to_come_back(api):
-    """Each announces two megabytes, and sends but a little of it while the next one comes."""
+async def test_request_bodies_beyond_the_memory_budget_are_a_503(api: Any) -> None:
+    """Each request announces two megabytes, and sends only its beginning meanwhile."""
     fitting = MOST_UNREAD_BYTES // 2**21
     more = asyncio.Event()
 
-    async def slowly():
+    async def slowly() -> AsyncIterator[bytes]:
         yield b'{"type":'
         await more.wait()
         yield b" " * (2**21 - 8)
@@ -315,7 +356,7 @@ async def test_bodies_beyond_the_memory_for_them_are_told_to_come_back(api):
         for _ in range(fitting)
     ]
     await until(lambda: _taken(api), lambda taken: taken == MOST_UNREAD_BYTES)
-    assert told_to_come_back(await api.post("/api/invoices", data=slowly(), headers=headers))
+    assert is_unavailable(await api.post("/api/invoices", data=slowly(), headers=headers))
     assert not any(task.done() for task in waiting)
     assert (await answered(api, "get", "/api/invoices"))[0] == 200
     more.set()
@@ -323,28 +364,31 @@ async def test_bodies_beyond_the_memory_for_them_are_told_to_come_back(api):
     assert await created(api)
 
 
-async def _taken(api):
+async def _taken(api: Any) -> int:
     return api.app[app_keys.UPLOAD_BUDGET].taken
 
 
-async def _waits_for_table(owner):
+async def _waits_for_table(owner: asyncpg.Connection) -> bool | None:
     return await owner.fetchval(
         """
         select exists (select from pg_locks
-                        where database = (select oid from pg_database where datname = current_database())
+                        where database = (select oid from pg_database
+                                           where datname = current_database())
                           and relation = 'invoices'::regclass and not granted)
         """
     )
 
 
-def test_the_limiter_remembers_so_many_keys_and_no_more():
+def test_the_rate_limiter_keeps_a_limited_number_of_keys() -> None:
     limiter = RateLimiter(60)
     for number in range(MOST_BUCKETS + 10):
         limiter.take(f"key-{number}")
     assert len(limiter._buckets) == MOST_BUCKETS
 
 
-async def test_a_company_exports_once_at_a_time(api, owner, environment):
+async def test_a_company_has_one_export_at_a_time(
+    api: Any, owner: asyncpg.Connection, environment: dict[str, str]
+) -> None:
     await copies(owner, await created(api), 603, remark="x" * 40_000)
     path, other = "/api/invoices/export-all", {"X-API-Key": (await make_company(environment)).key}
     async with api.get(path) as one:
@@ -358,7 +402,7 @@ async def test_a_company_exports_once_at_a_time(api, owner, environment):
     assert len((await answered(api, "get", path))[1]) == 603
 
 
-def test_a_process_has_so_many_exports_and_no_more():
+def test_concurrent_exports_of_a_process_are_limited() -> None:
     exports = Exports()
     with ExitStack() as stack:
         for company in range(MOST_EXPORTS):
@@ -369,20 +413,18 @@ def test_a_process_has_so_many_exports_and_no_more():
         pass
 
 
-async def test_a_large_document_keeps_no_other_request_waiting(api):
-    """While it is judged others are answered; on the event loop the first of them would be answered after it."""
+async def test_a_large_document_blocks_no_other_request(api: Any) -> None:
+    """Other requests are answered while the document is checked in a thread."""
     lines = [line(classifications=[f"{code:03}" for code in range(1, 46)]) for _ in range(610)]
-    # Its portal form is larger
-    assert (
-        280_000 < json_codec.stored_bytes(invoice(lineItems=lines)) <= json_codec.MOST_STORED_BYTES
-    )
-    id = await created(api, lineItems=lines)
-    judged = asyncio.create_task(api.post(f"/api/invoices/{id}/preflight", json={}))
+    stored = json_codec.stored_bytes(invoice(lineItems=lines))
+    assert 280_000 < stored <= json_codec.MOST_STORED_BYTES
+    invoice_id = await created(api, lineItems=lines)
+    checked = asyncio.create_task(api.post(f"/api/invoices/{invoice_id}/preflight", json={}))
     answers = 0
-    while not judged.done():
+    while not checked.done():
         answers += (await api.get("/healthz")).status == 200
-    response = await judged
+    response = await checked
     body = await response.json()
     assert response.status == 200, body
     assert "MaximumSizeExceeded" in [error["code"] for error in body["errors"]]
-    assert answers > 3  # without a thread, the first two are answered once it is judged
+    assert answers > 3  # without a thread, the first two would be answered after the check

@@ -1,7 +1,8 @@
-"""What a printed page says: read back from what was sent or drawn from a draft, and how numbers and parties are written."""
+"""The content of printed pages: documents read back, and the format of numbers and parties."""
 
 from datetime import UTC, datetime
 from decimal import Decimal
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -15,7 +16,7 @@ from service.documents.ubl import document, parties, reader
 
 
 @pytest.mark.parametrize("name", GOLDEN)
-def test_a_document_is_read_as_it_was_drafted(name):
+def test_a_sent_document_prints_like_its_draft(name: str) -> None:
     read = reader.read((DOCUMENTS / f"{name}.json").read_bytes())
     drafted = printing.drafted(GOLDEN[name], ISSUERS.get(name, ISSUER))
     assert read.sums == drafted.sums
@@ -31,7 +32,7 @@ def test_a_document_is_read_as_it_was_drafted(name):
 
 
 @pytest.mark.parametrize("name", GOLDEN)
-def test_the_parties_of_a_document_are_read_as_they_were_drafted(name):
+def test_parties_of_a_sent_document_print_like_its_draft(name: str) -> None:
     read = reader.read((DOCUMENTS / f"{name}.json").read_bytes())
     drafted = printing.drafted(GOLDEN[name], ISSUERS.get(name, ISSUER))
     for mine, theirs in ((read.supplier, drafted.supplier), (read.buyer, drafted.buyer)):
@@ -39,13 +40,13 @@ def test_the_parties_of_a_document_are_read_as_they_were_drafted(name):
         assert printing.address(mine) == printing.address(theirs)
         facts = dict(printing.facts(theirs))
         if mine is read.buyer:
-            facts.pop("MSIC", None)  # a buyer's document has none
-        if "Telephone" in facts:  # the general public has none
+            facts.pop("MSIC", None)  # not in the document of a buyer
+        if "Telephone" in facts:  # not for the general public
             facts["Telephone"] = facts["Telephone"].translate(dict.fromkeys(map(ord, " ()-")))
         assert dict(printing.facts(mine)).items() >= facts.items()
 
 
-def test_a_per_unit_tax_is_read_as_it_was_drafted():
+def test_a_per_unit_tax_prints_like_in_its_draft() -> None:
     tourism = {"taxType": "03", "taxRate": {"perUnitAmount": Decimal("10.00"), "unitCount": 3}}
     source = {**EXAMPLE, "lineItems": [{**EXAMPLE["lineItems"][0], "taxDetails": [tourism]}]}
     read = reader.read(document.encode(built(source)))
@@ -53,12 +54,13 @@ def test_a_per_unit_tax_is_read_as_it_was_drafted():
     assert printing.tax_rate(read.sums.lines[0].taxes[0]) == "10.00\u00a0×\u00a03"
 
 
-def test_numbers_longer_than_a_body_may_hold_are_read():
-    """A rate of a discount becomes a factor with two places more."""
+def test_numbers_longer_than_in_a_request_are_read() -> None:
+    """The rate of a discount becomes a factor with two more decimal places."""
     rate = Decimal("0." + "1" * 20)
     source = {**EXAMPLE, "lineItems": [{**EXAMPLE["lineItems"][0], "discount": {"rate": rate}}]}
     read = reader.read(document.encode(built(source)))
-    assert read.sums.lines[0].discount.factor == rate.scaleb(-2)
+    discount = read.sums.lines[0].discount
+    assert discount and discount.factor == rate.scaleb(-2)
 
 
 # Numbers and times
@@ -73,7 +75,7 @@ def test_numbers_longer_than_a_body_may_hold_are_read():
         ("-0.01", "-0.01"),
     ],
 )
-def test_an_amount_is_written_to_the_last_digit(number, written):
+def test_an_amount_is_printed_in_full(number: str, written: str) -> None:
     assert printing.amount(Decimal(number)) == written
 
 
@@ -91,11 +93,11 @@ def test_an_amount_is_written_to_the_last_digit(number, written):
         ),
     ],
 )
-def test_a_unit_price_keeps_its_places(number, written):
+def test_a_unit_price_keeps_its_decimal_places(number: Any, written: str) -> None:
     assert printing.price(number) == written
 
 
-def test_a_quantity_is_written_as_it_was_given():
+def test_a_quantity_is_printed_as_given() -> None:
     assert [printing.plain(each) for each in (12000, Decimal("1.50"), Decimal("1E-7"))] == [
         "12,000",
         "1.50",
@@ -107,7 +109,7 @@ def test_a_quantity_is_written_as_it_was_given():
     "factor, written",
     [(None, ""), ("0.05", "5%"), ("0.125", "12.5%"), ("0.1000", "10%"), ("1", "100%")],
 )
-def test_a_share_is_a_percentage(factor, written):
+def test_a_factor_is_printed_as_a_percentage(factor: str | None, written: str) -> None:
     assert printing.share(factor and Decimal(factor)) == written
 
 
@@ -121,12 +123,14 @@ def test_a_share_is_a_percentage(factor, written):
         ("E", "0", "Tax exempt", ""),
     ],
 )
-def test_a_tax_is_called_by_its_name_and_rate(kind, percentage, name, rate):
+def test_a_tax_is_printed_with_name_and_rate(
+    kind: str, percentage: str, name: str, rate: str
+) -> None:
     tax = Tax(kind, Decimal(1), Decimal(percentage), None, None, Decimal(0))
     assert (printing.tax_name(kind), printing.tax_rate(tax)) == (name, rate)
 
 
-def test_times_are_those_of_the_business():
+def test_times_are_printed_in_the_business_time_zone() -> None:
     at, zone = datetime(2026, 9, 14, 17, 0, 5, tzinfo=UTC), ZoneInfo("Asia/Kuala_Lumpur")
     assert (printing.day(at, zone), printing.clock(at, zone)) == (
         "15 September 2026",
@@ -134,7 +138,7 @@ def test_times_are_those_of_the_business():
     )
 
 
-def test_every_document_type_has_two_titles():
+def test_every_document_type_has_two_titles() -> None:
     assert printing.TITLES.keys() == TABLES["document_types"].keys()
     assert printing.titles("02") == ("Credit Note", "Nota Kredit")
 
@@ -142,7 +146,7 @@ def test_every_document_type_has_two_titles():
 # Parties
 
 
-def test_a_party_shows_what_identifies_it():
+def test_a_party_is_printed_with_its_identifiers() -> None:
     seller = parties.issuer_party(ISSUER)
     assert printing.facts(seller) == [
         ("TIN", "C4821093650"),
@@ -154,7 +158,7 @@ def test_a_party_shows_what_identifies_it():
     ]
 
 
-def test_what_stands_for_nothing_is_not_shown():
+def test_placeholder_values_are_not_printed() -> None:
     numbers = {
         "sstRegistrationNumber": "NA",
         "msic": "00000",
@@ -175,7 +179,7 @@ def test_what_stands_for_nothing_is_not_shown():
     )
 
 
-def test_an_address_names_state_and_country():
+def test_an_address_is_printed_with_state_and_country() -> None:
     assert printing.address(RESTAURANT) == [
         "12 Jalan Kristal 7/68",
         "40150 Shah Alam",
@@ -186,7 +190,7 @@ def test_an_address_names_state_and_country():
     assert printing.address({"address": abroad})[-1].startswith("TX, ")
 
 
-def test_what_was_agreed_beside_the_lines_is_on_the_page():
+def test_terms_of_a_document_are_printed() -> None:
     read = reader.read((DOCUMENTS / "everything.json").read_bytes())
     labels = [
         "Payment by",

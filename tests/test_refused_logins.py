@@ -1,10 +1,12 @@
-"""A login that the portal refused is remembered for the taxpayer, by all processes and for every kind of work."""
+"""A refused login is stored per taxpayer; all processes and kinds of work respect it."""
 
 import asyncio
 from datetime import timedelta
+from typing import Any
 
+import asyncpg
 import pytest
-from conftest import make_company, until
+from conftest import Sandbox, make_company, until
 from kit import cancelled, created, record, submitted, valid_invoice
 from test_batches import AUTOMATIC, reach
 from test_validations import TIN
@@ -18,8 +20,13 @@ OTHER = "C20880050020"
 PATIENT = {"PORTAL_LOGIN_RETRY_SECONDS": "600"}
 
 
-async def client(sandbox, secret="sandbox-secret", blocked=False, represents=None):
-    """Replace the client at the sandbox: blocked, with another secret, or for some taxpayers only."""
+async def client(
+    sandbox: Sandbox,
+    secret: str = "sandbox-secret",
+    blocked: bool = False,
+    represents: list[str] | None = None,
+) -> None:
+    """Replace the client in the sandbox: blocked, another secret, or only some taxpayers."""
     body = {
         "client_id": "sandbox-client",
         "client_secret": secret,
@@ -30,26 +37,28 @@ async def client(sandbox, secret="sandbox-secret", blocked=False, represents=Non
     await sandbox._post("clients", {**body, "blocked": blocked, **more})
 
 
-async def logins(sandbox):
+async def logins(sandbox: Sandbox) -> int:
     return (await sandbox.calls())["calls"].get("login", 0)
 
 
-async def let_retry(owner):
+async def let_retry(owner: asyncpg.Connection) -> None:
     """End every pause, as if time had passed."""
     await owner.execute(
         "update refused_logins set retry_at = clock_timestamp() - interval '1 second'"
     )
 
 
-async def refused(api):
-    """Submit a new invoice that the portal's refusal of the login keeps from being sent; return the error."""
+async def refused(api: Any) -> dict[str, Any]:
+    """Submit a new invoice, whose login is refused, and return the error."""
     status, body = await submitted(api, await created(api))
     assert status == 400, body
     assert body["errors"][0]["code"] == "PortalCredentials"
     return body["errors"][0]
 
 
-async def test_submits_under_refused_credentials_make_one_login(start, company, owner, sandbox):
+async def test_submits_with_refused_credentials_log_in_once(
+    start: Any, company: Any, owner: asyncpg.Connection, sandbox: Sandbox
+) -> None:
     await client(sandbox, blocked=True)
     api = await start(company, background=False, **PATIENT, PORTAL_RATE_SCALE="1")
     first = await refused(api)
@@ -67,9 +76,13 @@ async def test_submits_under_refused_credentials_make_one_login(start, company, 
 
 
 async def test_no_kind_of_work_logs_in_after_a_refused_login(
-    start, company, environment, owner, sandbox
-):
-    """A submit, a cancellation, a TIN check, polling, an automatic submission, a search and the sweep."""
+    start: Any,
+    company: Any,
+    environment: dict[str, str],
+    owner: asyncpg.Connection,
+    sandbox: Sandbox,
+) -> None:
+    """Submit, cancellation, TIN check, poll, automatic submission, search and sweep."""
     api = await start(company)
     valid, unclear = await valid_invoice(api), await created(api)
     await api.close()
@@ -93,7 +106,10 @@ async def test_no_kind_of_work_logs_in_after_a_refused_login(
     result = await reconcile.reconcile(read_config({**environment, **impatient}))
     assert result["failed"] == 1 and "refused the login" in result["companies"][0]["error"]
     await start(company, **impatient)
-    later = "select bool_and(not_before > clock_timestamp() + interval '4 minutes') from submissions where state <> 'NotReceived'"
+    later = (
+        "select bool_and(not_before > clock_timestamp() + interval '4 minutes')"
+        "  from submissions where state <> 'NotReceived'"
+    )
     await until(lambda: owner.fetchval(later))
     assert (await record(api, waiting))["status"] == "Submitting"
     states = await owner.fetch("select distinct state from submissions order by 1")
@@ -102,8 +118,8 @@ async def test_no_kind_of_work_logs_in_after_a_refused_login(
 
 
 async def test_a_refused_login_is_shared_by_processes_and_survives_a_restart(
-    start, company, sandbox
-):
+    start: Any, company: Any, sandbox: Sandbox
+) -> None:
     await client(sandbox, blocked=True)
     first = await start(company, background=False, **PATIENT)
     await refused(first)
@@ -114,17 +130,21 @@ async def test_a_refused_login_is_shared_by_processes_and_survives_a_restart(
     assert await logins(sandbox) == 1
 
 
-async def test_other_credentials_are_tried_at_once(start, company, owner, sandbox):
+async def test_changed_credentials_are_tried_at_once(
+    start: Any, company: Any, owner: asyncpg.Connection, sandbox: Sandbox
+) -> None:
     await client(sandbox, secret="replaced")
     await refused(await start(company, background=False, **PATIENT))
     api = await start(company, background=False, **PATIENT, PORTAL_CLIENT_SECRET="replaced")
     assert (await submitted(api, await created(api)))[0] == 200
     assert await logins(sandbox) == 2
-    stored = await owner.fetchval("select string_agg(r::text, ' ') from refused_logins r")
+    stored = str(await owner.fetch("select r::text from refused_logins r"))
     assert "sandbox-secret" not in stored and "replaced" not in stored
 
 
-async def test_a_refused_login_of_one_taxpayer_stops_no_other(start, company, environment, sandbox):
+async def test_a_refused_login_of_one_taxpayer_does_not_block_others(
+    start: Any, company: Any, environment: dict[str, str], sandbox: Sandbox
+) -> None:
     await client(sandbox, represents=[OTHER])
     other = await make_company(environment, name="Kedai Lain Sdn. Bhd.", tin_code=OTHER)
     await refused(await start(company, background=False, **PATIENT))
@@ -132,15 +152,16 @@ async def test_a_refused_login_of_one_taxpayer_stops_no_other(start, company, en
     assert (await submitted(neighbour, await created(neighbour)))[0] == 200
 
 
-async def test_the_pause_doubles_up_to_an_hour_and_a_success_ends_it(
-    start, company, owner, sandbox
-):
+async def test_the_login_pause_doubles_up_to_an_hour_until_a_success(
+    start: Any, company: Any, owner: asyncpg.Connection, sandbox: Sandbox
+) -> None:
     await client(sandbox, blocked=True)
     api = await start(company, background=False, **PATIENT)
     for minutes in (10, 20, 40, 60, 60):
         await refused(api)
-        wait = await owner.fetchval("select retry_at - clock_timestamp() from refused_logins")
-        assert timedelta(minutes=minutes - 1) < wait <= timedelta(minutes=minutes)
+        pause = "select retry_at - clock_timestamp() as pause from refused_logins"
+        (row,) = await owner.fetch(pause)
+        assert timedelta(minutes=minutes - 1) < row["pause"] <= timedelta(minutes=minutes)
         await let_retry(owner)
     assert await logins(sandbox) == 5
     await client(sandbox)
@@ -148,7 +169,9 @@ async def test_the_pause_doubles_up_to_an_hour_and_a_success_ends_it(
     assert await owner.fetchval("select count(*) from refused_logins") == 0
 
 
-async def test_one_process_tries_again_after_the_pause(start, company, owner, sandbox):
+async def test_one_process_retries_after_the_login_pause(
+    start: Any, company: Any, owner: asyncpg.Connection, sandbox: Sandbox
+) -> None:
     await client(sandbox, blocked=True)
     pair = [await start(company, background=False, **PATIENT) for _ in range(2)]
     await refused(pair[0])
@@ -159,9 +182,9 @@ async def test_one_process_tries_again_after_the_pause(start, company, owner, sa
     assert await owner.fetchval("select refusals from refused_logins") == 2
 
 
-async def test_automatic_submissions_go_on_once_the_login_is_accepted(
-    start, company, owner, sandbox
-):
+async def test_automatic_submissions_resume_after_an_accepted_login(
+    start: Any, company: Any, owner: asyncpg.Connection, sandbox: Sandbox
+) -> None:
     await owner.execute(AUTOMATIC)
     await client(sandbox, blocked=True)
     api = await start(company)
@@ -172,7 +195,9 @@ async def test_automatic_submissions_go_on_once_the_login_is_accepted(
     assert await owner.fetchval("select count(*) from refused_logins") == 0
 
 
-async def test_a_refused_new_token_counts_as_a_refused_login(start, company, owner, sandbox):
+async def test_a_refused_new_token_counts_as_a_refused_login(
+    start: Any, company: Any, owner: asyncpg.Connection, sandbox: Sandbox
+) -> None:
     api = await start(company, background=False, **PATIENT)
     await sandbox.fault("submit", "unauthorized", times=2)
     assert "refuses a new token" in (await refused(api))["message"]
@@ -181,8 +206,10 @@ async def test_a_refused_new_token_counts_as_a_refused_login(start, company, own
     assert await logins(sandbox) == 2
 
 
-async def test_a_token_that_is_refused_again_doubles_the_pause(start, company, owner, sandbox):
-    """The login itself succeeds each time, which proves nothing until a call is accepted."""
+async def test_a_token_that_is_refused_again_doubles_the_pause(
+    start: Any, company: Any, owner: asyncpg.Connection, sandbox: Sandbox
+) -> None:
+    """The login itself succeeds each time. Only an accepted request ends the pause."""
     api = await start(company, background=False, **PATIENT)
     await sandbox.fault("submit", "unauthorized", times=4)
     await refused(api)
@@ -195,8 +222,12 @@ async def test_a_token_that_is_refused_again_doubles_the_pause(start, company, o
 
 
 async def test_a_refused_login_is_shown_to_the_operator(
-    start, company, environment, owner, sandbox
-):
+    start: Any,
+    company: Any,
+    environment: dict[str, str],
+    owner: asyncpg.Connection,
+    sandbox: Sandbox,
+) -> None:
     config = read_config({**environment, **PATIENT})
     api = await start(company, background=False, **IMPATIENT, **PATIENT)
     assert (await until(lambda: readiness(api), lambda body: body["credentials_refused"] == 0))[
@@ -222,9 +253,14 @@ async def test_a_refused_login_is_shown_to_the_operator(
 
 
 @pytest.mark.parametrize("intermediary, taxpayer", [("true", "C20880050010"), ("false", "")])
-async def test_a_refusal_is_kept_under_the_identity_that_logs_in(
-    start, company, owner, sandbox, intermediary, taxpayer
-):
+async def test_a_refused_login_is_stored_per_login_identity(
+    start: Any,
+    company: Any,
+    owner: asyncpg.Connection,
+    sandbox: Sandbox,
+    intermediary: str,
+    taxpayer: str,
+) -> None:
     await client(sandbox, blocked=True)
     await refused(
         await start(company, background=False, **PATIENT, PORTAL_INTERMEDIARY=intermediary)

@@ -1,10 +1,12 @@
-"""The sandbox as a client meets it: login, TIN, submit, read, cancel, reject, lists, quotas."""
+"""The sandbox API: login, TIN, submit, read, cancel, reject, lists, quotas."""
 
 import base64
+import hashlib
 import re
+from typing import Any
 
 import pytest
-from test_sandbox_kit import (  # noqa: F401
+from fixtures_sandbox import (
     API,
     BUYER,
     HOUR,
@@ -12,9 +14,8 @@ from test_sandbox_kit import (  # noqa: F401
     Portal,
     document,
     entry,
-    portal,
+    minified,
     put,
-    settings,
 )
 
 OAUTH = {
@@ -22,6 +23,15 @@ OAUTH = {
     "client_secret": "sandbox-secret",
     "grant_type": "client_credentials",
 }
+
+
+def test_the_smallest_document_has_the_published_hash() -> None:
+    raw = minified(document())
+    assert len(raw) == 3125
+    assert (
+        hashlib.sha256(raw).hexdigest()
+        == "1a999c9d98cd80557b98d9dd3cfaee8e1dcdd58b13aaaded2e3e1ca01af6bfd9"
+    )
 
 
 @pytest.mark.parametrize(
@@ -36,19 +46,21 @@ OAUTH = {
         (OAUTH, {"onbehalfof": "nonsense"}, "invalid_request"),
     ],
 )
-async def test_login_refusals_are_oauth_errors(portal, fields, headers, error):
+async def test_login_refusals_are_oauth_errors(
+    portal: Portal, fields: Any, headers: dict[str, Any], error: str
+) -> None:
     answer = await portal.http.post("/connect/token", data=fields, headers=headers)
     assert (answer.status, (await answer.json())["error"]) == (400, error)
 
 
-async def test_a_client_that_is_no_intermediary_acts_for_nobody_else(portal):
+async def test_a_client_that_is_no_intermediary_acts_only_for_itself(portal: Portal) -> None:
     await portal.admin("clients", client_id="own", client_secret="s", tin=SUPPLIER)
     fields = {**OAUTH, "client_id": "own", "client_secret": "s"}
     answer = await portal.http.post("/connect/token", data=fields, headers={"onbehalfof": BUYER})
     assert (await answer.json())["error"] == "unauthorized_client"
 
 
-async def test_a_token_ends_with_its_time(portal):
+async def test_an_expired_token_is_unauthorized(portal: Portal) -> None:
     await portal.admin("clock", seconds=3599 - 5)
     assert (await portal.call("GET", "/documenttypes")).status == 200
     await portal.admin("clock", seconds=10)
@@ -67,17 +79,17 @@ async def test_a_token_ends_with_its_time(portal):
         (f"{SUPPLIER}?idValue=1", 400),
     ],
 )
-async def test_validating_a_tin(portal, path, status):
+async def test_validating_a_tin(portal: Portal, path: str, status: int) -> None:
     assert (await portal.call("GET", f"/taxpayer/validate/{path}")).status == status
 
 
-async def test_an_unknown_tin_is_a_problem_of_four_members(portal):
+async def test_an_unknown_tin_returns_a_problem_with_four_members(portal: Portal) -> None:
     body = await portal.json("/taxpayer/validate/C9999999990?idType=BRN&idValue=1")
     assert list(body) == ["type", "title", "status", "traceId"]
     assert re.fullmatch("00-[0-9a-f]{32}-[0-9a-f]{16}-00", body["traceId"])
 
 
-async def test_searching_a_tin(portal):
+async def test_searching_a_tin(portal: Portal) -> None:
     assert await portal.json("/taxpayer/search/tin?idType=BRN&idValue=201801024680") == {
         "tin": SUPPLIER
     }
@@ -89,7 +101,7 @@ async def test_searching_a_tin(portal):
     assert (await portal.call("GET", "/taxpayer/search/tin?taxpayerName=Nobody")).status == 404
 
 
-async def test_a_document_becomes_valid_and_has_a_public_page(portal):
+async def test_a_document_becomes_valid_and_has_a_public_page(portal: Portal) -> None:
     submitted = await portal.submit(await portal.fresh())
     assert submitted.status == 202
     uid = (await submitted.json())["submissionUid"]
@@ -105,13 +117,13 @@ async def test_a_document_becomes_valid_and_has_a_public_page(portal):
     assert (await portal.http.get(f"/{shown['uuid']}/share/other")).status == 404
 
 
-async def test_the_public_page_escapes_what_it_shows(portal):
+async def test_the_public_page_escapes_what_it_shows(portal: Portal) -> None:
     uuid = await portal.accepted(await portal.fresh("<script>alert(1)</script>"))
     page = await portal.http.get(f"/{uuid}/share/{(await portal.details(uuid))['longId']}")
     assert "<script" not in await page.text()
 
 
-async def test_a_document_is_in_progress_until_its_time(portal):
+async def test_a_document_is_in_progress_until_its_time(portal: Portal) -> None:
     await portal.admin("settings", processing_seconds=30, not_found_seconds=5)
     uid = (await (await portal.submit(await portal.fresh())).json())["submissionUid"]
     assert (await portal.call("GET", f"/documentsubmissions/{uid}")).status == 404
@@ -121,7 +133,7 @@ async def test_a_document_is_in_progress_until_its_time(portal):
     assert (await portal.json(f"/documentsubmissions/{uid}"))["overallStatus"] == "Valid"
 
 
-async def test_stuck_documents_stay_submitted_until_released(portal):
+async def test_stuck_documents_stay_submitted_until_released(portal: Portal) -> None:
     await portal.admin("settings", stuck=True)
     uuid = await portal.accepted(await portal.fresh())
     await portal.admin("clock", seconds=HOUR - 60)
@@ -135,21 +147,21 @@ async def test_stuck_documents_stay_submitted_until_released(portal):
     assert (await portal.details(uuid))["status"] == "Valid"
 
 
-async def test_the_source_comes_back_byte_for_byte(portal):
+async def test_the_raw_document_is_returned_byte_for_byte(portal: Portal) -> None:
     sent = await portal.fresh()
     raw = await portal.json(f"/documents/{await portal.accepted(sent)}/raw")
     assert entry(sent)["documentHash"] == (await portal.ledger())[0]["sha256"]
     assert raw["document"].encode() == base64.b64decode(entry(sent)["document"])
 
 
-async def test_a_submission_where_all_is_rejected_is_a_202_without_uid(portal):
+async def test_a_fully_rejected_submission_is_a_202_without_uid(portal: Portal) -> None:
     answer = await portal.submit(document())
     body = await answer.json()
     assert (answer.status, body["submissionUid"], body["acceptedDocuments"]) == (202, None, [])
     assert await portal.ledger() == []
 
 
-async def test_good_and_bad_documents_part_ways(portal):
+async def test_one_submission_accepts_valid_and_rejects_invalid_documents(portal: Portal) -> None:
     good, bad = await portal.fresh("A"), document("B")
     body = await (await portal.submit(good, bad)).json()
     assert [each["invoiceCodeNumber"] for each in body["acceptedDocuments"]] == ["A"]
@@ -157,7 +169,9 @@ async def test_good_and_bad_documents_part_ways(portal):
 
 
 @pytest.mark.parametrize("status, code", [(400, "ValidationError"), (403, "IncorrectSubmitter")])
-async def test_a_document_of_another_issuer_fails_the_submission(portal, status, code):
+async def test_a_document_of_another_issuer_fails_the_submission(
+    portal: Portal, status: int, code: str
+) -> None:
     await portal.admin("settings", mismatch_status=status)
     await portal.login(BUYER)
     answer = await portal.submit(await portal.fresh())
@@ -175,13 +189,17 @@ async def test_a_document_of_another_issuer_fails_the_submission(portal, status,
         (b" " * (5 * 1024 * 1024 + 1), "MaximumSizeExceeded"),
     ],
 )
-async def test_bad_envelopes(portal, body, code):
+async def test_an_invalid_envelope_fails_the_submission(
+    portal: Portal, body: bytes, code: str
+) -> None:
     answer = await portal.call("POST", "/documentsubmissions", data=body)
     assert (answer.status, (await answer.json())["error"]["code"]) == (400, code)
 
 
 @pytest.mark.parametrize("changes", [{"documents": 101}, {"bytes": 301 * 1024}])
-async def test_too_many_or_too_large(portal, changes):
+async def test_a_submission_over_a_limit_is_refused(
+    portal: Portal, changes: dict[str, Any]
+) -> None:
     big = put(document(), "Note", [{"_": "x" * changes.get("bytes", 1)}])
     body = {"documents": [entry(big)] * changes.get("documents", 1)}
     answer = await portal.call("POST", "/documentsubmissions/", json=body)
@@ -196,14 +214,16 @@ async def test_too_many_or_too_large(portal, changes):
         ({"codeNumber": "B"}, "codeNumber"),
     ],
 )
-async def test_a_bad_entry_is_rejected_alone(portal, changes, target):
+async def test_an_invalid_entry_is_rejected_alone(
+    portal: Portal, changes: dict[str, Any], target: str
+) -> None:
     body = {"documents": [entry(await portal.fresh("A"), **changes)]}
     answer = await (await portal.call("POST", "/documentsubmissions/", json=body)).json()
     (found,) = answer["rejectedDocuments"][0]["error"]["details"]
     assert (found["code"], found["target"]) == (None, target)
 
 
-async def test_the_same_payload_is_refused_for_ten_minutes(portal):
+async def test_a_duplicate_payload_is_refused_for_ten_minutes(portal: Portal) -> None:
     sent = await portal.fresh()
     await portal.accepted(sent)
     again = await portal.submit(sent)
@@ -213,19 +233,19 @@ async def test_the_same_payload_is_refused_for_ten_minutes(portal):
     assert (await portal.submit(sent)).status == 202
 
 
-async def test_payload_detection_can_be_switched_off(portal):
+async def test_duplicate_payload_detection_can_be_disabled(portal: Portal) -> None:
     await portal.admin("settings", payload_detection=False)
     sent = await portal.fresh()
     assert [(await portal.submit(sent)).status for _ in range(2)] == [202, 202]
 
 
-async def error_of(answer):
+async def error_of(answer: Any) -> tuple[Any, Any]:
     error = (await answer.json())["error"]
     assert error["details"][0]["code"] == error["code"]
     return answer.status, error["code"]
 
 
-async def test_cancel_happens_once(portal):
+async def test_a_document_is_cancelled_only_once(portal: Portal) -> None:
     uuid = await portal.accepted(await portal.fresh())
     assert await (await portal.change(uuid, "cancelled")).json() == {
         "uuid": uuid,
@@ -241,7 +261,7 @@ async def test_cancel_happens_once(portal):
     assert await error_of(await portal.change(uuid, "cancelled")) == (400, "IncorrectState")
 
 
-async def test_cancel_ends_with_its_window(portal):
+async def test_a_cancellation_after_its_window_is_refused(portal: Portal) -> None:
     uuids = [await portal.accepted(await portal.fresh(number)) for number in "AB"]
     await portal.admin("clock", seconds=72 * HOUR - 30)
     await portal.login()
@@ -253,9 +273,9 @@ async def test_cancel_ends_with_its_window(portal):
     )
 
 
-async def test_a_valid_note_holds_its_original(portal):
+async def test_a_valid_note_prevents_cancelling_its_original(portal: Portal) -> None:
     uuid = await portal.accepted(await portal.fresh("A"))
-    note = await portal.accepted(await portal.fresh("CN", type="02", original=(uuid, "A")))
+    note = await portal.accepted(await portal.fresh("CN", type_code="02", original=(uuid, "A")))
     assert (await portal.details(note))["status"] == "Valid"
     assert await error_of(await portal.change(uuid, "cancelled")) == (
         400,
@@ -265,7 +285,7 @@ async def test_a_valid_note_holds_its_original(portal):
     assert (await portal.change(uuid, "cancelled")).status == 200
 
 
-async def test_only_the_issuer_cancels_and_only_the_receiver_rejects(portal):
+async def test_only_the_issuer_cancels_and_only_the_receiver_rejects(portal: Portal) -> None:
     uuid = await portal.accepted(await portal.fresh())
     assert (await portal.change(uuid, "rejected")).status == 403
     await portal.login(BUYER)
@@ -285,18 +305,20 @@ async def test_only_the_issuer_cancels_and_only_the_receiver_rejects(portal):
 @pytest.mark.parametrize(
     "status, reason", [("cancelled", ""), ("cancelled", "x" * 301), ("void", "why")]
 )
-async def test_a_change_without_its_arguments(portal, status, reason):
+async def test_a_status_change_with_a_missing_argument_is_refused(
+    portal: Portal, status: str, reason: str
+) -> None:
     assert (await portal.change("0" * 26, status, reason)).status == 400
     assert (await portal.change("0" * 26, "cancelled")).status == 404
 
 
-async def test_a_submitted_document_is_not_cancelled(portal):
+async def test_a_submitted_document_is_not_cancelled(portal: Portal) -> None:
     await portal.admin("settings", stuck=True)
     uuid = await portal.accepted(await portal.fresh())
     assert await error_of(await portal.change(uuid, "cancelled")) == (400, "IncorrectState")
 
 
-async def test_the_portals_own_page_cancels_and_the_buyer_rejects(portal):
+async def test_the_portal_page_cancels_and_the_buyer_rejects(portal: Portal) -> None:
     uuids = [await portal.accepted(await portal.fresh(number)) for number in "AB"]
     await portal.admin(f"documents/{uuids[0]}/cancel", reason="By hand")
     await portal.admin(f"documents/{uuids[1]}/reject", reason="Not ours")
@@ -304,7 +326,7 @@ async def test_the_portals_own_page_cancels_and_the_buyer_rejects(portal):
     assert (await portal.details(uuids[1]))["documentStatusReason"] == "Not ours"
 
 
-async def test_who_may_read_a_document(portal):
+async def test_a_document_is_readable_by_its_issuer_and_receiver(portal: Portal) -> None:
     await portal.admin("clients", client_id="buyer", client_secret="s", tin=BUYER)
     await portal.admin("settings", processing_seconds=5)
     uuid = await portal.accepted(await portal.fresh())
@@ -317,11 +339,11 @@ async def test_who_may_read_a_document(portal):
     assert (await portal.call("GET", f"/documents/{uuid}/raw")).status == 404
 
 
-async def day(portal):
+async def day(portal: Portal) -> str:
     return f"submissionDateFrom={await portal.now(-HOUR)}&submissionDateTo={await portal.now(60)}"
 
 
-async def test_search_pages_newest_first(portal):
+async def test_search_returns_pages_newest_first(portal: Portal) -> None:
     for number in "ABC":
         await portal.accepted(await portal.fresh(number))
     first = await portal.json(f"/documents/search?{await day(portal)}&pageSize=2&pageNo=1")
@@ -350,7 +372,7 @@ async def test_search_pages_newest_first(portal):
         "submissionDateFrom=2026-09-01&submissionDateTo=2026-09-02&searchQuery=%3C",
     ],
 )
-async def test_searches_that_are_refused(portal, query):
+async def test_an_invalid_search_is_refused(portal: Portal, query: str) -> None:
     answer = await portal.call("GET", f"/documents/search?{query}")
     assert (answer.status, (await answer.json())["error"]["code"]) == (400, "BadArgument")
 
@@ -368,14 +390,14 @@ async def test_searches_that_are_refused(portal, query):
         ("&searchQuery=C5510387420", ["B", "A"]),
     ],
 )
-async def test_search_filters(portal, query, numbers):
+async def test_search_filters(portal: Portal, query: str, numbers: list[Any]) -> None:
     for number in "AB":
         await portal.accepted(await portal.fresh(number))
     found = await portal.json(f"/documents/search?{await day(portal)}{query}")
     assert [row["internalId"] for row in found["result"]] == numbers
 
 
-async def test_search_sees_a_document_only_after_its_lag(portal):
+async def test_search_shows_a_document_only_after_its_lag(portal: Portal) -> None:
     await portal.admin("settings", search_lag_seconds=60)
     await portal.accepted(await portal.fresh())
     assert (await portal.json("/documents/recent"))["result"] == []
@@ -384,7 +406,7 @@ async def test_search_sees_a_document_only_after_its_lag(portal):
     assert {"submissionUID", "supplierTin", "buyerTin"} <= set(row)
 
 
-async def test_recent_filters_need_their_direction(portal):
+async def test_recent_documents_filters_require_a_direction(portal: Portal) -> None:
     await portal.accepted(await portal.fresh())
     assert (await portal.call("GET", f"/documents/recent?receiverTin={BUYER}")).status == 400
     found = await portal.json(f"/documents/recent?InvoiceDirection=Sent&receiverTin={BUYER}")
@@ -395,7 +417,7 @@ async def test_recent_filters_need_their_direction(portal):
     assert other["metadata"] == {"totalPages": 0, "totalCount": 0}
 
 
-async def test_quotas_are_counted_and_refused(portal):
+async def test_requests_over_a_quota_are_refused(portal: Portal) -> None:
     await portal.admin("settings", rate_scale=1)
     answers = [await portal.call("GET", "/documents/recent") for _ in range(13)]
     assert [each.status for each in answers] == [200] * 12 + [429]
@@ -410,7 +432,7 @@ async def test_quotas_are_counted_and_refused(portal):
     assert (await portal.call("GET", "/documents/recent")).status == 200
 
 
-async def test_a_taxpayer_searches_once_in_five_seconds(portal):
+async def test_a_second_search_within_five_seconds_is_refused(portal: Portal) -> None:
     await portal.admin("settings", rate_scale=1)
     query = await day(portal)
     assert [(await portal.call("GET", f"/documents/search?{query}")).status for _ in range(2)] == [
@@ -421,7 +443,7 @@ async def test_a_taxpayer_searches_once_in_five_seconds(portal):
     assert (await portal.call("GET", f"/documents/search?{query}")).status == 200
 
 
-async def test_every_answer_is_stamped(portal):
+async def test_every_response_has_a_correlation_id_and_the_date(portal: Portal) -> None:
     await portal.admin("clock", seconds=24 * HOUR)
     first, second = [await portal.http.get(path) for path in (f"{API}/documenttypes", "/nowhere")]
     assert (first.status, second.status) == (401, 404)
@@ -429,13 +451,13 @@ async def test_every_answer_is_stamped(portal):
     assert (await portal.now())[8:10] == first.headers["Date"][5:7]
 
 
-async def test_the_standard_dialect(portal):
+async def test_the_standard_dialect_uses_its_own_error_members(portal: Portal) -> None:
     await portal.admin("settings", error_dialect="standard")
     error = (await portal.json("/documents/0/details"))["error"]
     assert (error["errorCode"], error["innerError"]) == ("NotFound", None)
 
 
-async def test_document_types(portal):
+async def test_document_types_are_listed(portal: Portal) -> None:
     assert len((await portal.json("/documenttypes"))["result"]) == 8
     one = await portal.json("/documenttypes/1")
     assert {each["value"] for each in one["workflowParameters"]} == {72}
@@ -445,7 +467,7 @@ async def test_document_types(portal):
     assert (await portal.call("GET", "/documenttypes/9")).status == 404
 
 
-async def test_an_intermediary_sees_only_what_it_sent(portal):
+async def test_an_intermediary_sees_only_what_it_sent(portal: Portal) -> None:
     uuid = await portal.accepted(await portal.fresh())
     await portal.admin(
         "clients", client_id="other", client_secret="s", tin="C2084716530", intermediary=True

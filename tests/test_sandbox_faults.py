@@ -1,4 +1,4 @@
-"""Faults on order, what they leave in the ledger, and what a restart keeps."""
+"""Fault injection in the sandbox, its effect on the ledger, and the state kept over a restart."""
 
 import asyncio
 import json
@@ -7,18 +7,21 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager
 from email.utils import parsedate_to_datetime
+from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
-from test_sandbox_kit import HOUR, Portal, create_sandbox, portal, settings  # noqa: F401
+from fixtures_sandbox import HOUR, Portal, create_sandbox
 
 from service.sandbox.settings import Settings
 
 
-async def outcome(portal, document):
-    """The status and body of a submission, or why there is none."""
+async def outcome(portal: Portal, document: dict[str, Any]) -> tuple[int | str, str]:
+    """Return the status and body of the response to a submission, or how the connection failed."""
     try:
         answer = await portal.submit(document)
         return answer.status, await answer.text()
@@ -60,9 +63,9 @@ async def outcome(portal, document):
         ("refuse", {"status": 404, "code": "NotFound"}, 404, 0),
     ],
 )
-async def test_a_fault_answers_so_and_leaves_so_many_documents(
-    portal, kind, members, status, documents
-):
+async def test_an_injected_fault_determines_status_and_ledger(
+    portal: Portal, kind: str, members: dict[str, Any], status: int | str, documents: int
+) -> None:
     await portal.admin("faults", operation="submit", kind=kind, **members)
     assert (await outcome(portal, await portal.fresh("A")))[0] == status
     assert len(await portal.ledger()) == documents
@@ -74,14 +77,16 @@ async def test_a_fault_answers_so_and_leaves_so_many_documents(
     "kind, seconds",
     [("throttle", None), ("throttle", 7), ("duplicate", 600), ("error_before", None)],
 )
-async def test_retry_after_is_sent_when_there_is_one(portal, kind, seconds):
+async def test_an_injected_fault_sends_its_retry_after(
+    portal: Portal, kind: str, seconds: int | None
+) -> None:
     members = {"retry_after": seconds} if seconds else {}
     await portal.admin("faults", operation="submit", kind=kind, **members)
     answer = await portal.submit(await portal.fresh())
     assert answer.headers.get("Retry-After") == (str(seconds) if seconds else None)
 
 
-async def test_a_rejection_on_order_names_each_document(portal):
+async def test_an_injected_rejection_names_each_document(portal: Portal) -> None:
     await portal.admin("faults", operation="submit", kind="reject")
     answer = await (await portal.submit(await portal.fresh("A"), await portal.fresh("B"))).json()
     assert [each["invoiceCodeNumber"] for each in answer["rejectedDocuments"]] == ["A", "B"]
@@ -89,14 +94,16 @@ async def test_a_rejection_on_order_names_each_document(portal):
 
 
 @pytest.mark.parametrize("kind", ["refuse", "reject"])
-async def test_a_refusal_on_order_comes_after_that_of_the_same_bytes(portal, kind):
+async def test_duplicate_payload_detection_precedes_an_injected_refusal(
+    portal: Portal, kind: str
+) -> None:
     document = await portal.fresh()
     await portal.accepted(document)
     await portal.admin("faults", operation="submit", kind=kind)
     assert (await portal.submit(document)).status == 422
 
 
-async def test_faults_that_met_a_call_are_counted_by_their_label(portal):
+async def test_applied_faults_are_counted_by_label(portal: Portal) -> None:
     await portal.admin("faults", operation="submit", kind="drop", label="cut off")
     await portal.admin("faults", operation="submit", kind="error_before", times=2)
     for number in "ABC":
@@ -104,13 +111,13 @@ async def test_faults_that_met_a_call_are_counted_by_their_label(portal):
     assert (await portal.admin("calls"))["faults"] == {"cut off": 1, "error_before": 2}
 
 
-async def test_a_garbled_answer_cannot_be_read(portal):
+async def test_a_garbled_response_is_not_json(portal: Portal) -> None:
     await portal.admin("faults", operation="submit", kind="garbage")
     with pytest.raises(json.JSONDecodeError):
         await (await portal.submit(await portal.fresh())).json()
 
 
-async def test_a_late_submission_is_accepted_although_the_client_hung_up(portal):
+async def test_a_late_submission_is_accepted_after_the_client_disconnects(portal: Portal) -> None:
     await portal.admin("faults", operation="submit", kind="slow_before", seconds=0.05)
     with pytest.raises(asyncio.TimeoutError):
         await asyncio.wait_for(portal.submit(await portal.fresh()), 0.03)
@@ -120,14 +127,14 @@ async def test_a_late_submission_is_accepted_although_the_client_hung_up(portal)
     assert ledger[0]["number"] == "INV-1"
 
 
-async def test_faults_meet_calls_in_the_order_they_were_ordered(portal):
+async def test_faults_are_applied_in_the_order_they_were_injected(portal: Portal) -> None:
     for order in ({"kind": "error_before", "times": 2}, {"kind": "none"}, {"kind": "forget"}):
         await portal.admin("faults", operation="recent", **order)
     statuses = [(await portal.call("GET", "/documents/recent")).status for _ in range(5)]
     assert statuses == [503, 503, 200, 404, 200]
 
 
-async def test_a_fault_waits_for_its_number(portal):
+async def test_a_fault_with_a_number_waits_for_that_document(portal: Portal) -> None:
     await portal.admin("faults", operation="*", kind="error_before", number="B")
     assert [(await outcome(portal, await portal.fresh(number)))[0] for number in "ABB"] == [
         202,
@@ -139,11 +146,11 @@ async def test_a_fault_waits_for_its_number(portal):
 @pytest.mark.parametrize(
     "order", [{"kind": "none"}, {"operation": "x", "kind": "none"}, {"operation": "*", "kind": "x"}]
 )
-async def test_orders_that_make_no_sense(portal, order):
+async def test_an_invalid_fault_is_refused(portal: Portal, order: dict[str, Any]) -> None:
     assert (await portal.http.post("/_sandbox/faults", json=order)).status == 400
 
 
-async def test_faults_are_listed_and_cleared(portal):
+async def test_pending_faults_are_listed_and_cleared(portal: Portal) -> None:
     order = {"operation": "search", "kind": "slow", "times": 3, "seconds": 1.5}
     await portal.admin("faults", **order)
     (listed,) = (await portal.admin("faults"))["faults"]
@@ -151,21 +158,21 @@ async def test_faults_are_listed_and_cleared(portal):
     assert await (await portal.http.delete("/_sandbox/faults")).json() == {"cleared": 1}
 
 
-async def test_login_can_fail_too(portal):
+async def test_a_fault_can_be_injected_into_login(portal: Portal) -> None:
     await portal.admin("faults", operation="login", kind="error_before")
     with pytest.raises(KeyError):
         await portal.login()
     await portal.login()
 
 
-async def test_expired_tokens_are_refused(portal):
+async def test_expired_tokens_are_refused(portal: Portal) -> None:
     await portal.http.post("/_sandbox/tokens/expire")
     assert (await portal.call("GET", "/documents/recent")).status == 401
     await portal.login()
     assert (await portal.call("GET", "/documents/recent")).status == 200
 
 
-async def test_calls_and_answers_are_counted(portal):
+async def test_requests_and_responses_are_counted(portal: Portal) -> None:
     await portal.admin("faults", operation="submit", kind="accept_then_drop")
     await outcome(portal, await portal.fresh("A"))
     await outcome(portal, await portal.fresh("B"))
@@ -178,7 +185,7 @@ async def test_calls_and_answers_are_counted(portal):
 @pytest.mark.parametrize(
     "values", [{"nonsense": 1}, {"stuck": "yes"}, {"mismatch_status": 200}, {"token_seconds": -1}]
 )
-async def test_settings_that_cannot_be(portal, values):
+async def test_invalid_settings_are_refused(portal: Portal, values: dict[str, Any]) -> None:
     before = await portal.admin("settings")
     assert (await portal.http.post("/_sandbox/settings", json=values)).status == 400
     assert await portal.admin("settings") == before
@@ -193,13 +200,17 @@ async def test_settings_that_cannot_be(portal, values):
         ("SIM-SLOW-1", "Submitted"),
     ],
 )
-async def test_numbers_that_force_an_outcome(portal, number, status):
+async def test_special_document_numbers_force_an_outcome(
+    portal: Portal, number: str, status: int | str
+) -> None:
     answer = await portal.submit(await portal.fresh(number))
     documents = [each["status"] for each in await portal.ledger()]
     assert answer.status == status or documents == [status]
 
 
-async def test_a_surprise_is_a_500_of_the_portals_shape(portal, monkeypatch, caplog):
+async def test_an_unexpected_error_is_a_500_in_the_portals_format(
+    portal: Portal, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     uuid = await portal.accepted(await portal.fresh())
     monkeypatch.setattr("service.sandbox.documents.head", lambda row: 1 / 0)
     answer = await portal.call("GET", f"/documents/{uuid}/details")
@@ -207,7 +218,7 @@ async def test_a_surprise_is_a_500_of_the_portals_shape(portal, monkeypatch, cap
     assert answer.headers["correlationId"] in caplog.text
 
 
-async def test_reset_forgets_everything(portal):
+async def test_reset_removes_all_state(portal: Portal) -> None:
     await portal.accepted(await portal.fresh())
     await portal.admin("settings", stuck=True)
     await portal.admin("clock", seconds=HOUR)
@@ -219,7 +230,9 @@ async def test_reset_forgets_everything(portal):
     assert [(each["sequence"], each["uuid"]) for each in await portal.ledger()] == [(1, uuid)]
 
 
-async def test_a_restart_keeps_everything(portal, settings, aiohttp_client):
+async def test_a_restart_keeps_all_state(
+    portal: Portal, settings: Settings, aiohttp_client: Any
+) -> None:
     uuid = await portal.accepted(await portal.fresh())
     await portal.admin("settings", stuck=True, search_lag_seconds=5)
     await portal.admin("clock", seconds=30)
@@ -246,21 +259,26 @@ async def test_a_restart_keeps_everything(portal, settings, aiohttp_client):
 
 
 @contextmanager
-def running(environ):
-    """The sandbox as a process of its own, once it listens; killed with SIGKILL at the end."""
-    program = "import os; from service.sandbox import app, settings; app.run(settings.Settings.from_env(os.environ))"
+def running(environ: dict[str, str]) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """Yield the process and the URL of a sandbox that listens. Kill it with SIGKILL at the end."""
+    program = (
+        "import os; from service.sandbox import app, settings; "
+        "app.run(settings.Settings.from_env(os.environ))"
+    )
     process = subprocess.Popen(
         [sys.executable, "-c", program], env=environ, stdout=subprocess.PIPE, text=True
     )
+    assert process.stdout
     try:
-        yield process, re.search(r"http://\S+", process.stdout.readline())[0]
+        (url,) = re.findall(r"http://\S+", process.stdout.readline())
+        yield process, url
     finally:
         process.kill()
         process.wait()
         process.stdout.close()
 
 
-async def test_a_killed_sandbox_loses_nothing_it_answered(tmp_path):
+async def test_a_killed_sandbox_keeps_everything_it_acknowledged(tmp_path: Path) -> None:
     state = str(tmp_path / "state" / "sandbox.sqlite3")
     environ = {
         **os.environ,
@@ -282,7 +300,7 @@ async def test_a_killed_sandbox_loses_nothing_it_answered(tmp_path):
         assert process.wait(10) == 0
 
 
-def test_settings_name_every_variable_that_cannot_be_read():
+def test_settings_name_every_invalid_variable() -> None:
     with pytest.raises(ValueError, match=r"SANDBOX_PORT.*SANDBOX_RATE_SCALE"):
         Settings.from_env({"SANDBOX_PORT": "x", "SANDBOX_RATE_SCALE": "fast"})
     assert (
@@ -291,7 +309,7 @@ def test_settings_name_every_variable_that_cannot_be_read():
     )
 
 
-async def test_wrong_date_shifts_the_date_of_one_answer(portal):
+async def test_wrong_date_shifts_the_date_of_one_response(portal: Portal) -> None:
     await portal.admin("faults", operation="types", kind="wrong_date", seconds=HOUR)
     await portal.login()
     dates = [
@@ -301,7 +319,7 @@ async def test_wrong_date_shifts_the_date_of_one_answer(portal):
     assert HOUR - 600 < (dates[0] - dates[1]).total_seconds() <= HOUR
 
 
-async def test_clock_moves_back_by_what_it_was_moved(portal):
+async def test_the_clock_can_be_moved_back(portal: Portal) -> None:
     await portal.admin("clock", seconds=HOUR)
     await portal.admin("clock", seconds=-HOUR)
     assert (await portal.admin("clock"))["offset"] == 0

@@ -1,19 +1,25 @@
-"""What becomes of documents that are sent together, and of amounts that do not add up."""
+"""Outcomes of documents that are sent together, and of amounts that do not add up."""
 
 import asyncio
+from typing import Any
 
 import pytest
-from test_sandbox_kit import BUYER, HOUR, document, money, portal, put, settings  # noqa: F401
+from fixtures_sandbox import BUYER, HOUR, Portal, document, money, put
 from test_sandbox_rules import findings, step_codes
 
 UNIT = "InvoiceLine.0.InvoicedQuantity.0.unitCode"
 
 
-async def test_one_submission_has_every_outcome(portal):
-    """Rejected at once, Invalid and Valid later; a document of the same identity is a duplicate of its neighbour."""
+async def test_documents_of_one_submission_have_separate_outcomes(portal: Portal) -> None:
+    """One document is rejected at once. Of two with the same identity the second is a duplicate."""
     await portal.admin("settings", processing_seconds=30)
-    twin = put(await portal.fresh("A"), "InvoiceLine.0.Item.0.Description.0._", "A twin")
-    sent = (await portal.fresh("A"), twin, put(await portal.fresh("B"), UNIT, "pcs"), document("C"))
+    duplicate = put(await portal.fresh("A"), "InvoiceLine.0.Item.0.Description.0._", "A duplicate")
+    sent = (
+        await portal.fresh("A"),
+        duplicate,
+        put(await portal.fresh("B"), UNIT, "pcs"),
+        document("C"),
+    )
     body = await (await portal.submit(*sent)).json()
     assert [each["invoiceCodeNumber"] for each in body["acceptedDocuments"]] == ["A", "A", "B"]
     assert [each["invoiceCodeNumber"] for each in body["rejectedDocuments"]] == ["C"]
@@ -29,7 +35,7 @@ async def test_one_submission_has_every_outcome(portal):
     ]
 
 
-async def test_a_submission_of_invalid_documents_is_invalid(portal):
+async def test_a_submission_of_invalid_documents_is_invalid(portal: Portal) -> None:
     sent = [put(await portal.fresh(number), UNIT, "pcs") for number in "AB"]
     body = await (await portal.submit(*sent)).json()
     assert (await portal.json(f"/documentsubmissions/{body['submissionUid']}"))[
@@ -37,15 +43,15 @@ async def test_a_submission_of_invalid_documents_is_invalid(portal):
     ] == "Invalid"
 
 
-async def test_several_steps_can_fail_at_once(portal):
+async def test_several_steps_can_fail_at_once(portal: Portal) -> None:
     root = put(await portal.fresh(), UNIT, "pcs")
     put(root, "LegalMonetaryTotal.0.PayableAmount.0.currencyID", "USD")
     await portal.admin("taxpayers", tin=BUYER, name="Tiga Rasa", blocked=True)
     assert await step_codes(portal, root) == {"04": ["CV302"], "05": ["Error05"], "07": ["DC502"]}
 
 
-async def test_a_document_is_no_duplicate_once_its_twin_is_two_hours_old(portal):
-    """The window is counted from when the twin was processed, not from when it was issued or sent."""
+async def test_a_document_is_no_duplicate_of_one_processed_two_hours_ago(portal: Portal) -> None:
+    """The window starts when the first document was processed, not when it was issued or sent."""
     first = await portal.fresh(age=60)
     await portal.admin("settings", processing_seconds=600)
     await portal.accepted(first)
@@ -62,14 +68,14 @@ async def test_a_document_is_no_duplicate_once_its_twin_is_two_hours_old(portal)
     assert (await portal.details(last))["status"] == "Valid"
 
 
-async def test_only_the_first_of_two_equal_bodies_at_once_is_taken(portal):
+async def test_of_two_equal_concurrent_bodies_only_the_first_is_accepted(portal: Portal) -> None:
     sent = await portal.fresh()
     answers = await asyncio.gather(*(portal.submit(sent) for _ in range(5)))
     assert sorted(answer.status for answer in answers) == [202, 422, 422, 422, 422]
 
 
-async def test_another_taxpayer_may_send_the_same_body(portal):
-    """And is refused for what it says, not for having been sent before."""
+async def test_another_taxpayer_may_send_the_same_body(portal: Portal) -> None:
+    """The body is refused because of its issuer, not as a duplicate payload."""
     sent = await portal.fresh()
     await portal.accepted(sent)
     await portal.login(BUYER)
@@ -77,7 +83,7 @@ async def test_another_taxpayer_may_send_the_same_body(portal):
     assert (answer.status, (await answer.json())["error"]["code"]) == (400, "ValidationError")
 
 
-async def test_a_refusal_to_a_stranger_has_its_code_in_both_places(portal):
+async def test_a_forbidden_status_change_has_its_code_in_both_places(portal: Portal) -> None:
     uuid = await portal.accepted(await portal.fresh())
     error = (await (await portal.change(uuid, "rejected")).json())["error"]
     assert (error["code"], error["details"][0]["code"]) == ("Forbidden", "Forbidden")
@@ -104,7 +110,9 @@ ODD = [
 
 
 @pytest.mark.parametrize("path, value, target", ODD)
-async def test_amounts_that_do_not_add_up_are_a_warning(portal, path, value, target):
+async def test_amounts_that_do_not_add_up_are_a_warning(
+    portal: Portal, path: str, value: Any, target: Any
+) -> None:
     uuid = await portal.accepted(put(await portal.fresh(), path, value))
     details = await portal.details(uuid)
     assert details["status"] == "Valid"
@@ -114,20 +122,22 @@ async def test_amounts_that_do_not_add_up_are_a_warning(portal, path, value, tar
 
 
 @pytest.mark.parametrize("path, value, target", ODD)
-async def test_amounts_are_refused_on_request(portal, path, value, target):
+async def test_amounts_are_refused_on_request(
+    portal: Portal, path: str, value: Any, target: Any
+) -> None:
     await portal.admin("settings", strict_totals=True)
     assert (None, target) in await findings(portal, put(await portal.fresh(), path, value))
 
 
-async def test_amounts_that_add_up_are_no_warning(portal):
+async def test_amounts_that_add_up_are_no_warning(portal: Portal) -> None:
     await portal.admin("settings", strict_totals=True)
-    root = put(await portal.fresh(), f"{LINE}.InvoicedQuantity.0._", 3.999999)  # rounded to 580.00
+    root = put(await portal.fresh(), f"{LINE}.InvoicedQuantity.0._", 3.999999)  # rounds to 580.00
     details = await portal.details(await portal.accepted(root))
     assert "warnings" not in details
     assert [row["warnings"] for row in await portal.ledger()] == [[]]
 
 
-async def test_a_warning_says_what_was_found_and_wanted(portal):
+async def test_a_warning_names_the_found_and_the_expected_amount(portal: Portal) -> None:
     uuid = await portal.accepted(
         put(await portal.fresh(), "LegalMonetaryTotal.0.PayableAmount.0._", 580.01)
     )

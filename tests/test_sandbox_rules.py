@@ -1,20 +1,21 @@
-"""The sandbox's validators: one change to a good document, one finding."""
+"""The sandbox's validators: each change to a valid document causes one finding."""
 
 import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
-from test_sandbox_kit import (  # noqa: F401
+from fixtures_sandbox import (
     BUYER,
     HOUR,
     SUPPLIER,
+    Portal,
     document,
     element,
     identifications,
     money,
-    portal,
     put,
-    settings,
 )
 
 from service.sandbox import validators
@@ -24,8 +25,8 @@ ITEM = "InvoiceLine.0.Item.0"
 PUBLIC = identifications(TIN="EI00000000010", BRN="NA", SST="NA", TTX="NA")
 
 
-async def findings(portal, document):
-    """(code, target) of each finding of the immediate checks."""
+async def findings(portal: Portal, document: dict[str, Any]) -> list[tuple[Any, Any]]:
+    """Return (code, target) of each finding of the immediate checks."""
     (rejected,) = (await (await portal.submit(document)).json())["rejectedDocuments"]
     return [(each["code"], each["target"]) for each in rejected["error"]["details"]]
 
@@ -76,7 +77,9 @@ async def findings(portal, document):
         ),
     ],
 )
-async def test_structure(portal, path, value, broken):
+async def test_an_invalid_structure_is_rejected_at_once(
+    portal: Portal, path: str, value: Any, broken: str
+) -> None:
     changed = put(document("A", await portal.now(-60)), path, value)
     (rejected,) = (await (await portal.submit(changed)).json())["rejectedDocuments"]
     assert broken in rejected["error"]["details"][0]["message"]
@@ -85,7 +88,9 @@ async def test_structure(portal, path, value, broken):
 @pytest.mark.parametrize(
     "age, found", [(-60, True), (72 * HOUR + 60, True), (72 * HOUR - 60, False), (0, False)]
 )
-async def test_the_age_of_a_document(portal, age, found):
+async def test_a_document_from_the_future_or_too_old_is_rejected(
+    portal: Portal, age: Any, found: bool
+) -> None:
     body = await (await portal.submit(await portal.fresh("A", age=age))).json()
     codes = [
         each["code"]
@@ -146,12 +151,14 @@ async def test_the_age_of_a_document(portal, age, found):
         ("TaxTotal.0.TaxSubtotal.0.TaxCategory.0.ID.0._", "E", None),
     ],
 )
-async def test_core_fields(portal, path, value, code):
+async def test_an_invalid_core_field_is_rejected_at_once(
+    portal: Portal, path: str, value: Any, code: str | None
+) -> None:
     found = await findings(portal, put(document("A", await portal.now(-60)), path, value))
     assert [each for each, _ in found] == [code]
 
 
-async def test_core_fields_are_collected(portal):
+async def test_all_violations_of_core_fields_are_returned(portal: Portal) -> None:
     changed = put(await portal.fresh(), f"{CUSTOMER}.PostalAddress", None)
     assert {code for code, _ in await findings(portal, changed)} == {
         "CF337",
@@ -161,13 +168,13 @@ async def test_core_fields_are_collected(portal):
     }
 
 
-async def test_a_number_may_have_fifty_characters(portal):
+async def test_a_number_may_have_fifty_characters(portal: Portal) -> None:
     await portal.accepted(await portal.fresh("x" * 50))
     assert await findings(portal, await portal.fresh("x" * 51)) == [(None, "ID")]
 
 
-async def step_codes(portal, document):
-    """step number -> codes of its findings, for a document that was accepted and validated."""
+async def step_codes(portal: Portal, document: dict[str, Any]) -> dict[str, list[str]]:
+    """Submit a document that is accepted, and return {step number: codes of its findings}."""
     results = (await portal.details(await portal.accepted(document)))["validationResults"]
     found = {
         step["name"][4:6]: [each["errorCode"] for each in step["error"]["innerError"]]
@@ -193,11 +200,13 @@ async def step_codes(portal, document):
         (f"{CUSTOMER}.PostalAddress.0.CountrySubentityCode.0._", "17", "CV317"),
     ],
 )
-async def test_codes(portal, path, value, code):
+async def test_an_invalid_code_fails_step_4(
+    portal: Portal, path: str, value: Any, code: str
+) -> None:
     assert await step_codes(portal, put(await portal.fresh(), path, value)) == {"04": [code]}
 
 
-async def test_an_invalid_code_is_reported_in_the_portals_shape(portal):
+async def test_an_invalid_code_is_reported_in_the_portals_shape(portal: Portal) -> None:
     changed = put(
         await portal.fresh(), f"{CUSTOMER}.PostalAddress.0.CountrySubentityCode.0._", "88"
     )
@@ -218,7 +227,7 @@ async def test_an_invalid_code_is_reported_in_the_portals_shape(portal):
     assert (await portal.call("GET", f"/documents/{details['uuid']}/raw")).status == 404
 
 
-def buyer_of(identity):
+def buyer_of(identity: Any) -> Callable[[dict[str, Any]], dict[str, Any]]:
     return lambda root: put(root, f"{CUSTOMER}.PartyIdentification", identity)
 
 
@@ -238,12 +247,14 @@ def buyer_of(identity):
         (identifications(TIN="EI00000000020", PASSPORT="A1"), None),
     ],
 )
-async def test_taxpayers(portal, identity, code):
+async def test_an_unknown_taxpayer_fails_step_5(
+    portal: Portal, identity: Any, code: str | None
+) -> None:
     changed = put(await portal.fresh(), f"{CUSTOMER}.PartyIdentification", identity)
     assert await step_codes(portal, changed) == ({"05": [code]} if code else {})
 
 
-async def test_a_strict_register_knows_every_buyer(portal):
+async def test_a_strict_register_refuses_an_unregistered_buyer(portal: Portal) -> None:
     await portal.admin("settings", strict_register=True)
     stranger = identifications(TIN="C9999999990", BRN="202101033579")
     changed = put(await portal.fresh(), f"{CUSTOMER}.PartyIdentification", stranger)
@@ -262,8 +273,10 @@ OTHER = {"client_id": "other", "client_secret": "s", "tin": "C2084716530", "inte
         ("taxpayers", {"tin": OTHER["tin"], "blocked": True}),
     ],
 )
-async def test_an_intermediary_that_may_act_no_more(portal, path, change):
-    """By the time at which the document is validated."""
+async def test_a_document_of_an_intermediary_without_permission_is_invalid(
+    portal: Portal, path: str, change: dict[str, Any]
+) -> None:
+    """The permission at the time of validation decides."""
     await portal.admin("clients", **OTHER)
     await portal.login(SUPPLIER, "other", "s")
     assert await step_codes(portal, await portal.fresh("A")) == {}
@@ -271,21 +284,21 @@ async def test_an_intermediary_that_may_act_no_more(portal, path, change):
     assert await step_codes(portal, await portal.fresh("B")) == {"05": ["Error05"]}
 
 
-async def test_a_blocked_taxpayer(portal):
+async def test_a_document_of_a_blocked_taxpayer_is_invalid(portal: Portal) -> None:
     await portal.admin("taxpayers", tin=BUYER, name="Tiga Rasa", blocked=True)
     assert await step_codes(portal, await portal.fresh()) == {"05": ["Error05"]}
 
 
-async def self_billed(portal, tin="EI00000000030"):
-    """A self-billed invoice of the taxpayer that is logged in, for a seller abroad."""
-    root = await portal.fresh(type="11")
+async def self_billed(portal: Portal, tin: str = "EI00000000030") -> dict[str, Any]:
+    """Return a self-billed invoice of the taxpayer that is logged in, for a seller abroad."""
+    root = await portal.fresh(type_code="11")
     put(root, f"{CUSTOMER}.PartyIdentification", identifications(TIN=SUPPLIER, BRN="201801024680"))
     put(root, f"{SELLER}.PartyIdentification", identifications(TIN=tin, BRN="NA"))
     put(root, f"{SELLER}.PostalAddress.0.CountrySubentityCode.0._", "17")
     return put(root, f"{SELLER}.PostalAddress.0.Country.0.IdentificationCode.0._", "CHN")
 
 
-async def test_the_issuer_of_a_self_billed_document_is_its_buyer(portal):
+async def test_the_issuer_of_a_self_billed_document_is_its_buyer(portal: Portal) -> None:
     details = await portal.details(await portal.accepted(await self_billed(portal)))
     assert (details["status"], details["issuerTin"], details["receiverId"]) == (
         "Valid",
@@ -294,14 +307,16 @@ async def test_the_issuer_of_a_self_billed_document_is_its_buyer(portal):
     )
 
 
-async def test_a_foreign_seller_has_a_general_tin_of_its_own(portal):
+async def test_a_foreign_seller_with_the_general_buyer_tin_is_invalid(portal: Portal) -> None:
     assert await step_codes(portal, await self_billed(portal, "EI00000000020")) == {
         "05": ["ERR208"]
     }
 
 
 @pytest.mark.parametrize("blank", [False, True])
-async def test_a_consolidated_document(portal, blank):
+async def test_a_consolidated_document_with_a_blank_address_is_valid(
+    portal: Portal, blank: bool
+) -> None:
     root = put(await portal.fresh(), f"{CUSTOMER}.PartyIdentification", PUBLIC)
     put(root, f"{ITEM}.CommodityClassification.0.ItemClassificationCode.0._", "004")
     put(root, f"{CUSTOMER}.PostalAddress.0.CountrySubentityCode.0._", "" if blank else "17")
@@ -313,7 +328,9 @@ async def test_a_consolidated_document(portal, blank):
 
 
 @pytest.mark.parametrize("code", ["DV302", "DS302"])
-async def test_a_document_of_the_same_identity_is_a_duplicate_for_two_hours(portal, code):
+async def test_a_document_of_the_same_identity_is_a_duplicate_for_two_hours(
+    portal: Portal, code: str
+) -> None:
     await portal.admin("settings", duplicate_code=code)
     first, again = await portal.fresh(), None
     uuid = await portal.accepted(first)
@@ -326,14 +343,16 @@ async def test_a_document_of_the_same_identity_is_a_duplicate_for_two_hours(port
     assert await step_codes(portal, put(first, f"{ITEM}.Description.0._", "A third chair")) == {}
 
 
-async def test_duplicate_detection_can_be_switched_off(portal):
+async def test_duplicate_detection_can_be_disabled(portal: Portal) -> None:
     await portal.admin("settings", duplicate_detection=False, payload_detection=False)
     sent = await portal.fresh()
     assert [await step_codes(portal, sent) for _ in range(2)] == [{}, {}]
 
 
 @pytest.mark.parametrize("counts, found", [(True, {"03": ["DV302"]}), (False, {})])
-async def test_an_invalid_copy_counts_as_processed_when_it_is_set_so(portal, counts, found):
+async def test_a_setting_decides_whether_invalid_documents_have_duplicates(
+    portal: Portal, counts: bool, found: dict[str, Any]
+) -> None:
     await portal.admin("settings", invalid_counts=counts)
     sent = put(await portal.fresh(), "InvoiceLine.0.InvoicedQuantity.0.unitCode", "pcs")
     await portal.accepted(sent)
@@ -343,13 +362,13 @@ async def test_an_invalid_copy_counts_as_processed_when_it_is_set_so(portal, cou
     )
 
 
-async def test_another_issue_time_is_another_document(portal):
+async def test_a_document_with_another_issue_time_is_no_duplicate(portal: Portal) -> None:
     await portal.accepted(await portal.fresh("A", age=60))
     assert await step_codes(portal, await portal.fresh("A", age=61)) == {}
 
 
 @pytest.mark.parametrize(
-    "type, reference, code",
+    "type_code, reference, code",
     [
         ("02", ("A", "A"), None),
         ("03", ("A", "A"), None),
@@ -361,7 +380,9 @@ async def test_another_issue_time_is_another_document(portal):
         ("02", ("other buyer", "D"), "DR308"),
     ],
 )
-async def test_references(portal, type, reference, code):
+async def test_an_invalid_reference_of_a_note_fails_step_6(
+    portal: Portal, type_code: str, reference: tuple[str, str] | None, code: str | None
+) -> None:
     uuids = {"A": await portal.accepted(await portal.fresh("A"))}
     uuids["cancelled"] = await portal.accepted(await portal.fresh("C"))
     await portal.change(uuids["cancelled"], "cancelled")
@@ -372,18 +393,18 @@ async def test_references(portal, type, reference, code):
     )
     uuids["other buyer"] = await portal.accepted(other)
     original = reference and (uuids.get(reference[0], reference[0]), reference[1])
-    note = await portal.fresh("CN", type=type, original=original)
+    note = await portal.fresh("CN", type_code=type_code, original=original)
     assert await step_codes(portal, note) == ({"06": [code]} if code else {})
 
 
-async def test_a_note_refers_to_its_own_family(portal):
+async def test_a_note_of_another_document_family_fails_step_6(portal: Portal) -> None:
     uuid = await portal.accepted(await self_billed(portal))
-    note = await portal.fresh("CN", type="02", original=(uuid, "INV-1"))
+    note = await portal.fresh("CN", type_code="02", original=(uuid, "INV-1"))
     assert await step_codes(portal, note) == {"06": ["Error06"]}
 
 
-def in_dollars(root):
-    """The document in US dollars with the tax in ringgit, as the authority's sample has it."""
+def in_dollars(root: dict[str, Any]) -> dict[str, Any]:
+    """Change a document to US dollars with the tax in ringgit, as in the authority's sample."""
     text = root["Invoice"][0]
     put(root, "DocumentCurrencyCode", element("USD"))
     for amount in (
@@ -407,7 +428,7 @@ def in_dollars(root):
     return put(root, "TaxExchangeRate", [exchange])
 
 
-async def test_totals_of_a_foreign_document_are_shown_in_ringgit(portal):
+async def test_totals_in_a_foreign_currency_are_shown_in_ringgit(portal: Portal) -> None:
     details = await portal.details(await portal.accepted(in_dollars(await portal.fresh())))
     assert (details["status"], details["totalPayableAmount"]) == ("Valid", 2465)
 
@@ -426,14 +447,18 @@ async def test_totals_of_a_foreign_document_are_shown_in_ringgit(portal):
         ("TaxExchangeRate.0.CalculationRate", None, ["Error07"]),
     ],
 )
-async def test_currencies(portal, path, value, codes):
+async def test_an_inconsistent_currency_fails_step_7(
+    portal: Portal, path: str, value: Any, codes: Any
+) -> None:
     assert await step_codes(portal, put(in_dollars(await portal.fresh()), path, value)) == {
         "07": codes
     }
 
 
 @pytest.mark.parametrize("rate, target, found", [(0, "MYR", {}), (4.25, "USD", {"07": ["DC511"]})])
-async def test_an_exchange_rate_of_a_document_in_ringgit(portal, rate, target, found):
+async def test_an_exchange_rate_of_a_document_in_ringgit_targets_ringgit(
+    portal: Portal, rate: float, target: str, found: dict[str, Any]
+) -> None:
     exchange = {"SourceCurrencyCode": element("MYR"), "TargetCurrencyCode": element(target)}
     exchange["CalculationRate"] = element(rate)
     assert (
@@ -441,15 +466,15 @@ async def test_an_exchange_rate_of_a_document_in_ringgit(portal, rate, target, f
     )
 
 
-#: Every code that is published for what a submission shows. Those of the signature step stand in
-#: its own tests.
+#: The published codes of findings, without those of the signature step.
 PUBLISHED = """
-CF320 CF321 CF324 CF333 CF334 CF336 CF337 CF339 CF340 CF342 CF343 CF345 CF346 CF348 CF349 CF358 CF364 CF366 CF378 CF401
-CF403 CF404 CF407 CF410 CV302 CV316 CV317 ERR206 ERR208 ERR236 ERR245 ERR406 DR303 DR308 DV302 DS302 DC501 DC502 DC511
+CF320 CF321 CF324 CF333 CF334 CF336 CF337 CF339 CF340 CF342 CF343 CF345 CF346 CF348 CF349 CF358
+CF364 CF366 CF378 CF401 CF403 CF404 CF407 CF410 CV302 CV316 CV317 ERR206 ERR208 ERR236 ERR245
+ERR406 DR303 DR308 DV302 DS302 DC501 DC502 DC511
 """
 
 
-def test_every_published_code_is_raised_by_a_validator():
+def test_every_published_code_is_raised_by_a_validator() -> None:
     package = Path(validators.__file__).parent
     sources = [path.read_text() for path in (*package.glob("*.py"), package.parent / "controls.py")]
     assert set(PUBLISHED.split()) - set(re.findall(r'"([A-Z]+\d{3})"', "".join(sources))) == set()

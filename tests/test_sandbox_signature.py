@@ -1,11 +1,14 @@
-"""Step 8 of the sandbox: signed documents, the published vector, and every breach that has a code."""
+"""Step 8 of the sandbox: signed documents, the published vector, and every signature error."""
 
 import base64
 import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache
+from pathlib import Path
+from typing import Any
 
 import pytest
 from cryptography import x509
@@ -13,22 +16,23 @@ from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
-from test_sandbox_kit import (  # noqa: F401
+from fixtures_sandbox import (
     SUPPLIER,
     Portal,
     document,
     element,
     entry,
     minified,
-    portal,
     put,
-    settings,
 )
 from test_sandbox_rules import step_codes
 
 from service.sandbox.app import create_sandbox
 from service.sandbox.minified import minify, without
 from service.sandbox.settings import Settings
+
+#: Changes signed properties in place.
+Change = Callable[[Any], None]
 
 SHA256_URI = "http://www.w3.org/2001/04/xmlenc#sha256"
 METHOD = "http://www.w3.org/2001/04/xmldsig-more#rsa-sha256"
@@ -39,36 +43,40 @@ ISSUER = "CN=Contoh Test Issuing CA, OU=Test Only, O=Contoh Amanah Sdn Bhd, C=MY
 SHA1_URI = "http://www.w3.org/2000/09/xmldsig#sha1"
 
 VECTOR_CERTIFICATE = (
-    "MIIDlDCCAnygAwIBAgIIUafA3iAmCRQwDQYJKoZIhvcNAQELBQAwYjELMAkGA1UEBhMCTVkxHjAcBgNVBAoMFUNvbnRvaCBBbWFu"
-    "YWggU2RuIEJoZDESMBAGA1UECwwJVGVzdCBPbmx5MR8wHQYDVQQDDBZDb250b2ggVGVzdCBJc3N1aW5nIENBMB4XDTI2MDEwMTAw"
-    "MDAwMFoXDTM2MDEwMTAwMDAwMFowgYYxCzAJBgNVBAYTAk1ZMSQwIgYDVQQKDBtQZXJhYm90IFNlcmkgTWFqdSBTZG4uIEJoZC4x"
-    "FDASBgNVBGEMC0M0ODIxMDkzNjUwMRUwEwYDVQQFEwwyMDE4MDEwMjQ2ODAxJDAiBgNVBAMMG1BlcmFib3QgU2VyaSBNYWp1IFNk"
-    "bi4gQmhkLjCCASIwDQYJKoZIhvcNAQEBBQADggEPADCCAQoCggEBAMASL66xqKrzUY7Eng6+zaa9bq/edpPc5ivdCp4lXcG+Ek1G"
-    "vM+0GaRcgQy+Ezqu7KtsQaPY+mkOjjIzhqylFyX1GmEvL6ndvYBVw1QTc845uFtnl+6r82Z/pdmiS+0lhJnkt6IREa7n7aQUZtd8"
-    "WljA84m8Im/HgmCyNKlGloRq4bKU/YCeG4fT2G8P8qAOmC+ZHYTnFNpRHtkPOFGaAaF90wPHJ4whOZ+DmdI9/L050zLOviTvb91H"
-    "enO3luBTnh4j74rTRONOPq2D+i3QMo9Oll6DqG4c2cchKjAjyJojCM0vh7CKCWOmK/9H6VBeXPKllNfxId5z0d8QTSbNNhkCAwEA"
-    "AaMpMCcwDgYDVR0PAQH/BAQDAgbAMBUGA1UdJQQOMAwGCisGAQQBgjcKAwwwDQYJKoZIhvcNAQELBQADggEBAGFiHNflga9FOYFe"
-    "vm2dNlsBBfGhQJFyxK8xsYUTE/d3oAFsAINulKUZ0Tw82N4fYJV/jP2hZ3L8YaiZ+mBH9NvmKBoDMQp5QaGTwrF7JVCV44DN8X8g"
-    "0tEokPEa8y/uquayP72CBWL1BzOoU4A9RyBdAMHaFl6YFUpkOLAI1Zr9whR4H0ebLbOtu0ZIZCi0Lo1shiAMFSlHDe9L6fCPHnEC"
-    "3PT6qldowPMWpb5Z4Gu0k6xB45yEuTlD6rnkdT258kHiHHbwVu2QlW88cYlwHyuhBZTbtJll2au5onR9X+9CjLolUkzVh3zY9GDO"
-    "6guARAlaZ2krIsYyiugxPAi0+7A="
+    "MIIDlDCCAnygAwIBAgIIUafA3iAmCRQwDQYJKoZIhvcNAQELBQAwYjELMAkGA1UEBhMCTVkxHjAcBgNVBAoMFUNvbnRv"
+    "aCBBbWFuYWggU2RuIEJoZDESMBAGA1UECwwJVGVzdCBPbmx5MR8wHQYDVQQDDBZDb250b2ggVGVzdCBJc3N1aW5nIENB"
+    "MB4XDTI2MDEwMTAwMDAwMFoXDTM2MDEwMTAwMDAwMFowgYYxCzAJBgNVBAYTAk1ZMSQwIgYDVQQKDBtQZXJhYm90IFNl"
+    "cmkgTWFqdSBTZG4uIEJoZC4xFDASBgNVBGEMC0M0ODIxMDkzNjUwMRUwEwYDVQQFEwwyMDE4MDEwMjQ2ODAxJDAiBgNV"
+    "BAMMG1BlcmFib3QgU2VyaSBNYWp1IFNkbi4gQmhkLjCCASIwDQYJKoZIhvcNAQEBBQADggEPADCCAQoCggEBAMASL66x"
+    "qKrzUY7Eng6+zaa9bq/edpPc5ivdCp4lXcG+Ek1GvM+0GaRcgQy+Ezqu7KtsQaPY+mkOjjIzhqylFyX1GmEvL6ndvYBV"
+    "w1QTc845uFtnl+6r82Z/pdmiS+0lhJnkt6IREa7n7aQUZtd8WljA84m8Im/HgmCyNKlGloRq4bKU/YCeG4fT2G8P8qAO"
+    "mC+ZHYTnFNpRHtkPOFGaAaF90wPHJ4whOZ+DmdI9/L050zLOviTvb91HenO3luBTnh4j74rTRONOPq2D+i3QMo9Oll6D"
+    "qG4c2cchKjAjyJojCM0vh7CKCWOmK/9H6VBeXPKllNfxId5z0d8QTSbNNhkCAwEAAaMpMCcwDgYDVR0PAQH/BAQDAgbA"
+    "MBUGA1UdJQQOMAwGCisGAQQBgjcKAwwwDQYJKoZIhvcNAQELBQADggEBAGFiHNflga9FOYFevm2dNlsBBfGhQJFyxK8x"
+    "sYUTE/d3oAFsAINulKUZ0Tw82N4fYJV/jP2hZ3L8YaiZ+mBH9NvmKBoDMQp5QaGTwrF7JVCV44DN8X8g0tEokPEa8y/u"
+    "quayP72CBWL1BzOoU4A9RyBdAMHaFl6YFUpkOLAI1Zr9whR4H0ebLbOtu0ZIZCi0Lo1shiAMFSlHDe9L6fCPHnEC3PT6"
+    "qldowPMWpb5Z4Gu0k6xB45yEuTlD6rnkdT258kHiHHbwVu2QlW88cYlwHyuhBZTbtJll2au5onR9X+9CjLolUkzVh3zY"
+    "9GDO6guARAlaZ2krIsYyiugxPAi0+7A="
 )
 VECTOR_VALUE = (
-    "l7pI+gbp0qd18y3oV5HLs29q4qf+9wNMJY8WHE4ypwfpPsucyKcD5E1RSZuo9yfWMzg5fc73Y5xu61Kudnt/hoGRNiFDBrh9bGtB"
-    "Gb74IytxzEcpi+oDqHKDY+xcSuItkuckIrww369CY9/KjMxrpbeQ3jdDrI4tnNS/ASIKg72I66A/ratFeddUxWInC9DJObivs6BC"
-    "K8Q8d4QodUbcNsr6s95hTs7AP0qAYAlGyniCq7wHqRXd0zhgZrwW+rbgiS3Ob/uvbLtDpG52RwiKosUO2roUOGeiHliXN1npHlr8"
-    "h7cUf3b+tELTf3Vl3IgKaKJzDYhXLBOqON+kjqcQVg=="
+    "l7pI+gbp0qd18y3oV5HLs29q4qf+9wNMJY8WHE4ypwfpPsucyKcD5E1RSZuo9yfWMzg5fc73Y5xu61Kudnt/hoGRNiFD"
+    "Brh9bGtBGb74IytxzEcpi+oDqHKDY+xcSuItkuckIrww369CY9/KjMxrpbeQ3jdDrI4tnNS/ASIKg72I66A/ratFeddU"
+    "xWInC9DJObivs6BCK8Q8d4QodUbcNsr6s95hTs7AP0qAYAlGyniCq7wHqRXd0zhgZrwW+rbgiS3Ob/uvbLtDpG52RwiK"
+    "osUO2roUOGeiHliXN1npHlr8h7cUf3b+tELTf3Vl3IgKaKJzDYhXLBOqON+kjqcQVg=="
 )
-VECTOR_SUBJECT = "CN=Perabot Seri Maju Sdn. Bhd., 2.5.4.5=201801024680, 2.5.4.97=C4821093650, O=Perabot Seri Maju Sdn. Bhd., C=MY"
+VECTOR_SUBJECT = (
+    "CN=Perabot Seri Maju Sdn. Bhd., 2.5.4.5=201801024680, 2.5.4.97=C4821093650, "
+    "O=Perabot Seri Maju Sdn. Bhd., C=MY"
+)
 
 
 @cache
-def rsa_key(name):
+def rsa_key(name: str) -> rsa.RSAPrivateKey:
     return rsa.generate_private_key(65537, 2048)
 
 
-def named(**parts):
-    """A name of the parts that are given, in the order in which certificates have them."""
+def named(**parts: str | None) -> x509.Name:
+    """Return an X.509 name of the parts that are given, in the order of the arguments."""
     kinds = {
         "C": "COUNTRY_NAME",
         "O": "ORGANIZATION_NAME",
@@ -100,8 +108,17 @@ AUTHORITY = {
 }
 
 
-def made_certificate(subject=SUBJECT, issuer=AUTHORITY, key=None, usage=None, extended=None):
-    """A certificate valid from 2020 to 2040, of the authority's key; `usage` and `extended` are its extensions."""
+def make_certificate(
+    subject: dict[str, Any] = SUBJECT,
+    issuer: dict[str, Any] = AUTHORITY,
+    key: Any = None,
+    usage: x509.KeyUsage | None = None,
+    extended: x509.ExtendedKeyUsage | None = None,
+) -> x509.Certificate:
+    """Return a certificate of the authority, valid from 2020 to 2040.
+
+    `usage` and `extended` are its extensions.
+    """
     key = key or rsa_key("signer")
     builder = x509.CertificateBuilder(
         named(**issuer), named(**subject), key.public_key(), 0x51A7C0DE20260914
@@ -112,27 +129,27 @@ def made_certificate(subject=SUBJECT, issuer=AUTHORITY, key=None, usage=None, ex
     return builder.sign(rsa_key("authority"), SHA256())
 
 
-def usage(**set_):
-    names = "digital_signature content_commitment key_encipherment data_encipherment key_agreement key_cert_sign"
-    names += " crl_sign encipher_only decipher_only"
+def usage(**set_: bool) -> x509.KeyUsage:
+    names = "digital_signature content_commitment key_encipherment data_encipherment key_agreement"
+    names += " key_cert_sign crl_sign encipher_only decipher_only"
     return x509.KeyUsage(**{name: set_.get(name, False) for name in names.split()})
 
 
-def base64_of(raw):
+def base64_of(raw: bytes) -> str:
     return base64.b64encode(raw).decode()
 
 
-def digest(raw):
+def digest(raw: bytes) -> str:
     return base64_of(hashlib.sha256(raw).digest())
 
 
-def compact(value):
+def compact(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
 @dataclass
 class Signing:
-    """What a signature says; each member can be another than the true one."""
+    """The claims of a signature. Each member can be replaced by a false one."""
 
     certificate: str
     cert_digest: str
@@ -141,7 +158,7 @@ class Signing:
     time: str = SIGNING_TIME
     subject: str = VECTOR_SUBJECT
 
-    def properties(self):
+    def properties(self) -> dict[str, Any]:
         names = {"X509IssuerName": element(self.issuer), "X509SerialNumber": element(self.serial)}
         cert_digest = {
             "DigestMethod": element("", Algorithm=SHA256_URI),
@@ -153,21 +170,23 @@ class Signing:
         return {"Target": "signature", "SignedProperties": [properties]}
 
 
-def of_certificate(certificate, issuer=ISSUER, **changes):
+def of_certificate(certificate: x509.Certificate, issuer: str = ISSUER, **changes: Any) -> Signing:
     der = certificate.public_bytes(Encoding.DER)
     signing = Signing(base64_of(der), digest(der), issuer, str(certificate.serial_number))
     return replace(signing, **changes)
 
 
-def digested(content):
+def digested(content: bytes) -> dict[str, Any]:
     return {
         "DigestMethod": element("", Algorithm=SHA256_URI),
         "DigestValue": element(digest(content)),
     }
 
 
-def signature_of(signing, properties, content, value):
-    """The members that are added to the invoice, in the order of the published form."""
+def signature_of(
+    signing: Signing, properties: dict[str, Any], content: bytes, value: str
+) -> dict[str, Any]:
+    """Return the members that a signature adds to the invoice, in the published order."""
     names = {"X509IssuerName": element(signing.issuer), "X509SerialNumber": element(signing.serial)}
     data = {
         "X509Certificate": element(signing.certificate),
@@ -208,9 +227,14 @@ def signature_of(signing, properties, content, value):
     return {"UBLExtensions": [{"UBLExtension": [extension]}], "Signature": [own]}
 
 
-def signed(root, signing=None, change=None, key=None):
-    """The document with a signature; `change` takes the signed properties before they are digested."""
-    signing = signing or of_certificate(made_certificate())
+def signed(
+    root: dict[str, Any],
+    signing: Signing | None = None,
+    change: Change | None = None,
+    key: rsa.RSAPrivateKey | None = None,
+) -> dict[str, Any]:
+    """Sign a document. `change` is applied to the signed properties before they are digested."""
+    signing = signing or of_certificate(make_certificate())
     properties, content = signing.properties(), minified(root)
     if change:
         change(properties)
@@ -219,8 +243,8 @@ def signed(root, signing=None, change=None, key=None):
     return root
 
 
-def vector():
-    """The signed document of the published vector."""
+def vector() -> dict[str, Any]:
+    """Return the signed document of the published vector."""
     serial, cert_digest = "5883883498437478676", "uf+qNMeeNbFaKG52Q45GXPWupysoQQuxR+gH8JUs9cU="
     root = put(document(), "InvoiceTypeCode.0.listVersionID", "1.1")
     signing = Signing(VECTOR_CERTIFICATE, cert_digest, ISSUER, serial)
@@ -228,19 +252,19 @@ def vector():
     return root
 
 
-async def unsigned(portal, number="S-1", version="1.1"):
+async def unsigned(portal: Portal, number: str = "S-1", version: str = "1.1") -> dict[str, Any]:
     return put(await portal.fresh(number), "InvoiceTypeCode.0.listVersionID", version)
 
 
-async def findings(portal, root):
-    """The codes of step 8; no other step may complain."""
+async def findings(portal: Portal, root: dict[str, Any]) -> list[str]:
+    """Return the codes of step 8. No other step may have findings."""
     found = await step_codes(portal, root)
     assert set(found) <= {"08"}
     return found.get("08", [])
 
 
-async def sent_as(portal, number, text):
-    """The codes of step 8 for a document of exactly that text."""
+async def sent_as(portal: Portal, number: str, text: str) -> list[str]:
+    """Return the codes of step 8 for a document of exactly that text."""
     raw = text.encode()
     changes = {"document": base64_of(raw), "documentHash": hashlib.sha256(raw).hexdigest()}
     body = {"documents": [entry(document(number), **changes)]}
@@ -251,7 +275,7 @@ async def sent_as(portal, number, text):
     return [each["errorCode"] for each in step["error"]["innerError"]] if "error" in step else []
 
 
-def test_the_vector_is_the_published_one():
+def test_the_signed_vector_has_the_published_hash() -> None:
     raw = minified(vector())
     assert len(raw) == 6729
     assert (
@@ -260,7 +284,7 @@ def test_the_vector_is_the_published_one():
     )
 
 
-async def test_the_published_vector_is_valid(portal):
+async def test_the_published_vector_is_valid(portal: Portal) -> None:
     await portal.admin("settings", age_window_seconds=10**9)
     assert await findings(portal, vector()) == []
 
@@ -273,13 +297,15 @@ async def test_the_published_vector_is_valid(portal):
         ("IssueTime.0._", "03:25:11Z"),
     ],
 )
-async def test_a_change_after_signing_breaks_digest_and_signature(portal, path, value):
+async def test_a_change_after_signing_invalidates_digest_and_signature(
+    portal: Portal, path: str, value: float | str
+) -> None:
     await portal.admin("settings", age_window_seconds=10**9)
     assert await findings(portal, put(vector(), path, value)) == ["DS322", "DS333"]
 
 
 @pytest.mark.parametrize("version", ["1.1", "1.3"])
-async def test_signed_versions_have_an_eighth_step(portal, version):
+async def test_signed_document_versions_have_a_signature_step(portal: Portal, version: str) -> None:
     root = signed(await unsigned(portal, version=version))
     steps = (await portal.details(await portal.accepted(root)))["validationResults"][
         "validationSteps"
@@ -288,7 +314,9 @@ async def test_signed_versions_have_an_eighth_step(portal, version):
 
 
 @pytest.mark.parametrize("version", ["1.0", "1.2"])
-async def test_other_versions_have_none(portal, version):
+async def test_unsigned_document_versions_have_no_signature_step(
+    portal: Portal, version: str
+) -> None:
     root = await unsigned(portal, version=version)
     steps = (await portal.details(await portal.accepted(root)))["validationResults"][
         "validationSteps"
@@ -302,7 +330,7 @@ async def test_other_versions_have_none(portal, version):
     ]
 
 
-async def test_a_breach_is_told_in_the_shape_of_a_step(portal):
+async def test_a_signature_error_is_reported_as_a_validation_step(portal: Portal) -> None:
     root = put(signed(await unsigned(portal)), f"{SIGNATURE}.SignatureValue.0._", "AAAA")
     details = await portal.details(await portal.accepted(root))
     step = details["validationResults"]["validationSteps"][-1]
@@ -311,16 +339,16 @@ async def test_a_breach_is_told_in_the_shape_of_a_step(portal):
     assert (inner["errorCode"], inner["propertyName"]) == ("DS333", "SignatureValue")
 
 
-# Breaches of the signed properties, which are digested after the change.
+# Errors in the signed properties, which are digested after the change.
 
 CERT = ("SignedProperties", 0, "SignedSignatureProperties", 0, "SigningCertificate", 0, "Cert", 0)
 TIME = (*CERT[:4], "SigningTime")
 
 
-def setting(value, *path):
-    """A change that sets, or with None removes, the member at the path."""
+def setting(value: Any, *path: str | int) -> Change:
+    """Return a change that sets the member at a path, or removes it if the value is None."""
 
-    def change(node):
+    def change(node: Any) -> None:
         for name in path[:-1]:
             node = node[name]
         if value is None:
@@ -355,11 +383,13 @@ def setting(value, *path):
         ("DS328", setting("5" * 5000, *CERT, "IssuerSerial", 0, "X509SerialNumber", 0, "_")),
     ],
 )
-async def test_signed_properties(portal, code, change):
+async def test_invalid_signed_properties_have_their_error_code(
+    portal: Portal, code: str, change: Any
+) -> None:
     assert await findings(portal, signed(await unsigned(portal), change=change)) == [code]
 
 
-# Breaches outside of them.
+# Errors outside of the signed properties.
 
 EXTENSION = "UBLExtensions.0.UBLExtension"
 INFORMATION = f"{EXTENSION}.0.ExtensionContent.0.UBLDocumentSignatures.0.SignatureInformation"
@@ -399,14 +429,16 @@ X509 = f"{SIGNATURE}.KeyInfo.0.X509Data.0"
         ("DS335", f"{SIGNATURE}.SignatureValue.0._", "%"),
     ],
 )
-async def test_signature(portal, code, path, value):
+async def test_an_invalid_signature_has_its_error_code(
+    portal: Portal, code: str, path: str, value: Any
+) -> None:
     assert await findings(portal, put(signed(await unsigned(portal)), path, value)) == [code]
 
 
 @pytest.mark.parametrize(
     "path", [INFORMATION, f"{INFORMATION}.0.Signature", "Signature", EXTENSION]
 )
-async def test_a_document_has_one_signature(portal, path):
+async def test_a_document_with_two_signatures_is_invalid(portal: Portal, path: Any) -> None:
     root = signed(await unsigned(portal))
     node = root["Invoice"][0]
     for name in path.split("."):
@@ -418,7 +450,9 @@ async def test_a_document_has_one_signature(portal, path):
 @pytest.mark.parametrize(
     "members", [["UBLExtensions"], ["Signature"], ["UBLExtensions", "Signature"]]
 )
-async def test_a_document_without_a_signature_is_rejected_at_once(portal, members):
+async def test_a_document_without_a_signature_is_rejected_at_once(
+    portal: Portal, members: list[str]
+) -> None:
     root = signed(await unsigned(portal))
     for name in members:
         del root["Invoice"][0][name]
@@ -426,7 +460,7 @@ async def test_a_document_without_a_signature_is_rejected_at_once(portal, member
     assert f"TooFewItems: #/Invoice[0].{members[0]}" in rejected["error"]["details"][0]["message"]
 
 
-# Other certificates.
+# Certificates.
 
 
 @pytest.mark.parametrize(
@@ -441,8 +475,10 @@ async def test_a_document_without_a_signature_is_rejected_at_once(portal, member
         ("DS338", {"tin": "VATMY"}),
     ],
 )
-async def test_subjects(portal, code, subject):
-    signing = of_certificate(made_certificate({**SUBJECT, **subject}))
+async def test_an_invalid_certificate_subject_has_its_error_code(
+    portal: Portal, code: str, subject: dict[str, Any]
+) -> None:
+    signing = of_certificate(make_certificate({**SUBJECT, **subject}))
     assert await findings(portal, signed(await unsigned(portal), signing)) == [code]
 
 
@@ -454,18 +490,20 @@ async def test_subjects(portal, code, subject):
         {"extended": x509.ExtendedKeyUsage([x509.ObjectIdentifier("1.3.6.1.5.5.7.3.1")])},
     ],
 )
-async def test_a_certificate_for_something_else_cannot_verify(portal, made):
-    signing = of_certificate(made_certificate(**made))
+async def test_a_certificate_for_another_purpose_is_invalid(
+    portal: Portal, made: dict[str, Any]
+) -> None:
+    signing = of_certificate(make_certificate(**made))
     assert await findings(portal, signed(await unsigned(portal), signing)) == ["DS334"]
 
 
-async def test_a_certificate_says_what_it_is_for(portal):
+async def test_a_certificate_for_signing_documents_is_valid(portal: Portal) -> None:
     documents = x509.ExtendedKeyUsage([x509.ObjectIdentifier("1.3.6.1.4.1.311.10.3.12")])
-    made = made_certificate(usage=usage(content_commitment=True), extended=documents)
+    made = make_certificate(usage=usage(content_commitment=True), extended=documents)
     assert await findings(portal, signed(await unsigned(portal), of_certificate(made))) == []
 
 
-async def test_another_key_does_not_verify(portal):
+async def test_a_signature_by_another_key_is_invalid(portal: Portal) -> None:
     assert await findings(portal, signed(await unsigned(portal), key=rsa_key("another"))) == [
         "DS333"
     ]
@@ -508,13 +546,15 @@ async def test_another_key_does_not_verify(portal):
         ),
     ],
 )
-async def test_the_issuer_is_compared_as_text(portal, issuer, text, codes):
-    signing = of_certificate(made_certificate(issuer=issuer), issuer=text)
+async def test_the_issuer_is_compared_as_text(
+    portal: Portal, issuer: Any, text: str, codes: Any
+) -> None:
+    signing = of_certificate(make_certificate(issuer=issuer), issuer=text)
     assert await findings(portal, signed(await unsigned(portal), signing)) == codes
 
 
-async def test_a_hexadecimal_serial_number_is_taken(portal):
-    signing = of_certificate(made_certificate(), serial="0x51A7C0DE20260914")
+async def test_a_hexadecimal_serial_number_is_accepted(portal: Portal) -> None:
+    signing = of_certificate(make_certificate(), serial="0x51A7C0DE20260914")
     assert await findings(portal, signed(await unsigned(portal), signing)) == []
 
 
@@ -527,33 +567,33 @@ INTERMEDIARY = {
 }
 
 
-async def test_an_intermediary_signs_with_its_own_certificate(portal):
-    signing = of_certificate(made_certificate(INTERMEDIARY))
+async def test_an_intermediary_signs_with_its_own_certificate(portal: Portal) -> None:
+    signing = of_certificate(make_certificate(INTERMEDIARY))
     assert await findings(portal, signed(await unsigned(portal), signing)) == []
-    other = of_certificate(made_certificate({**INTERMEDIARY, "number": NUMBER}))
+    other = of_certificate(make_certificate({**INTERMEDIARY, "number": NUMBER}))
     assert await findings(portal, signed(await unsigned(portal, "S-2"), other)) == ["DS312"]
 
 
-async def test_nobody_else_does(portal):
+async def test_a_certificate_of_an_unrelated_taxpayer_is_invalid(portal: Portal) -> None:
     await portal.admin("clients", client_id="own", client_secret="s", tin=SUPPLIER)
     await portal.login(None, "own", "s")
-    signing = of_certificate(made_certificate(INTERMEDIARY))
+    signing = of_certificate(make_certificate(INTERMEDIARY))
     assert await findings(portal, signed(await unsigned(portal), signing)) == ["DS311", "DS312"]
 
 
-async def test_a_strict_register_knows_every_signer(portal):
+async def test_a_strict_register_refuses_an_unregistered_signer(portal: Portal) -> None:
     await portal.admin(
         "clients", client_id="new", client_secret="s", tin="C7777777770", intermediary=True
     )
     await portal.login(client_id="new", secret="s")
-    signing = of_certificate(made_certificate({**SUBJECT, "tin": "C7777777770"}))
+    signing = of_certificate(make_certificate({**SUBJECT, "tin": "C7777777770"}))
     assert await findings(portal, signed(await unsigned(portal), signing)) == []
     await portal.admin("settings", strict_register=True)
     assert await findings(portal, signed(await unsigned(portal, "S-2"), signing)) == ["DS330"]
 
 
-def authority_certificate(key):
-    """The certificate of the authority, or of another of its name."""
+def authority_certificate(key: str) -> bytes:
+    """Return the certificate of the authority, or of another with its name."""
     name = named(**AUTHORITY)
     builder = x509.CertificateBuilder(name, name, rsa_key(key).public_key(), 1)
     builder = builder.not_valid_before(datetime(2020, 1, 1)).not_valid_after(datetime(2040, 1, 1))
@@ -561,7 +601,9 @@ def authority_certificate(key):
 
 
 @pytest.mark.parametrize("key, codes", [("authority", []), ("another", ["DS329"])])
-async def test_a_trusted_authority(tmp_path, aiohttp_client, key, codes):
+async def test_a_certificate_needs_a_trusted_authority(
+    tmp_path: Path, aiohttp_client: Any, key: str, codes: list[Any]
+) -> None:
     trusted = tmp_path / "authorities.pem"
     trusted.write_bytes(authority_certificate("signer") + authority_certificate(key))
     environment = {
@@ -579,21 +621,23 @@ async def test_a_trusted_authority(tmp_path, aiohttp_client, key, codes):
 @pytest.mark.parametrize(
     "content", [None, b"nothing", b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----"]
 )
-def test_a_file_without_certificates_is_named(tmp_path, content):
+def test_an_authority_file_without_certificates_is_named(
+    tmp_path: Path, content: bytes | None
+) -> None:
     if content:
         (tmp_path / "ca.pem").write_bytes(content)
     with pytest.raises(ValueError, match=r"SANDBOX_TRUSTED_CA=.*ca.pem.*PEM"):
         Settings.from_env({"SANDBOX_TRUSTED_CA": str(tmp_path / "ca.pem")})
 
 
-# The text that was signed.
+# The signed text.
 
 
-def spread(root):
+def indented(root: dict[str, Any]) -> str:
     return json.dumps(root, indent=2, ensure_ascii=False)
 
 
-async def test_white_space_between_is_not_signed(portal):
+async def test_insignificant_white_space_is_not_signed(portal: Portal) -> None:
     root = signed(
         put(
             await unsigned(portal),
@@ -601,17 +645,17 @@ async def test_white_space_between_is_not_signed(portal):
             'Kerusi  "makan"  é — \\ ©',
         )
     )
-    assert await sent_as(portal, "S-1", spread(root)) == []
+    assert await sent_as(portal, "S-1", indented(root)) == []
 
 
-async def test_the_order_of_members_is_signed(portal):
+async def test_the_order_of_members_is_signed(portal: Portal) -> None:
     root = signed(await unsigned(portal))
     invoice = root["Invoice"][0]
     invoice["DocumentCurrencyCode"] = invoice.pop("DocumentCurrencyCode")
     assert await findings(portal, root) == ["DS322", "DS333"]
 
 
-async def test_where_the_signature_stands_does_not_matter(portal):
+async def test_the_position_of_the_signature_is_not_signed(portal: Portal) -> None:
     root = signed(await unsigned(portal))
     invoice = root["Invoice"][0]
     moved = {name: invoice.pop(name) for name in ("UBLExtensions", "Signature")}
@@ -619,13 +663,13 @@ async def test_where_the_signature_stands_does_not_matter(portal):
     assert await findings(portal, root) == []
 
 
-async def test_the_text_of_numbers_is_signed(portal):
-    """145 and 145.00 are one number and two texts."""
+async def test_the_notation_of_numbers_is_signed(portal: Portal) -> None:
+    """145 and 145.00 are the same number, but different texts."""
     root = await unsigned(portal)
     content = minified(root).decode().replace('"_":145,', '"_":145.00,')
-    properties = of_certificate(made_certificate()).properties()
+    properties = of_certificate(make_certificate()).properties()
     value = base64_of(rsa_key("signer").sign(content.encode(), padding.PKCS1v15(), SHA256()))
-    added = signature_of(of_certificate(made_certificate()), properties, content.encode(), value)
+    added = signature_of(of_certificate(make_certificate()), properties, content.encode(), value)
     text = content.removesuffix("}]}") + "," + compact(added)[1:] + "]}"
     assert await sent_as(portal, "S-1", text) == []
     await portal.admin("settings", duplicate_detection=False)
@@ -640,7 +684,7 @@ async def test_the_text_of_numbers_is_signed(portal):
         (r'{"a": "\u00e9 \u0041 \\u00e9 \ud83d\ude00"}', r'{"a":"é \u0041 \\u00e9 😀"}'),
     ],
 )
-def test_minified(text, minified):
+def test_minify_keeps_numbers_and_escapes(text: str, minified: str) -> None:
     assert minify(text) == minified
 
 
@@ -653,5 +697,5 @@ def test_minified(text, minified):
         ("{}", "{}"),
     ],
 )
-def test_members_of_the_invoice_are_left_out(invoice, left):
+def test_without_removes_members_of_the_invoice(invoice: str, left: str) -> None:
     assert without(f'{{"S":1,"Invoice":[{invoice}]}}', {"S"}) == f'{{"S":1,"Invoice":[{left}]}}'

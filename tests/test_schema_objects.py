@@ -231,7 +231,8 @@ async def plain(cluster: str, templates: Templates, tmp_path: Path) -> AsyncIter
     await administer(cluster, f"grant einvoice_service, einvoice_across to {role}")
     await administer(cluster, f"create database {name} owner {role}")
     url = urlsplit(renamed(cluster, name))
-    yield url._replace(query=urlencode([*parse_qsl(url.query), ("role", role)])).geturl()
+    query = urlencode([*parse_qsl(url.query), ("role", role)])
+    yield str(url._replace(query=query).geturl())
     await administer(cluster, f"drop database {name} with (force)")
 
 

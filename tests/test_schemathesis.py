@@ -1,7 +1,7 @@
-"""Requests that nobody here thought of, made from the description.
+"""Requests that are generated from the OpenAPI description.
 
-No 500, no answer that it does not declare, no success for what it forbids, and a 405 to methods that it does not have.
-`make fuzz` asks for longer.
+No response may be a 500 or undeclared, no invalid request may succeed, and undeclared methods must
+be a 405. `make fuzz` sends more requests.
 """
 
 import asyncio
@@ -9,14 +9,17 @@ import itertools
 import json
 import os
 import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import aiohttp
 import pytest
 import schemathesis
 from aiohttp.test_utils import TestServer
-from conftest import administer, make_company, renamed, variables
+from conftest import Templates, administer, make_company, renamed, variables
 from kit import (
     GENEROUS,
     INTEGRATIONS,
@@ -56,9 +59,8 @@ from service.config import read_config
 from service.sandbox.app import create_sandbox
 from service.sandbox.settings import Settings
 
-#: Requests per operation beside those that the limits of its schema suggest. Where nothing is said
-#: it is a few, and
-#: of those that the limits suggest the first fifty and then every fifth.
+#: Random requests per operation. By default few, and of the boundary cases of the schema the first
+#: fifty and then every fifth.
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES") or 0)
 CHECKS = [
     not_a_server_error,
@@ -71,13 +73,13 @@ CHECKS = [
 ]
 CONFIG = {
     "generation": {
-        "deterministic": True,  # much the same requests in every run
+        "deterministic": True,  # almost the same requests in every run
         "max-examples": EXAMPLES or 5,
         "database": "none",
         "no-shrink": True,
-        "with-security-parameters": False,  # every request has its key; test_auth leaves it out
+        "with-security-parameters": False,  # every request has its key
     },
-    "suppress-health-check": ["all"],  # of how quickly requests are thought out
+    "suppress-health-check": ["all"],
     "request-timeout": 60,
 }
 
@@ -85,15 +87,17 @@ CONFIG = {
 @pytest.mark.parametrize(
     "operation", OPERATIONS, ids=lambda operation: f"{operation.method} {operation.path}"
 )
-def test_every_answer_is_declared(description, service, operation):
+def test_every_response_is_declared(
+    description: Any, service: SimpleNamespace, operation: Any
+) -> None:
     turns = itertools.count()
 
-    def ask(case):
+    def send(case: Any) -> None:
         turn = next(turns)
         if not EXAMPLES and turn >= 50 and turn % 5 and case.meta.phase.name == TestPhase.COVERAGE:
             return
         if turn % 4 and case.meta.generation.mode.is_positive:
-            brought_near(case, service.ids)
+            make_realistic(case, service.ids)
         if isinstance(case.body, dict):
             case.body = {name: harmless(name, value) for name, value in case.body.items()}
         response = case.call_and_validate(
@@ -101,19 +105,24 @@ def test_every_answer_is_declared(description, service, operation):
         )
         assert response.status_code != 401
 
-    requests_of(description, operation, ask)()
+    generate_test(description, operation, send)()
 
 
-def requests_of(description, operation, ask):
-    """The test of one operation. schemathesis's own decorator would think its requests out in every process at the start."""
+def generate_test(
+    description: Any, operation: Any, send: Callable[[Any], None]
+) -> Callable[[], None]:
+    """Return the test of one operation.
+
+    The decorator of schemathesis would generate the requests in every process at the start.
+    """
     described, config = description[operation.path][operation.method], description.config
     settings = config.get_hypothesis_settings(operation=described, phase="fuzzing")
     config = HypothesisTestConfig(project=config, modes=list(HypothesisTestMode), settings=settings)
-    return create_test(operation=described, test_func=ask, config=config)
+    return create_test(operation=described, test_func=send, config=config)
 
 
 @pytest.fixture(scope="module")
-def description():
+def description() -> Any:
     described = json.loads(json_codec.dumps(describe(OPERATIONS, schema.ALL, schema.EXAMPLES)))
     config = schemathesis.Config.from_dict(CONFIG)
     return schemathesis.openapi.from_dict(described, config=config)
@@ -121,7 +130,7 @@ def description():
 
 ROUNDS = 4  # records of each kind
 codes = itertools.count(10**6)
-#: Words that the tables and the portal know, where the schemas take any.
+#: Values that the tables and the portal know, where the schemas accept any string.
 KNOWN = {
     **{
         "state": "10",
@@ -144,8 +153,8 @@ OF_INVOICES = {**KNOWN, "targetInvoiceType": "INVOICE", "classifications": "022"
 OF_CONSOLIDATED = {**KNOWN, "targetInvoiceType": "CONSOLIDATED_INVOICE", "classifications": "004"}
 
 
-def brought_near(case, ids):
-    """Ids of records that are there, words that are known, keys that are new: such a request gets past the first door."""
+def make_realistic(case: Any, ids: dict[str, list[int]]) -> None:
+    """Put existing ids, known codes and new keys into a request, so that it passes validation."""
     place, *parts = case.path.split("/{")
     takes_away = case.method == "DELETE" or "/cancel-" in case.path
     for part in parts:
@@ -160,16 +169,17 @@ def brought_near(case, ids):
             case.headers[name] = f"{next(codes)}" if name == "Idempotency-Key" else "*"
     if isinstance(case.body, dict):
         known = OF_CONSOLIDATED if "consolidated" in case.path else OF_INVOICES
-        case.body = {name: near(name, value, known) for name, value in case.body.items()}
+        case.body = {name: known_value(name, value, known) for name, value in case.body.items()}
 
 
-def near(name, value, known):
+def known_value(name: str, value: Any, known: dict[str, Any]) -> Any:
     if isinstance(value, dict):
         kinds = {"buyer": "LOCAL_INDIVIDUAL", "supplier": "LOCAL_COMPANY", "registration": "NRIC"}
         kind = {"type": kinds[name]} if name in kinds and isinstance(value.get("type"), str) else {}
-        return {**{part: near(part, member, known) for part, member in value.items()}, **kind}
+        parts = {part: known_value(part, member, known) for part, member in value.items()}
+        return {**parts, **kind}
     if isinstance(value, list):
-        return [near(name, entry, known) for entry in value]
+        return [known_value(name, entry, known) for entry in value]
     if isinstance(value, float):
         return round(value, 2) or (value and 0.01)
     if name in ("code", "adjustmentNoteCode") and isinstance(value, int):
@@ -179,8 +189,8 @@ def near(name, value, known):
     return known[name] if name in known and isinstance(value, type(known[name])) else value
 
 
-def harmless(name, value):
-    """No address that is not on this machine; no number with so many digits that nothing else of its body is looked at."""
+def harmless(name: str, value: Any) -> Any:
+    """Replace external addresses, and numbers so small that their digits exceed every limit."""
     if isinstance(value, dict):
         return {part: harmless(part, member) for part, member in value.items()}
     if isinstance(value, list):
@@ -191,13 +201,15 @@ def harmless(name, value):
 
 
 @pytest.fixture(scope="module")
-def service(cluster, templates, tmp_path_factory):
-    """The service in a thread, with a few records: base, keys, ids."""
+def service(
+    cluster: str, templates: Templates, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SimpleNamespace]:
+    """The service in a thread with a few records: base, keys, ids."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
 
-    def run(work):
+    def run(work: Coroutine[Any, Any, Any]) -> Any:
         return asyncio.run_coroutine_threadsafe(work, loop).result(60)
 
     running = _running(cluster, templates.empty, tmp_path_factory.mktemp("schemathesis"))
@@ -211,7 +223,7 @@ def service(cluster, templates, tmp_path_factory):
 
 
 @asynccontextmanager
-async def _running(cluster, template, folder):
+async def _running(cluster: str, template: str, folder: Path) -> AsyncIterator[SimpleNamespace]:
     name = f"{template}_schemathesis"
     await administer(cluster, f"create database {name} template {template} strategy file_copy")
     async with AsyncExitStack() as stack:
@@ -241,9 +253,10 @@ async def _running(cluster, template, folder):
             for number in range(ROUNDS):
                 await created(session)
                 await sale(session)
-                for place, id in (await one_of_each(session)).items():
+                for place, record_id in (await one_of_each(session)).items():
                     if number % 2:
-                        await answered(session, "POST", f"{place}/{id}/submit-to-portal", json={})
+                        path = f"{place}/{record_id}/submit-to-portal"
+                        await answered(session, "POST", path, json={})
                 await one_of_each_integration(
                     session, environment, integration["account_id"], company.id
                 )
@@ -251,18 +264,18 @@ async def _running(cluster, template, folder):
         yield SimpleNamespace(base=base, keys=keys, ids=ids)
 
 
-async def _ids(session):
-    """{path of a list: the ids in it}, also of the lists below each record."""
+async def _ids(session: aiohttp.ClientSession) -> dict[str, list[int]]:
+    """Return {path of a list: the ids in it}, including the lists below each record."""
     places = (*PLACES, f"{INTEGRATIONS}users", f"{INTEGRATIONS}organizations")
     ids = {place: await _listed(session, place) for place in places}
-    records = [f"{place}/{id}" for place in PLACES for id in ids[place]]
+    records = [f"{place}/{record_id}" for place in PLACES for record_id in ids[place]]
     below = [
         f"{record}/{part}" for record in records for part in ("submitted-documents", "deliveries")
     ]
     return {**ids, **{place: await _listed(session, place) for place in below}}
 
 
-async def _listed(session, place):
+async def _listed(session: aiohttp.ClientSession, place: str) -> list[int]:
     _status, body = await answered(session, "GET", f"{place}?per_page=100")
     rows = body if isinstance(body, list) else body.get("data", ())
     return [row["id"] for row in rows]

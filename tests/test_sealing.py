@@ -1,12 +1,17 @@
-"""Secrets at rest: what the database holds of them, that it opens for one company only, and a change of SECRET_KEY."""
+"""Webhook secrets at rest: encrypted, bound to one company, and re-encrypted for a new key."""
 
 import asyncio
 import base64
 import stat
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
+import asyncpg
 import pytest
 from certificates import issued
 from conftest import make_company, until
+from fixtures_webhooks import LOCAL, Receiver, delivery, hook, signed_by
 from kit import (
     CERTIFICATE,
     GENEROUS,
@@ -21,7 +26,6 @@ from kit import (
     submitted,
 )
 from test_commands import result
-from test_webhooks import LOCAL, delivery, hook, receiver, signed_by  # noqa: F401
 
 from service.commands.bootstrap import _kept_key
 from service.commands.companies import CommandError
@@ -40,90 +44,99 @@ NO_SECRET_KEY = (
 )
 
 
-def raw(secret):
-    """The bytes of a secret as its company was shown it."""
+def raw(secret: str) -> bytes:
+    """Return the bytes of a secret as shown to its company."""
     return base64.b64decode(secret.removeprefix("whsec_"))
 
 
-async def delivered(receiver, api, secret):
-    """Whether the next delivery is signed with the secret."""
+async def is_signed_with(receiver: Receiver, api: Any, secret: str) -> bool:
+    """Return whether the next delivery is signed with the secret."""
     before = len(receiver.got)
     await created(api)
     headers, body = (await until(lambda: _got(receiver, before)))[0]
     return signed_by(headers, body, secret)
 
 
-async def _got(receiver, before):
+async def _got(receiver: Receiver, before: int) -> list[tuple[Mapping[str, str], str]]:
     return receiver.got[before:]
 
 
-async def test_the_database_holds_no_secret_that_can_be_read(start, company, owner, receiver):
+async def test_the_database_holds_no_readable_secret(
+    start: Any, company: Any, owner: asyncpg.Connection, receiver: Receiver
+) -> None:
     api = await start(company, **LOCAL)
-    id, secret = await hook(api, receiver.url)
-    _, body = await answered(api, "POST", f"/api/webhooks/{id}/rotate-secret", json={})
+    webhook_id, secret = await hook(api, receiver.url)
+    _, body = await answered(api, "POST", f"/api/webhooks/{webhook_id}/rotate-secret", json={})
     rows = await owner.fetch("select secret, sealed_secret from webhook_secrets")
     assert [row["secret"] for row in rows] == [None, None]
     for shown in (secret, body["data"]["secret"]):
         assert not any(raw(shown) in row["sealed_secret"] for row in rows)
-        assert await delivered(receiver, api, shown)
+        assert await is_signed_with(receiver, api, shown)
 
 
-async def test_a_secret_of_before_signs_and_is_sealed_by_a_start_that_has_a_key(
-    start, company, owner, receiver
-):
+async def test_a_plain_secret_is_encrypted_by_a_start_with_a_key(
+    start: Any, company: Any, owner: asyncpg.Connection, receiver: Receiver
+) -> None:
     api = await start(company, **LOCAL)
     _, secret = await hook(api, receiver.url)
     await owner.execute("update webhook_secrets set secret = $1, sealed_secret = null", raw(secret))
-    assert await delivered(receiver, api, secret)
+    assert await is_signed_with(receiver, api, secret)
     await api.close()
     api = await start(company, **{**LOCAL, "SECRET_KEY": ""})
-    assert await delivered(receiver, api, secret)
+    assert await is_signed_with(receiver, api, secret)
     await api.close()
     api = await start(company, **LOCAL)
     assert await owner.fetchval(
         "select secret is null and sealed_secret is not null from webhook_secrets"
     )
-    assert await delivered(receiver, api, secret)
+    assert await is_signed_with(receiver, api, secret)
 
 
-async def test_without_a_key_no_secret_is_taken(start, company, owner, receiver):
+async def test_without_a_secret_key_no_secret_is_stored(
+    start: Any, company: Any, owner: asyncpg.Connection, receiver: Receiver
+) -> None:
     api = await start(company, **LOCAL)
-    id, _ = await hook(api, receiver.url)
+    webhook_id, _ = await hook(api, receiver.url)
     await api.close()
     api = await start(company, **{**LOCAL, "SECRET_KEY": ""})
     assert await answered(api, "POST", "/api/webhooks", json={"url": receiver.url}) == NO_SECRET_KEY
     assert (
-        await answered(api, "POST", f"/api/webhooks/{id}/rotate-secret", json={}) == NO_SECRET_KEY
+        await answered(api, "POST", f"/api/webhooks/{webhook_id}/rotate-secret", json={})
+        == NO_SECRET_KEY
     )
     assert await owner.fetchval("select count(*) from webhook_secrets") == 1
 
 
-async def test_a_secret_in_the_row_of_another_company_does_not_open(
-    start, company, environment, owner, receiver
-):
+async def test_a_secret_in_the_row_of_another_company_is_undecryptable(
+    start: Any,
+    company: Any,
+    environment: dict[str, str],
+    owner: asyncpg.Connection,
+    receiver: Receiver,
+) -> None:
     api = await start(company, **LOCAL)
     await hook(api, receiver.url)
     other = await make_company(environment)
     theirs = await start(other, **LOCAL)
-    id, _ = await hook(theirs, receiver.url)
+    webhook_id, _ = await hook(theirs, receiver.url)
     await owner.execute(
-        "update webhook_secrets set sealed_secret = (select sealed_secret from webhook_secrets where company_id = $1)"
-        " where company_id = $2",
+        "update webhook_secrets set sealed_secret ="
+        " (select sealed_secret from webhook_secrets where company_id = $1) where company_id = $2",
         *[company.id, other.id],
     )
     await created(theirs)
-    assert (await delivery(theirs, id, "Failed"))["error"] == "secret"
+    assert (await delivery(theirs, webhook_id, "Failed"))["error"] == "secret"
     assert receiver.got == []
 
 
-async def test_a_new_secret_key_takes_over_and_the_former_is_no_longer_needed(
-    start,
-    company,
-    environment,
-    owner,
-    receiver,
-    command,
-):
+async def test_secrets_are_reencrypted_for_a_new_secret_key(
+    start: Any,
+    company: Any,
+    environment: dict[str, str],
+    owner: asyncpg.Connection,
+    receiver: Receiver,
+    command: Any,
+) -> None:
     api = await start(company, **SIGNED)
     _, secret = await hook(api, receiver.url)
     assert (await answered(api, "PUT", CERTIFICATE, json=issued().pair))[0] == 200
@@ -133,18 +146,20 @@ async def test_a_new_secret_key_takes_over_and_the_former_is_no_longer_needed(
     assert await result(command("reseal", **ROTATING)) == {"sealed": 2, "unopenable": 0}
     assert await reseal_all(rotating) == {"sealed": 0, "unopenable": 0}
     api = await start(company, **{**SIGNED, **NEW})
-    assert await delivered(receiver, api, secret)
+    assert await is_signed_with(receiver, api, secret)
     assert (await submitted(api, await created(api)))[0] == 200
 
 
-async def test_without_a_key_nothing_is_sealed_anew(environment):
+async def test_reencryption_without_a_key_is_refused(environment: dict[str, str]) -> None:
     with pytest.raises(
         CommandError, match=r"SECRET_KEY is missing: secrets are encrypted with it. Make one"
     ):
         await reseal_all(read_config(environment))
 
 
-async def test_no_answer_gives_a_secret_back(start, company, owner):
+async def test_no_response_contains_a_stored_secret(
+    start: Any, company: Any, owner: asyncpg.Connection
+) -> None:
     api = await start(company, **GENEROUS)
     ids = await one_of_each(api)
     made = await posted(api, "/api/webhooks", url="http://127.0.0.1:9/")
@@ -154,14 +169,14 @@ async def test_no_answer_gives_a_secret_back(start, company, owner):
     lines = [line for line in pair["key"].splitlines() if len(line) == 64]
     for _, path in routes(api, "GET"):
         if path not in KEYLESS and "integrations" not in path:
-            id = ids.get(path.partition("/{")[0], 1)
-            async with api.get(filled(path, id, shown)) as response:
+            record_id = ids.get(path.partition("/{")[0], 1)
+            async with api.get(filled(path, record_id, shown)) as response:
                 text = (await response.read()).decode("latin-1")
             assert made["secret"] not in text and raw(made["secret"]).hex() not in text, path
             assert len(lines) > 20 and not any(line in text for line in lines), path
 
 
-def test_what_holds_a_secret_does_not_show_it():
+def test_objects_with_secrets_hide_them_in_their_repr() -> None:
     key, vault = new_key(live=True), Vault(b"k" * 32)
     assert (
         key.text not in repr(key)
@@ -170,7 +185,7 @@ def test_what_holds_a_secret_does_not_show_it():
     )
 
 
-async def test_an_installation_without_configuration_has_a_key_of_its_own(tmp_path):
+async def test_an_unconfigured_installation_creates_its_own_key(tmp_path: Path) -> None:
     path = tmp_path / "secret-key"
     keys = await asyncio.gather(*[asyncio.to_thread(_kept_key, path) for _ in range(8)])
     assert len(set(keys)) == 1 and len(keys[0]) == 32 and _kept_key(path) == keys[0]

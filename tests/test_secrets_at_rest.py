@@ -1,6 +1,7 @@
-"""What is sealed opens with its key, for its company and its purpose, and in no other way."""
+"""Encryption at rest: a secret opens only with its key, for its company and its purpose."""
 
 import base64
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,7 @@ OLD, NEW = b"o" * 32, bytes(range(32))
 SECRET = b"-- a private key --"
 
 
-def test_what_is_sealed_opens_again_and_does_not_show():
+def test_an_encrypted_secret_opens_and_is_unreadable() -> None:
     vault = Vault(NEW)
     sealed = vault.seal(SECRET, 7, "signing key")
     assert vault.open(sealed, 7, "signing key") == SECRET and SECRET not in sealed
@@ -21,13 +22,13 @@ def test_what_is_sealed_opens_again_and_does_not_show():
 @pytest.mark.parametrize(
     "company, purpose", [(8, "signing key"), (7, "portal secret"), (77, "signing key"), (7, "")]
 )
-def test_it_opens_for_its_own_company_and_purpose_only(company, purpose):
+def test_a_secret_opens_only_for_its_company_and_purpose(company: int, purpose: str) -> None:
     vault = Vault(NEW)
     with pytest.raises(DecryptionError):
         vault.open(vault.seal(SECRET, 7, "signing key"), company, purpose)
 
 
-def test_a_sealed_secret_that_was_changed_anywhere_does_not_open():
+def test_a_modified_secret_does_not_open() -> None:
     vault = Vault(NEW)
     sealed = vault.seal(SECRET, 7, "signing key")
     changed = [
@@ -38,19 +39,20 @@ def test_a_sealed_secret_that_was_changed_anywhere_does_not_open():
             vault.open(other, 7, "signing key")
 
 
-def test_a_replaced_key_still_opens_and_no_longer_seals():
+def test_a_previous_key_decrypts_and_no_longer_encrypts() -> None:
     sealed = Vault(OLD).seal(SECRET, 7, "signing key")
-    rotated = Vault(NEW, OLD)
+    rotated, old_version = Vault(NEW, OLD), Vault(OLD).version
+    assert old_version
     assert rotated.open(sealed, 7, "signing key") == SECRET
     assert rotated.seal(SECRET, 7, "signing key")[:4] == rotated.version == Vault(NEW).version
     with pytest.raises(
         DecryptionError,
-        match=f"encrypted with the secret key {Vault(OLD).version.hex()}, which is not set",
+        match=f"encrypted with the secret key {old_version.hex()}, which is not set",
     ):
         Vault(NEW).open(sealed, 7, "signing key")
 
 
-def test_without_a_key_nothing_is_sealed():
+def test_encryption_without_a_key_is_refused() -> None:
     with pytest.raises(MissingSecretKey):
         Vault(b"", b"").seal(SECRET, 7, "signing key")
 
@@ -58,11 +60,11 @@ def test_without_a_key_nothing_is_sealed():
 # Configuration
 
 
-def text(key):
+def text(key: bytes) -> str:
     return base64.b64encode(key).decode()
 
 
-def test_the_keys_are_read_and_not_shown():
+def test_secret_keys_are_read_and_hidden_in_the_repr() -> None:
     config = read_config(
         {"SECRET_KEY": text(NEW), "SECRET_KEY_PREVIOUS": text(OLD), "SIGNING_KEY_PASSWORD": "hush"}
     )
@@ -76,7 +78,7 @@ def test_the_keys_are_read_and_not_shown():
 
 
 @pytest.mark.parametrize("wrong", ["hush", text(b"o" * 31), text(NEW)[:-1] + "!", "\u00fc" * 44])
-def test_a_key_that_is_none_is_refused_with_the_way_to_make_one(wrong):
+def test_an_invalid_secret_key_is_refused_with_instructions(wrong: str) -> None:
     with pytest.raises(
         ConfigError,
         match=r"^SECRET_KEY must be 32 random bytes in base64. Make one with: python3 -c ",
@@ -102,6 +104,8 @@ def test_a_key_that_is_none_is_refused_with_the_way_to_make_one(wrong):
         ),
     ],
 )
-def test_what_is_of_use_only_together_is_asked_for_together(given, missing):
+def test_variables_that_belong_together_are_required_together(
+    given: dict[str, Any], missing: str
+) -> None:
     with pytest.raises(ConfigError, match=missing):
         read_config(given)

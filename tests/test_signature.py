@@ -1,10 +1,12 @@
-"""The signature of version 1.1: a published vector, round trips, and every single change to what was signed."""
+"""The signature of version 1.1: a published vector, round trips, and changes after signing."""
 
 import base64
 import hashlib
 import json
+from collections.abc import Callable, Iterator
 from copy import deepcopy
 from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
 
 import pytest
 import simplejson
@@ -22,33 +24,37 @@ from cryptography.hazmat.primitives.serialization import (
 from test_document import DOCUMENTS, GOLDEN, at, built, exactly
 
 from service.documents.signing import certificate, signature
+from service.documents.signing.certificate import Certificate, Signer
 from service.documents.ubl import document
 
 VECTOR = json.loads((DOCUMENTS / "signature_vector.json").read_text())
 DER = base64.b64decode("".join(VECTOR["certificate"]))
 SIGNATURE_VALUE = base64.b64decode("".join(VECTOR["signature_value"]))
 SIGNED_AT = datetime(2026, 9, 14, 3, 25, 40, tzinfo=UTC)
-BLOCK = "UBLExtensions.UBLExtension.ExtensionContent.UBLDocumentSignatures.SignatureInformation.Signature"
+BLOCK = (
+    "UBLExtensions.UBLExtension.ExtensionContent.UBLDocumentSignatures.SignatureInformation."
+    "Signature"
+)
 CERT = (
     "Object.QualifyingProperties.SignedProperties.SignedSignatureProperties.SigningCertificate.Cert"
 )
 
 
-def as_written(raw):
-    """A document as Python values that minify to the same bytes again: numbers stay as they are written."""
+def as_written(raw: bytes) -> dict[str, Any]:
+    """Parse a document so that numbers keep their notation when it is minified again."""
     return simplejson.loads(raw, parse_float=simplejson.RawJSON, parse_int=simplejson.RawJSON)
 
 
-def minified(value):
+def minified(value: Any) -> bytes:
     return simplejson.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 
 
-def digest(content):
+def digest(content: bytes) -> str:
     return base64.b64encode(hashlib.sha256(content).digest()).decode()
 
 
-def parted(signed):
-    """(what was signed, the block that signs it) of a signed document as as_written gives it."""
+def parted(signed: dict[str, Any]) -> tuple[dict[str, Any], Any]:
+    """Split a signed document into the document without signature and the signature block."""
     (invoice,) = signed["Invoice"]
     kept = {
         name: member
@@ -58,36 +64,37 @@ def parted(signed):
     return {**signed, "Invoice": [kept]}, at(invoice, BLOCK)
 
 
-def verify(bare, block):
-    """Fails unless a block is the signature of a document, looked at as the portal would. Portal: 11.3"""
+def verify(bare: dict[str, Any], block: Any) -> None:
+    """Verify the signature block of a document as the portal does. Portal: 11.3"""
     content, der = minified(bare), base64.b64decode(at(block, "KeyInfo.X509Data.X509Certificate"))
     properties, whole = [at(each, "DigestValue") for each in block["SignedInfo"][0]["Reference"]]
     assert at(block, f"{CERT}.CertDigest.DigestValue") == digest(der)
     assert properties == digest(minified(at(block, "Object.QualifyingProperties")))
     key = x509.load_der_x509_certificate(der).public_key()
+    assert isinstance(key, rsa.RSAPublicKey)
     key.verify(
         base64.b64decode(at(block, "SignatureValue")), content, padding.PKCS1v15(), hashes.SHA256()
     )
     assert whole == digest(content)
 
 
-# The vector
+# The published vector
 
 
 @pytest.fixture
-def unsigned():
-    """The vector's document: the portal's example, as one of version 1.1."""
+def unsigned() -> dict[str, Any]:
+    """The document of the vector: the portal's example as version 1.1."""
     example = exactly((DOCUMENTS / "portal_example.json").read_bytes())
     example["Invoice"][0]["InvoiceTypeCode"][0]["listVersionID"] = "1.1"
     return example
 
 
 @pytest.fixture
-def named():
+def vector_certificate() -> Certificate:
     return certificate.of_der(DER)
 
 
-def test_the_vectors_document_has_its_digest(unsigned):
+def test_the_vector_document_has_its_published_digest(unsigned: dict[str, Any]) -> None:
     content = document.encode(unsigned)
     assert (len(content), signature.digest(content)) == (
         VECTOR["document_length"],
@@ -95,26 +102,35 @@ def test_the_vectors_document_has_its_digest(unsigned):
     )
 
 
-def test_the_vectors_certificate_is_named_as_published(named):
-    assert signature.digest(named.der) == VECTOR["certificate_digest"]
-    assert (named.issuer, named.subject, str(named.serial)) == tuple(
-        VECTOR[n] for n in ("issuer", "subject", "serial")
+def test_the_vector_certificate_has_its_published_names(vector_certificate: Certificate) -> None:
+    assert signature.digest(vector_certificate.der) == VECTOR["certificate_digest"]
+    assert (
+        vector_certificate.issuer,
+        vector_certificate.subject,
+        str(vector_certificate.serial),
+    ) == tuple(VECTOR[n] for n in ("issuer", "subject", "serial"))
+    assert (vector_certificate.tin, vector_certificate.registration) == (
+        "C4821093650",
+        "201801024680",
     )
-    assert (named.tin, named.registration) == ("C4821093650", "201801024680")
-    assert (named.not_before.isoformat(), named.not_after.year) == (
+    assert (vector_certificate.not_before.isoformat(), vector_certificate.not_after.year) == (
         "2026-01-01T00:00:00+00:00",
         2036,
     )
 
 
-def test_the_vectors_properties_are_the_published_bytes(named):
-    content = document.encode(signature.qualifying_properties(named, SIGNED_AT))
+def test_the_vector_properties_are_the_published_bytes(vector_certificate: Certificate) -> None:
+    content = document.encode(signature.qualifying_properties(vector_certificate, SIGNED_AT))
     assert content.decode() == VECTOR["properties"] and len(content) == 519
     assert signature.digest(content) == VECTOR["properties_digest"]
 
 
-def test_the_vectors_document_is_assembled_to_the_published_bytes(unsigned, named):
-    raw = signature.assemble(document.encode(unsigned), named, SIGNATURE_VALUE, SIGNED_AT)
+def test_the_signed_vector_has_the_published_bytes(
+    unsigned: dict[str, Any], vector_certificate: Certificate
+) -> None:
+    raw = signature.assemble(
+        document.encode(unsigned), vector_certificate, SIGNATURE_VALUE, SIGNED_AT
+    )
     assert len(raw) == VECTOR["signed_length"]
     assert hashlib.sha256(raw).hexdigest() == VECTOR["signed_sha256"]
     verify(*parted(as_written(raw)))
@@ -124,12 +140,12 @@ def test_the_vectors_document_is_assembled_to_the_published_bytes(unsigned, name
 
 
 @pytest.fixture(scope="module")
-def signer():
+def signer() -> Signer:
     return certificate.read_pair(*issued().pair.values())
 
 
 @pytest.mark.parametrize("name", GOLDEN)
-def test_every_kind_of_document_is_signed_so_that_it_verifies(signer, name):
+def test_every_document_type_has_a_valid_signature(signer: Signer, name: str) -> None:
     whole = built(GOLDEN[name], version="1.1")
     raw = signature.sign(whole, signer, SIGNED_AT)
     verify(*parted(as_written(raw)))
@@ -138,32 +154,34 @@ def test_every_kind_of_document_is_signed_so_that_it_verifies(signer, name):
     assert document.encode(signature.unsigned(exactly(raw))) == document.encode(whole)
 
 
-def test_what_is_signed_keeps_texts_and_numbers_as_they_are_written(signer):
+def test_signing_keeps_the_notation_of_texts_and_numbers(signer: Signer) -> None:
     source = deepcopy(GOLDEN["usd_invoice"])
     source["lineItems"][0]["description"] = 'Kopi "tarik" \\ 拿铁 é \U0001f9cb </script>'
     verify(*parted(as_written(signature.sign(built(source, version="1.1"), signer, SIGNED_AT))))
 
 
-def test_a_document_that_is_signed_again_carries_one_signature(signer):
+def test_signing_again_replaces_the_signature(signer: Signer) -> None:
     whole = built(GOLDEN["invoice"], version="1.1")
     first = signature.sign(whole, signer, SIGNED_AT)
     assert signature.sign(exactly(first), signer, SIGNED_AT) == first
 
 
 @pytest.mark.parametrize("wrong", [{"Invoice": [{}, {}]}, {"Invoice": [{}], "_D": "x"}])
-def test_only_a_document_that_ends_with_its_one_invoice_is_signed(signer, wrong):
+def test_a_document_of_another_structure_is_not_signed(
+    signer: Signer, wrong: dict[str, Any]
+) -> None:
     with pytest.raises(ValueError):
         signature.sign(wrong, signer, SIGNED_AT)
 
 
-def test_the_signing_time_is_utc_to_the_second(signer):
+def test_the_signing_time_is_utc_in_whole_seconds(signer: Signer) -> None:
     local = SIGNED_AT.astimezone(timezone(timedelta(hours=8))) + timedelta(microseconds=999_999)
     signed = exactly(signature.sign(built(GOLDEN["invoice"], version="1.1"), signer, local))
     properties = "Object.QualifyingProperties.SignedProperties.SignedSignatureProperties"
     assert at(signed["Invoice"][0], f"{BLOCK}.{properties}.SigningTime") == "2026-09-14T03:25:40Z"
 
 
-def test_the_signature_of_another_key_does_not_verify(signer):
+def test_a_signature_by_another_key_is_invalid(signer: Signer) -> None:
     other = certificate.Signer(signer.certificate, rsa_key("stranger"))
     with pytest.raises(InvalidSignature):
         verify(
@@ -178,8 +196,8 @@ def test_the_signature_of_another_key_does_not_verify(signer):
 # Changes
 
 
-def changed(holder):
-    """Makes one change at a time to what a container holds, at any depth; each is undone before the next is made."""
+def changed(holder: Any) -> Iterator[tuple[Any, Any]]:
+    """Make one change at a time in a container, at any depth, and undo it before the next one."""
     for key in list(holder) if isinstance(holder, dict) else range(len(holder)):
         kept = holder[key]
         for other in others(kept):
@@ -190,8 +208,8 @@ def changed(holder):
             yield from changed(kept)
 
 
-def others(value):
-    """Values that differ from one by as little as can be."""
+def others(value: Any) -> Iterator[Any]:
+    """Yield values that differ minimally from a value."""
     if isinstance(value, dict):
         for name in value:
             yield {member: value[member] for member in value if member != name}
@@ -215,7 +233,7 @@ def others(value):
 
 
 @pytest.mark.parametrize("name", ["credit_note", "usd_invoice"])
-def test_after_any_single_change_it_no_longer_verifies(signer, name):
+def test_any_change_after_signing_invalidates_the_signature(signer: Signer, name: str) -> None:
     signed = signature.sign(built(GOLDEN[name], version="1.1"), signer, SIGNED_AT)
     bare, block = parted(as_written(signed))
     whole, before, made = {"document": bare}, minified(bare), 0
@@ -223,7 +241,7 @@ def test_after_any_single_change_it_no_longer_verifies(signer, name):
         made += 1
         content = minified(whole["document"])
         assert digest(content) != digest(before), (place, other)
-        if made % 7 == 0:  # the digest alone takes a tenth of the time
+        if made % 7 == 0:  # a verification takes ten times as long as a digest
             with pytest.raises(InvalidSignature):
                 verify(whole["document"], block)
     assert made > 1000 and minified(bare) == before
@@ -233,7 +251,7 @@ def test_after_any_single_change_it_no_longer_verifies(signer, name):
 # Certificates
 
 
-def test_a_name_is_written_in_the_form_that_is_asked_for():
+def test_a_distinguished_name_has_three_text_forms() -> None:
     name = x509.Name.from_rfc4514_string(r"CN=Contoh\, Issuing = CA,O=Contoh Amanah Sdn Bhd,C=MY")
     forms = {form: certificate.name_text(name, form) for form in certificate.ISSUER_FORMS}
     assert forms == {
@@ -243,7 +261,7 @@ def test_a_name_is_written_in_the_form_that_is_asked_for():
     }
 
 
-def test_the_form_of_a_certificate_is_that_of_its_signatures():
+def test_signatures_use_the_issuer_form_of_their_certificate() -> None:
     signer = certificate.read_pair(*issued().pair.values(), issuer_form="encoded")
     _, block = parted(
         as_written(signature.sign(built(GOLDEN["invoice"], version="1.1"), signer, SIGNED_AT))
@@ -253,8 +271,8 @@ def test_the_form_of_a_certificate_is_that_of_its_signatures():
     assert at(block, "KeyInfo.X509Data.X509IssuerSerial.X509IssuerName") == encoded
 
 
-def told(**changes):
-    """{path: rule} of what is wrong with a certificate and its key, once something of them is another."""
+def violations(**changes: Any) -> dict[str, str]:
+    """Return {path: rule} of the violations of a certificate and its key after some changes."""
     given = {
         "certificate": issued().certificate_pem,
         "key": key_text(rsa_key()),
@@ -266,32 +284,34 @@ def told(**changes):
     return {each["path"]: each["rule"] for each in why.value.faults}
 
 
-def broken(text):
-    """PEM whose outermost value is longer than its bytes."""
+def broken(text: str) -> str:
+    """Return PEM whose outermost value announces more bytes than it has."""
     return text.replace("MII", "MIJ", 1)
 
 
-def elliptic():
+def elliptic() -> ec.EllipticCurvePrivateKey:
     return ec.generate_private_key(ec.SECP256R1())
 
 
-def encrypted(rounds):
-    """A key whose text says that its password takes so many rounds of derivation: 2048 in truth."""
+def encrypted(rounds: int) -> str:
+    """Return an encrypted key that announces a number of derivation rounds, instead of 2048."""
     der = base64.b64decode("".join(key_text(rsa_key(), "hush").split("-----")[2].split()))
     assert der.count(bytes.fromhex("02020800")) == 1
     return pem(der.replace(bytes.fromhex("02020800"), b"\x02\x04" + rounds.to_bytes(4)))
 
 
-def out_of_proportion(p=2**3217 - 1, q=2**521 - 1, e=65537):
-    """A key of 3,738 bits with one factor so long that the library would take seconds to find out whether it is prime."""
+def out_of_proportion(
+    p: int = 2**3217 - 1, q: int = 2**521 - 1, e: int = 65537
+) -> rsa.RSAPrivateKey:
+    """Return a key of 3,738 bits with a factor whose primality test would take seconds."""
     numbers = rsa.RSAPrivateNumbers(
         p, q, pow(e, -1, (p - 1) * (q - 1)), 1, 1, 1, rsa.RSAPublicNumbers(e, p * q)
     )
     return numbers.private_key(unsafe_skip_rsa_key_validation=True)
 
 
-def damaged():
-    """A key whose private exponent is another one's."""
+def damaged() -> rsa.RSAPrivateKey:
+    """Return a key with a wrong private exponent."""
     numbers = rsa_key().private_numbers()
     own = {name: getattr(numbers, name) for name in ("p", "q", "d", "dmp1", "dmq1", "iqmp")}
     own |= {"dmp1": own["dmp1"] - 2, "d": own["d"] - 2}
@@ -299,7 +319,7 @@ def damaged():
     return numbers.private_key(unsafe_skip_rsa_key_validation=True)
 
 
-def with_version(version):
+def with_version(version: int) -> str:
     der = issued().der.replace(
         bytes.fromhex("a003020102"), bytes.fromhex("a0030201") + bytes([version]), 1
     )
@@ -308,8 +328,8 @@ def with_version(version):
     )
 
 
-def with_serial(bits):
-    """A certificate whose serial number has more bits than any may have."""
+def with_serial(bits: int) -> str:
+    """Return a certificate whose serial number has that many bits."""
     der = issued().der
     begin = der.index(bytes.fromhex("a003020102")) + 5
     serial = bytes([2, 0x82]) + (bits // 8).to_bytes(2) + b"\x7f" * (bits // 8)
@@ -322,44 +342,86 @@ def with_serial(bits):
     )
 
 
-def pem(der):
-    return f"-----BEGIN ENCRYPTED PRIVATE KEY-----\n{base64.encodebytes(der).decode()}-----END ENCRYPTED PRIVATE KEY-----"
+def pem(der: bytes) -> str:
+    label = "ENCRYPTED PRIVATE KEY-----"
+    return f"-----BEGIN {label}\n{base64.encodebytes(der).decode()}-----END {label}"
 
 
-OLD = {"not_before": SIGNED_AT - timedelta(days=9), "not_after": SIGNED_AT - timedelta(seconds=1)}
+HUSH = {"password": "hush"}
+OLD: dict[str, Any] = {
+    "not_before": SIGNED_AT - timedelta(days=9),
+    "not_after": SIGNED_AT - timedelta(seconds=1),
+}
 WRONG = {
     "no certificate": (lambda: {"certificate": "here"}, {"/certificate": "format"}),
-    "a broken certificate": (lambda: {"certificate": broken(issued().certificate_pem)}, {"/certificate": "format"}),
-    "a key for a certificate": (lambda: {"certificate": key_text(rsa_key())}, {"/certificate": "format"}),
-    "an expired certificate": (lambda: {"certificate": issued(**OLD).certificate_pem}, {"/certificate": "expired"}),
-    "a certificate without RSA": (lambda: {"certificate": issued(key=elliptic()).certificate_pem}, {"/certificate": "rsa"}),
-    "a certificate of a short key": (lambda: issued(key=rsa_key("short", 1024)).pair, {"/certificate": "size", "/key": "size"}),
+    "a broken certificate": (
+        lambda: {"certificate": broken(issued().certificate_pem)},
+        {"/certificate": "format"},
+    ),
+    "a key for a certificate": (
+        lambda: {"certificate": key_text(rsa_key())},
+        {"/certificate": "format"},
+    ),
+    "an expired certificate": (
+        lambda: {"certificate": issued(**OLD).certificate_pem},
+        {"/certificate": "expired"},
+    ),
+    "a certificate without RSA": (
+        lambda: {"certificate": issued(key=elliptic()).certificate_pem},
+        {"/certificate": "rsa"},
+    ),
+    "a certificate of a short key": (
+        lambda: issued(key=rsa_key("short", 1024)).pair,
+        {"/certificate": "size", "/key": "size"},
+    ),
     "no key": (lambda: {"key": "here"}, {"/key": "format"}),
     "a certificate for a key": (lambda: {"key": issued().certificate_pem}, {"/key": "format"}),
     "a broken key": (lambda: {"key": broken(key_text(rsa_key()))}, {"/key": "format"}),
     "a key of another kind": (lambda: {"key": key_text(elliptic())}, {"/key": "rsa"}),
     "a key out of proportion": (lambda: {"key": key_text(out_of_proportion())}, {"/key": "format"}),
     "a damaged key": (lambda: {"key": key_text(damaged())}, {"/key": "format"}),
-    "a certificate of no version": (lambda: {"certificate": with_version(4)}, {"/certificate": "format"}),
-    "an endless serial number": (lambda: {"certificate": with_serial(24_000)}, {"/certificate": "serial"}),
+    "a certificate of no version": (
+        lambda: {"certificate": with_version(4)},
+        {"/certificate": "format"},
+    ),
+    "an endless serial number": (
+        lambda: {"certificate": with_serial(24_000)},
+        {"/certificate": "serial"},
+    ),
     "another's key": (lambda: {"key": key_text(rsa_key("stranger"))}, {"/key": "match"}),
     "no password": (lambda: {"key": key_text(rsa_key(), "hush")}, {"/password": "required"}),
-    "a wrong password": (lambda: {"key": key_text(rsa_key(), "hush"), "password": "loud"}, {"/password": "password"}),
-    "a key that takes an hour to open": (lambda: {"key": encrypted(2**31 - 1), "password": "hush"}, {"/key": "encryption"}),
-    "a key that is cut short": (lambda: {"key": pem(b"\x30\x82\x05"), "password": "hush"}, {"/key": "encryption"}),
-    "a key nested without end": (lambda: {"key": pem(b"\x30\x82\x0f\x00" * 900), "password": "hush"}, {"/key": "encryption"}),
-    "everything": (lambda: {"certificate": "x", "key": "x"}, {"/certificate": "format", "/key": "format"}),
-}  # fmt: skip
+    "a wrong password": (
+        lambda: {"key": key_text(rsa_key(), "hush"), "password": "loud"},
+        {"/password": "password"},
+    ),
+    "a key that takes an hour to open": (
+        lambda: {"key": encrypted(2**31 - 1), **HUSH},
+        {"/key": "encryption"},
+    ),
+    "a truncated key": (lambda: {"key": pem(b"\x30\x82\x05"), **HUSH}, {"/key": "encryption"}),
+    "an endlessly nested key": (
+        lambda: {"key": pem(b"\x30\x82\x0f\x00" * 900), **HUSH},
+        {"/key": "encryption"},
+    ),
+    "everything": (
+        lambda: {"certificate": "x", "key": "x"},
+        {"/certificate": "format", "/key": "format"},
+    ),
+}
 
 
 @pytest.mark.parametrize("changes, faults", WRONG.values(), ids=WRONG)
-def test_a_certificate_or_key_that_cannot_be_used_is_refused(changes, faults):
-    assert told(**changes()) == faults
+def test_an_unusable_certificate_or_key_is_refused(
+    changes: Callable[[], dict[str, str]], faults: dict[str, str]
+) -> None:
+    assert violations(**changes()) == faults
 
 
 @pytest.mark.parametrize("layout", [PrivateFormat.PKCS8, PrivateFormat.TraditionalOpenSSL])
 @pytest.mark.parametrize("password", [None, "h\u00fcsh"])
-def test_a_key_is_read_however_it_is_written(layout, password):
+def test_a_private_key_is_read_in_every_common_format(
+    layout: PrivateFormat, password: str | None
+) -> None:
     encryption = BestAvailableEncryption(password.encode()) if password else NoEncryption()
     text = rsa_key().private_bytes(Encoding.PEM, layout, encryption).decode().replace("\n", "\r\n")
     chain = f"Issued to us:\n{issued().certificate_pem}{authority().certificate_pem}"
@@ -380,26 +442,47 @@ SOON, DAY = "The signing certificate expires on ", timedelta(days=1)
     [
         ({}, []),
         ({"not_after": SIGNED_AT + 30 * DAY}, []),
-        ({"not_after": SIGNED_AT + 30 * DAY - timedelta(seconds=1)}, [f"{SOON}2026-10-14, in 29 days."]),
+        (
+            {"not_after": SIGNED_AT + 30 * DAY - timedelta(seconds=1)},
+            [f"{SOON}2026-10-14, in 29 days."],
+        ),
         ({"not_after": SIGNED_AT + DAY}, [f"{SOON}2026-09-15, in 1 day."]),
         ({"not_after": SIGNED_AT}, [f"{SOON}2026-09-14, within a day."]),
         ({"not_after": SIGNED_AT - DAY}, ["The signing certificate expired on 2026-09-13."]),
-        ({"not_before": SIGNED_AT + DAY}, ["The signing certificate is not valid before 2026-09-15."]),
-        ({"tin": None, "registration": None}, [
-            "The signing certificate has no organisation identifier (2.5.4.97); the portal rejects it with DS307.",
-            "The signing certificate has no serial number of the subject (2.5.4.5); the portal rejects it with DS306.",
-        ]),
-        ({"tin": "C25845632020"}, [
-            "The organisation identifier (2.5.4.97) of the signing certificate is C25845632020, not the company's TIN: "
-            "the portal accepts that from an intermediary only, and otherwise rejects it with DS311.",
-        ]),
-        ({"registration": "201901012345"}, [
-            "The serial number of the subject (2.5.4.5) of the signing certificate is 201901012345, not the company's "
-            "registration number: the portal accepts that from an intermediary only, and otherwise rejects it with DS312.",
-        ]),
+        (
+            {"not_before": SIGNED_AT + DAY},
+            ["The signing certificate is not valid before 2026-09-15."],
+        ),
+        (
+            {"tin": None, "registration": None},
+            [
+                "The signing certificate has no organisation identifier (2.5.4.97); "
+                "the portal rejects it with DS307.",
+                "The signing certificate has no serial number of the subject (2.5.4.5); "
+                "the portal rejects it with DS306.",
+            ],
+        ),
+        (
+            {"tin": "C25845632020"},
+            [
+                "The organisation identifier (2.5.4.97) of the signing certificate is "
+                "C25845632020, not the company's TIN: the portal accepts that from an "
+                "intermediary only, and otherwise rejects it with DS311.",
+            ],
+        ),
+        (
+            {"registration": "201901012345"},
+            [
+                "The serial number of the subject (2.5.4.5) of the signing certificate is "
+                "201901012345, not the company's registration number: "
+                "the portal accepts that from an intermediary only, and otherwise rejects it with DS312.",
+            ],
+        ),
     ],
-)  # fmt: skip
-def test_a_person_is_told_what_a_certificate_is_about_to_be(facts, wordings):
+)
+def test_certificate_warnings_name_expiry_and_identity(
+    facts: dict[str, Any], wordings: list[str]
+) -> None:
     facts = {"not_before": SIGNED_AT - DAY, "not_after": SIGNED_AT + 300 * DAY, **facts}
     made = certificate.read_certificate(issued(**facts).certificate_pem)
     assert certificate.warnings(made, SIGNED_AT, COMPANY) == wordings
@@ -412,7 +495,7 @@ def test_a_person_is_told_what_a_certificate_is_about_to_be(facts, wordings):
     assert certificate.outside_validity(made, SIGNED_AT) == refusal
 
 
-def test_a_company_without_a_registration_number_is_told_of_another_one():
+def test_a_missing_registration_number_is_a_certificate_warning() -> None:
     made = issued(not_before=SIGNED_AT, not_after=SIGNED_AT + 300 * DAY).der
     company = {**COMPANY, "registration_number": None}
     (wording,) = certificate.warnings(certificate.of_der(made), SIGNED_AT, company)

@@ -1,13 +1,18 @@
-"""Signing on the way to the portal: where the certificate comes from, what stops it, and what a person is told."""
+"""Signing submissions: the source of the certificate, refusals, the API and warnings."""
 
 import asyncio
 import base64
 import logging
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
 
+import asyncpg
 import pytest
-from certificates import TIN, issued, key_text, rsa_key
-from conftest import make_company
+from certificates import TIN, Issued, issued, key_text, rsa_key
+from conftest import Sandbox, make_company
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 from kit import (
     CERTIFICATE,
     GENEROUS,
@@ -36,13 +41,13 @@ NOW = datetime.now(UTC).replace(microsecond=0)
 
 
 @pytest.fixture
-async def api(start, company):
-    """A client of a service that sends documents of version 1.1, for a company without a certificate."""
+async def api(start: Any, company: Any) -> Any:
+    """A client of a service that signs, for a company without a certificate."""
     return await start(company, **SIGNED)
 
 
-async def put(api, made=None, **members):
-    """The record of a certificate that was stored."""
+async def put(api: Any, made: Issued | None = None, **members: Any) -> dict[str, Any]:
+    """Store a certificate and return its record."""
     status, body = await answered(
         api, "PUT", CERTIFICATE, json={**(made or issued()).pair, **members}
     )
@@ -50,58 +55,63 @@ async def put(api, made=None, **members):
     return body["data"]
 
 
-async def sent(owner):
-    """(what was signed, the block that signs it) of the last document that was sent."""
-    body = await owner.fetchval("select body from submissions order by id desc limit 1")
-    (entry,) = json_codec.loads(bytes(body))["documents"]
+async def sent(owner: asyncpg.Connection) -> tuple[dict[str, Any], Any]:
+    """Return the last document that was sent, without its signature, and the signature block."""
+    (row,) = await owner.fetch("select body from submissions order by id desc limit 1")
+    (entry,) = json_codec.loads(bytes(row["body"]))["documents"]
     return parted(as_written(base64.b64decode(entry["document"])))
 
 
-def signed_by(block):
-    """The bytes of the certificate in a block."""
+def signed_by(block: Any) -> bytes:
+    """Return the certificate in a signature block."""
     return base64.b64decode(block["KeyInfo"][0]["X509Data"][0]["X509Certificate"][0]["_"])
 
 
-async def refused(api):
-    """The errors with which a submit is refused; the invoice stays a draft that can be sent."""
-    id = await created(api)
-    status, body = await submitted(api, id)
+async def refused(api: Any) -> list[dict[str, Any]]:
+    """Return the errors of a refused submit. The invoice stays a draft that can be submitted."""
+    invoice_id = await created(api)
+    status, body = await submitted(api, invoice_id)
     assert status == 400 and body["message"] == "Failed to submit, please try again"
-    await reaches(api, id, "Draft")
+    await reaches(api, invoice_id, "Draft")
     return body["errors"]
 
 
-# From HTTP to Valid
+# Signed submissions
 
 
-async def test_a_signed_invoice_comes_to_be_valid(api, owner):
+async def test_a_signed_invoice_becomes_valid(api: Any, owner: asyncpg.Connection) -> None:
     made = issued()
     await put(api, made)
-    id = await valid_invoice(api)
+    invoice_id = await valid_invoice(api)
     bare, block = await sent(owner)
     verify(bare, block)
     assert signed_by(block) == made.der
     assert bare["Invoice"][0]["InvoiceTypeCode"][0]["listVersionID"] == "1.1"
-    _, (found,) = await answered(api, "GET", f"/api/invoices/{id}/submitted-documents")
+    _, (found,) = await answered(api, "GET", f"/api/invoices/{invoice_id}/submitted-documents")
     assert (found["status"], found["document_version"]) == ("Valid", "1.1")
 
 
-async def test_the_signing_time_is_that_of_the_submission(api, owner):
+async def test_the_signing_time_is_that_of_the_submission(
+    api: Any, owner: asyncpg.Connection
+) -> None:
     await put(api)
-    before = await owner.fetchval("select date_trunc('second', clock_timestamp())")
+    clock = "select date_trunc('second', clock_timestamp())"
+    before = (await owner.fetch(clock))[0][0]
     await valid_invoice(api)
     _, block = await sent(owner)
     (properties,) = block["Object"][0]["QualifyingProperties"][0]["SignedProperties"][0][
         "SignedSignatureProperties"
     ]
     at = json_codec.parse_instant(properties["SigningTime"][0]["_"])
-    assert before <= at <= await owner.fetchval("select clock_timestamp()")
+    assert before <= at <= (await owner.fetch("select clock_timestamp()"))[0][0]
 
 
-async def test_a_note_is_signed_too(api, owner):
+async def test_a_note_is_signed(api: Any, owner: asyncpg.Connection) -> None:
     await put(api)
-    id = await valid_invoice(api)
-    _, made = await answered(api, "POST", f"/api/invoices/{id}/adjustment-note", json=note())
+    invoice_id = await valid_invoice(api)
+    _, made = await answered(
+        api, "POST", f"/api/invoices/{invoice_id}/adjustment-note", json=note()
+    )
     status, _ = await answered(
         api, "POST", f"/api/adjustment-notes/{made['data']['id']}/submit-to-portal", json={}
     )
@@ -109,30 +119,34 @@ async def test_a_note_is_signed_too(api, owner):
     verify(*await sent(owner))
 
 
-async def test_version_1_0_is_not_signed_and_needs_no_certificate(start, company, owner):
+async def test_version_1_0_is_not_signed_and_needs_no_certificate(
+    start: Any, company: Any, owner: asyncpg.Connection
+) -> None:
     api = await start(company)
     await valid_invoice(api)
-    body = json_codec.loads(bytes(await owner.fetchval("select body from submissions")))
+    (row,) = await owner.fetch("select body from submissions")
+    body = json_codec.loads(bytes(row["body"]))
     assert b"Signature" not in base64.b64decode(body["documents"][0]["document"])
 
 
-async def test_submissions_at_once_are_each_signed(api, owner):
+async def test_concurrent_submissions_are_all_signed(api: Any, owner: asyncpg.Connection) -> None:
     await put(api)
     ids = [await created(api) for _ in range(8)]
-    assert {status for status, _ in await asyncio.gather(*[submitted(api, id) for id in ids])} == {
-        200
-    }
+    assert {
+        status
+        for status, _ in await asyncio.gather(*[submitted(api, invoice_id) for invoice_id in ids])
+    } == {200}
     for body in await owner.fetch("select body from submissions"):
         (entry,) = json_codec.loads(bytes(body["body"]))["documents"]
         verify(*parted(as_written(base64.b64decode(entry["document"]))))
 
 
-# Where the certificate comes from
+# The source of the certificate
 
 
 @pytest.fixture
-def files(tmp_path):
-    """The variables of a configured certificate: of the sandbox's intermediary, its key encrypted."""
+def files(tmp_path: Path) -> tuple[Issued, dict[str, str]]:
+    """A certificate of the sandbox's intermediary, and the variables that configure it."""
     made = issued("C25845632020", "201901012345", key=rsa_key("intermediary"))
     for name, text in (("own.pem", made.certificate_pem), ("own.key", key_text(made.key, "hush"))):
         (tmp_path / name).write_text(text)
@@ -144,8 +158,8 @@ def files(tmp_path):
 
 
 async def test_the_configured_certificate_signs_for_a_company_without_one(
-    start, company, owner, files
-):
+    start: Any, company: Any, owner: asyncpg.Connection, files: tuple[Issued, dict[str, str]]
+) -> None:
     made, variables = files
     api = await start(company, **SIGNED, **variables)
     await valid_invoice(api)
@@ -162,16 +176,21 @@ async def test_the_configured_certificate_signs_for_a_company_without_one(
 
 
 @pytest.mark.parametrize("form", ISSUER_FORMS)
-async def test_the_issuer_is_written_as_the_certificate_wants_it(
-    api, start, company, owner, files, form
-):
+async def test_the_issuer_name_is_written_in_the_configured_form(
+    api: Any,
+    start: Any,
+    company: Any,
+    owner: asyncpg.Connection,
+    files: tuple[Issued, dict[str, str]],
+    form: Any,
+) -> None:
     forms = {
         "rfc2253": "CN=Contoh Test Issuing CA, O=Contoh Amanah Sdn Bhd, C=MY",
         "encoded": "C=MY, O=Contoh Amanah Sdn Bhd, CN=Contoh Test Issuing CA",
         "rfc2253_blanks": "CN = Contoh Test Issuing CA, O = Contoh Amanah Sdn Bhd, C = MY",
     }
     configured = await start(company, **SIGNED, **files[1], SIGNING_ISSUER_FORM=form)
-    for client in (configured, api):  # the sandbox takes the first form only
+    for client in (configured, api):  # the sandbox accepts the first form only
         assert (await submitted(client, await created(client)))[0] == 200
         _, block = await sent(owner)
         assert (
@@ -202,52 +221,61 @@ async def test_the_issuer_is_written_as_the_certificate_wants_it(
         ),
     ],
 )
-async def test_configured_files_that_cannot_be_used_are_named_at_the_start(
-    start, company, files, change, wording
-):
+async def test_unusable_signing_files_are_named_at_the_start(
+    start: Any,
+    company: Any,
+    files: tuple[Issued, dict[str, str]],
+    change: dict[str, Any],
+    wording: str,
+) -> None:
     with pytest.raises(ConfigError) as why:
         await start(company, **{**SIGNED, **files[1], **change})
     assert str(why.value) == wording
 
 
-async def test_a_configured_certificate_that_has_expired_does_not_keep_the_service_from_starting(
-    start, company, files, tmp_path
-):
+async def test_the_service_starts_with_an_expired_certificate(
+    start: Any, company: Any, files: tuple[Issued, dict[str, str]], tmp_path: Path
+) -> None:
     old = issued(not_before=NOW - 9 * DAY, not_after=NOW - DAY, key=rsa_key("intermediary"))
     (tmp_path / "own.pem").write_text(old.certificate_pem)
     (error,) = await refused(await start(company, **SIGNED, **files[1]))
     assert error["code"] == "DS304"
 
 
-# What stops a sending
+# Refusals
 
 
-def stop(code, message):
+def stop(code: str, message: str) -> list[dict[str, Any]]:
     return [{"code": code, "path": "/company/signing-certificate", "message": message}]
 
 
-async def test_without_a_certificate_nothing_is_sent(api, sandbox):
-    wording = "There is no certificate to sign the document with: the company has none, and none is configured."
+async def test_a_submit_without_a_certificate_is_refused(api: Any, sandbox: Sandbox) -> None:
+    wording = (
+        "There is no certificate to sign the document with: "
+        "the company has none, and none is configured."
+    )
     assert await refused(api) == stop("DS301", wording)
     status, body = await answered(
         api, "POST", "/api/invoices", json=invoice(submitImmediately=True)
     )
     assert (status, body["data"]["errors"]) == (201, stop("DS301", wording))
     assert await sandbox.ledger() == []
-    id = await created(api)
-    await submitted(api, id)
+    invoice_id = await created(api)
+    await submitted(api, invoice_id)
     await put(api)
-    assert (await submitted(api, id))[0] == 200
+    assert (await submitted(api, invoice_id))[0] == 200
 
 
-async def test_a_certificate_that_is_not_valid_yet_sends_nothing(api, sandbox):
+async def test_a_submit_with_a_future_certificate_is_refused(api: Any, sandbox: Sandbox) -> None:
     begin = NOW + 2 * DAY
     wording = f"The signing certificate is not valid before {begin:%Y-%m-%d}."
     assert (await put(api, issued(not_before=begin)))["warning"] == wording
     assert await refused(api) == stop("DS304", wording) and await sandbox.ledger() == []
 
 
-async def test_a_certificate_that_has_expired_since_sends_nothing(api, sandbox, owner):
+async def test_a_submit_with_an_expired_certificate_is_refused(
+    api: Any, sandbox: Sandbox, owner: asyncpg.Connection
+) -> None:
     await put(api)
     old = issued(not_before=NOW - 9 * DAY, not_after=NOW - DAY)
     await owner.execute("update signing_certificates set certificate = $1", old.der)
@@ -265,7 +293,9 @@ UNREADABLE = (
 )
 
 
-async def test_a_key_that_cannot_be_opened_sends_nothing(start, api, company, sandbox, caplog):
+async def test_a_submit_with_an_undecryptable_key_is_refused(
+    start: Any, api: Any, company: Any, sandbox: Sandbox, caplog: pytest.LogCaptureFixture
+) -> None:
     await put(api)
     other = await start(company, **{**SIGNED, "SECRET_KEY": OTHER_KEY})
     assert await refused(other) == stop("SigningKeyUnreadable", UNREADABLE)
@@ -278,7 +308,9 @@ async def test_a_key_that_cannot_be_opened_sends_nothing(start, api, company, sa
     )
 
 
-async def test_a_sealed_key_is_of_no_use_to_another_company(api, start, environment, owner):
+async def test_an_encrypted_key_of_another_company_is_undecryptable(
+    api: Any, start: Any, environment: dict[str, str], owner: asyncpg.Connection
+) -> None:
     await put(api)
     other = await make_company(environment)
     stranger = await start(other, **SIGNED)
@@ -290,7 +322,9 @@ async def test_a_sealed_key_is_of_no_use_to_another_company(api, start, environm
     assert await refused(stranger) == stop("SigningKeyUnreadable", UNREADABLE)
 
 
-async def test_after_a_rotation_the_previous_secret_key_still_opens(api, start, company, owner):
+async def test_the_previous_secret_key_still_decrypts_after_a_rotation(
+    api: Any, start: Any, company: Any, owner: asyncpg.Connection
+) -> None:
     await put(api)
     rotated = await start(
         company, **{**SIGNED, "SECRET_KEY": OTHER_KEY, "SECRET_KEY_PREVIOUS": SIGNED["SECRET_KEY"]}
@@ -302,10 +336,12 @@ async def test_after_a_rotation_the_previous_secret_key_still_opens(api, start, 
     verify(*await sent(owner))
 
 
-# Over the API
+# The API
 
 
-async def test_a_certificate_is_stored_shown_and_removed(api, owner):
+async def test_a_certificate_is_stored_shown_and_removed(
+    api: Any, owner: asyncpg.Connection
+) -> None:
     missing = (404, {"message": "Signing certificate not found"})
     assert (
         await answered(api, "GET", CERTIFICATE)
@@ -315,7 +351,8 @@ async def test_a_certificate_is_stored_shown_and_removed(api, owner):
     made = issued(not_before=NOW - DAY, not_after=NOW + 100 * DAY)
     record = await put(api, made)
     assert record == {
-        "subject": "CN=Kopi Tiga Sdn. Bhd., 2.5.4.5=202001234567, 2.5.4.97=C20880050010, O=Kopi Tiga Sdn. Bhd., C=MY",
+        "subject": "CN=Kopi Tiga Sdn. Bhd., 2.5.4.5=202001234567, 2.5.4.97=C20880050010, "
+        "O=Kopi Tiga Sdn. Bhd., C=MY",
         "issuer": "CN=Contoh Test Issuing CA, O=Contoh Amanah Sdn Bhd, C=MY",
         "serial": str(made.certificate.serial_number),
         "not_before": f"{NOW - DAY:%Y-%m-%dT%H:%M:%S}.000+00:00",
@@ -335,22 +372,27 @@ async def test_a_certificate_is_stored_shown_and_removed(api, owner):
     )
 
 
-async def test_the_key_is_neither_stored_readable_nor_told(api, owner, caplog):
+async def test_a_signing_key_is_stored_encrypted_and_never_shown(
+    api: Any, owner: asyncpg.Connection, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.DEBUG)
     made = issued()
     for body in (made.pair, {**made.pair, "key": key_text(made.key, "hush"), "password": "hush"}):
         assert (await answered(api, "PUT", CERTIFICATE, json=body))[0] == 200
     await answered(api, "PUT", CERTIFICATE, json={**made.pair, "certificate": "no"})
+    assert isinstance(made.key, RSAPrivateKey)
     secret = made.key.private_numbers().p.to_bytes(128)
     (sealed,) = await owner.fetch(
         "select sealed_key from signing_certificates where removed_at is null"
     )
     assert len(sealed["sealed_key"]) > 1000 and secret[8:40] not in sealed["sealed_key"]
-    told = caplog.text + str(await answered(api, "GET", CERTIFICATE))
-    assert "hush" not in told and made.key_pem.splitlines()[5] not in told
+    report = caplog.text + str(await answered(api, "GET", CERTIFICATE))
+    assert "hush" not in report and made.key_pem.splitlines()[5] not in report
 
 
-async def test_a_new_certificate_replaces_the_old_whose_key_goes(api, owner):
+async def test_a_new_certificate_removes_the_key_of_the_old_one(
+    api: Any, owner: asyncpg.Connection
+) -> None:
     first, second = issued(), issued(key=rsa_key("second"))
     await put(api, first)
     await valid_invoice(api)
@@ -368,7 +410,9 @@ async def test_a_new_certificate_replaces_the_old_whose_key_goes(api, owner):
     ]
 
 
-async def test_certificates_that_are_set_at_once_leave_one(api, owner):
+async def test_concurrent_changes_leave_one_certificate(
+    api: Any, owner: asyncpg.Connection
+) -> None:
     made = [issued() for _ in range(6)]
     await asyncio.gather(*[put(api, each) for each in made])
     assert (
@@ -384,20 +428,33 @@ async def test_certificates_that_are_set_at_once_leave_one(api, owner):
         (lambda: {"certificate": "here"}, {"/certificate": "format"}),
         (lambda: {"key": key_text(rsa_key("stranger"))}, {"/key": "match"}),
         (lambda: {"key": key_text(rsa_key(), "hush")}, {"/password": "required"}),
-        (lambda: {"key": key_text(rsa_key(), "hush"), "password": "loud"}, {"/password": "password"}),
-        (lambda: {"certificate": issued(not_before=NOW - 9 * DAY, not_after=NOW).certificate_pem}, {"/certificate": "expired"}),
-        (lambda: {"certificate": "here", "key": "there"}, {"/certificate": "format", "/key": "format"}),
+        (
+            lambda: {"key": key_text(rsa_key(), "hush"), "password": "loud"},
+            {"/password": "password"},
+        ),
+        (
+            lambda: {
+                "certificate": issued(not_before=NOW - 9 * DAY, not_after=NOW).certificate_pem
+            },
+            {"/certificate": "expired"},
+        ),
+        (
+            lambda: {"certificate": "here", "key": "there"},
+            {"/certificate": "format", "/key": "format"},
+        ),
         (lambda: {"issuer_form": "reversed"}, {"/issuer_form": "enum"}),
         (lambda: {"issuer": "x"}, {"/issuer": "unknown"}),
     ],
-)  # fmt: skip
-async def test_what_is_wrong_with_a_pair_is_named_by_its_path(api, change, faults):
+)
+async def test_an_invalid_certificate_or_key_is_named_by_its_path(
+    api: Any, change: Callable[..., Any], faults: dict[str, Any]
+) -> None:
     status, body = await answered(api, "PUT", CERTIFICATE, json={**issued().pair, **change()})
     assert (status, {each["path"]: each["rule"] for each in body["errors"]}) == (422, faults)
     assert (await answered(api, "GET", CERTIFICATE))[0] == 404
 
 
-async def test_without_a_secret_key_no_key_is_kept(start, company):
+async def test_without_a_secret_key_no_signing_key_is_stored(start: Any, company: Any) -> None:
     api = await start(company)
     message = "The service cannot store private keys: SECRET_KEY is not set. Ask the operator."
     assert await answered(api, "PUT", CERTIFICATE, json=issued().pair) == (
@@ -406,7 +463,7 @@ async def test_without_a_secret_key_no_key_is_kept(start, company):
     )
 
 
-async def test_a_certificate_that_changed_since_it_was_read_is_left_alone(api):
+async def test_a_stale_if_match_does_not_change_the_certificate(api: Any) -> None:
     await put(api)
     async with api.get(CERTIFICATE) as response:
         etag = {"If-Match": response.headers["ETag"]}
@@ -417,21 +474,23 @@ async def test_a_certificate_that_changed_since_it_was_read_is_left_alone(api):
     assert (await answered(api, "PUT", CERTIFICATE, json=issued().pair, headers=etag))[0] == 412
 
 
-# What a person is told
+# Warnings
 
 
-async def test_a_certificate_that_names_another_is_stored_with_a_warning(api):
+async def test_a_certificate_of_another_company_is_stored_with_a_warning(api: Any) -> None:
     warning = (await put(api, issued("C25845632020")))["warning"]
     assert "is C25845632020, not the company's TIN" in warning and "DS311" in warning
     assert "DS307" in (await put(api, issued(subject={TIN: None})))["warning"]
-    id = await created(api)
-    assert (await submitted(api, id))[0] == 200
-    await reaches(api, id, "Invalid")
-    (found,) = await documents(api, id)
+    invoice_id = await created(api)
+    assert (await submitted(api, invoice_id))[0] == 200
+    await reaches(api, invoice_id, "Invalid")
+    (found,) = await documents(api, invoice_id)
     assert [error["code"] for error in found["errors"]] == ["DS307"]
 
 
-async def test_a_certificate_that_is_about_to_expire_is_logged_once_a_day(api, caplog):
+async def test_an_expiring_certificate_is_logged_once_a_day(
+    api: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     soon = issued(not_after=NOW + 10 * DAY)
     wording = f"The signing certificate expires on {NOW + 10 * DAY:%Y-%m-%d}, in 9 days."
     assert (await put(api, soon))["warning"] == wording
@@ -440,8 +499,10 @@ async def test_a_certificate_that_is_about_to_expire_is_logged_once_a_day(api, c
     assert caplog.text.count(wording) == 1
 
 
-async def test_what_stands_in_the_way_can_be_asked_before_a_submission(environment, company, files):
-    """(errors, warnings) as `content` would meet them, for a company with and without a certificate of its own."""
+async def test_signing_errors_are_known_before_a_submission(
+    environment: dict[str, str], company: Any, files: tuple[Issued, dict[str, str]]
+) -> None:
+    """The outlook has the errors and warnings of a submission, with and without a certificate."""
     async with connected_pool(environment["DATABASE_URL"], 2) as pool:
         for variables, errors in (({}, []), (SIGNED, ["DS301"]), ({**SIGNED, **files[1]}, [])):
             signers = Signers(read_config({**environment, **variables}))
@@ -451,7 +512,9 @@ async def test_what_stands_in_the_way_can_be_asked_before_a_submission(environme
             assert ([each["code"] for each in found], warnings) == (errors, [])
 
 
-async def test_a_warning_can_be_asked_before_a_submission(api, environment, company):
+async def test_signing_warnings_are_known_before_a_submission(
+    api: Any, environment: dict[str, str], company: Any
+) -> None:
     await put(api, issued("C25845632020", not_after=NOW + 5 * DAY))
     async with (
         connected_pool(environment["DATABASE_URL"], 2) as pool,
@@ -472,7 +535,9 @@ async def test_a_warning_can_be_asked_before_a_submission(api, environment, comp
 @pytest.mark.parametrize(
     "bounds, kept", [({}, True), ({"most_open": 0}, False), ({"open_seconds": -1}, False)]
 )
-async def test_a_key_stays_open_within_bounds(api, environment, company, bounds, kept):
+async def test_a_decrypted_key_is_cached_within_limits(
+    api: Any, environment: dict[str, str], company: Any, bounds: dict[str, Any], kept: bool
+) -> None:
     await put(api)
     signers = Signers(read_config({**environment, **SIGNED}), **bounds)
     async with (
@@ -484,13 +549,15 @@ async def test_a_key_stays_open_within_bounds(api, environment, company, bounds,
         assert (await signers.opened(conn, company.id, row) is first) == kept
 
 
-async def test_preflight_tells_what_keeps_a_document_from_being_signed(api):
-    id = await created(api)
-    _, told = await answered(api, "POST", f"/api/invoices/{id}/preflight", json={})
-    assert (told["ready"], [each["code"] for each in told["errors"]]) == (False, ["DS301"])
+async def test_preflight_reports_signing_errors_and_warnings(api: Any) -> None:
+    invoice_id = await created(api)
+    _, report = await answered(api, "POST", f"/api/invoices/{invoice_id}/preflight", json={})
+    assert (report["ready"], [each["code"] for each in report["errors"]]) == (False, ["DS301"])
     await put(api, issued(not_after=NOW + 10 * DAY))
-    _, told = await answered(api, "POST", f"/api/invoices/{id}/preflight", json={})
-    assert told["ready"] and "expires" in told["warnings"][-1]["message"]
+    _, report = await answered(api, "POST", f"/api/invoices/{invoice_id}/preflight", json={})
+    assert report["ready"] and "expires" in report["warnings"][-1]["message"]
     later = (NOW + 11 * DAY).isoformat()
-    _, told = await answered(api, "POST", f"/api/invoices/{id}/preflight", json={"at": later})
-    assert "DS304" in [each["code"] for each in told["errors"]]
+    _, report = await answered(
+        api, "POST", f"/api/invoices/{invoice_id}/preflight", json={"at": later}
+    )
+    assert "DS304" in [each["code"] for each in report["errors"]]

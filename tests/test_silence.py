@@ -1,17 +1,19 @@
-"""A host that vanishes loses its locks in PostgreSQL soon, and a process that is only paused keeps them."""
+"""A vanished host loses its locks in PostgreSQL soon; a paused process keeps them."""
 
 import asyncio
 import signal
 import socket
 import sys
 import tempfile
+from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import aiohttp
 import asyncpg
 import pytest
-from conftest import until
+from conftest import Sandbox, until
 from kit import created, documents, reaches, record, submitted
 from processes import Service
 from test_architecture import MODULES
@@ -25,7 +27,7 @@ from service.embedded_postgres.lifecycle import postgres
 from service.embedded_postgres.server import SETTINGS as SERVER_SETTINGS
 from service.http import app_keys
 
-SILENCE = 3  # seconds: the least that can be configured
+SILENCE = 3  # seconds, the minimum that can be configured
 QUIET = {"DATABASE_SILENCE_SECONDS": str(SILENCE)}
 SETTINGS = (
     "tcp_keepalives_idle",
@@ -33,7 +35,7 @@ SETTINGS = (
     "tcp_keepalives_count",
     "tcp_user_timeout",
 )
-#: Whose session holds the lock of a submission, and for how long that session has said nothing.
+#: The session that holds the lock of a submission, and the duration of its silence.
 HOLDER = """
     select a.pid, extract(epoch from clock_timestamp() - a.state_change) as silent_seconds
       from pg_locks l
@@ -43,14 +45,14 @@ HOLDER = """
 
 
 @pytest.fixture
-async def service(environment, tmp_path):
+async def service(environment: dict[str, str], tmp_path: Path) -> AsyncIterator[Service]:
     process = Service({**environment, **QUIET}, tmp_path / "service.log")
     yield process
     await process.kill()
 
 
 @pytest.fixture
-async def other(environment, tmp_path):
+async def other(environment: dict[str, str], tmp_path: Path) -> AsyncIterator[Service]:
     process = Service({**environment, **QUIET}, tmp_path / "other.log")
     await process.start()
     yield process
@@ -58,69 +60,86 @@ async def other(environment, tmp_path):
 
 
 @pytest.fixture
-async def client(service, company):
+async def client(service: Service, company: Any) -> AsyncIterator[aiohttp.ClientSession]:
     async with aiohttp.ClientSession(service.base, headers={"X-API-Key": company.key}) as session:
         yield session
 
 
 @pytest.fixture
-async def second(other, company):
+async def second(other: Service, company: Any) -> AsyncIterator[aiohttp.ClientSession]:
     async with aiohttp.ClientSession(other.base, headers={"X-API-Key": company.key}) as session:
         yield session
 
 
-# Schedules
+# Vanished and paused processes
 
 
 @pytest.mark.skipif(
     sys.platform != "linux", reason="only Linux can drop what arrives on a connection"
 )
-async def test_lock_of_a_vanished_host_is_freed_and_others_resolve(
-    service, client, other, second, owner, sandbox
-):
+async def test_the_lock_of_a_vanished_host_is_released(
+    service: Service,
+    client: aiohttp.ClientSession,
+    other: Service,
+    second: aiohttp.ClientSession,
+    owner: asyncpg.Connection,
+    sandbox: Sandbox,
+) -> None:
     await service.start(vanishes_at="after_intent_commit")
-    id = await created(client)
-    answer = asyncio.create_task(submitted(client, id))
+    invoice_id = await created(client)
+    answer = asyncio.create_task(submitted(client, invoice_id))
     await service.paused()
-    assert (await record(second, id))["status"] == "Submitting" and await owner.fetchrow(HOLDER)
+    assert (await record(second, invoice_id))["status"] == "Submitting"
+    assert await owner.fetchrow(HOLDER)
     await until(lambda: owner.fetchrow(HOLDER), lambda holder: holder is None, seconds=60)
-    await until(lambda: record(second, id), lambda found: found["status"] == "Draft", seconds=60)
+    await until(
+        lambda: record(second, invoice_id), lambda found: found["status"] == "Draft", seconds=60
+    )
     answer.cancel()
-    assert (await submitted(second, id))[0] == 200
-    await reaches(second, id, "Valid")
+    assert (await submitted(second, invoice_id))[0] == 200
+    await reaches(second, invoice_id, "Valid")
     (entry,) = await sandbox.ledger()
-    assert (await documents(second, id))[0]["uuid"] == entry["uuid"]
+    assert (await documents(second, invoice_id))[0]["uuid"] == entry["uuid"]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the state of a process is read from /proc")
-async def test_lock_of_a_paused_process_outlasts_the_silence_bound(
-    service, client, other, second, owner, sandbox
-):
+async def test_the_lock_of_a_paused_process_is_kept(
+    service: Service,
+    client: aiohttp.ClientSession,
+    other: Service,
+    second: aiohttp.ClientSession,
+    owner: asyncpg.Connection,
+    sandbox: Sandbox,
+) -> None:
     await service.start(stops_at="after_intent_commit")
-    id = await created(client)
-    answer = asyncio.create_task(submitted(client, id))
+    invoice_id = await created(client)
+    answer = asyncio.create_task(submitted(client, invoice_id))
     await service.paused()
-    before = await owner.fetchrow(HOLDER)
+    (before,) = await owner.fetch(HOLDER)
     held = await until(
         lambda: owner.fetchrow(HOLDER),
         lambda holder: not holder or holder["silent_seconds"] > 4 * SILENCE,
         seconds=60,
     )
     assert held and held["pid"] == before["pid"]
-    assert (await record(second, id))["status"] == "Submitting"
+    assert (await record(second, invoice_id))["status"] == "Submitting"
+    assert service.process
     service.process.send_signal(signal.SIGCONT)
     await answer
     await until(
-        lambda: record(second, id), lambda found: found["status"] in ("Draft", "Valid"), seconds=60
+        lambda: record(second, invoice_id),
+        lambda found: found["status"] in ("Draft", "Valid"),
+        seconds=60,
     )
-    assert len(await sandbox.ledger()) == (await record(second, id))["is_submitted_to_portal"]
+    found = await record(second, invoice_id)
+    assert len(await sandbox.ledger()) == found["is_submitted_to_portal"]
 
 
-# Every connection
+# Connections
 
 
-async def limits_of(connection: asyncpg.Connection) -> tuple[list[str], list[int]]:
-    """Return what PostgreSQL has set for the session, and the options of our socket."""
+async def limits_of(connection: Any) -> tuple[list[str | None], list[int]]:
+    """Return the settings of the session in PostgreSQL, and the options of its socket."""
     settings = [
         await connection.fetchval("select setting from pg_settings where name = $1", name)
         for name in SETTINGS
@@ -130,18 +149,18 @@ async def limits_of(connection: asyncpg.Connection) -> tuple[list[str], list[int
     return settings, [ours.getsockopt(*option) for option in options]
 
 
-def expected(silence: int) -> tuple[list[str], list[int]]:
+def expected(silence: int) -> tuple[list[str | None], list[int]]:
     limits = keepalive(silence)
     return [limits.server_settings[name] for name in SETTINGS], list(limits.socket_options.values())
 
 
-async def test_default_bounds_end_a_silent_session_within_a_minute():
+async def test_default_limits_end_a_silent_session_within_a_minute() -> None:
     limits = keepalive(SILENCE_SECONDS)
     assert (limits.idle, limits.interval, limits.count, limits.user_timeout) == (15, 5, 6, 45_000)
 
 
 @pytest.mark.parametrize("silence", [3, 4, 10, 45, 60, 300])
-def test_bounds_of_any_silence_are_positive_and_within_it(silence):
+def test_keepalive_limits_are_positive_and_within_the_silence(silence: int) -> None:
     limits = keepalive(silence)
     assert min(limits.idle, limits.interval, limits.count) >= 1
     assert (
@@ -150,36 +169,42 @@ def test_bounds_of_any_silence_are_positive_and_within_it(silence):
     )
 
 
-async def test_sessions_of_the_service_are_bound_on_both_ends(environment, aiohttp_client):
+async def test_sessions_of_the_service_have_keepalive_on_both_ends(
+    environment: dict[str, str], aiohttp_client: Any
+) -> None:
     app = create_app(read_config({**environment, **QUIET}))
     await aiohttp_client(app)
-    watchdog = app[app_keys.WATCHDOG]
+    watchdog: Any = app[app_keys.WATCHDOG]
+    session: Any = app[app_keys.SESSION]
+    database: Any = app[app_keys.DATABASE]
     await until(lambda: asyncio.sleep(0, watchdog._conn))
-    async with app[app_keys.DATABASE].pool.acquire() as pooled:
+    async with database.pool.acquire() as pooled:
         sessions = {
             "pool": pooled._con,
-            "keeper": app[app_keys.SESSION]._conn,
+            "session": session._conn,
             "watchdog": watchdog._conn,
         }
         found = {name: await limits_of(session) for name, session in sessions.items()}
     assert found == dict.fromkeys(sessions, expected(SILENCE))
 
 
-async def test_pool_of_a_command_is_bound_on_both_ends(database):
+async def test_the_pool_of_a_command_has_keepalive_on_both_ends(database: str) -> None:
     async with connected_pool(database, 1) as pool, pool.acquire() as pooled:
         assert await limits_of(pooled._con) == expected(SILENCE_SECONDS)
 
 
-async def test_session_of_a_migration_is_bound(database, tmp_path, owner):
+async def test_the_session_of_a_migration_has_keepalive(
+    database: str, tmp_path: Path, owner: asyncpg.Connection
+) -> None:
     names = ", ".join(f"current_setting('{name}') as {name}" for name in SETTINGS)
     (tmp_path / "9999_note.sql").write_text(f"create table noted as select {names}")
     assert await migrate(database, tmp_path, SILENCE) == ["9999_note.sql"]
-    noted = await owner.fetchrow("select * from noted")
+    (noted,) = await owner.fetch("select * from noted")
     assert list(noted) == ["1", "1", "2", "3000"]
 
 
-def test_no_module_connects_in_a_way_of_its_own():
-    """Only the embedded server asks its own child on loopback directly, and holds nothing."""
+def test_every_module_connects_through_the_shared_functions() -> None:
+    """Only the embedded server connects directly, to its own child on loopback."""
     direct = ("asyncpg.connect(", "asyncpg.create_pool(")
     found = {
         module
@@ -189,8 +214,8 @@ def test_no_module_connects_in_a_way_of_its_own():
     assert found == {"service.db.connections", "service.embedded_postgres.server"}
 
 
-async def test_transport_of_a_connection_is_its_socket(database):
-    """The adapter relies on a private name of asyncpg."""
+async def test_the_transport_of_a_connection_is_its_socket(database: str) -> None:
+    """The adapter uses a private name of asyncpg."""
     connection = await connect(database, {})
     try:
         port = await connection.fetchval("select inet_client_port()")
@@ -202,14 +227,18 @@ async def test_transport_of_a_connection_is_its_socket(database):
 # Unix sockets
 
 
-async def test_connection_over_a_unix_socket_ignores_the_bounds(tmp_path, monkeypatch):
-    with tempfile.TemporaryDirectory() as directory:  # its path has to be short
+async def test_a_connection_over_a_unix_socket_ignores_keepalive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with tempfile.TemporaryDirectory() as directory:  # the path of a Unix socket must be short
         Path(directory).chmod(0o777)
         monkeypatch.setitem(SERVER_SETTINGS, "unix_socket_directories", directory)
         async with postgres(tmp_path / "postgres") as url:
             parts = urlsplit(url)
-            local = f"postgresql://{parts.username}:{parts.password}@{parts.path}?host={directory}&port={parts.port}"
+            user = f"{parts.username}:{parts.password}"
+            local = f"postgresql://{user}@{parts.path}?host={directory}&port={parts.port}"
             await migrate(local)
             async with connected_pool(local, 1) as pool, pool.acquire() as pooled:
-                assert socket_of(pooled._con).family == socket.AF_UNIX
-                assert (await limits_of(pooled._con))[0] == ["0", "0", "0", "0"]
+                connection: Any = pooled._con
+                assert socket_of(connection).family == socket.AF_UNIX
+                assert (await limits_of(connection))[0] == ["0", "0", "0", "0"]

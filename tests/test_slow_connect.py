@@ -1,13 +1,16 @@
-"""The portal takes seconds to connect to: the intent is committed once there is a connection, and the bytes follow at once."""
+"""A slow connection to the portal: the intent is committed only after the TLS handshake."""
 
 import asyncio
 import signal
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import aiohttp
+import asyncpg
 import pytest
-from conftest import until
+from conftest import Sandbox, until
 from kit import created, documents, reaches, record, submitted
 from processes import Service
 from slow_tls import SlowPath, make_authority, slow_path
@@ -23,7 +26,7 @@ PATIENT = {
 }
 AUTOMATIC = """update companies set setting = setting || '{"AUTO_SUBMIT_INVOICE": true}'"""
 SENDS = "select state, sends, first_sent_at from submissions where state <> 'Merged'"
-REQUEST_SECONDS = 4  # less than PostgreSQL lets a transaction of the service be idle
+REQUEST_SECONDS = 4  # less than the idle timeout of a transaction
 IDLE_SECONDS = """
 select max(extract(epoch from clock_timestamp() - state_change))
   from pg_stat_activity
@@ -32,14 +35,16 @@ select max(extract(epoch from clock_timestamp() - state_change))
 
 
 @pytest.fixture
-async def path(sandbox, tmp_path) -> SlowPath:
+async def path(sandbox: Sandbox, tmp_path: Path) -> AsyncIterator[SlowPath]:
     async with slow_path(sandbox.client.port, make_authority(tmp_path), CONNECTING) as path:
         yield path
 
 
 @pytest.fixture
-async def client(path, environment, company, tmp_path: Path) -> aiohttp.ClientSession:
-    """A client of a process that reaches the portal's API over the slow path only, and logs in elsewhere."""
+async def client(
+    path: SlowPath, environment: dict[str, str], company: Any, tmp_path: Path
+) -> AsyncIterator[aiohttp.ClientSession]:
+    """A client of a process that submits over the slow path and logs in directly."""
     trust = {"SSL_CERT_FILE": str(tmp_path / "tls.pem"), "PORTAL_API_BASE": path.base}
     service = Service({**environment, **PATIENT, **trust}, tmp_path / "service.log")
     await service.start()
@@ -48,52 +53,71 @@ async def client(path, environment, company, tmp_path: Path) -> aiohttp.ClientSe
     await service.stop()
 
 
-async def test_slow_tls_connection_sends_the_document_once(client, path, owner, sandbox):
-    id = await created(client)
-    assert await submitted(client, id) == (
+async def test_a_slow_tls_connection_sends_a_document_once(
+    client: aiohttp.ClientSession, path: SlowPath, owner: asyncpg.Connection, sandbox: Sandbox
+) -> None:
+    invoice_id = await created(client)
+    assert await submitted(client, invoice_id) == (
         200,
         {"success": True, "message": "The invoice has been submitted to the portal."},
     )
-    assert path.connections >= 1 and (await owner.fetchrow(SENDS))["sends"] == 1
-    await until(lambda: record(client, id), lambda found: found["status"] == "Valid", seconds=60)
+    (row,) = await owner.fetch(SENDS)
+    assert path.connections >= 1 and row["sends"] == 1
+    await until(
+        lambda: record(client, invoice_id), lambda found: found["status"] == "Valid", seconds=60
+    )
     assert len(await sandbox.ledger()) == 1
 
 
-async def test_slow_tls_connection_sends_merged_submissions_once(client, path, owner, sandbox):
+async def test_a_slow_tls_connection_sends_merged_submissions_once(
+    client: aiohttp.ClientSession, path: SlowPath, owner: asyncpg.Connection, sandbox: Sandbox
+) -> None:
     await owner.execute(AUTOMATIC)
     ids = [await created(client, isReady=True) for _ in range(3)]
-    for id in ids:
+    for invoice_id in ids:
         await until(
-            lambda id=id: record(client, id), lambda found: found["status"] == "Valid", seconds=60
+            lambda invoice_id=invoice_id: record(client, invoice_id),
+            lambda found: found["status"] == "Valid",
+            seconds=60,
         )
     assert {row["sends"] for row in await owner.fetch(SENDS)} == {1}
     assert len(await sandbox.ledger()) == 3
 
 
-async def test_claim_lost_while_connecting_sends_nothing(client, path, owner, sandbox):
+async def test_a_claim_lost_while_connecting_sends_nothing(
+    client: aiohttp.ClientSession, path: SlowPath, owner: asyncpg.Connection, sandbox: Sandbox
+) -> None:
     path.seconds = 0
     path.is_open.clear()
-    id = await created(client)
-    answer = asyncio.create_task(submitted(client, id))
+    invoice_id = await created(client)
+    answer = asyncio.create_task(submitted(client, invoice_id))
     await until(lambda: asyncio.sleep(0, path.connections))
-    before = await owner.fetchrow(
+    (before,) = await owner.fetch(
         "update submissions set fence = fence + 1, lease_until = 'infinity' returning state, sends"
     )
     assert tuple(before) == ("Queued", 0)
     path.is_open.set()
     assert (await answer)[0] == 400
-    assert (await owner.fetchrow(SENDS))["sends"] == 0 and not await sandbox.ledger()
-    # Its new owner gives it up
+    (row,) = await owner.fetch(SENDS)
+    assert row["sends"] == 0 and not await sandbox.ledger()
+    # End the lease of the new claim.
     await owner.execute("update submissions set lease_until = clock_timestamp()")
-    await until(lambda: record(client, id), lambda found: found["status"] == "Valid", seconds=60)
-    assert (await owner.fetchrow(SENDS))["sends"] == 1 and len(await sandbox.ledger()) == 1
+    await until(
+        lambda: record(client, invoice_id), lambda found: found["status"] == "Valid", seconds=60
+    )
+    (row,) = await owner.fetch(SENDS)
+    assert row["sends"] == 1 and len(await sandbox.ledger()) == 1
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the state of a process is read from /proc")
-async def test_request_that_ends_before_it_is_sent_was_not_sent(
-    environment, company, owner, sandbox, tmp_path
-):
-    """The process is held up between connecting and the commit of the intent, until the request's time is over."""
+async def test_a_request_that_times_out_before_sending_was_not_sent(
+    environment: dict[str, str],
+    company: Any,
+    owner: asyncpg.Connection,
+    sandbox: Sandbox,
+    tmp_path: Path,
+) -> None:
+    """The process is paused before it commits the intent, until the request has timed out."""
     bounds = {"PORTAL_TIMEOUT_SECONDS": str(REQUEST_SECONDS), "PORTAL_LEASE_SECONDS": "600"}
     service = Service({**environment, **PATIENT, **bounds}, tmp_path / "service.log")
     await service.start(stops_at="before_intent_commit")
@@ -101,28 +125,31 @@ async def test_request_that_ends_before_it_is_sent_was_not_sent(
         async with aiohttp.ClientSession(
             service.base, headers={"X-API-Key": company.key}
         ) as client:
-            id = await created(client)
-            answer = asyncio.create_task(submitted(client, id))
+            invoice_id = await created(client)
+            answer = asyncio.create_task(submitted(client, invoice_id))
             await service.paused()
             await until(
                 lambda: owner.fetchval(IDLE_SECONDS), lambda seconds: seconds > REQUEST_SECONDS
             )
+            assert service.process
             service.process.send_signal(signal.SIGCONT)
             status, body = await answer
             assert status == 400 and body["errors"][0]["code"] == "PortalUnreachable"
-            assert (await owner.fetchrow(SENDS))[
-                "state"
-            ] == "NotReceived" and not await sandbox.ledger()
-            await reaches(client, id, "Draft")
+            (row,) = await owner.fetch(SENDS)
+            assert row["state"] == "NotReceived" and not await sandbox.ledger()
+            await reaches(client, invoice_id, "Draft")
     finally:
         await service.kill()
 
 
-async def test_failed_connection_leaves_no_intent(start, company, owner, sandbox):
+async def test_a_failed_connection_leaves_no_intent(
+    start: Any, company: Any, owner: asyncpg.Connection, sandbox: Sandbox
+) -> None:
     api = await start(company, PORTAL_API_BASE="http://127.0.0.1:9")
-    id = await created(api)
-    status, body = await submitted(api, id)
+    invoice_id = await created(api)
+    status, body = await submitted(api, invoice_id)
     assert status == 400 and body["errors"][0]["code"] == "PortalUnreachable"
-    assert tuple(await owner.fetchrow(SENDS)) == ("NotReceived", 0, None)
-    assert (await documents(api, id))[0]["status"] == "Rejected"
-    await reaches(api, id, "Draft")
+    (row,) = await owner.fetch(SENDS)
+    assert tuple(row) == ("NotReceived", 0, None)
+    assert (await documents(api, invoice_id))[0]["status"] == "Rejected"
+    await reaches(api, invoice_id, "Draft")

@@ -1,111 +1,101 @@
-"""The specification's tables of endpoints, fields and bodies: a row here for each row there, asked over HTTP.
+"""The endpoints, fields and bodies of the specification, one row per row of its tables.
 
-An arrangement (`draft`, `valid`, ...) makes what a row needs and gives the parts of its path. What the specification
-says of errors, states and limits is in test_specification_rules.py; where it says "not shown", contract.md decides.
+An arrangement (`draft`, `valid`, ...) creates what a row needs and returns the ids in its path.
+Errors, states and limits are in test_specification_rules.py. Where the specification says "not
+shown", contract.md decides.
 """
 
 import re
+from collections.abc import Awaitable, Callable
 from datetime import datetime
-from types import NoneType, SimpleNamespace
-from typing import NamedTuple
+from types import NoneType
+from typing import Any, NamedTuple
 
 import pytest
 from conftest import make_company
+from fixtures_specification import Context
 from kit import answered, created, documents, invoice, note, record, valid_invoice
 from test_companies import SETTING
 from test_consolidated_invoices import PLACE as CONSOLIDATED
 from test_consolidated_invoices import consolidated, sale
 from test_consolidated_invoices import valid as send_consolidated
 from test_einvoice_requests import asking, requested, shown
-from test_integrations import insert_organization, made_user, make_account, user
+from test_integrations import insert_organization, made_user, user
 from test_notes import ONE, noted, valid_note
 from test_validations import TIN
 
 from service.config import read_config
 from service.db.transactions import Database, connected_pool
 
-
-@pytest.fixture
-async def office(environment, start, company, owner, sandbox):
-    """A service that a client with both kinds of key uses; last month can be consolidated on every day of this one."""
-    account = await make_account(environment, "Penang Trading Group")
-    api = await start(company, CONSOLIDATION_DAYS="40", INTEGRATION_REQUESTS_PER_MINUTE="10000")
-    api.session.headers["X-Portal-Key"] = account.key
-    return SimpleNamespace(
-        api=api,
-        start=start,
-        company=company,
-        account=account,
-        owner=owner,
-        sandbox=sandbox,
-        environment=environment,
-    )
-
-
 # Arrangements
 
 
-async def nothing(office):
+async def nothing(context: Context) -> dict[str, Any]:
     return {}
 
 
-async def draft(office):
-    return {"id": await created(office.api)}
+async def draft(context: Context) -> dict[str, Any]:
+    return {"id": await created(context.api)}
 
 
-async def valid(office):
-    id = await valid_invoice(office.api)
-    return {"id": id, "submitted_document_id": (await documents(office.api, id))[0]["id"]}
+async def valid(context: Context) -> dict[str, Any]:
+    invoice_id = await valid_invoice(context.api)
+    return {
+        "id": invoice_id,
+        "submitted_document_id": (await documents(context.api, invoice_id))[0]["id"],
+    }
 
 
-async def draft_note(office):
-    return {"id": await noted(office.api, await valid_invoice(office.api))}
+async def draft_note(context: Context) -> dict[str, Any]:
+    return {"id": await noted(context.api, await valid_invoice(context.api))}
 
 
-async def sent_note(office):
-    id = await valid_note(office.api, await valid_invoice(office.api))
-    _, found = await answered(office.api, "GET", f"/api/adjustment-notes/{id}/submitted-documents")
-    return {"id": id, "submitted_document_id": found[0]["id"]}
+async def sent_note(context: Context) -> dict[str, Any]:
+    invoice_id = await valid_note(context.api, await valid_invoice(context.api))
+    _, found = await answered(
+        context.api, "GET", f"/api/adjustment-notes/{invoice_id}/submitted-documents"
+    )
+    return {"id": invoice_id, "submitted_document_id": found[0]["id"]}
 
 
-async def request(office):
-    return {"id": await requested(office.api)}
+async def request(context: Context) -> dict[str, Any]:
+    return {"id": await requested(context.api)}
 
 
-async def an_user(office):
-    return {"id": await made_user(office.api)}
+async def a_user(context: Context) -> dict[str, Any]:
+    return {"id": await made_user(context.api)}
 
 
-async def organization(office):
-    async with connected_pool(read_config(office.environment).database_url, 2) as pool:
+async def organization(context: Context) -> dict[str, Any]:
+    async with connected_pool(read_config(context.environment).database_url, 2) as pool:
         made = await insert_organization(
-            Database(pool), office.account.id, "Penang Branch", [office.company.id]
+            Database(pool), context.account.id, "Penang Branch", [context.company.id]
         )
     return {"id": made["id"]}
 
 
-async def member(office):
-    """A user, who is a member of an organization."""
-    found, place = await an_user(office), await organization(office)
+async def member(context: Context) -> dict[str, Any]:
+    """Create a user who is a member of an organization."""
+    found, place = await a_user(context), await organization(context)
     body = {"members": [{"userId": found["id"], "role": "owner"}]}
     status, _ = await answered(
-        office.api, "PUT", f"/api/integrations/organizations/{place['id']}", json=body
+        context.api, "PUT", f"/api/integrations/organizations/{place['id']}", json=body
     )
     assert status == 200
     return {**found, "organization": place["id"]}
 
 
-async def organization_with_member(office):
-    return {"id": (await member(office))["organization"]}
+async def organization_with_member(context: Context) -> dict[str, Any]:
+    return {"id": (await member(context))["organization"]}
 
 
-async def ask(office, row, ids, **options):
-    """(status, body) of the answer to a row such as `GET /api/invoices/:id`."""
+async def ask(context: Context, row: str, ids: dict[str, Any], **options: Any) -> tuple[int, Any]:
+    """Send the request of a row, `GET /api/invoices/:id`, and return (status, body)."""
     method, path = row.split()[:2]
-    return await answered(office.api, method, filled(path, ids), **options)
+    return await answered(context.api, method, filled(path, ids), **options)
 
 
-def filled(path, ids):
+def filled(path: str, ids: dict[str, Any]) -> str:
     return re.sub(r":(\w+)", lambda part: str(ids[part[1]]), path)
 
 
@@ -124,16 +114,21 @@ TYPES = {
 MISSING = object()
 
 
-def fields(text):
-    """{member, with dots where it lies deeper: type} of lines as the specification's."""
+#: Types of the members of a body; a dot separates a member from the member of its value.
+Fields = dict[str, str]
+
+
+def fields(text: str) -> Fields:
+    """Parse lines of the specification's form: a member and its type."""
     return dict(line.strip().split(None, 1) for line in text.strip().splitlines())
 
 
-def under(place, members):
+def under(place: str, members: Fields) -> Fields:
     return {f"{place}.{name}": kind for name, kind in members.items()}
 
 
-def is_a(value, kind):
+def is_a(value: Any, kind: str) -> bool:
+    """Return whether a value has a type of the specification."""
     if kind.startswith("one of "):
         return value in kind.split()[2:]
     if kind == "true":
@@ -143,7 +138,8 @@ def is_a(value, kind):
     return any(type(value) in TYPES[word] for word in kind.split(" or "))
 
 
-def at(body, place):
+def at(body: Any, place: str) -> Any:
+    """Return the value at a place of a body, or MISSING."""
     for name in place.split("."):
         if isinstance(body, list):
             body = body[int(name)] if int(name) < len(body) else MISSING
@@ -152,21 +148,25 @@ def at(body, place):
     return body
 
 
-def misfits(body, members):
-    """The rows that do not hold."""
+def violations(body: Any, members: Fields) -> list[str]:
+    """Return the fields whose values do not have their type."""
     return [f"{name} is {kind}" for name, kind in members.items() if not is_a(at(body, name), kind)]
 
 
 # Fields of the records
 
 
-INVOICE = fields("""
+INVOICE_TYPES = (
+    "one of INVOICE SELF_BILLED_INVOICE PENDING_FINALIZE_INVOICE "
+    "PENDING_FINALIZE_SELF_BILLED_INVOICE"
+)
+INVOICE = fields(f"""
     id                                   integer
     company_id                           integer
     is_submitted_to_portal               boolean
     is_ready                             boolean
     invoice_code                         string
-    type                                 one of INVOICE SELF_BILLED_INVOICE PENDING_FINALIZE_INVOICE PENDING_FINALIZE_SELF_BILLED_INVOICE
+    type                                 {INVOICE_TYPES}
     buyer                                object
     line_items                           array
     final_adjusted_amount                number
@@ -314,7 +314,7 @@ TAXES = fields("""
     default_tax_types_and_rates.0.tax_type      string
     default_tax_types_and_rates.0.factor_type   string
 """)
-#: "When a registration number is absent the value is the text NA."
+#: A registration number that is absent has the value NA.
 ABSENT = fields("""
     as_buyer.registrationNumber                one of NA
     as_buyer.sstRegistrationNumber             one of NA
@@ -344,7 +344,7 @@ META = fields("""
     next_page_url       string or null
     previous_page_url   string or null
 """)
-#: Not shown in the specification; contract.md, 5. What an outcome leaves open is not among them.
+#: Not shown in the specification, but in contract.md (5). Optional members are omitted.
 DOCUMENT = fields("""
     id                integer
     company_id        integer
@@ -367,7 +367,7 @@ INTEGRATION_META = fields("""
     from           number or null
     to             number or null
 """)
-#: Not shown in the specification; contract.md, 9.
+#: Not shown in the specification, but in contract.md (9).
 USER = fields("""
     id           string
     name         string
@@ -396,132 +396,136 @@ MEMBERS = fields("""
 """)
 
 
-async def read(office, path):
-    status, body = await answered(office.api, "GET", path)
+async def read(context: Context, path: str) -> Any:
+    status, body = await answered(context.api, "GET", path)
     assert status == 200, body
     return body
 
 
-async def an_invoice(office):
-    return [await record(office.api, await created(office.api))]
+async def an_invoice(context: Context) -> list[dict[str, Any]]:
+    return [await record(context.api, await created(context.api))]
 
 
-async def a_line_item(office):
-    return [found["line_items"][0] for found in await an_invoice(office)]
+async def a_line_item(context: Context) -> list[Any]:
+    return [found["line_items"][0] for found in await an_invoice(context)]
 
 
-async def a_buyer(office):
-    return [found["buyer"] for found in await an_invoice(office)]
+async def a_buyer(context: Context) -> list[Any]:
+    return [found["buyer"] for found in await an_invoice(context)]
 
 
-async def two_notes(office, rest=""):
-    """A note against an invoice, and one against a consolidated invoice."""
-    first = await draft_note(office)
-    target = await consolidated(office.api, invoiceIds=[await sale(office.api)])
-    await send_consolidated(office.api, target)
+async def two_notes(context: Context, rest: str = "") -> list[Any]:
+    """Return a note against an invoice, and one against a consolidated invoice."""
+    first = await draft_note(context)
+    target = await consolidated(context.api, invoiceIds=[await sale(context.api)])
+    await send_consolidated(context.api, target)
     lines = [{**ONE[0], "classifications": ["004"]}]
     body = note(targetInvoiceType="CONSOLIDATED_INVOICE", lineItems=lines)
     status, answer = await answered(
-        office.api, "POST", f"{CONSOLIDATED}/{target}/adjustment-note", json=body
+        context.api, "POST", f"{CONSOLIDATED}/{target}/adjustment-note", json=body
     )
     assert status == 201, answer
     return [
-        await read(office, f"/api/adjustment-notes/{id}{rest}")
-        for id in (first["id"], answer["data"]["id"])
+        await read(context, f"/api/adjustment-notes/{invoice_id}{rest}")
+        for invoice_id in (first["id"], answer["data"]["id"])
     ]
 
 
-async def two_note_exports(office):
-    return await two_notes(office, "/export")
+async def two_note_exports(context: Context) -> list[Any]:
+    return await two_notes(context, "/export")
 
 
-async def two_exports(office):
-    """An invoice in a consolidated one, and one with a charge of its own."""
-    inside = await sale(office.api)
-    await consolidated(office.api, invoiceIds=[inside])
+async def two_exports(context: Context) -> list[Any]:
+    """Return the exports of a consolidated invoice's member and of an invoice with a charge."""
+    inside = await sale(context.api)
+    await consolidated(context.api, invoiceIds=[inside])
     charged = await created(
-        office.api, invoiceLevelAllowanceCharge={"charges": [{"amount": 1.5, "reason": "wrapping"}]}
+        context.api,
+        invoiceLevelAllowanceCharge={"charges": [{"amount": 1.5, "reason": "wrapping"}]},
     )
-    return [await read(office, f"/api/invoices/{id}/export") for id in (inside, charged)]
+    return [
+        await read(context, f"/api/invoices/{invoice_id}/export")
+        for invoice_id in (inside, charged)
+    ]
 
 
-async def a_request(office):
-    return [await shown(office.api, (await request(office))["id"])]
+async def a_request(context: Context) -> list[Any]:
+    return [await shown(context.api, (await request(context))["id"])]
 
 
-async def two_companies(office):
-    """The same, with as little and with as much as it can have."""
-    little = await read(office, "/api/companies")
+async def two_companies(context: Context) -> list[Any]:
+    """Return the company with its minimal and with all its members."""
+    little = await read(context, "/api/companies")
     body = {
         "sst_registration_number": "W10-1808-32000059",
         "tourism_tax_registration_number": "123-4567-89012345",
     }
-    assert (await answered(office.api, "PUT", "/api/companies", json=body))[0] == 200
-    await office.owner.execute(
+    assert (await answered(context.api, "PUT", "/api/companies", json=body))[0] == 200
+    await context.owner.execute(
         "update companies set bank_account = '5140', exporter_certified_number = 'MY-1'"
     )
-    return [little["data"], (await read(office, "/api/companies"))["data"]]
+    return [little["data"], (await read(context, "/api/companies"))["data"]]
 
 
-async def a_company_with_taxes(office):
+async def a_company_with_taxes(context: Context) -> list[Any]:
     taxes = '[{"tax_rate": 8, "tax_type": "02", "factor_type": "percentage"}]'
-    await office.owner.execute("update companies set default_tax_types_and_rates = $1", taxes)
-    return [(await read(office, "/api/companies"))["data"]]
+    await context.owner.execute("update companies set default_tax_types_and_rates = $1", taxes)
+    return [(await read(context, "/api/companies"))["data"]]
 
 
-async def a_company_without_numbers(office):
-    bare = await office.start(await make_company(office.environment, registration_number=None))
+async def a_company_without_numbers(context: Context) -> list[Any]:
+    bare = await context.start(await make_company(context.environment, registration_number=None))
     return [(await answered(bare, "GET", "/api/companies"))[1]["data"]]
 
 
-async def a_setting(office):
-    return [(await read(office, "/api/companies"))["data"]["setting"]]
+async def a_setting(context: Context) -> list[Any]:
+    return [(await read(context, "/api/companies"))["data"]["setting"]]
 
 
-async def two_pages(office):
+async def two_pages(context: Context) -> list[Any]:
     for _ in range(2):
-        await created(office.api)
+        await created(context.api)
     return [
-        (await read(office, f"/api/invoices?per_page=1&page={page}"))["meta"] for page in (1, 2)
+        (await read(context, f"/api/invoices?per_page=1&page={page}"))["meta"] for page in (1, 2)
     ]
 
 
-async def pages_of_users(office):
-    """The meta of an empty list, and of one with a user."""
-    empty = await read(office, "/api/integrations/users")
-    await an_user(office)
-    return [empty["meta"], (await read(office, "/api/integrations/users"))["meta"]]
+async def pages_of_users(context: Context) -> list[Any]:
+    """Return the meta of an empty list, and of a list with one user."""
+    empty = await read(context, "/api/integrations/users")
+    await a_user(context)
+    return [empty["meta"], (await read(context, "/api/integrations/users"))["meta"]]
 
 
-async def a_document(office):
-    return await documents(office.api, (await valid(office))["id"])
+async def a_document(context: Context) -> list[dict[str, Any]]:
+    return await documents(context.api, (await valid(context))["id"])
 
 
-async def some_user(office):
-    return [await read(office, f"/api/integrations/users/{(await an_user(office))['id']}")]
+async def some_user(context: Context) -> list[Any]:
+    return [await read(context, f"/api/integrations/users/{(await a_user(context))['id']}")]
 
 
-async def two_organizations(office):
-    """An organization as it is made, and with all its facts."""
-    ids = await organization(office)
+async def two_organizations(context: Context) -> list[Any]:
+    """Return a new organization, and the same one with all its members."""
+    ids = await organization(context)
     path = f"/api/integrations/organizations/{ids['id']}"
-    little = await read(office, path)
+    little = await read(context, path)
     status, much = await answered(
-        office.api, "PUT", path, json={"email": "hq@example.com", "phone": "+6041234567"}
+        context.api, "PUT", path, json={"email": "hq@example.com", "phone": "+6041234567"}
     )
     assert status == 200
     return [little, much]
 
 
-async def an_organization_with_member(office):
+async def an_organization_with_member(context: Context) -> list[Any]:
     return [
         await read(
-            office, f"/api/integrations/organizations/{(await member(office))['organization']}"
+            context, f"/api/integrations/organizations/{(await member(context))['organization']}"
         )
     ]
 
 
-#: (the record as the specification calls it, how examples of it come to be, its fields)
+#: The record as the specification names it, the function that creates examples, and its fields.
 FIELDS = (
     ("Invoice (record returned by list and get)", an_invoice, INVOICE),
     ("Line item (request shape)", a_line_item, LINE_ITEM),
@@ -544,9 +548,14 @@ FIELDS = (
 
 
 @pytest.mark.parametrize("name, examples, members", FIELDS, ids=[row[0] for row in FIELDS])
-async def test_a_record_has_its_fields_with_their_types(office, name, examples, members):
-    found = await examples(office)
-    assert [misfits(each, members) for each in found] == [[]] * len(found)
+async def test_a_record_has_the_specified_fields_and_types(
+    context: Context,
+    name: str,
+    examples: Callable[[Context], Awaitable[list[Any]]],
+    members: Fields,
+) -> None:
+    found = await examples(context)
+    assert [violations(each, members) for each in found] == [[]] * len(found)
     either = [
         (member, kind)
         for member, kinds in members.items()
@@ -565,11 +574,11 @@ async def test_a_record_has_its_fields_with_their_types(office, name, examples, 
 
 class Endpoint(NamedTuple):
     row: str
-    given: object  # the arrangement under which it succeeds
-    answers: dict
-    sends: dict | None = None
+    given: Callable[[Context], Awaitable[dict[str, Any]]]  # the arrangement that it needs
+    answers: Fields
+    sends: dict[str, Any] | None = None
     status: int = 200
-    file: bool = False  # "downloadable JSON file (Content-Disposition: attachment)"
+    file: bool = False  # the response is an attachment
 
 
 SAID = {"success": "true", "message": "string"}
@@ -577,7 +586,7 @@ MADE = {**SAID, "data.id": "integer"}
 INTEGRATION_LIST = under("meta", INTEGRATION_META)
 
 
-def listed(members):
+def listed(members: Fields) -> Fields:
     return {**under("meta", META), **under("data.0", members)}
 
 
@@ -634,12 +643,12 @@ ENDPOINTS = (
     Endpoint("POST /api/einvoice-requests", nothing, MADE, asking(), 201),
     Endpoint("PUT /api/einvoice-requests/:id", request, SAID, asking(status="Reject")),
     Endpoint("DELETE /api/einvoice-requests/:id", request, SAID),
-    Endpoint("GET /api/integrations/users", an_user, {**INTEGRATION_LIST, **under("data.0", USER)}),
-    Endpoint("GET /api/integrations/users/:id", an_user, USER),
+    Endpoint("GET /api/integrations/users", a_user, {**INTEGRATION_LIST, **under("data.0", USER)}),
+    Endpoint("GET /api/integrations/users/:id", a_user, USER),
     Endpoint("POST /api/integrations/users", nothing, USER, user(), 201),
     Endpoint(
         "PUT /api/integrations/users/:id",
-        an_user,
+        a_user,
         USER,
         {"name": "Siti", "email": "siti@example.com"},
     ),
@@ -663,12 +672,12 @@ ENDPOINTS = (
 
 
 @pytest.mark.parametrize("endpoint", ENDPOINTS, ids=lambda endpoint: endpoint.row)
-async def test_an_endpoint_answers_as_specified(office, endpoint):
+async def test_an_endpoint_responds_as_specified(context: Context, endpoint: Endpoint) -> None:
     method, path = endpoint.row.split()
-    path = filled(path, await endpoint.given(office))
-    async with office.api.request(method, path, json=endpoint.sends) as response:
+    path = filled(path, await endpoint.given(context))
+    async with context.api.request(method, path, json=endpoint.sends) as response:
         body = await response.json()
         disposition = response.headers.get("Content-Disposition", "")
     assert (response.status, response.content_type) == (endpoint.status, "application/json"), body
-    assert misfits(body, endpoint.answers) == []
+    assert violations(body, endpoint.answers) == []
     assert disposition.startswith("attachment") == endpoint.file

@@ -1,11 +1,12 @@
-"""The specification's tables of bodies, errors, states and limits: a row here for each row there, asked over HTTP."""
+"""The bodies, errors, states and limits of the specification, one row per row of its tables."""
 
 import re
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple
 
 import pytest
 from conftest import make_company, until
+from fixtures_specification import Context
 from kit import (
     answered,
     buyer,
@@ -26,14 +27,13 @@ from test_integrations import QUOTA_HEADERS, user
 from test_notes import ONE, cancel, note_record, noted, send
 from test_specification import (
     ENDPOINTS,
-    an_user,
+    a_user,
     ask,
     draft,
     draft_note,
     filled,
     is_a,
     nothing,
-    office,  # noqa: F401  (the fixture)
     organization,
     request,
     sent_note,
@@ -42,19 +42,21 @@ from test_specification import (
 from test_validations import TIN, UNKNOWN
 
 HOURS_72 = 72 * 3600
+#: Creates a record in a state, and returns its id.
+Arrangement = Callable[[Context], Awaitable[int]]
 
 
-# Bodies: what is required, and what may be left out
+# Required and optional members of bodies
 
 
 class Body(NamedTuple):
-    row: str  # the endpoint, and what tells this table from another one of the same endpoint
-    given: Callable
-    whole: dict  # a body with every member of the table
+    row: str  # the endpoint, and the name of the table if the endpoint has several
+    given: Callable[[Context], Awaitable[dict[str, Any]]]
+    whole: dict[str, Any]  # a body with every member of the table
     required: str = ""
     optional: str = ""
     status: int = 200
-    alone: bool = False  # an update: each member may also come alone
+    alone: bool = False  # an update, in which each member may be the only one
 
 
 PARTIES = {"buyer": buyer(), "supplier": buyer()}
@@ -81,46 +83,119 @@ COMPANY = {
 }
 
 
-def sale(type):
-    return invoice(type=type, **PARTIES, **CHOICES)
+def sale(invoice_type: str) -> dict[str, Any]:
+    return invoice(type=invoice_type, **PARTIES, **CHOICES)
 
 
 BODIES = (
-    Body("POST /api/invoices INVOICE", nothing, sale("INVOICE"),
-         "type code issueDateTime buyer lineItems", "supplier submitImmediately isReady", 201),
-    Body("POST /api/invoices SELF_BILLED_INVOICE", nothing, sale("SELF_BILLED_INVOICE"),
-         "supplier", "buyer", 201),
-    Body("POST /api/invoices PENDING_FINALIZE_INVOICE", nothing, sale("PENDING_FINALIZE_INVOICE"),
-         "", "buyer supplier", 201),
-    Body("POST /api/invoices PENDING_FINALIZE_SELF_BILLED_INVOICE", nothing, sale("PENDING_FINALIZE_SELF_BILLED_INVOICE"),
-         "", "buyer supplier", 201),
-    Body("PUT /api/invoices/:id", draft, sale("INVOICE"),
-         "", "type code issueDateTime buyer supplier lineItems submitImmediately isReady", alone=True),
-    Body("POST /api/invoices/:id/adjustment-note", valid, note(),
-         "targetInvoiceType type adjustmentNoteCode adjustmentNoteIssueDate lineItems", "", 201),
-    Body("PUT /api/adjustment-notes/:id", draft_note, NOTE_UPDATE,
-         "", "type adjustmentNoteCode adjustmentNoteIssueDate lineItems", alone=True),
-    Body("POST /api/validation/invoice-code", nothing, {"invoice_code": 7, "invoice_id": 1},
-         "invoice_code", "invoice_id"),
-    Body("POST /api/validation/adjustment-note-code", nothing,
-         {"adjustment_note_code": 7, "adjustment_note_type": "DEBIT_NOTE", "adjustment_note_id": 1},
-         "adjustment_note_code", "adjustment_note_id"),  # adjustment_note_type: see REQUIRED_BY_400
+    Body(
+        "POST /api/invoices INVOICE",
+        nothing,
+        sale("INVOICE"),
+        "type code issueDateTime buyer lineItems",
+        "supplier submitImmediately isReady",
+        201,
+    ),
+    Body(
+        "POST /api/invoices SELF_BILLED_INVOICE",
+        nothing,
+        sale("SELF_BILLED_INVOICE"),
+        "supplier",
+        "buyer",
+        201,
+    ),
+    Body(
+        "POST /api/invoices PENDING_FINALIZE_INVOICE",
+        nothing,
+        sale("PENDING_FINALIZE_INVOICE"),
+        "",
+        "buyer supplier",
+        201,
+    ),
+    Body(
+        "POST /api/invoices PENDING_FINALIZE_SELF_BILLED_INVOICE",
+        nothing,
+        sale("PENDING_FINALIZE_SELF_BILLED_INVOICE"),
+        "",
+        "buyer supplier",
+        201,
+    ),
+    Body(
+        "PUT /api/invoices/:id",
+        draft,
+        sale("INVOICE"),
+        "",
+        "type code issueDateTime buyer supplier lineItems submitImmediately isReady",
+        alone=True,
+    ),
+    Body(
+        "POST /api/invoices/:id/adjustment-note",
+        valid,
+        note(),
+        "targetInvoiceType type adjustmentNoteCode adjustmentNoteIssueDate lineItems",
+        "",
+        201,
+    ),
+    Body(
+        "PUT /api/adjustment-notes/:id",
+        draft_note,
+        NOTE_UPDATE,
+        "",
+        "type adjustmentNoteCode adjustmentNoteIssueDate lineItems",
+        alone=True,
+    ),
+    Body(
+        "POST /api/validation/invoice-code",
+        nothing,
+        {"invoice_code": 7, "invoice_id": 1},
+        "invoice_code",
+        "invoice_id",
+    ),
+    Body(
+        "POST /api/validation/adjustment-note-code",
+        nothing,
+        {"adjustment_note_code": 7, "adjustment_note_type": "DEBIT_NOTE", "adjustment_note_id": 1},
+        "adjustment_note_code",
+        "adjustment_note_id",
+    ),
     Body("PUT /api/companies", nothing, COMPANY, "", " ".join(COMPANY), alone=True),
-    Body("PUT /api/companies setting", nothing, {"setting": SETTING}, " ".join(f"setting.{name}" for name in SETTING)),
+    Body(
+        "PUT /api/companies setting",
+        nothing,
+        {"setting": SETTING},
+        " ".join(f"setting.{name}" for name in SETTING),
+    ),
     Body("POST /api/einvoice-requests", nothing, asking(), "invoiceCode type name", PARTY, 201),
-    Body("PUT /api/einvoice-requests/:id", request, asking(status="Reject"),
-         "", f"invoiceCode type name {PARTY} status", alone=True),
-    Body("POST /api/integrations/users", nothing, user()),  # see REQUIRED_BY_400
-    Body("PUT /api/integrations/users/:id", an_user, {"name": "Siti", "email": "siti@example.com"},
-         "", "name email", alone=True),
-    Body("PUT /api/integrations/organizations/:id", organization,
-         {"name": "HQ", "email": "hq@example.com", "phone": "+604", "members": []},
-         "", "name email phone members", alone=True),
-)  # fmt: skip
+    Body(
+        "PUT /api/einvoice-requests/:id",
+        request,
+        asking(status="Reject"),
+        "",
+        f"invoiceCode type name {PARTY} status",
+        alone=True,
+    ),
+    Body("POST /api/integrations/users", nothing, user()),
+    Body(
+        "PUT /api/integrations/users/:id",
+        a_user,
+        {"name": "Siti", "email": "siti@example.com"},
+        "",
+        "name email",
+        alone=True,
+    ),
+    Body(
+        "PUT /api/integrations/organizations/:id",
+        organization,
+        {"name": "HQ", "email": "hq@example.com", "phone": "+604", "members": []},
+        "",
+        "name email phone members",
+        alone=True,
+    ),
+)
 
 
-def members_of(which):
-    """A parameter for each member of the tables that is required, or optional."""
+def members_of(which: str) -> list[Any]:
+    """Return a test parameter for each `required` or `optional` member of the tables."""
     return [
         pytest.param(body, name, id=f"{body.row}: {name}")
         for body in BODIES
@@ -128,29 +203,31 @@ def members_of(which):
     ]
 
 
-def without(body, name):
-    """A body without a member; what lies in another has a dot."""
+def without(body: dict[str, Any], name: str) -> dict[str, Any]:
+    """Return a body without a member, `name` or `member.name`."""
     head, _, rest = name.partition(".")
     if rest:
         return {**body, head: without(body[head], rest)}
     return {key: value for key, value in body.items() if key != head}
 
 
-async def taken(office, body, sent):
-    status, answer = await ask(office, body.row, await body.given(office), json=sent)
+async def assert_accepted(context: Context, body: Body, sent: dict[str, Any]) -> None:
+    status, answer = await ask(context, body.row, await body.given(context), json=sent)
     assert status == body.status, answer
 
 
 @pytest.mark.parametrize("body", BODIES, ids=lambda body: body.row)
-async def test_a_whole_body_is_taken(office, body):
-    status, answer = await ask(office, body.row, await body.given(office), json=body.whole)
+async def test_a_complete_body_is_accepted(context: Context, body: Body) -> None:
+    status, answer = await ask(context, body.row, await body.given(context), json=body.whole)
     assert status in (200, 201), answer
 
 
 @pytest.mark.parametrize("body, name", members_of("required"))
-async def test_a_required_member_that_is_left_out_is_a_422_that_names_it(office, body, name):
+async def test_a_missing_required_member_is_named_by_a_422(
+    context: Context, body: Body, name: str
+) -> None:
     status, answer = await ask(
-        office, body.row, await body.given(office), json=without(body.whole, name)
+        context, body.row, await body.given(context), json=without(body.whole, name)
     )
     assert status == 422, answer
     assert [(fault["path"], fault["rule"]) for fault in answer["errors"]] == [
@@ -159,19 +236,18 @@ async def test_a_required_member_that_is_left_out_is_a_422_that_names_it(office,
 
 
 @pytest.mark.parametrize("body, name", members_of("optional"))
-async def test_an_optional_member_may_be_left_out(office, body, name):
-    await taken(office, body, without(body.whole, name))
+async def test_an_optional_member_can_be_omitted(context: Context, body: Body, name: str) -> None:
+    await assert_accepted(context, body, without(body.whole, name))
 
 
 @pytest.mark.parametrize(
     "body, name", [row for row in members_of("optional") if row.values[0].alone]
 )
-async def test_a_member_of_an_update_may_come_alone(office, body, name):
-    await taken(office, body, {name: body.whole[name]})
+async def test_an_update_can_have_a_single_member(context: Context, body: Body, name: str) -> None:
+    await assert_accepted(context, body, {name: body.whole[name]})
 
 
-#: (endpoint, body, the member left out, the message of the 400); the surfaces whose refusals are
-#: specified as 400
+#: Endpoint, body, omitted member and message, where the specification has a 400 instead of a 422.
 REQUIRED_BY_400 = (
     ("POST /api/validation/tin", TIN, "registration_type", "Invalid registration type"),
     (
@@ -195,14 +271,16 @@ REQUIRED_BY_400 = (
 @pytest.mark.parametrize(
     "row, whole, name, message", REQUIRED_BY_400, ids=lambda value: str(value)[:60]
 )
-async def test_a_member_that_is_missed_by_a_400(office, row, whole, name, message):
-    status, answer = await ask(office, row, {}, json=without(whole, name))
+async def test_a_missing_member_is_a_400_where_specified(
+    context: Context, row: str, whole: dict[str, Any], name: str, message: str
+) -> None:
+    status, answer = await ask(context, row, {}, json=without(whole, name))
     assert (status, answer["message"]) == (400, message)
 
 
-async def test_a_tin_that_is_known_is_enough_without_its_registration_number(office):
+async def test_a_known_tin_is_valid_without_a_registration_number(context: Context) -> None:
     for body in (TIN, without(TIN, "registration_number")):
-        status, answer = await ask(office, "POST /api/validation/tin", {}, json=body)
+        status, answer = await ask(context, "POST /api/validation/tin", {}, json=body)
         assert (status, answer["data"]) == (200, {"valid": True})
 
 
@@ -211,21 +289,41 @@ REGISTRATIONS = "NRIC BRN PASSPORT ARMY"
 INVOICE_TYPES = (
     "INVOICE SELF_BILLED_INVOICE PENDING_FINALIZE_INVOICE PENDING_FINALIZE_SELF_BILLED_INVOICE"
 )
-#: (endpoint, arrangement, the rest of the body, member, the values it may have, the status of
-#: another one)
+#: Endpoint, arrangement, other members, member, allowed values, status for another value.
 VALUES = (
     ("PUT /api/invoices/:id", draft, PARTIES, "type", INVOICE_TYPES, 422),
     ("PUT /api/adjustment-notes/:id", draft_note, {}, "type", NOTE_TYPES, 422),
-    ("POST /api/validation/adjustment-note-code", nothing, {"adjustment_note_code": 7}, "adjustment_note_type", NOTE_TYPES, 400),
+    (
+        "POST /api/validation/adjustment-note-code",
+        nothing,
+        {"adjustment_note_code": 7},
+        "adjustment_note_type",
+        NOTE_TYPES,
+        400,
+    ),
     ("PUT /api/companies", nothing, {}, "registration_type", REGISTRATIONS, 422),
     ("PUT /api/einvoice-requests/:id", request, {}, "status", "Pending Approve Reject", 422),
     ("PUT /api/einvoice-requests/:id", request, {}, "registration.type", REGISTRATIONS, 422),
-    ("PUT /api/invoices/:id", draft, {}, "issueDateTime", "2026-01-31T09:30:00Z 2026-01-31T09:30:00.5+08:00 2026-01-31T09:30:00", 422),
-    ("PUT /api/adjustment-notes/:id", draft_note, {}, "adjustmentNoteIssueDate", "2026-01-31T09:30:00Z 2026-01-31T09:30:00", 422),
-)  # fmt: skip
+    (
+        "PUT /api/invoices/:id",
+        draft,
+        {},
+        "issueDateTime",
+        "2026-01-31T09:30:00Z 2026-01-31T09:30:00.5+08:00 2026-01-31T09:30:00",
+        422,
+    ),
+    (
+        "PUT /api/adjustment-notes/:id",
+        draft_note,
+        {},
+        "adjustmentNoteIssueDate",
+        "2026-01-31T09:30:00Z 2026-01-31T09:30:00",
+        422,
+    ),
+)
 
 
-def nested(name, value):
+def nested(name: str, value: Any) -> dict[str, Any]:
     head, _, rest = name.partition(".")
     return {head: nested(rest, value) if rest else value}
 
@@ -233,18 +331,26 @@ def nested(name, value):
 @pytest.mark.parametrize(
     "row, given, rest, name, values, refused", VALUES, ids=[f"{row[0]}: {row[3]}" for row in VALUES]
 )
-async def test_a_member_has_one_of_its_values(office, row, given, rest, name, values, refused):
-    ids = await given(office)
+async def test_a_member_accepts_only_its_specified_values(
+    context: Context,
+    row: str,
+    given: Callable[[Context], Awaitable[dict[str, Any]]],
+    rest: Any,
+    name: str,
+    values: str,
+    refused: int,
+) -> None:
+    ids = await given(context)
     for value, expected in [(value, 200) for value in values.split()] + [("another", refused)]:
-        status, answer = await ask(office, row, ids, json={**rest, **nested(name, value)})
+        status, answer = await ask(context, row, ids, json={**rest, **nested(name, value)})
         assert status == expected, (value, answer)
 
 
-async def test_submit_immediately_submits_right_after_creation_and_is_ready_marks_the_invoice(
-    office,
-):
+async def test_submit_immediately_and_is_ready_apply_at_creation(
+    context: Context,
+) -> None:
     for members in ({}, {"submitImmediately": True}, {"isReady": True}):
-        found = await record(office.api, await created(office.api, **members))
+        found = await record(context.api, await created(context.api, **members))
         assert found["is_submitted_to_portal"] == ("submitImmediately" in members)
         assert found["is_ready"] == ("isReady" in members)
 
@@ -260,20 +366,20 @@ UNAUTHORIZED = {"error": "Unauthorized: Valid API key required"}
 EXPIRED = "update {} set expires_at = clock_timestamp() - interval '1 second'"
 
 
-async def no_key(office):
-    del office.api.session.headers["X-API-Key"]
-    del office.api.session.headers["X-Portal-Key"]
+async def no_key(context: Context) -> None:
+    del context.api.session.headers["X-API-Key"]
+    del context.api.session.headers["X-Portal-Key"]
 
 
-async def wrong_key(office):
-    office.api.session.headers.update(
+async def wrong_key(context: Context) -> None:
+    context.api.session.headers.update(
         {"X-API-Key": "einv_live_wrong", "X-Portal-Key": "einp_live_wrong"}
     )
 
 
-async def expired_key(office):
-    await office.owner.execute(EXPIRED.format("api_keys"))
-    await office.owner.execute(EXPIRED.format("integration_keys"))
+async def expired_key(context: Context) -> None:
+    await context.owner.execute(EXPIRED.format("api_keys"))
+    await context.owner.execute(EXPIRED.format("integration_keys"))
 
 
 @pytest.mark.parametrize(
@@ -289,49 +395,54 @@ async def expired_key(office):
         ),
     ],
 )
-async def test_every_endpoint_requires_a_key(office, spoil, rows, body):
-    await spoil(office)
+async def test_every_endpoint_requires_a_key(
+    context: Context,
+    spoil: Callable[[Context], Awaitable[None]],
+    rows: list[str],
+    body: dict[str, str],
+) -> None:
+    await spoil(context)
     ids = {"id": 1, "submitted_document_id": 1}
     answers = {
-        row: await ask(office, row, ids, json={} if row[:3] != "GET" else None) for row in rows
+        row: await ask(context, row, ids, json={} if row[:3] != "GET" else None) for row in rows
     }
     assert {row: answer for row, answer in answers.items() if answer != (401, body)} == {}
 
 
-# The states that errors, rules and limits are about. Each gives the id of an invoice, or of a note
+# Arrangements of states. Each returns the id of an invoice or of a note.
 
 
-async def never_submitted(office):
-    return await created(office.api)
+async def never_submitted(context: Context) -> int:
+    return await created(context.api)
 
 
-async def being_validated(office):
-    await office.sandbox.settings(stuck=True)
-    id = await created(office.api)
-    assert (await submitted(office.api, id))[0] == 200
-    return id
+async def being_validated(context: Context) -> int:
+    await context.sandbox.settings(stuck=True)
+    invoice_id = await created(context.api)
+    assert (await submitted(context.api, invoice_id))[0] == 200
+    return invoice_id
 
 
-async def found_valid(office):
-    return await valid_invoice(office.api)
+async def found_valid(context: Context) -> int:
+    return await valid_invoice(context.api)
 
 
-async def found_invalid(office):
-    id = await created(office.api, buyer=STRANGER)
-    assert (await submitted(office.api, id))[0] == 200
-    await reaches(office.api, id, "Invalid")
-    return id
+async def found_invalid(context: Context) -> int:
+    invoice_id = await created(context.api, buyer=STRANGER)
+    assert (await submitted(context.api, invoice_id))[0] == 200
+    await reaches(context.api, invoice_id, "Invalid")
+    return invoice_id
 
 
-async def already_cancelled(office):
-    id = await valid_invoice(office.api)
-    assert (await cancelled(office.api, id))[0] == 200
-    return id
+async def already_cancelled(context: Context) -> int:
+    invoice_id = await valid_invoice(context.api)
+    assert (await cancelled(context.api, invoice_id))[0] == 200
+    return invoice_id
 
 
-async def aged(office, seconds):
-    """Makes the latest submission that many seconds old."""
-    await office.owner.execute(
+async def age(context: Context, seconds: float) -> None:
+    """Make the latest submission that many seconds old."""
+    await context.owner.execute(
         """
         update submitted_documents set submitted_at = clock_timestamp() - $1 * interval '1 second'
          where id = (select max(id) from submitted_documents)
@@ -340,91 +451,96 @@ async def aged(office, seconds):
     )
 
 
-def of_age(make, seconds):
-    async def arrange(office):
-        id = await make(office)
-        await aged(office, seconds)
-        return id
+def of_age(make: Arrangement, seconds: float) -> Arrangement:
+    async def arrange(context: Context) -> int:
+        record_id = await make(context)
+        await age(context, seconds)
+        return record_id
 
     return arrange
 
 
-async def with_a_valid_note(office):
-    await sent_note(office)
-    return await office.owner.fetchval("select max(invoice_id) from adjustment_notes")
+async def with_a_valid_note(context: Context) -> int:
+    await sent_note(context)
+    (row,) = await context.owner.fetch("select max(invoice_id) as id from adjustment_notes")
+    return row["id"]
 
 
-async def with_a_note_that_only_the_portal_knows(office):
-    id = await with_a_valid_note(office)
-    await office.owner.execute("update adjustment_notes set status = 'Cancelled'")
-    return id
+async def with_a_note_that_only_the_portal_knows(context: Context) -> int:
+    invoice_id = await with_a_valid_note(context)
+    await context.owner.execute("update adjustment_notes set status = 'Cancelled'")
+    return invoice_id
 
 
-async def over_at_the_portal(office):
-    id = await valid_invoice(office.api)
-    await office.sandbox.move_clock(HOURS_72 + 60)
-    return id
+async def over_at_the_portal(context: Context) -> int:
+    invoice_id = await valid_invoice(context.api)
+    await context.sandbox.move_clock(HOURS_72 + 60)
+    return invoice_id
 
 
-async def portal_away(office):
-    id = await valid_invoice(office.api)
-    await office.sandbox.fault("state", "drop", times=2)  # aiohttp repeats a PUT once by itself
-    return id
+async def portal_away(context: Context) -> int:
+    invoice_id = await valid_invoice(context.api)
+    await context.sandbox.fault("state", "drop", times=2)  # aiohttp repeats a PUT once
+    return invoice_id
 
 
-async def portal_refuses(office):
-    await office.sandbox.fault("submit", "foreign")
-    return await created(office.api)
+async def portal_refuses(context: Context) -> int:
+    await context.sandbox.fault("submit", "foreign")
+    return await created(context.api)
 
 
-async def portal_unreachable(office):
-    await office.sandbox.fault("login", "drop", times=2)
-    return await created(office.api)
+async def portal_unreachable(context: Context) -> int:
+    await context.sandbox.fault("login", "drop", times=2)
+    return await created(context.api)
 
 
-async def note_never_submitted(office):
-    return (await draft_note(office))["id"]
+async def note_never_submitted(context: Context) -> int:
+    return (await draft_note(context))["id"]
 
 
-async def note_valid(office):
-    return (await sent_note(office))["id"]
+async def note_valid(context: Context) -> int:
+    return (await sent_note(context))["id"]
 
 
-async def note_being_validated(office):
-    id = await note_never_submitted(office)
-    await office.sandbox.settings(stuck=True)
-    assert (await send(office.api, id))[0] == 200
-    return id
+async def note_being_validated(context: Context) -> int:
+    invoice_id = await note_never_submitted(context)
+    await context.sandbox.settings(stuck=True)
+    assert (await send(context.api, invoice_id))[0] == 200
+    return invoice_id
 
 
-async def note_invalid(office):
-    """The register no longer takes the buyer whom it took in the invoice."""
-    id = await noted(office.api, await valid_invoice(office.api, buyer=buyer(tin="IG55500012090")))
-    await office.sandbox.settings(strict_register=True)
-    assert (await send(office.api, id))[0] == 200
-    await until(lambda: note_record(office.api, id), lambda found: found["status"] == "Invalid")
-    return id
+async def note_invalid(context: Context) -> int:
+    """The buyer was accepted in the invoice, but is no longer in the register."""
+    invoice_id = await noted(
+        context.api, await valid_invoice(context.api, buyer=buyer(tin="IG55500012090"))
+    )
+    await context.sandbox.settings(strict_register=True)
+    assert (await send(context.api, invoice_id))[0] == 200
+    await until(
+        lambda: note_record(context.api, invoice_id), lambda found: found["status"] == "Invalid"
+    )
+    return invoice_id
 
 
-async def note_cancelled(office):
-    id = await note_valid(office)
-    assert (await cancel(office.api, id))[0] == 200
-    return id
+async def note_cancelled(context: Context) -> int:
+    invoice_id = await note_valid(context)
+    assert (await cancel(context.api, invoice_id))[0] == 200
+    return invoice_id
 
 
-async def note_of_a_cancelled_invoice(office):
-    id = await note_never_submitted(office)
-    assert (await cancelled(office.api, (await note_record(office.api, id))["invoice_id"]))[
-        0
-    ] == 200
-    return id
+async def note_of_a_cancelled_invoice(context: Context) -> int:
+    invoice_id = await note_never_submitted(context)
+    assert (
+        await cancelled(context.api, (await note_record(context.api, invoice_id))["invoice_id"])
+    )[0] == 200
+    return invoice_id
 
 
-async def anything(office):
+async def any_id(context: Context) -> int:
     return 1
 
 
-#: what an accountant calls it -> (endpoint, body)
+#: The operation as the specification names it: endpoint and body.
 OPERATIONS = {
     "DELETE invoice": ("DELETE /api/invoices/:id", None),
     "submit invoice": ("POST /api/invoices/:id/submit-to-portal", {}),
@@ -442,9 +558,11 @@ OPERATIONS = {
 }
 
 
-async def operate(office, operation, id, sent=None):
+async def operate(
+    context: Context, operation: str, record_id: int, sent: dict[str, Any] | None = None
+) -> tuple[int, Any]:
     row, body = OPERATIONS[operation]
-    return await ask(office, row, {"id": id}, json=body if sent is None else sent)
+    return await ask(context, row, {"id": record_id}, json=body if sent is None else sent)
 
 
 # Errors
@@ -454,8 +572,8 @@ class Refusal(NamedTuple):
     operation: str
     status: int
     message: str
-    given: Callable = anything
-    sends: dict | None = None
+    given: Arrangement = any_id
+    sends: dict[str, Any] | None = None
     code: str | None = None
 
 
@@ -545,15 +663,15 @@ ERRORS = (
 )
 
 
-def names(refusal):
-    """The row as the specification has it, and what was arranged where it stands for several cases."""
+def names(refusal: Refusal) -> str:
+    """Return the row of the specification and the arrangement of a refusal."""
     return f"{refusal.operation} | {refusal.status} | {refusal.message} | {refusal.given.__name__}"
 
 
 @pytest.mark.parametrize("refusal", ERRORS, ids=names)
-async def test_a_refusal_has_its_status_and_message(office, refusal):
-    id = await refusal.given(office)
-    status, body = await operate(office, refusal.operation, id, refusal.sends)
+async def test_a_refusal_has_its_status_and_message(context: Context, refusal: Refusal) -> None:
+    invoice_id = await refusal.given(context)
+    status, body = await operate(context, refusal.operation, invoice_id, refusal.sends)
     assert (status, body["message"], body.get("code")) == (
         refusal.status,
         refusal.message,
@@ -567,8 +685,8 @@ async def test_a_refusal_has_its_status_and_message(office, refusal):
         )
 
 
-async def test_validate_tin_404_forwards_the_portals_error_body(office):
-    status, body = await operate(office, "validate TIN", 1, UNKNOWN)
+async def test_validate_tin_404_forwards_the_error_body_of_the_portal(context: Context) -> None:
+    status, body = await operate(context, "validate TIN", 1, UNKNOWN)
     assert (status, list(body)) == (404, ["error"])
     kinds = {"type": "string", "title": "string", "status": "number", "traceId": "string"}
     assert {
@@ -577,8 +695,10 @@ async def test_validate_tin_404_forwards_the_portals_error_body(office):
     assert re.match("https?://", body["error"]["type"]) and body["error"]["status"] == 404
 
 
-async def test_put_company_422_when_the_setting_is_sent_without_all_required_fields(office):
-    status, body = await operate(office, "PUT company", 1, {"setting": {"INVOICE_PREFIX": "INV-"}})
+async def test_an_incomplete_company_setting_is_a_422(
+    context: Context,
+) -> None:
+    status, body = await operate(context, "PUT company", 1, {"setting": {"INVOICE_PREFIX": "INV-"}})
     missing = {fault["path"] for fault in body["errors"]}
     assert (status, missing) == (
         422,
@@ -586,13 +706,13 @@ async def test_put_company_422_when_the_setting_is_sent_without_all_required_fie
     )
 
 
-async def test_integration_surface_429_says_after_how_many_seconds_to_retry(office):
-    slow = await office.start(office.company, INTEGRATION_REQUESTS_PER_MINUTE="1")
-    headers = {"X-Portal-Key": office.account.key}
+async def test_a_429_of_the_integration_surface_has_retry_after_seconds(context: Context) -> None:
+    slow = await context.start(context.company, INTEGRATION_REQUESTS_PER_MINUTE="1")
+    headers = {"X-Portal-Key": context.account.key}
     answers = [
         await answered(slow, "GET", "/api/integrations/users", headers=headers) for _ in range(3)
     ]
-    # A minute may have ended between two of them
+    # A minute may end between two requests.
     refusals = [body for status, body in answers if status == 429]
     assert refusals and {status for status, _ in answers} <= {200, 429}
     assert set(refusals[0]) == {"error", "message", "details"}
@@ -602,8 +722,8 @@ async def test_integration_surface_429_says_after_how_many_seconds_to_retry(offi
 # States
 
 
-#: (operation, the state it meets, status of the answer, status of the invoice or note afterwards;
-#: None: it is gone)
+#: Operation, state before, status of the response, and status of the record afterwards. None means
+#: that the record is deleted.
 STATES = (
     ("DELETE invoice", never_submitted, 200, None),
     ("DELETE invoice", being_validated, 403, "Submitted"),
@@ -641,17 +761,17 @@ STATES = (
     ids=[f"{row[0]} | {row[1].__name__} | {row[2]}" for row in STATES],
 )
 async def test_a_state_allows_or_refuses_an_operation(
-    office, operation, given, expected, afterwards
-):
-    id = await given(office)
-    status, body = await operate(office, operation, id)
+    context: Context, operation: str, given: Arrangement, expected: int, afterwards: str | None
+) -> None:
+    invoice_id = await given(context)
+    status, body = await operate(context, operation, invoice_id)
     assert status == expected, body
     place = "adjustment-notes" if "note" in given.__name__ or given is OLD_NOTE else "invoices"
-    status, found = await answered(office.api, "GET", f"/api/{place}/{id}")
+    status, found = await answered(context.api, "GET", f"/api/{place}/{invoice_id}")
     assert (status, found.get("status")) == ((200, afterwards) if afterwards else (404, None))
 
 
-#: (the states before, the status that is put, the state afterwards)
+#: Earlier statuses, the requested status, and the status afterwards.
 REQUEST_MOVES = (
     ((), None, "Pending"),
     ((), "Approve", "Approve"),
@@ -665,17 +785,19 @@ REQUEST_MOVES = (
 
 
 @pytest.mark.parametrize("before, wanted, afterwards", REQUEST_MOVES)
-async def test_an_einvoice_request_moves(office, before, wanted, afterwards):
-    id = await requested(office.api)
+async def test_an_einvoice_request_changes_its_status(
+    context: Context, before: tuple[str, ...], wanted: str | None, afterwards: str
+) -> None:
+    invoice_id = await requested(context.api)
     for status in [*before, *filter(None, [wanted])]:
-        assert (await put(office.api, id, status=status))[0] == 200
-    assert (await shown(office.api, id))["status"] == afterwards
+        assert (await put(context.api, invoice_id, status=status))[0] == 200
+    assert (await shown(context.api, invoice_id))["status"] == afterwards
 
 
 # Limits
 
 
-#: (limit, what it meets, operation, status)
+#: Limit, arrangement, operation, status.
 WINDOWS = (
     (
         "Cancellation window: an invoice within 72 hours",
@@ -706,13 +828,15 @@ WINDOWS = (
 @pytest.mark.parametrize(
     "limit, given, operation, expected", WINDOWS, ids=[row[0] for row in WINDOWS]
 )
-async def test_a_limit_has_two_sides(office, limit, given, operation, expected):
-    status, body = await operate(office, operation, await given(office))
+async def test_an_operation_is_allowed_only_within_its_limit(
+    context: Context, limit: str, given: Arrangement, operation: str, expected: int
+) -> None:
+    status, body = await operate(context, operation, await given(context))
     assert status == expected, body
 
 
 THIS_YEAR, LAST_YEAR = "2026-01-31T09:30:00Z", "2025-01-31T09:30:00Z"
-#: (what the code 5 of an invoice of this year is held against, the body of another one, status)
+#: A case, the changes of another invoice than the one with code 5 of this year, and the status.
 INVOICE_CODES = (
     ("the same code in the same year", {"code": 5, "issueDateTime": THIS_YEAR}, 422),
     ("another code in the same year", {"code": 6, "issueDateTime": THIS_YEAR}, 200),
@@ -727,96 +851,105 @@ NOTE_CODES = (
     ("the same code of the same type", {"adjustmentNoteCode": 5, "type": "CREDIT_NOTE"}, 422),
     ("another code of the same type", {"adjustmentNoteCode": 6, "type": "CREDIT_NOTE"}, 200),
     ("the same code of another type", {"adjustmentNoteCode": 5, "type": "DEBIT_NOTE"}, 200),
-    ("the same code of the same type in another year",
-     {"adjustmentNoteCode": 5, "type": "CREDIT_NOTE", "adjustmentNoteIssueDate": LAST_YEAR}, 422),
-)  # fmt: skip
+    (
+        "the same code of the same type in another year",
+        {"adjustmentNoteCode": 5, "type": "CREDIT_NOTE", "adjustmentNoteIssueDate": LAST_YEAR},
+        422,
+    ),
+)
 
 
 @pytest.mark.parametrize(
     "changes, expected", [row[1:] for row in INVOICE_CODES], ids=[row[0] for row in INVOICE_CODES]
 )
-async def test_invoice_code_uniqueness_at_create_and_at_update(office, changes, expected):
-    await created(office.api, code=5, issueDateTime=THIS_YEAR)
-    other = await created(office.api, code=7, issueDateTime="2020-06-01T00:00:00Z")
-    status, body = await answered(office.api, "PUT", f"/api/invoices/{other}", json=changes)
+async def test_an_invoice_code_is_unique_per_year(
+    context: Context, changes: dict[str, Any], expected: int
+) -> None:
+    await created(context.api, code=5, issueDateTime=THIS_YEAR)
+    other = await created(context.api, code=7, issueDateTime="2020-06-01T00:00:00Z")
+    status, body = await answered(context.api, "PUT", f"/api/invoices/{other}", json=changes)
     assert status == expected, body
-    await answered(office.api, "DELETE", f"/api/invoices/{other}")
-    status, body = await answered(office.api, "POST", "/api/invoices", json=invoice(**changes))
+    await answered(context.api, "DELETE", f"/api/invoices/{other}")
+    status, body = await answered(context.api, "POST", "/api/invoices", json=invoice(**changes))
     assert status == (expected if expected == 422 else 201), body
 
 
 @pytest.mark.parametrize(
     "changes, expected", [row[1:] for row in NOTE_CODES], ids=[row[0] for row in NOTE_CODES]
 )
-async def test_adjustment_note_code_uniqueness_at_create_and_at_update(office, changes, expected):
-    target = await valid_invoice(office.api)
-    await noted(office.api, target, adjustmentNoteCode=5, adjustmentNoteIssueDate=THIS_YEAR)
-    other = await noted(office.api, target, adjustmentNoteCode=7, type="REFUND_NOTE")
-    status, body = await answered(office.api, "PUT", f"/api/adjustment-notes/{other}", json=changes)
-    assert status == expected, body
-    await answered(office.api, "DELETE", f"/api/adjustment-notes/{other}")
+async def test_a_note_code_is_unique_per_type(
+    context: Context, changes: dict[str, Any], expected: int
+) -> None:
+    target = await valid_invoice(context.api)
+    await noted(context.api, target, adjustmentNoteCode=5, adjustmentNoteIssueDate=THIS_YEAR)
+    other = await noted(context.api, target, adjustmentNoteCode=7, type="REFUND_NOTE")
     status, body = await answered(
-        office.api, "POST", f"/api/invoices/{target}/adjustment-note", json=note(**changes)
+        context.api, "PUT", f"/api/adjustment-notes/{other}", json=changes
+    )
+    assert status == expected, body
+    await answered(context.api, "DELETE", f"/api/adjustment-notes/{other}")
+    status, body = await answered(
+        context.api, "POST", f"/api/invoices/{target}/adjustment-note", json=note(**changes)
     )
     assert status == (expected if expected == 422 else 201), body
 
 
-async def code_is_free(office, row, **body):
-    """`data.success` of a validation helper."""
-    status, answer = await ask(office, row, {}, json=body)
+async def code_is_free(context: Context, row: str, **body: Any) -> bool:
+    """Return `data.success` of a validation helper."""
+    status, answer = await ask(context, row, {}, json=body)
     assert status == 200, answer
     return answer["data"]["success"]
 
 
-async def test_the_invoice_code_helper_excludes_the_invoice_that_is_named(office):
-    row, id = (
+async def test_the_invoice_code_check_excludes_the_named_invoice(context: Context) -> None:
+    row, invoice_id = (
         "POST /api/validation/invoice-code",
-        await created(office.api, code=5, issueDateTime=now()),
+        await created(context.api, code=5, issueDateTime=now()),
     )
-    assert await code_is_free(office, row, invoice_code=6)
-    assert not await code_is_free(office, row, invoice_code=5)
-    assert await code_is_free(office, row, invoice_code=5, invoice_id=id)
+    assert await code_is_free(context, row, invoice_code=6)
+    assert not await code_is_free(context, row, invoice_code=5)
+    assert await code_is_free(context, row, invoice_code=5, invoice_id=invoice_id)
 
 
-async def test_the_note_code_helper_excludes_the_note_that_is_named_and_looks_at_its_type_alone(
-    office,
-):
+async def test_the_note_code_check_excludes_the_named_note_per_type(
+    context: Context,
+) -> None:
     row = "POST /api/validation/adjustment-note-code"
-    id = await noted(office.api, await valid_invoice(office.api), adjustmentNoteCode=5)
+    invoice_id = await noted(context.api, await valid_invoice(context.api), adjustmentNoteCode=5)
     credit = {"adjustment_note_code": 5, "adjustment_note_type": "CREDIT_NOTE"}
-    assert not await code_is_free(office, row, **credit)
-    assert await code_is_free(office, row, **{**credit, "adjustment_note_type": "DEBIT_NOTE"})
-    assert await code_is_free(office, row, **credit, adjustment_note_id=id)
+    assert not await code_is_free(context, row, **credit)
+    assert await code_is_free(context, row, **{**credit, "adjustment_note_type": "DEBIT_NOTE"})
+    assert await code_is_free(context, row, **credit, adjustment_note_id=invoice_id)
 
 
-async def some_invoices(office):
+async def some_invoices(context: Context) -> None:
     for _ in range(11):
-        await created(office.api)
+        await created(context.api)
 
 
-async def some_notes(office):
-    target = await valid_invoice(office.api)
+async def some_notes(context: Context) -> None:
+    target = await valid_invoice(context.api)
     for _ in range(11):
-        await noted(office.api, target)
+        await noted(context.api, target)
 
 
-async def some_requests(office):
+async def some_requests(context: Context) -> None:
     for _ in range(11):
-        await requested(office.api)
+        await requested(context.api)
 
 
-async def some_users(office):
+async def some_users(context: Context) -> None:
     for number in range(11):
         body = user(email=f"{number}@example.com")
-        assert (await answered(office.api, "POST", "/api/integrations/users", json=body))[0] == 201
+        assert (await answered(context.api, "POST", "/api/integrations/users", json=body))[0] == 201
 
 
-async def some_organizations(office):
+async def some_organizations(context: Context) -> None:
     for _ in range(11):
-        await organization(office)
+        await organization(context)
 
 
-#: (a list endpoint, how it comes to have eleven records)
+#: A list endpoint, and the function that creates eleven records.
 LISTS = (
     ("/api/invoices", some_invoices),
     ("/api/adjustment-notes", some_notes),
@@ -827,32 +960,38 @@ LISTS = (
 
 
 @pytest.mark.parametrize("path, fill", LISTS)
-async def test_default_page_size_is_10_and_default_page_1(office, path, fill):
-    await fill(office)
+async def test_the_default_page_is_1_with_10_records(
+    context: Context, path: str, fill: Callable[[Context], Awaitable[None]]
+) -> None:
+    await fill(context)
     for query, page, size, rows in (
         ("", 1, 10, 10),
         ("?page=2", 2, 10, 1),
         ("?per_page=11", 1, 11, 11),
     ):
-        status, body = await answered(office.api, "GET", f"{path}{query}")
+        status, body = await answered(context.api, "GET", f"{path}{query}")
         assert (status, body["meta"]["total"], len(body["data"])) == (200, 11, rows), query
         assert (body["meta"]["current_page"], body["meta"]["per_page"]) == (page, size), query
 
 
 @pytest.mark.parametrize("path, fill", LISTS[:2])
-async def test_exports_hold_the_whole_dataset_of_the_company_without_pagination(office, path, fill):
-    await fill(office)
-    stranger = await office.start(await make_company(office.environment))
-    for api, rows in ((office.api, 11), (stranger, 0)):
+async def test_exports_contain_all_records_of_the_company(
+    context: Context, path: str, fill: Callable[[Context], Awaitable[None]]
+) -> None:
+    await fill(context)
+    stranger = await context.start(await make_company(context.environment))
+    for api, rows in ((context.api, 11), (stranger, 0)):
         status, body = await answered(api, "GET", f"{path}/export-all?per_page=10")
         assert (status, len(body)) == (200, rows)
 
 
 @pytest.mark.parametrize("row", INTEGRATIONS)
-async def test_every_integration_answer_has_the_rate_limit_headers(office, row):
+async def test_every_integration_response_has_rate_limit_headers(
+    context: Context, row: str
+) -> None:
     method, path = row.split()
     for headers in ({}, {"X-Portal-Key": "wrong"}):
-        async with office.api.request(
+        async with context.api.request(
             method, filled(path, {"id": "x"}), headers=headers
         ) as response:
             assert [

@@ -1,10 +1,12 @@
-"""The limit of a stored document: 300,000 bytes as compact JSON, at creation and after an update."""
+"""The size limit of a stored document: 300,000 bytes as compact JSON."""
 
 import json
 from decimal import Decimal
+from typing import Any
 
+import asyncpg
 import pytest
-from conftest import until
+from conftest import Sandbox, until
 from kit import answered, buyer, created, invoice, line, note, record, submitted, valid_invoice
 from test_openapi import API
 
@@ -14,12 +16,12 @@ MOST = 300_000
 REQUEST = {"invoiceCode": "1", "type": "LOCAL_INDIVIDUAL", "name": "Aminah"}
 
 
-def compact(body):
+def compact(body: dict[str, Any]) -> int:
     return len(json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode())
 
 
-def filled_up(body, member, size):
-    """The body with so much text within a member that it has `size` bytes as compact JSON."""
+def filled_up(body: dict[str, Any], member: str, size: int) -> dict[str, Any]:
+    """Return a body with text in a member so that it has `size` bytes as compact JSON."""
     whole = {
         **body,
         member: [{**body[member][0], "remark": ""}]
@@ -32,8 +34,8 @@ def filled_up(body, member, size):
     return whole
 
 
-def too_large(answer, path, size):
-    """Whether an answer is the refusal of a document of `size` bytes, whose largest member is at `path`."""
+def too_large(answer: tuple[int, Any], path: str, size: int) -> bool:
+    """Return whether a response refuses a document of `size` bytes with its largest member."""
     status, body = answer
     wording = f"The document has {size} bytes as compact JSON (at most 300000 allowed)."
     return status == 422 and body["errors"] == [
@@ -42,7 +44,7 @@ def too_large(answer, path, size):
 
 
 @pytest.mark.parametrize("member", ["lineItems", "buyer"])
-async def test_an_invoice_of_the_limit_is_stored_and_a_larger_one_refused(api, member):
+async def test_an_invoice_above_the_size_limit_is_refused(api: Any, member: str) -> None:
     status, body = await answered(
         api, "POST", "/api/invoices", json=filled_up(invoice(), member, MOST)
     )
@@ -53,8 +55,8 @@ async def test_an_invoice_of_the_limit_is_stored_and_a_larger_one_refused(api, m
     assert too_large(answer, f"/{member}", MOST + 1), answer
 
 
-async def test_white_space_and_escapes_do_not_count(api):
-    # Six bytes each, as they are sent
+async def test_white_space_and_escapes_do_not_count_as_size(api: Any) -> None:
+    # Each is sent as six bytes.
     text = json.dumps(invoice(buyer=buyer(remark="é" * 60_000)), indent=40)
     assert len(text) > MOST
     headers = {"Content-Type": "application/json"}
@@ -65,8 +67,8 @@ async def test_white_space_and_escapes_do_not_count(api):
     assert (status, body["errors"][0]["rule"]) == (422, "maxBytes")
 
 
-async def test_a_number_counts_as_it_is_written_out(api):
-    """PostgreSQL writes out what is sent with an exponent: a short body would make a large record."""
+async def test_a_number_counts_with_all_its_digits(api: Any) -> None:
+    """PostgreSQL stores 1e300 with all its digits."""
     text = json.dumps(invoice(buyer=buyer(numbers=[]))).replace(
         "[]", "[" + ",".join(["1E39"] * 10_000) + "]", 1
     )
@@ -76,31 +78,34 @@ async def test_a_number_counts_as_it_is_written_out(api):
     assert (status, body["errors"][0]["rule"]) == (422, "maxBytes")
 
 
-def test_the_size_of_numbers_is_that_of_their_digits():
+def test_the_size_of_a_number_is_that_of_its_digits() -> None:
     for text in ("1E+3", "1E39", "1.5E-7", "0.1", "100", "-2E3"):
         number = Decimal(text)
         assert json_codec.stored_bytes({"a": [number]}) == len(f'{{"a":[{number:f}]}}'), text
 
 
-async def test_an_update_that_makes_an_invoice_too_large_is_refused(api):
-    id = await created(api, buyer=buyer(remark="x" * 200_000))
-    before = await record(api, id)
+async def test_an_update_above_the_size_limit_is_refused(api: Any) -> None:
+    invoice_id = await created(api, buyer=buyer(remark="x" * 200_000))
+    before = await record(api, invoice_id)
     status, body = await answered(
-        api, "PUT", f"/api/invoices/{id}", json={"lineItems": [line(remark="x" * 100_000)]}
+        api, "PUT", f"/api/invoices/{invoice_id}", json={"lineItems": [line(remark="x" * 100_000)]}
     )
     assert (status, [(each["path"], each["rule"]) for each in body["errors"]]) == (
         422,
         [("/buyer", "maxBytes")],
     )
-    assert await record(api, id) == before
+    assert await record(api, invoice_id) == before
     assert (
         await answered(
-            api, "PUT", f"/api/invoices/{id}", json={"lineItems": [line(remark="x" * 90_000)]}
+            api,
+            "PUT",
+            f"/api/invoices/{invoice_id}",
+            json={"lineItems": [line(remark="x" * 90_000)]},
         )
     )[0] == 200
 
 
-async def test_a_note_is_bounded_at_creation_and_update(api):
+async def test_a_note_above_the_size_limit_is_refused(api: Any) -> None:
     path = f"/api/invoices/{await valid_invoice(api)}/adjustment-note"
     answer = await answered(api, "POST", path, json=filled_up(note(), "lineItems", MOST + 1))
     assert too_large(answer, "/lineItems", MOST + 1), answer
@@ -112,7 +117,7 @@ async def test_a_note_is_bounded_at_creation_and_update(api):
     ]["rule"] == "maxBytes"
 
 
-async def test_an_einvoice_request_is_bounded_at_creation_and_update(api):
+async def test_an_einvoice_request_above_the_size_limit_is_refused(api: Any) -> None:
     path = "/api/einvoice-requests"
     refused = await answered(api, "POST", path, json={**REQUEST, "address": {"remark": "x" * MOST}})
     assert (refused[0], refused[1]["errors"][0]["rule"]) == (422, "maxBytes"), refused
@@ -132,27 +137,32 @@ async def test_an_einvoice_request_is_bounded_at_creation_and_update(api):
     assert (await answered(api, "PUT", one, json={"status": "Reject"}))[0] == 200
 
 
-async def test_an_old_record_that_is_larger_is_read_and_can_be_made_smaller(api, owner):
-    id = await created(api)
+async def test_an_oversized_old_record_is_readable_and_can_be_reduced(
+    api: Any, owner: asyncpg.Connection
+) -> None:
+    invoice_id = await created(api)
     await owner.execute(
-        "update invoices set line_items = jsonb_set(line_items, '{0,remark}', to_jsonb(repeat('x', 1900000)))"
+        "update invoices set line_items ="
+        " jsonb_set(line_items, '{0,remark}', to_jsonb(repeat('x', 1900000)))"
     )
-    assert len((await record(api, id))["line_items"][0]["remark"]) == 1_900_000
-    assert (await answered(api, "PUT", f"/api/invoices/{id}", json={"isReady": True}))[0] == 422
-    assert (await answered(api, "PUT", f"/api/invoices/{id}", json={"lineItems": [line()]}))[
+    assert len((await record(api, invoice_id))["line_items"][0]["remark"]) == 1_900_000
+    assert (await answered(api, "PUT", f"/api/invoices/{invoice_id}", json={"isReady": True}))[
         0
-    ] == 200
+    ] == 422
+    assert (
+        await answered(api, "PUT", f"/api/invoices/{invoice_id}", json={"lineItems": [line()]})
+    )[0] == 200
 
 
-async def test_the_form_of_the_portal_is_still_bounded_when_it_is_submitted(api, sandbox):
+async def test_a_submit_checks_the_size_limit_of_the_portal(api: Any, sandbox: Sandbox) -> None:
     lines = [line(classifications=[f"{code:03}" for code in range(1, 46)]) for _ in range(630)]
     assert 285_000 < compact(invoice(lineItems=lines)) < MOST
-    id = await created(api, lineItems=lines)
-    status, body = await submitted(api, id)
+    invoice_id = await created(api, lineItems=lines)
+    status, body = await submitted(api, invoice_id)
     assert status == 400 and "MaximumSizeExceeded" in [error["code"] for error in body["errors"]]
     assert not await sandbox.ledger()
-    await until(lambda: record(api, id), lambda found: found["status"] == "Draft")
+    await until(lambda: record(api, invoice_id), lambda found: found["status"] == "Draft")
 
 
-def test_the_description_names_the_limit():
+def test_the_description_names_the_size_limit() -> None:
     assert f"{MOST:,} bytes" in API["info"]["description"] and json_codec.MOST_STORED_BYTES == MOST

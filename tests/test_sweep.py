@@ -1,9 +1,10 @@
-"""What the portal has is held against what we know: nothing there twice, nothing unaccounted for, nothing missing."""
+"""The sweep compares the portal's documents with ours: orphans, duplicates, missing documents."""
 
 import secrets
 from collections.abc import AsyncIterator
 from typing import Any
 
+import asyncpg
 import pytest
 from conftest import Sandbox, Templates, administer, make_company, renamed, until, variables
 from kit import cancelled, created, documents, now, reaches, record, submitted, valid_invoice
@@ -18,7 +19,7 @@ from service.commands.reconcile import (
     settle_submission,
 )
 from service.commands.serve import DEMO_COMPANY
-from service.config import read_config
+from service.config import Config, read_config
 from service.portal.client import Portal, portal_session
 
 
@@ -26,7 +27,7 @@ from service.portal.client import Portal, portal_session
 async def elsewhere(
     cluster: str, templates: Templates, sandbox: Sandbox, aiohttp_client: Any
 ) -> AsyncIterator[Any]:
-    """Makes a client of a service of the same taxpayer on a database of its own, as other software would be."""
+    """A client of a service with another database for the same taxpayer, like other software."""
     name = f"test_{secrets.token_hex(6)}"
     await administer(
         cluster, f"create database {name} template {templates.empty} strategy file_copy"
@@ -40,24 +41,26 @@ async def elsewhere(
 
 
 @pytest.fixture
-def config(environment):
+def config(environment: dict[str, str]) -> Config:
     return read_config(environment)
 
 
-async def findings(config, **options):
-    """What of a sweep is open, once everything has settled."""
+async def findings(config: Config, **options: Any) -> list[dict[str, Any]]:
+    """Sweep and return the open findings."""
     result = await reconcile(config, **options)
     return [one for company in result["companies"] for one in company["findings"]]
 
 
-async def found(config, kind):
-    """The one finding, of a kind, once the portal's document has settled."""
+async def found(config: Config, kind: str) -> dict[str, Any]:
+    """Wait for the only finding and return it. It must be of a kind."""
     (one,) = await until(lambda: findings(config), bool)
     assert one["kind"] == kind, one
     return one
 
 
-async def test_nothing_is_found_where_all_is_well(api, config, company):
+async def test_a_sweep_without_differences_finds_nothing(
+    api: Any, config: Config, company: Any
+) -> None:
     ids = [await valid_invoice(api) for _ in range(3)]
     result = await reconcile(config)
     assert result["open"] == 0 and result["companies"][0]["listed"] == len(ids)
@@ -65,46 +68,46 @@ async def test_nothing_is_found_where_all_is_well(api, config, company):
     assert other["open"] == 0 and other["companies"][0]["days"] == 31
 
 
-async def test_a_document_that_no_attempt_accounts_for_keeps_its_number_from_being_sent(
-    api, config, elsewhere, sandbox
-):
+async def test_an_orphan_prevents_sending_its_number(
+    api: Any, config: Config, elsewhere: Any, sandbox: Sandbox
+) -> None:
     await valid_invoice(elsewhere, code=77, issueDateTime=now(minutes=5))
     orphan = await found(config, "orphan")
     (entry,) = await sandbox.ledger()
     assert (orphan["number"], orphan["uuid"]) == ("INV-00077", entry["uuid"])
-    id = await created(api, code=77)
-    status, body = await submitted(api, id)
+    invoice_id = await created(api, code=77)
+    status, body = await submitted(api, invoice_id)
     assert (
         status == 400
         and body["errors"][0]["code"] == "NumberAtPortal"
         and entry["uuid"] in body["errors"][0]["message"]
     )
-    assert (await record(api, id))["status"] == "Draft" and len(await sandbox.ledger()) == 1
+    assert (await record(api, invoice_id))["status"] == "Draft" and len(await sandbox.ledger()) == 1
     assert (await submitted(api, await created(api, code=78)))[0] == 200
     await resolve_finding(config, [orphan["id"]], "Sent by our former software.")
-    assert (await submitted(api, id))[0] == 200
+    assert (await submitted(api, invoice_id))[0] == 200
     assert (await reconcile(config))["open"] == 0
 
 
-async def test_what_was_let_go_too_early_is_found_and_a_repeat_takes_it_over(
-    start, config, company, sandbox
-):
+async def test_a_document_released_too_early_is_found_and_adopted(
+    start: Any, config: Config, company: Any, sandbox: Sandbox
+) -> None:
     api = await start(company, PORTAL_SETTLE_SECONDS="0.1", PORTAL_PROOF_GAP_SECONDS="0.05")
     await sandbox.settings(search_lag_seconds=3600)
     await sandbox.fault("submit", "accept_then_drop")
-    id = await created(api)
-    assert (await submitted(api, id))[0] == 400
-    await reaches(api, id, "Draft")
+    invoice_id = await created(api)
+    assert (await submitted(api, invoice_id))[0] == 400
+    await reaches(api, invoice_id, "Draft")
     await sandbox.settings(search_lag_seconds=0)
     await found(config, "orphan")
-    await until(lambda: submitted(api, id), lambda answer: answer[0] == 200)
-    await reaches(api, id, "Valid")
+    await until(lambda: submitted(api, invoice_id), lambda answer: answer[0] == 200)
+    await reaches(api, invoice_id, "Valid")
     assert len(await sandbox.ledger()) == 1 and await findings(config) == []
 
 
-async def test_an_orphan_that_is_cancelled_at_the_portal_is_settled_by_the_next_sweep(
-    config, elsewhere, company, sandbox, owner
-):
+async def test_an_orphan_cancelled_at_the_portal_is_resolved_by_a_sweep(
+    config: Config, elsewhere: Any, company: Any, sandbox: Sandbox, owner: asyncpg.Connection
+) -> None:
     await valid_invoice(elsewhere)
     orphan = await found(config, "orphan")
     await sandbox.cancel(orphan["uuid"], "Sent twice")
@@ -112,42 +115,48 @@ async def test_an_orphan_that_is_cancelled_at_the_portal_is_settled_by_the_next_
     assert await owner.fetchval("select resolved_by from sweep_findings") == "sweep"
 
 
-async def test_a_second_document_of_an_attempt_names_the_later_one(api, config, owner, sandbox):
+async def test_a_duplicate_finding_names_the_later_document(
+    api: Any, config: Config, owner: asyncpg.Connection, sandbox: Sandbox
+) -> None:
     await sandbox.settings(payload_detection=False, duplicate_detection=False)
-    id = await valid_invoice(api)
-    row = await owner.fetchrow("select tin, body from submissions")
+    invoice_id = await valid_invoice(api)
+    (row,) = await owner.fetch("select tin, body from submissions")
     async with portal_session(config) as session:
         again = await Portal(session, config).submit(row["tin"], row["body"])
     second = await found(config, "duplicate")
-    ours = (await documents(api, id))[0]["uuid"]
+    ours = (await documents(api, invoice_id))[0]["uuid"]
     assert (second["other_uuid"], second["uuid"]) == (ours, *again.accepted.values())
     assert second["cancellable_until"] > second["received_at"]
     assert await owner.fetchval("select count(*) from portal_sightings") == 2
 
 
-async def test_a_document_that_the_portal_does_not_list_is_missing_until_it_does(
-    api, config, sandbox
-):
+async def test_a_document_that_is_not_listed_is_missing_until_it_is(
+    api: Any, config: Config, sandbox: Sandbox
+) -> None:
     await sandbox.settings(search_lag_seconds=3600)
-    id = await valid_invoice(api)
+    invoice_id = await valid_invoice(api)
     gone = await found(config, "missing")
-    assert gone["uuid"] == (await documents(api, id))[0]["uuid"]
+    assert gone["uuid"] == (await documents(api, invoice_id))[0]["uuid"]
     await sandbox.settings(search_lag_seconds=0)
     assert await findings(config) == []
 
 
-async def test_what_is_underway_is_no_finding(api, config, sandbox):
+async def test_a_submission_in_progress_is_no_finding(
+    api: Any, config: Config, sandbox: Sandbox
+) -> None:
     await sandbox.settings(search_lag_seconds=3600)
     await sandbox.fault("submit", "accept_then_drop")
-    id = await created(api)
-    assert (await submitted(api, id))[0] == 400
+    invoice_id = await created(api)
+    assert (await submitted(api, invoice_id))[0] == 400
     await sandbox.settings(search_lag_seconds=0)
     assert await findings(config) == []
-    await reaches(api, id, "Valid")
+    await reaches(api, invoice_id, "Valid")
     assert await findings(config) == []
 
 
-async def test_the_background_sweeps_by_itself(start, company, owner, elsewhere):
+async def test_the_background_work_sweeps_periodically(
+    start: Any, company: Any, owner: asyncpg.Connection, elsewhere: Any
+) -> None:
     api = await start(company, SWEEP_SECONDS="0.2")
     await valid_invoice(elsewhere)
     await valid_invoice(api)
@@ -155,9 +164,9 @@ async def test_the_background_sweeps_by_itself(start, company, owner, elsewhere)
     assert kind == "orphan"
 
 
-async def test_one_process_at_a_time_sweeps_a_company_and_another_when_it_has_died(
-    start, company, owner
-):
+async def test_one_process_sweeps_a_company_and_another_after_a_crash(
+    start: Any, company: Any, owner: asyncpg.Connection
+) -> None:
     api = await start(company, background=False)
     assert (await submitted(api, await created(api)))[0] == 200
     claim = "select fence from claim_sweep(interval '1 hour', interval '0', interval '0')"
@@ -166,7 +175,9 @@ async def test_one_process_at_a_time_sweeps_a_company_and_another_when_it_has_di
     assert [await owner.fetchval(claim) for _ in range(2)] == [2, None]
 
 
-async def test_what_cannot_be_asked_is_said(config, company, sandbox):
+async def test_an_unreachable_portal_is_reported_by_the_sweep(
+    config: Config, company: Any, sandbox: Sandbox
+) -> None:
     await sandbox.fault("search", "error_before", status=503, times=5)
     result = await reconcile(config)
     assert result["failed"] == 1 and "error" in result["companies"][0]
@@ -175,20 +186,23 @@ async def test_what_cannot_be_asked_is_said(config, company, sandbox):
 
 
 async def test_a_document_of_a_submission_in_manual_review_is_adoptable(
-    start, config, company, sandbox, owner
-):
-    """It is no orphan, which somebody might cancel. The command that is shown adopts it."""
+    start: Any, config: Config, company: Any, sandbox: Sandbox, owner: asyncpg.Connection
+) -> None:
+    """It is no orphan that a person might cancel. The command in the finding adopts it."""
     api = await start(company, background=False)
     await sandbox.fault("submit", "accept_then_drop")
-    id = await created(api, code=77)
-    assert (await submitted(api, id))[0] == 400
+    invoice_id = await created(api, code=77)
+    assert (await submitted(api, invoice_id))[0] == 400
     await owner.execute("update submissions set state = 'NeedsPerson', lease_until = null")
     submission = await owner.fetchval("select id from submissions")
     (entry,) = await sandbox.ledger()
     adoptable = await found(config, "adoptable")
     assert adoptable["uuid"] == entry["uuid"] and adoptable["cancellable_until"] is None
     shown = await attention(config)
-    command = f"python run.py settle-submission {submission} --company {company.id} --received {entry['uuid']} --note …"
+    command = (
+        f"python run.py settle-submission {submission} --company {company.id} "
+        f"--received {entry['uuid']} --note …"
+    )
     assert shown["submissions"][0]["adopt_with"] == shown["findings"][0]["adopt_with"] == command
     assert (
         "cancellable_until" not in shown["findings"][0]
@@ -197,11 +211,13 @@ async def test_a_document_of_a_submission_in_manual_review_is_adoptable(
     await settle_submission(config, company.id, submission, [entry["uuid"]], "As proposed.")
     assert (await attention(config))["findings"] == []
     await start(company)
-    await reaches(api, id, "Valid")
+    await reaches(api, invoice_id, "Valid")
     assert await findings(config) == []
 
 
-async def test_an_adoptable_document_does_not_keep_a_hold(start, config, company, sandbox, owner):
+async def test_an_adoptable_document_does_not_prolong_a_sending_hold(
+    start: Any, config: Config, company: Any, sandbox: Sandbox, owner: asyncpg.Connection
+) -> None:
     api = await start(company, background=False)
     await sandbox.fault("submit", "accept_then_drop")
     assert (await submitted(api, await created(api)))[0] == 400
@@ -213,12 +229,12 @@ async def test_an_adoptable_document_does_not_keep_a_hold(start, config, company
     assert [one["kind"] for one in result["companies"][0]["findings"]] == ["adoptable"]
 
 
-async def test_a_cancellation_by_somebody_else_is_found_once(
-    start, config, company, sandbox, owner
-):
+async def test_a_foreign_cancellation_is_found_once(
+    start: Any, config: Config, company: Any, sandbox: Sandbox, owner: asyncpg.Connection
+) -> None:
     api = await start(company)
-    id = await valid_invoice(api)
-    uuid = (await documents(api, id))[0]["uuid"]
+    invoice_id = await valid_invoice(api)
+    uuid = (await documents(api, invoice_id))[0]["uuid"]
     await sandbox.cancel(uuid, "On the portal's page")
     finding = await found(config, "cancelled_elsewhere")
     assert (finding["uuid"], finding["reason"]) == (uuid, "On the portal's page") and finding[
@@ -231,26 +247,31 @@ async def test_a_cancellation_by_somebody_else_is_found_once(
     )
     assert len(await findings(config)) == 1
     await owner.execute("update submissions set not_before = now()")
-    other = await start(company)  # looks again by itself
-    await until(lambda: record(other, id), lambda found: found["status"] == "Cancelled")
+    other = await start(company)  # compares in the background
+    await until(lambda: record(other, invoice_id), lambda found: found["status"] == "Cancelled")
     assert len(await findings(config)) == 1
     await owner.execute("update sweep_findings set found_at = found_at - interval '25 hours'")
     assert await findings(config) == [] == await findings(config)
 
 
-async def test_a_cancellation_by_the_company_itself_is_not_found(api, config):
-    id = await valid_invoice(api)
-    assert (await cancelled(api, id))[0] == 200
+async def test_a_cancellation_by_the_company_is_no_finding(api: Any, config: Config) -> None:
+    invoice_id = await valid_invoice(api)
+    assert (await cancelled(api, invoice_id))[0] == 200
     assert await findings(config) == []
 
 
-async def test_a_uuid_that_another_company_has_recorded_is_found(
-    start, environment, company, config, sandbox, owner
-):
-    """The portal named the uuid of one company's document in another's receipt."""
+async def test_a_uuid_recorded_for_another_company_is_found(
+    start: Any,
+    environment: dict[str, str],
+    company: Any,
+    config: Config,
+    sandbox: Sandbox,
+    owner: asyncpg.Connection,
+) -> None:
+    """The receipt of one company has the uuid of another company's document."""
     api = await start(company)
-    id = await valid_invoice(api)
-    uuid = (await documents(api, id))[0]["uuid"]
+    invoice_id = await valid_invoice(api)
+    uuid = (await documents(api, invoice_id))[0]["uuid"]
     other = await make_company(
         environment, tin_code="C20880050020", name="Teh Tarik Utara Sdn. Bhd."
     )
@@ -271,10 +292,15 @@ async def test_a_uuid_that_another_company_has_recorded_is_found(
     assert (await submitted(api, await created(api)))[0] == 200
 
 
-async def test_a_neighbours_unknown_document_is_no_orphan(
-    start, environment, company, config, sandbox, owner
-):
-    """Two companies have one TIN. The one's document, whose answer was lost, is nothing that the other may cancel."""
+async def test_an_unknown_document_of_a_company_with_the_same_tin_is_no_orphan(
+    start: Any,
+    environment: dict[str, str],
+    company: Any,
+    config: Config,
+    sandbox: Sandbox,
+    owner: asyncpg.Connection,
+) -> None:
+    """Two companies share a TIN. A document with a lost response belongs to one of them."""
     api = await start(company, background=False)
     other = await make_company(
         environment, tin_code="C20880050020", name="Teh Tarik Utara Sdn. Bhd."
@@ -295,8 +321,8 @@ async def test_a_neighbours_unknown_document_is_no_orphan(
     assert (await reconcile(config, company=other.id))["open"] == 0
 
 
-async def settled(owner):
-    """Wait until what was sent has settled, so that the sweep judges it."""
+async def settled(owner: asyncpg.Connection) -> None:
+    """Wait until the sweep includes everything that was sent."""
     await until(
         lambda: owner.fetchval(
             "select max(last_sent_at) + interval '1 second' < clock_timestamp() from submissions"

@@ -1,11 +1,14 @@
 """A TIN belongs to one company, and is verified before anything is done in its name."""
 
 import asyncio
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
 
 import asyncpg
 import pytest
-from conftest import DEMO_COMPANY, make_company, until
+from conftest import DEMO_COMPANY, Sandbox, make_company, until
 from kit import (
     answered,
     cancelled,
@@ -33,7 +36,7 @@ from service.commands.companies import (
     verify_tin,
 )
 from service.commands.reconcile import reconcile
-from service.config import ConfigError, read_config
+from service.config import Config, ConfigError, read_config
 from service.db.transactions import Database, connected_pool
 from service.documents.states import CANCEL_FAILED, SUBMIT_FAILED, TIN_NOT_VERIFIED
 from service.documents.ubl import parties
@@ -56,32 +59,32 @@ MOVE = "update companies set tin_code = $2 where id = $1"
 
 
 @pytest.fixture
-async def stranger(start, environment):
-    """A client of another company, whose TIN is OTHER."""
+async def stranger(start: Any, environment: dict[str, str]) -> Any:
+    """A client of another company with the TIN OTHER."""
     return await start(await make_company(environment, tin_code=OTHER))
 
 
 @pytest.fixture
-def config(environment):
+def config(environment: dict[str, str]) -> Config:
     return read_config(environment)
 
 
-async def portal_calls(sandbox):
+async def portal_calls(sandbox: Sandbox) -> dict[str, int]:
     return (await sandbox.calls())["calls"]
 
 
-async def entries(owner, company_id):
+async def entries(owner: asyncpg.Connection, company_id: int) -> list[tuple[Any, ...]]:
     rows = await owner.fetch(
         "select actor, action, subject from audit_log where company_id = $1 order by id", company_id
     )
     return [tuple(row) for row in rows]
 
 
-# How TINs are compared
+# Comparison of TINs
 
 
-async def test_sql_and_python_normalise_a_tin_alike(owner):
-    """Every character of the basic plane but letters beyond ASCII, whose upper case depends on a locale."""
+async def test_sql_and_python_normalise_a_tin_alike(owner: asyncpg.Connection) -> None:
+    """Test all characters of the basic plane except letters whose case depends on the locale."""
     characters = [chr(n) for n in range(1, 0x10000) if not 0xD800 <= n <= 0xDFFF]
     odd = [
         f"c{char}1 {char}-x"
@@ -96,23 +99,25 @@ async def test_sql_and_python_normalise_a_tin_alike(owner):
     assert [row for row in rows if row["is_now"] != parties.own_tin({"tin": row["tin"]})] == []
 
 
-# One company a TIN
+# One company per TIN
 
 
 @pytest.mark.parametrize("spelling", [OTHER, OTHER.lower(), "C 2088-005 9990-"])
-async def test_a_tin_of_another_company_is_a_conflict(api, stranger, company, spelling):
+async def test_a_tin_of_another_company_is_a_conflict(
+    api: Any, stranger: Any, company: Any, spelling: str
+) -> None:
     before = await company_record(api)
     assert await put(api, tin_code=spelling, name="Somebody else") == (409, TAKEN)
     assert await company_record(api) == before
 
 
-async def test_a_tin_that_was_given_up_is_free(api, stranger):
+async def test_a_released_tin_can_be_used_by_another_company(api: Any, stranger: Any) -> None:
     await changed(stranger, tin_code="C20880059980")
     assert (await changed(api, tin_code=OTHER))["tin_code"] == OTHER
     assert await put(stranger, tin_code=OTHER) == (409, TAKEN)
 
 
-async def test_a_company_can_spell_its_own_tin_differently(api):
+async def test_a_company_can_spell_its_own_tin_differently(api: Any) -> None:
     verified = (await company_record(api))["tin_verified_at"]
     after = await changed(api, tin_code="c2088 0050-010")
     assert (after["tin_code"], after["tin_verified"], after["tin_verified_at"]) == (
@@ -122,7 +127,9 @@ async def test_a_company_can_spell_its_own_tin_differently(api):
     )
 
 
-async def test_of_many_updates_to_one_tin_at_once_one_wins(start, environment, owner):
+async def test_of_concurrent_updates_to_one_tin_one_succeeds(
+    start: Any, environment: dict[str, str], owner: asyncpg.Connection
+) -> None:
     apis = [await start(await make_company(environment)) for _ in range(AT_ONCE)]
     answers = await asyncio.gather(*[put(api, tin_code=OTHER) for api in apis])
     refusals = [body for status, body in answers if status != 200]
@@ -130,10 +137,12 @@ async def test_of_many_updates_to_one_tin_at_once_one_wins(start, environment, o
     assert await owner.fetchval("select count(*) from companies where tin = $1", OTHER) == 1
 
 
-async def test_of_many_added_companies_with_one_tin_one_is_made(environment, owner):
+async def test_of_concurrently_added_companies_with_one_tin_one_is_created(
+    environment: dict[str, str], owner: asyncpg.Connection
+) -> None:
     async with connected_pool(environment["DATABASE_URL"], AT_ONCE) as pool:
-        made = await asyncio.gather(
-            *[insert_company(Database(pool), DEMO_COMPANY) for _ in range(AT_ONCE)],
+        made: list[Any] = await asyncio.gather(
+            *[insert_company(Database(pool), {**DEMO_COMPANY}) for _ in range(AT_ONCE)],
             return_exceptions=True,
         )
     assert sum(isinstance(one, int) for one in made) == 1
@@ -143,8 +152,8 @@ async def test_of_many_added_companies_with_one_tin_one_is_made(environment, own
 
 
 @asynccontextmanager
-async def transaction(url):
-    """A connection in a transaction that the block ends, else it is rolled back."""
+async def transaction(url: str) -> AsyncIterator[asyncpg.Connection]:
+    """Yield a connection in a transaction, which is rolled back unless the block ends it."""
     conn = await asyncpg.connect(url)
     try:
         await conn.execute("begin")
@@ -153,14 +162,14 @@ async def transaction(url):
         await conn.close()
 
 
-async def waiting(owner, statement):
-    """Wait until a session waits for a lock in a statement that contains a text."""
+async def waiting(owner: asyncpg.Connection, statement: str) -> None:
+    """Wait until a session waits for a lock in a statement with that text."""
     await until(
         lambda: owner.fetchval(
             """
             select count(*) from pg_stat_activity
-             where datname = current_database() and wait_event_type = 'Lock' and position($1 in query) > 0
-               and pid <> pg_backend_pid()
+             where datname = current_database() and wait_event_type = 'Lock'
+               and position($1 in query) > 0 and pid <> pg_backend_pid()
             """,
             statement,
         )
@@ -168,9 +177,9 @@ async def waiting(owner, statement):
 
 
 @pytest.mark.parametrize("end, taken", [("commit", True), ("rollback", False)])
-async def test_a_tin_that_another_transaction_takes_is_waited_for(
-    environment, database, owner, end, taken
-):
+async def test_a_tin_in_an_open_transaction_is_waited_for(
+    environment: dict[str, str], database: str, owner: asyncpg.Connection, end: str, taken: bool
+) -> None:
     ids = [(await make_company(environment)).id for _ in range(2)]
     async with transaction(database) as first, transaction(database) as second:
         await first.execute(MOVE, ids[0], OTHER)
@@ -184,7 +193,9 @@ async def test_a_tin_that_another_transaction_takes_is_waited_for(
             assert await task == "UPDATE 1"
 
 
-async def test_direct_sql_cannot_give_one_tin_to_two_companies(environment, owner, company):
+async def test_direct_sql_cannot_assign_one_tin_to_two_companies(
+    environment: dict[str, str], owner: asyncpg.Connection, company: Any
+) -> None:
     other = await make_company(environment)
     insert = "insert into companies (name, tin_code) values ('x', $1)"
     for statement, values in (
@@ -195,20 +206,24 @@ async def test_direct_sql_cannot_give_one_tin_to_two_companies(environment, owne
     ):
         with pytest.raises(asyncpg.UniqueViolationError) as refused:
             await owner.execute(statement, *values)
-        assert refused.value.constraint_name == "companies_tin_once"
+        error: Any = refused.value
+        assert error.constraint_name == "companies_tin_once"
     with pytest.raises(asyncpg.FeatureNotSupportedError):
         async with owner.transaction(isolation="repeatable_read"):
             await owner.execute(MOVE, other.id, OTHER)
     for _ in range(2):
-        await owner.execute(insert, " ")  # no TIN belongs to no company
+        await owner.execute(insert, " ")  # companies without a TIN do not conflict
 
 
-async def test_a_tin_reveals_nothing_but_the_ids_of_its_companies(environment, company, stranger):
-    """The function gives ids for one exact TIN. The setting that it uses opens nothing to the service's role."""
+async def test_a_tin_reveals_only_the_ids_of_its_companies(
+    environment: dict[str, str], company: Any, stranger: Any
+) -> None:
+    """The function returns the ids for one exact TIN. Its setting shows no rows to the service."""
     async with (
         connected_pool(environment["DATABASE_URL"], 1) as pool,
-        Database(pool).company(company.id) as conn,
+        Database(pool).company(company.id) as connection,
     ):
+        conn: Any = connection
         await conn.execute(f"set local app.tin_lookup = '{OTHER}'")
         assert [row["id"] for row in await conn.fetch("select id from companies")] == [company.id]
         assert await conn.fetchval("select companies_of_tin('')") == []
@@ -219,7 +234,9 @@ async def test_a_tin_reveals_nothing_but_the_ids_of_its_companies(environment, c
 # Sharing
 
 
-async def test_several_companies_can_have_a_shared_tin(api, stranger, company, owner, command):
+async def test_several_companies_can_use_a_shared_tin(
+    api: Any, stranger: Any, company: Any, owner: asyncpg.Connection, command: Any
+) -> None:
     made = await result(
         command("share-tin", "--tin", OWN.lower(), "--note", "Branches of one taxpayer")
     )
@@ -240,14 +257,14 @@ async def test_several_companies_can_have_a_shared_tin(api, stranger, company, o
     assert await put(stranger, tin_code=OWN) == (409, TAKEN)
 
 
-async def test_a_tin_of_no_company_can_be_shared_before_it_is_used(config, environment):
+async def test_an_unused_tin_can_be_shared(config: Config, environment: dict[str, str]) -> None:
     assert (await share_tin(config, OTHER, "Two shops"))["companies"] == []
     ids = [(await make_company(environment, tin_code=OTHER)).id for _ in range(2)]
     assert (await share_tin(config, OTHER, "Three shops"))["companies"] == ids
     assert (await unshare_tin(config, "C99"))["unshared"] is False
 
 
-async def test_sharing_needs_a_tin_and_a_note(config, owner):
+async def test_sharing_needs_a_tin_and_a_note(config: Config, owner: asyncpg.Connection) -> None:
     for text, words, wording in (
         ("?", "x", "is not a TIN"),
         ("", "x", "is not a TIN"),
@@ -261,7 +278,9 @@ async def test_sharing_needs_a_tin_and_a_note(config, owner):
 # Verification
 
 
-async def test_a_changed_tin_is_stored_unverified_and_shown(api, owner):
+async def test_a_changed_tin_is_stored_unverified_and_shown(
+    api: Any, owner: asyncpg.Connection
+) -> None:
     before = await company_record(api)
     assert (
         before["tin_verified"] is True and before["readiness"] == [] and before["tin_verified_at"]
@@ -278,7 +297,9 @@ async def test_a_changed_tin_is_stored_unverified_and_shown(api, owner):
     assert (await changed(api, tin_code=OWN))["tin_verified"] is False
 
 
-async def test_automatic_verification_verifies_at_once(start, company, sandbox):
+async def test_automatic_verification_verifies_at_once(
+    start: Any, company: Any, sandbox: Sandbox
+) -> None:
     api = await start(company, TIN_VERIFICATION="automatic")
     after = await changed(api, tin_code=OTHER)
     assert after["tin_verified"] is True and after["is_company_ready"] is True
@@ -298,20 +319,24 @@ async def test_automatic_verification_verifies_at_once(start, company, sandbox):
         ),
     ],
 )
-def test_verification_is_automatic_by_default_with_the_sandbox_only(environ, value):
+def test_verification_is_automatic_only_with_the_sandbox_by_default(
+    environ: dict[str, Any], value: str
+) -> None:
     needed = {
         f"PORTAL_{name}": "https://x"
         for name in ("IDENTITY_BASE", "WEB_BASE", "CLIENT_ID", "CLIENT_SECRET")
     }
     config = read_config({**needed, **environ})
     assert config.tin_verification == value
-    # Its processes know the sandbox as a portal
+    # The processes that the parent starts use the sandbox as a portal.
     assert serve._environment(config)["TIN_VERIFICATION"] == value
     with pytest.raises(ConfigError, match="TIN_VERIFICATION must be one of operator, automatic"):
         read_config({"TIN_VERIFICATION": "never"})
 
 
-async def test_readiness_names_all_that_a_company_lacks(start, environment):
+async def test_readiness_names_all_missing_members_of_a_company(
+    start: Any, environment: dict[str, str]
+) -> None:
     bare = dict.fromkeys(DEMO_COMPANY.keys() - {"name", "tin_code"})
     api = await start(await make_company(environment, **bare, tin_code="X1"))
     readiness = (await company_record(api))["readiness"]
@@ -343,7 +368,9 @@ async def test_readiness_names_all_that_a_company_lacks(start, environment):
     ]
 
 
-async def test_nothing_is_submitted_under_an_unverified_tin(start, company, sandbox):
+async def test_a_submit_with_an_unverified_tin_is_refused(
+    start: Any, company: Any, sandbox: Sandbox
+) -> None:
     api = await start(company, CONSOLIDATION_DAYS="40")
     paths = [
         f"/api/invoices/{await created(api)}",
@@ -370,7 +397,9 @@ async def test_nothing_is_submitted_under_an_unverified_tin(start, company, sand
     assert await sandbox.calls() == before
 
 
-async def test_a_creation_that_cannot_submit_under_its_tin_says_why(api, sandbox):
+async def test_an_immediate_submit_with_an_unverified_tin_is_refused(
+    api: Any, sandbox: Sandbox
+) -> None:
     await changed(api, tin_code=OTHER, setting={**SETTING, "AUTO_SUBMIT_INVOICE": True})
     for asked in ({"submitImmediately": True}, {"isReady": True}):
         status, body = await answered(api, "POST", "/api/invoices", json=invoice(**asked))
@@ -380,37 +409,46 @@ async def test_a_creation_that_cannot_submit_under_its_tin_says_why(api, sandbox
     assert await portal_calls(sandbox) == {}
 
 
-async def test_a_document_under_an_unverified_tin_is_not_cancelled(api, owner, sandbox):
-    id = await valid_invoice(api)
+async def test_a_cancel_with_an_unverified_tin_is_refused(
+    api: Any, owner: asyncpg.Connection, sandbox: Sandbox
+) -> None:
+    invoice_id = await valid_invoice(api)
     await owner.execute("update companies set tin_verified_at = null")
     before = await sandbox.calls()
-    assert await cancelled(api, id) == (400, {"message": CANCEL_FAILED, "code": "tin_not_verified"})
+    assert await cancelled(api, invoice_id) == (
+        400,
+        {"message": CANCEL_FAILED, "code": "tin_not_verified"},
+    )
     assert await sandbox.calls() == before
-    assert (await record(api, id))["status"] == "Valid"
+    assert (await record(api, invoice_id))["status"] == "Valid"
 
 
-async def test_a_document_under_an_earlier_tin_can_be_cancelled(api, sandbox):
-    id = await valid_invoice(api)
+async def test_a_document_with_a_former_tin_can_be_cancelled(api: Any, sandbox: Sandbox) -> None:
+    invoice_id = await valid_invoice(api)
     await changed(api, tin_code=OTHER)
-    assert (await cancelled(api, id))[0] == 200
+    assert (await cancelled(api, invoice_id))[0] == 200
     assert [entry["status"] for entry in await sandbox.ledger()] == ["Cancelled"]
 
 
-async def test_tins_are_not_checked_in_the_name_of_an_unverified_one(api, sandbox):
+async def test_tin_checks_with_an_unverified_own_tin_are_refused(
+    api: Any, sandbox: Sandbox
+) -> None:
     assert (await tin(api, **TIN))[0] == 200
     await changed(api, tin_code=OTHER)
     before = await sandbox.calls()
     refusal = {"success": False, "message": TIN_NOT_VERIFIED["message"], "code": "tin_not_verified"}
-    assert await tin(api, **TIN) == (400, refusal)  # though the portal has confirmed it
+    assert await tin(api, **TIN) == (400, refusal)  # also for a confirmed TIN
     assert await sandbox.calls() == before
 
 
-async def test_a_refusal_for_an_unverified_tin_is_not_replayed(api, owner):
-    id = await valid_invoice(api)
+async def test_a_refusal_for_an_unverified_tin_is_not_replayed(
+    api: Any, owner: asyncpg.Connection
+) -> None:
+    invoice_id = await valid_invoice(api)
     await owner.execute("update companies set tin_verified_at = null")
     requests = (
         (f"/api/invoices/{await created(api)}/submit-to-portal", {}),
-        (f"/api/invoices/{id}/cancel-latest-invoice-submitted", {}),
+        (f"/api/invoices/{invoice_id}/cancel-latest-invoice-submitted", {}),
         ("/api/validation/tin", TIN),
     )
     for statuses in ([400] * 3, [200] * 3):
@@ -422,20 +460,25 @@ async def test_a_refusal_for_an_unverified_tin_is_not_replayed(api, owner):
         await owner.execute("update companies set tin_verified_at = now()")
 
 
-async def test_what_was_sent_is_followed_while_the_tin_is_unverified(api, owner, sandbox):
+async def test_sent_documents_are_polled_while_the_tin_is_unverified(
+    api: Any, owner: asyncpg.Connection, sandbox: Sandbox
+) -> None:
     await sandbox.settings(stuck=True)
-    id = await created(api)
-    assert (await submitted(api, id))[0] == 200
+    invoice_id = await created(api)
+    assert (await submitted(api, invoice_id))[0] == 200
     await owner.execute("update companies set tin_verified_at = null")
     await sandbox.settings(stuck=False)
-    await reaches(api, id, "Valid")
-    assert (await submitted(api, id))[0] == 200  # it is there already
+    await reaches(api, invoice_id, "Valid")
+    assert (await submitted(api, invoice_id))[0] == 200  # already submitted
 
 
-async def test_an_unverified_tin_is_not_compared_with_the_portal(api, config, sandbox, owner):
+async def test_the_sweep_skips_an_unverified_tin(
+    api: Any, config: Config, sandbox: Sandbox, owner: asyncpg.Connection
+) -> None:
     await changed(api, tin_code=OTHER)
     await owner.execute(
-        "insert into sending_holds (company_id, reason, since) select id, 'x', now() - interval '1 h' from companies"
+        "insert into sending_holds (company_id, reason, since)"
+        " select id, 'x', now() - interval '1 h' from companies"
     )
     compared = await reconcile(config)
     assert compared["open"] == 0 and compared["companies"][0]["held"] is True
@@ -444,10 +487,10 @@ async def test_an_unverified_tin_is_not_compared_with_the_portal(api, config, sa
     assert (await reconcile(config))["companies"][0]["held"] is False
 
 
-async def test_a_submission_waits_for_a_change_of_the_tin_and_is_refused(
-    api, company, database, owner, sandbox
-):
-    id = await created(api)
+async def test_a_submit_waits_for_a_tin_change_and_is_refused(
+    api: Any, company: Any, database: str, owner: asyncpg.Connection, sandbox: Sandbox
+) -> None:
+    invoice_id = await created(api)
     async with transaction(database) as conn:
         await conn.execute("select 1 from companies where id = $1 for update", company.id)
         await conn.execute(
@@ -455,29 +498,35 @@ async def test_a_submission_waits_for_a_change_of_the_tin_and_is_refused(
             company.id,
             OTHER,
         )
-        task = asyncio.create_task(submitted(api, id))
+        task = asyncio.create_task(submitted(api, invoice_id))
         await waiting(owner, "for key share")
         await conn.execute("commit")
         assert await task == (400, UNVERIFIED)
     assert await portal_calls(sandbox) == {}
 
 
-async def test_no_submission_during_tin_changes_goes_out_unverified(api, owner, sandbox):
+async def test_concurrent_tin_changes_send_nothing_unverified(
+    api: Any, owner: asyncpg.Connection, sandbox: Sandbox
+) -> None:
     for turn in range(8):
-        id, other = await created(api), f"C2088006{turn}990"
-        (sent, _), (moved, _) = await asyncio.gather(submitted(api, id), put(api, tin_code=other))
+        invoice_id, other = await created(api), f"C2088006{turn}990"
+        (sent, _), (moved, _) = await asyncio.gather(
+            submitted(api, invoice_id), put(api, tin_code=other)
+        )
         assert (sent, moved) in {(200, 409), (200, 200), (400, 200)}
         if sent == 200:
-            await reaches(api, id, "Valid")
-            assert (await documents(api, id))[0]["status"] == "Valid"
+            await reaches(api, invoice_id, "Valid")
+            assert (await documents(api, invoice_id))[0]["status"] == "Valid"
         await owner.execute("update companies set tin_code = $1, tin_verified_at = now()", OWN)
     assert {entry["taxpayer"] for entry in await sandbox.ledger()} <= {OWN}
 
 
-async def test_a_tin_is_verified_by_the_operator(api, company, owner, command):
+async def test_the_operator_verifies_a_tin(
+    api: Any, company: Any, owner: asyncpg.Connection, command: Any
+) -> None:
     await changed(api, tin_code="c 2088-0059990")
-    id = await created(api)
-    assert (await submitted(api, id))[0] == 400
+    invoice_id = await created(api)
+    assert (await submitted(api, invoice_id))[0] == 400
     wrong = await complaint(command("verify-tin", "--company", company.id, "--tin", OWN))
     assert wrong == f"The TIN of company {company.id} is c 2088-0059990, not {OWN}."
     made = await result(command("verify-tin", "--company", company.id, "--tin", OTHER))
@@ -489,15 +538,17 @@ async def test_a_tin_is_verified_by_the_operator(api, company, owner, command):
     }
     assert found["tin_verified"] is True and found["is_company_ready"] is True
     assert (await entries(owner, company.id))[-1] == ("command", "verify", f"TIN {OTHER}")
-    assert await result(command("verify-tin", "--company", company.id)) == made  # and no second row
+    assert await result(command("verify-tin", "--company", company.id)) == made
     rows = [entry for entry in await entries(owner, company.id) if entry[1] == "verify"]
     assert len(rows) == 1
     assert await owner.fetchval("select count(*) from events where type = 'company.updated'") == 2
-    assert (await submitted(api, id))[0] == 200
-    await reaches(api, id, "Valid")
+    assert (await submitted(api, invoice_id))[0] == 200
+    await reaches(api, invoice_id, "Valid")
 
 
-async def test_verifying_needs_a_company_that_has_a_tin(config, company, owner):
+async def test_verifying_needs_a_company_with_a_tin(
+    config: Config, company: Any, owner: asyncpg.Connection
+) -> None:
     with pytest.raises(CommandError, match=r"^There is no company 999.$"):
         await verify_tin(config, 999)
     await owner.execute("update companies set tin_code = ' '")
@@ -505,15 +556,17 @@ async def test_verifying_needs_a_company_that_has_a_tin(config, company, owner):
         await verify_tin(config, company.id)
 
 
-# The commands
+# Commands
 
 
-async def test_adding_a_company_with_a_taken_tin_is_refused_in_words(command, company):
-    said = await complaint(command("add-company", "--name", "A", "--tin", OWN.lower()))
-    assert said == CONSTRAINTS["companies_tin_once"]().message
+async def test_adding_a_company_with_a_used_tin_is_refused(command: Any, company: Any) -> None:
+    message = await complaint(command("add-company", "--name", "A", "--tin", OWN.lower()))
+    assert message == CONSTRAINTS["companies_tin_once"]().message
 
 
-async def test_a_second_first_start_finds_the_demo_company(environment, company, tmp_path):
+async def test_a_repeated_first_start_finds_the_demo_company(
+    environment: dict[str, str], company: Any, tmp_path: Path
+) -> None:
     config = read_config({**environment, "DATA_DIR": str(tmp_path)})
     said = await serve._demo_company(config)
     assert f"The demo company is company {company.id}." in said and "KEY" in said

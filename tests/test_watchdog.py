@@ -1,4 +1,4 @@
-"""What is older than it should be is said by somebody who is not the one that should have done it."""
+"""The watchdog reports overdue work independently of the worker."""
 
 import asyncio
 import logging
@@ -7,10 +7,13 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
-from conftest import until
-from kit import answered, created, documents, reaches, submitted
+import asyncpg
+import pytest
+from conftest import Sandbox, until
+from kit import answered, cancelled, created, documents, reaches, submitted
 from processes import ROOT
 
 from service.monitoring.watchdog import EventLoopMonitor
@@ -19,24 +22,27 @@ IMPATIENT = {"WATCHDOG_SECONDS": "0.1", "OVERDUE_SECONDS": "0.2"}
 AUTOMATIC = """update companies set setting = setting || '{"AUTO_SUBMIT_INVOICE": true}'"""
 
 
-async def readiness(api):
+async def readiness(api: Any) -> dict[str, Any]:
     status, body = await answered(api, "GET", "/readyz")
     assert status == 200, body
     return body
 
 
-async def overdue(api, kind):
-    """What /readyz says once something of a kind is overdue."""
+async def overdue(api: Any, kind: str) -> dict[str, Any]:
+    """Wait until a kind of work is overdue, and return the readiness."""
     return await until(lambda: readiness(api), lambda body: kind in body["overdue"])
 
 
-async def figures(api):
+async def figures(api: Any) -> dict[str, str]:
+    """Return the metrics by name and labels."""
     async with api.get("/metrics") as response:
         lines = (await response.text()).splitlines()
     return dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
 
 
-async def test_work_that_nobody_takes_up_is_overdue_within_a_look(start, company, owner, caplog):
+async def test_unclaimed_work_is_overdue(
+    start: Any, company: Any, owner: asyncpg.Connection, caplog: pytest.LogCaptureFixture
+) -> None:
     await owner.execute(AUTOMATIC)
     api = await start(company, background=False, **IMPATIENT)
     assert (await until(lambda: readiness(api), lambda body: body["needs_person"] == 0))[
@@ -56,62 +62,65 @@ async def test_work_that_nobody_takes_up_is_overdue_within_a_look(start, company
     assert (await until(lambda: readiness(api), lambda body: not body["overdue"]))["status"] == "ok"
 
 
-async def test_a_worker_that_takes_no_turn_is_overdue(start, company):
-    """With less patience than it has between two turns."""
+async def test_a_worker_without_turns_is_overdue(start: Any, company: Any) -> None:
+    """The limit is shorter than the interval between two turns."""
     api = await start(company, WATCHDOG_SECONDS="0.1", OVERDUE_SECONDS="0.001")
     await overdue(api, "Worker")
 
 
-async def test_every_kind_that_is_stuck_is_named(start, company, owner):
-    """A row of each, as whoever worked on it would have left it."""
+async def test_every_kind_of_stuck_work_is_named(
+    start: Any, company: Any, owner: asyncpg.Connection
+) -> None:
+    """Each kind has a row in the state in which a crashed worker leaves it."""
     api = await start(company, **{**IMPATIENT, "SWEEP_SECONDS": "0.01"})
     for _ in range(3):
-        id = await created(api)
-        assert (await submitted(api, id))[0] == 200
-        await reaches(api, id, "Valid")
+        invoice_id = await created(api)
+        assert (await submitted(api, invoice_id))[0] == 200
+        await reaches(api, invoice_id, "Valid")
     idle = await start(company, background=False, **{**IMPATIENT, "SWEEP_SECONDS": "0.01"})
     await api.close()
     past = "now() - interval '1 hour'"
-    for id, state in enumerate(("Sending", "Uncertain", "Accepted"), 1):
+    for invoice_id, state in enumerate(("Sending", "Uncertain", "Accepted"), 1):
         await owner.execute(
-            f"""update submissions set state = $2, not_before = {past}, lease_until = {past}, last_sent_at = {past}
+            f"""update submissions
+                   set state = $2, not_before = {past}, lease_until = {past}, last_sent_at = {past}
                  where id = $1""",
-            id,
+            invoice_id,
             state,
         )
     await owner.execute(f"update submitted_documents set cancelling_until = {past} where id = 1")
     await owner.execute(f"update sweeps set swept_at = {past}")
     await owner.execute(
-        "insert into webhook_endpoints (company_id, url) select id, 'https://x.example' from companies"
+        "insert into webhook_endpoints (company_id, url)"
+        " select id, 'https://x.example' from companies"
     )
     await owner.execute(
         f"""insert into webhook_deliveries (company_id, endpoint_id, event_id, next_attempt_at)
-            select w.company_id, w.id, (select min(id) from events), {past} from webhook_endpoints w"""
+            select w.company_id, w.id, (select min(id) from events), {past}
+              from webhook_endpoints w"""
     )
     kinds = {"Sending", "Uncertain", "Accepted", "Cancellation", "Sweep", "Delivery"}
     await until(lambda: readiness(idle), lambda body: set(body["overdue"]) == kinds)
 
 
-async def test_a_cancellation_is_overdue_only_once_it_should_have_settled(
-    start, company, sandbox, owner
-):
-    """It is looked at again and again meanwhile: the claim on it never expires."""
+async def test_a_cancellation_is_overdue_after_its_settling_time(
+    start: Any, company: Any, sandbox: Sandbox, owner: asyncpg.Connection
+) -> None:
+    """The cancellation is claimed repeatedly meanwhile, so that its claim never expires."""
     api = await start(
         company, **{**IMPATIENT, "OVERDUE_SECONDS": "30", "PORTAL_SETTLE_SECONDS": "600"}
     )
-    id = await created(api)
-    assert (await submitted(api, id))[0] == 200
-    await reaches(api, id, "Valid")
+    invoice_id = await created(api)
+    assert (await submitted(api, invoice_id))[0] == 200
+    await reaches(api, invoice_id, "Valid")
     await sandbox.fault("state", "drop", times=2)
-    assert (await answered(api, "POST", f"/api/invoices/{id}/cancel-latest-invoice-submitted"))[
-        0
-    ] == 400
+    assert (await cancelled(api, invoice_id))[0] == 400
     await until(sandbox.calls, lambda calls: calls["calls"]["details"] >= 3)
     assert (await readiness(api))["overdue"] == {}
     await sandbox.fault("details", "error_before", status=503, times=1000)
 
     async def age() -> dict[str, Any]:
-        """Repeat the update: a look that began before it writes its own time back."""
+        """Repeat the update, because a poll that began earlier overwrites the time."""
         await owner.execute(
             "update submitted_documents set cancel_sent_by = now() - interval '11 minutes'"
         )
@@ -120,21 +129,21 @@ async def test_a_cancellation_is_overdue_only_once_it_should_have_settled(
     await until(age, lambda body: body["overdue"] == {"Cancellation": 1})
 
 
-async def test_what_a_person_has_to_look_at_is_counted_and_takes_nothing_away(
-    start, company, owner
-):
+async def test_manual_reviews_are_counted_and_keep_the_service_ready(
+    start: Any, company: Any, owner: asyncpg.Connection
+) -> None:
     api = await start(company, background=False, **IMPATIENT)
-    assert (await submitted(api, id := await created(api)))[0] == 200
+    assert (await submitted(api, invoice_id := await created(api)))[0] == 200
     await owner.execute("update submissions set state = 'NeedsPerson'")
     body = await until(lambda: readiness(api), lambda body: body["needs_person"])
     assert (body["status"], body["needs_person"], body["findings"], body["held"]) == ("ok", 1, 0, 0)
     assert (await figures(api))['einvoice_attention{kind="NeedsPerson"}'] == "1"
-    assert (await documents(api, id))[0]["status"] == "Submitted"
+    assert (await documents(api, invoice_id))[0]["status"] == "Submitted"
 
 
-async def test_a_worker_process_that_is_killed_is_missed(
-    start, company, owner, environment, tmp_path
-):
+async def test_work_of_a_killed_worker_process_is_overdue(
+    start: Any, company: Any, owner: asyncpg.Connection, environment: dict[str, str], tmp_path: Path
+) -> None:
     await owner.execute(AUTOMATIC)
     api = await start(company, background=False, **{**IMPATIENT, "OVERDUE_SECONDS": "1"})
     command, variables = (
@@ -153,11 +162,14 @@ async def test_a_worker_process_that_is_killed_is_missed(
     await overdue(api, "Queued")
 
 
-async def test_the_watchdog_goes_on_after_its_connection_was_cut(start, company, owner):
+async def test_the_watchdog_reconnects_after_its_session_was_terminated(
+    start: Any, company: Any, owner: asyncpg.Connection
+) -> None:
     api = await start(company, background=False, **IMPATIENT)
     await until(lambda: readiness(api), lambda body: body["needs_person"] == 0)
     await owner.execute(
-        "select pg_terminate_backend(pid) from pg_stat_activity where pid <> pg_backend_pid() and datname = current_database()"
+        "select pg_terminate_backend(pid) from pg_stat_activity"
+        " where pid <> pg_backend_pid() and datname = current_database()"
     )
     await until(lambda: answered(api, "GET", "/readyz"), lambda answer: answer[0] == 200)
     assert (await submitted(api, await created(api)))[0] == 200
@@ -165,15 +177,18 @@ async def test_the_watchdog_goes_on_after_its_connection_was_cut(start, company,
     await until(lambda: readiness(api), lambda body: body["needs_person"] == 1)
 
 
-async def test_a_loop_that_stands_still_is_said_with_the_place(caplog):
+async def test_a_blocked_event_loop_is_logged_with_its_location(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     guard = EventLoopMonitor(asyncio.get_running_loop(), seconds=0.1)
     guard.begin()
+    warnings: list[logging.LogRecord] = []
     for _ in range(600):
-        time.sleep(0.1)  # as a mistake would block it
-        if said := [
-            record for record in caplog.records if "as a mistake would block it" in record.message
+        time.sleep(0.1)  # blocks the event loop
+        if warnings := [
+            record for record in caplog.records if "blocks the event loop" in record.message
         ]:
             break
     await until(lambda: asyncio.sleep(0, guard.longest))
     guard.end()
-    assert "blocked" in said[0].message and said[0].levelno == logging.WARNING
+    assert "blocked" in warnings[0].message and warnings[0].levelno == logging.WARNING

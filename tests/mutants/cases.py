@@ -171,7 +171,7 @@ EXCLUSION = (
         "service/db/connections.py",
         '            "tcp_user_timeout": str(self.user_timeout),\n',
         "",
-        ("tests/test_silence.py::test_pool_of_a_command_is_bound_on_both_ends",),
+        ("tests/test_silence.py::test_the_pool_of_a_command_has_keepalive_on_both_ends",),
     ),
     Mutant(
         "interrupted-claim-counted",
@@ -224,14 +224,14 @@ ONCE = (
         "service/portal/client.py",
         "            await opened.connected(request)\n",
         "            opened._request = request\n",
-        ("tests/test_slow_connect.py::test_failed_connection_leaves_no_intent",),
+        ("tests/test_slow_connect.py::test_a_failed_connection_leaves_no_intent",),
     ),
     Mutant(
         "one-wrong-date-stops-sending",
         "service/portal/clock.py",
         "            await self._measure_again(measure)\n",
         "            self._judge(self.latest.ahead_of(database))\n",
-        ("tests/test_portal_clock.py::test_difference_that_cannot_be_confirmed_does_not_block",),
+        ("tests/test_portal_clock.py::test_an_unconfirmed_clock_difference_does_not_block",),
     ),
     Mutant(
         "sending-found-queued-again",
@@ -404,7 +404,7 @@ KEPT = (
         "service/http/idempotency.py",
         'if first["body_sha256"] != claim.body_sha256:',
         "if False:",
-        ("tests/test_repetition.py::test_the_key_with_another_body_is_refused",),
+        ("tests/test_repetition.py::test_an_idempotency_key_with_another_body_is_refused",),
     ),
     Mutant(
         "answer-not-kept-with-its-effect",
@@ -441,7 +441,7 @@ KEPT = (
         "service/http/idempotency.py",
         'not getattr(error, "retryable", False)',
         "True",
-        ("tests/test_repetition.py::test_a_submit_that_sent_nothing_is_tried_again_with_its_key",),
+        ("tests/test_repetition.py::test_a_submit_that_sent_nothing_is_retried_with_its_key",),
     ),
     Mutant(
         "large-page-in-one-response",
@@ -538,20 +538,18 @@ APART = (
     Mutant(
         "statement-without-the-company",
         "sql/queries/invoices.sql",
-        "  from invoices\n"
-        " where company_id = :company_id and id = :id and deleted_at is null\n"
-        "   for share;",
-        "  from invoices\n"
-        " where :company_id::bigint > 0 and id = :id and deleted_at is null\n"
-        "   for share;",
-        ("tests/test_wall.py::test_every_statement_names_the_owner_of_each_table",),
+        "  from invoices\n where company_id = :company_id and id = :id and deleted_at is null\n   for share;",
+        "  from invoices\n where :company_id::bigint > 0 and id = :id and deleted_at is null\n   for share;",
+        ("tests/test_tenant_isolation.py::test_every_statement_names_the_owner_of_each_table",),
     ),
     Mutant(
         "table-without-row-security",
         LAST_MIGRATION,
         "",
         "alter table adjustment_notes no force row level security;",
-        ("tests/test_wall.py::test_the_migrated_schema_separates_companies_and_accounts",),
+        (
+            "tests/test_tenant_isolation.py::test_the_migrated_schema_separates_companies_and_accounts",
+        ),
     ),
     Mutant(
         "foreign-key-without-the-company",
@@ -559,16 +557,17 @@ APART = (
         "",
         "alter table invoices add constraint invoices_id_once unique (id);\n"
         "alter table submitted_documents\n"
-        "  add constraint submitted_documents_of_invoice foreign key (invoice_id) references "
-        "invoices (id);",
-        ("tests/test_wall.py::test_the_migrated_schema_separates_companies_and_accounts",),
+        "  add constraint submitted_documents_of_invoice foreign key (invoice_id) references invoices (id);",
+        (
+            "tests/test_tenant_isolation.py::test_the_migrated_schema_separates_companies_and_accounts",
+        ),
     ),
     Mutant(
         "sent-under-an-unverified-tin",
         "service/submission/submit.py",
         '    if issuer["tin_verified_at"] is None:\n',
         "    if False:\n",
-        ("tests/test_tin_ownership.py::test_nothing_is_submitted_under_an_unverified_tin",),
+        ("tests/test_tin_ownership.py::test_a_submit_with_an_unverified_tin_is_refused",),
     ),
     Mutant(
         "data-may-be-cached",
@@ -582,7 +581,7 @@ APART = (
         "service/db/encryption.py",
         'return f"{company_id:d} {purpose}".encode()',
         "return purpose.encode()",
-        ("tests/test_secrets_at_rest.py::test_it_opens_for_its_own_company_and_purpose_only",),
+        ("tests/test_secrets_at_rest.py::test_a_secret_opens_only_for_its_company_and_purpose",),
     ),
     Mutant(
         "route-without-a-key",

@@ -1,18 +1,21 @@
-"""The two walls between companies, and between accounts: each statement's condition, and PostgreSQL's policies.
+"""Tenant isolation: the owner condition of each statement, and row-level security.
 
-The service refuses to start with a gap in the second. A build without the first, and one without the second, keep two
-companies apart on every route; one without both does not, which shows that it would be seen.
+The service refuses to start with a gap in row-level security. Companies and accounts stay isolated
+on every route without the conditions, and without the policies. Without both they do not, which
+shows that the tests would detect it.
 """
 
 import asyncio
 import re
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from types import SimpleNamespace
+from dataclasses import dataclass, field
+from typing import Any
 
 import asyncpg
 import pytest
 from certificates import issued
-from conftest import make_company, until
+from conftest import Sandbox, make_company, until
 from kit import (
     CERTIFICATE,
     GENEROUS,
@@ -42,13 +45,13 @@ from service.db import statements
 from service.db.statements import sql
 from service.db.transactions import SERVICE_ROLE, Database, check_tenant_isolation, connected_pool
 
-# A gap, and a start
+# Gaps in row-level security
 
 OWN_AGAIN = "create policy own_company on invoices for select to einvoice_service"
 DEFINER = "language sql security definer set search_path = pg_catalog return 1"
 
-#: Statements that open a gap in tenant isolation, and how the error at startup names it.
-BREACHES = (
+#: A gap in tenant isolation, and its name in the error at the start.
+GAPS = (
     ("alter table invoices no force row level security", "the table invoices has no forced policy"),
     ("alter table invoices disable row level security", "the table invoices has no forced policy"),
     (
@@ -121,7 +124,8 @@ BREACHES = (
         "the view leaks does not use its caller's rights",
     ),
     (
-        f"create materialized view leaks as select * from invoices; grant select on leaks to {SERVICE_ROLE}",
+        "create materialized view leaks as select * from invoices;"
+        f" grant select on leaks to {SERVICE_ROLE}",
         "the view leaks does not use its caller's rights",
     ),
     (
@@ -157,7 +161,8 @@ BREACHES = (
         f"the role {SERVICE_ROLE} may truncate the table events",
     ),
     (
-        "create or replace function current_company() returns bigint stable language sql return 1::bigint",
+        "create or replace function current_company() returns bigint stable language sql"
+        " return 1::bigint",
         "current_company() or current_account() has a value without a setting",
     ),
     (
@@ -170,7 +175,8 @@ BREACHES = (
     ),
     (
         "alter function claim_submissions reset search_path",
-        "the function claim_submissions runs with another's rights and uses the caller's search path",
+        "the function claim_submissions runs with another's rights"
+        " and uses the caller's search path",
     ),
     (
         "create unique index anyones on invoices (code)",
@@ -192,22 +198,18 @@ BREACHES = (
 )
 
 
-async def test_each_gap_in_the_wall_is_found_and_named(owner):
-    """Each is opened in a transaction that nobody else sees: roles belong to all databases of the server."""
-    unnamed = {
-        breach: found
-        for breach, name in BREACHES
-        if name not in (found := await _found(owner, breach))
-    }
+async def test_each_gap_in_row_level_security_is_named(owner: asyncpg.Connection) -> None:
+    """Each gap exists in one transaction only, because roles are shared by all databases."""
+    unnamed = {gap: found for gap, name in GAPS if name not in (found := await _check(owner, gap))}
     assert unnamed == {}
 
 
-async def _found(owner, breach):
-    """What the check says to a breach, after which it is undone."""
+async def _check(owner: asyncpg.Connection, gap: str) -> str:
+    """Return the error of the check for a gap, and undo the gap."""
     undo = owner.transaction()
     await undo.start()
     try:
-        await owner.execute(breach)
+        await owner.execute(gap)
         await owner.execute(f"set local role {SERVICE_ROLE}")
         await check_tenant_isolation(owner)
     except RuntimeError as refusal:
@@ -225,15 +227,17 @@ async def test_the_migrated_schema_separates_companies_and_accounts(database: st
 #: A table or view that a statement reads or changes, and its alias.
 REFERENCE = re.compile(
     r"\b(?:from|join|update)\s+(\w+)"
-    r"(?:\s+(?:as\s+)?(?!(?:set|where|on|join|left|cross|order|group|limit|for|returning|union|using)\b)(\w+))?"
+    r"(?:\s+(?:as\s+)?"
+    r"(?!(?:set|where|on|join|left|cross|order|group|limit|for|returning|union|using)\b)(\w+))?"
 )
 
 
 async def test_every_statement_names_the_owner_of_each_table(owner: asyncpg.Connection) -> None:
-    """Each tenant table or view of a statement is compared with the company or the account, whatever its policy does."""
+    """Each statement compares the owner column of each tenant table or view with the owner."""
     columns = await owner.fetch(
         """
-        select table_name, max(column_name) as owner_column, bool_or(table_name in ('companies', 'accounts')) as is_owner
+        select table_name, max(column_name) as owner_column,
+               bool_or(table_name in ('companies', 'accounts')) as is_owner
           from information_schema.columns
          where table_schema = 'public' and column_name in ('company_id', 'account_id')
          group by table_name
@@ -250,7 +254,7 @@ async def test_every_statement_names_the_owner_of_each_table(owner: asyncpg.Conn
 
 
 def _names_owner(text: str, column: str, alias: str) -> bool:
-    """Return whether a statement compares the owner's column of a table, which it may call by an alias."""
+    """Return whether a statement compares the owner column of a table or of its alias."""
     column = column if column == "company_id" else "(?:account|company)_id"
     qualified = (
         rf"\b{alias}\.{column} = |= {alias}\.{column}\b" if alias else rf"(?<![\w.]){column} = :"
@@ -258,32 +262,30 @@ def _names_owner(text: str, column: str, alias: str) -> bool:
     return re.search(rf"{qualified}|(?<![\w.]){column} = :", text) is not None
 
 
-@pytest.mark.parametrize("breach, name", [BREACHES[0], BREACHES[-1]])
-async def test_the_service_does_not_start_with_a_gap_in_the_wall(
-    owner, start, company, breach, name
-):
-    await owner.execute(breach)
+@pytest.mark.parametrize("gap, name", [GAPS[0], GAPS[-1]])
+async def test_the_service_does_not_start_with_a_gap_in_its_isolation(
+    owner: asyncpg.Connection, start: Any, company: Any, gap: str, name: str
+) -> None:
+    await owner.execute(gap)
     with pytest.raises(RuntimeError, match=name):
         await start(company)
 
 
-async def test_the_service_does_not_run_as_a_superuser(database):
+async def test_the_service_does_not_run_as_a_superuser(database: str) -> None:
     async with asyncpg.create_pool(database, min_size=1, max_size=1) as pool:
         with pytest.raises(RuntimeError, match="may bypass row-level security"):
             await check_tenant_isolation(pool)
 
 
-# One wall alone
+# Each defence alone
 
 
-#: The two walls: the column that names the owner, the table of the owners, and the transaction that
-#: sees one's rows.
-WALLS = {
+#: The column of the owner: the table of owners, and the transaction that sees the rows of one.
+OWNERS = {
     "company_id": ("companies", Database.company),
     "account_id": ("accounts", Database.account),
 }
-#: The condition on the owner, as the statements write it, and what takes its place: it keeps the
-#: variable and its type.
+#: The condition on the owner in the statements, and its replacement with the same variable.
 PREDICATE = re.compile(
     r"(?:\b\w+\.)?\b(?:company_id|account_id|id) = :(company_id|account_id)\b(?:::bigint)?"
 )
@@ -291,15 +293,15 @@ EVERYBODY = r"(:\1::bigint is not null)"
 
 
 @contextmanager
-def without_predicates():
-    """A build of which no statement asks whose rows it takes."""
+def without_predicates() -> Iterator[None]:
+    """Remove the condition on the owner from all statements."""
     stripped, as_written = {}, statements.Statement.__call__
     for name, statement in sql.by_name.items():
         text = PREDICATE.sub(EVERYBODY, statement.text)
         assert not re.search(r"= :(company_id|account_id)\b", text), name
         stripped[name] = statements._statement({"name": name, "kind": statement.kind}, text)
 
-    async def call(statement, conn, **values):
+    async def call(statement: statements.Statement, conn: asyncpg.Connection, **values: Any) -> Any:
         return await as_written(stripped[statement.name], conn, **values)
 
     with pytest.MonkeyPatch.context() as patch:
@@ -307,16 +309,29 @@ def without_predicates():
         yield
 
 
-async def without_policies(owner):
-    """A build of which no table is behind a policy. It has started before: it would not any more."""
+async def without_policies(owner: asyncpg.Connection) -> None:
+    """Disable row-level security on all tables after the service has started."""
     for table in await _tables(owner):
         await owner.execute(
             f"alter table {table} no force row level security, disable row level security"
         )
 
 
-async def moved_in(start, environment, company, owner):
-    """What a company and an account have, in every table behind their walls: `ids` by place, `api`, and the account."""
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    """A company and an account: a client, the ids of their records by place, keyed requests."""
+
+    api: Any
+    company: int
+    account: str
+    ids: dict[str, Any]
+    keyed: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+
+async def create_tenant(
+    start: Any, environment: dict[str, str], company: Any, owner: asyncpg.Connection
+) -> Tenant:
+    """Create a tenant with a row in every tenant table."""
     api = await start(company, **GENEROUS)
     account = await open_integrations(api, environment)
     ids = {
@@ -326,7 +341,7 @@ async def moved_in(start, environment, company, owner):
     ids["delivery"] = await a_delivery(api, ids["/api/webhooks"])
     ids["document"] = (await documents(api, ids["/api/invoices"]))[0]["id"]
     webhook = f"/api/webhooks/{ids['/api/webhooks']}"
-    # Nothing moves by itself
+    # Stop the deliveries, so that the rows do not change any more.
     assert (await answered(api, "PUT", webhook, json={"enabled": False}))[0] == 200
     await until(
         lambda: owner.fetchval(
@@ -344,55 +359,67 @@ async def moved_in(start, environment, company, owner):
     assert (await answered(api, "POST", "/api/validation/tin", json=TIN))[0] == 200
     assert (await answered(api, "PUT", CERTIFICATE, json=issued().pair))[0] == 200
     await swept_and_settled(owner)
-    return SimpleNamespace(api=api, company=company.id, account=account, ids=ids, keyed=keyed)
+    return Tenant(api=api, company=company.id, account=account, ids=ids, keyed=keyed)
 
 
 @pytest.fixture
-async def household(start, environment, company, owner):
-    return await moved_in(start, environment, company, owner)
+async def tenant(
+    start: Any, environment: dict[str, str], company: Any, owner: asyncpg.Connection
+) -> Tenant:
+    return await create_tenant(start, environment, company, owner)
 
 
 @pytest.fixture
-async def stranger(environment, start):
-    """A client of another company and another account, which have something of their own: `api`, and `ids` by place."""
+async def stranger(environment: dict[str, str], start: Any) -> Tenant:
+    """Another tenant with some records."""
     company = await make_company(environment)
     api = await start(company, background=False, **GENEROUS)
     account = await open_integrations(api, environment, "Ipoh Holdings")
     webhook = await posted(api, "/api/webhooks", url="http://127.0.0.1:9/", enabled=False)
     ids = {"/api/invoices": await created(api), "/api/webhooks": webhook["id"]}
     ids |= await one_of_each_integration(api, environment, account, company.id)
-    return SimpleNamespace(api=api, company=company.id, account=account, ids=ids)
+    return Tenant(api=api, company=company.id, account=account, ids=ids)
 
 
-@pytest.mark.parametrize("standing", ["policies", "predicates"])
-async def test_each_wall_alone_keeps_two_companies_apart_on_every_route(
-    stranger, start, environment, company, owner, sandbox, standing
-):
+@pytest.mark.parametrize("remaining", ["policies", "predicates"])
+async def test_policies_or_predicates_alone_isolate_tenants_on_every_route(
+    stranger: Tenant,
+    start: Any,
+    environment: dict[str, str],
+    company: Any,
+    owner: asyncpg.Connection,
+    sandbox: Sandbox,
+    remaining: str,
+) -> None:
     before = await listed(stranger.api)
-    household = await moved_in(start, environment, company, owner)
-    rows, sent = await rows_of(owner, household), await sandbox.ledger()
-    with without_predicates() if standing == "policies" else nullcontext():
-        if standing == "predicates":
+    tenant = await create_tenant(start, environment, company, owner)
+    rows, sent = await rows_of(owner, tenant), await sandbox.ledger()
+    with without_predicates() if remaining == "policies" else nullcontext():
+        if remaining == "predicates":
             await without_policies(owner)
         after = await listed(stranger.api)
         assert {
             path: (before[path], answer) for path, answer in after.items() if answer != before[path]
         } == {}
-        assert await told_apart(stranger, household) == []
-        await as_if_alone(stranger, household)
-    assert await rows_of(owner, household) == rows
+        assert await find_leaks(stranger, tenant) == []
+        await check_bodies(stranger, tenant)
+    assert await rows_of(owner, tenant) == rows
     assert await sandbox.ledger() == sent
 
 
-async def test_without_both_walls_the_same_walk_sees_anothers_records(
-    stranger, start, environment, company, owner
-):
+async def test_without_policies_and_predicates_tenants_are_not_isolated(
+    stranger: Tenant,
+    start: Any,
+    environment: dict[str, str],
+    company: Any,
+    owner: asyncpg.Connection,
+) -> None:
     before = await listed(stranger.api)
-    household = await moved_in(start, environment, company, owner)
+    tenant = await create_tenant(start, environment, company, owner)
     with without_predicates():
         await without_policies(owner)
         after = await listed(stranger.api)
-        leaks = {path for _, path in await told_apart(stranger, household, "GET")}
+        leaks = {path for _, path in await find_leaks(stranger, tenant, "GET")}
     seen = {path for path, answer in after.items() if answer != before[path]}
     assert {
         "/api/invoices",
@@ -404,13 +431,17 @@ async def test_without_both_walls_the_same_walk_sees_anothers_records(
     assert len(gets) > 20 and leaks == gets
 
 
-#: What differs between the answers to one request made twice.
+#: Headers that differ between the responses to equal requests.
 EACH_TIME = {"x-request-id", "date", "x-ratelimit-remaining", "x-ratelimit-reset"}
 SEARCHES = ("", "?query=4711", "?query=Aminah", "?query=Nurul")
 
 
-async def heard(api, method, path, **request):
-    """All of an answer: status, headers and bytes."""
+#: Status, headers and body.
+Response = tuple[int, dict[str, str], bytes]
+
+
+async def send(api: Any, method: str, path: str, **request: Any) -> Response:
+    """Send a request and return the complete response."""
     async with api.request(method, path, **request) as response:
         headers = {
             name: value for name, value in response.headers.items() if name.lower() not in EACH_TIME
@@ -418,47 +449,51 @@ async def heard(api, method, path, **request):
         return response.status, headers, await response.read()
 
 
-async def listed(api):
-    """{path: answer} of all that is read without an id: lists with their counts, exports, events, what there is one of."""
+async def listed(api: Any) -> dict[str, Response]:
+    """Return {path: response} of all GET requests without an id."""
     paths = [path for _, path in routes(api, "GET") if "{" not in path and path not in KEYLESS]
     assert len(paths) > 12
     return {
-        path + query: await heard(api, "GET", path + query) for path in paths for query in SEARCHES
+        path + query: await send(api, "GET", path + query) for path in paths for query in SEARCHES
     }
 
 
-async def told_apart(stranger, household, *methods):
-    """(method, path) of the routes on which a stranger could tell another's id from one that nobody has."""
+async def find_leaks(stranger: Tenant, tenant: Tenant, *methods: str) -> list[tuple[str, str]]:
+    """Return (method, path) of routes that distinguish another tenant's id from an unknown id."""
     found = []
     for method, path in routes(stranger.api, *methods):
         if "{id}" in path:
             body = {"json": _change(method, path)} if method in ("POST", "PUT") else {}
-            for theirs, nobodys in _addresses(path, stranger.ids, household.ids):
+            for theirs, unknown in _addresses(path, stranger.ids, tenant.ids):
                 answers = [
-                    await heard(stranger.api, method, address, **body)
-                    for address in (theirs, nobodys)
+                    await send(stranger.api, method, address, **body)
+                    for address in (theirs, unknown)
                 ]
                 if answers[0] != answers[1] or answers[0][0] != 404:
                     found.append((method, path))
     return sorted(set(found))
 
 
-def _addresses(path, own, their):
-    """(with their id, with one that nobody has) of a path; where it has two parts also their second under an own first."""
-    id = their[place_of(path)]
+def _addresses(path: str, own: dict[str, Any], their: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield a path with the other tenant's id, and with an unknown id.
+
+    A path with two ids also comes with the stranger's first and the other tenant's second id.
+    """
+    record_id = their[place_of(path)]
     part = their["delivery"] if "{delivery_id}" in path else their["document"]
-    yield filled(path, id, part), filled(path, _nobodys(id), part)
+    yield filled(path, record_id, part), filled(path, _unknown(record_id), part)
     if path.count("{") == 2 and place_of(path) in own:
-        id = own[place_of(path)]
-        yield filled(path, id, part), filled(path, id, _nobodys(part))
+        record_id = own[place_of(path)]
+        yield filled(path, record_id, part), filled(path, record_id, _unknown(part))
 
 
-def _nobodys(id):
-    return id + 10**9 if isinstance(id, int) else id[:-6] + "000000"
+def _unknown(record_id: Any) -> Any:
+    """Return an id of the same form that no record has."""
+    return record_id + 10**9 if isinstance(record_id, int) else record_id[:-6] + "000000"
 
 
-def _change(method, path):
-    """A body that the route takes."""
+def _change(method: str, path: str) -> dict[str, Any]:
+    """Return a body that the route accepts."""
     if method == "POST":
         return note() if path.endswith("/adjustment-note") else {}
     changes = {
@@ -470,39 +505,45 @@ def _change(method, path):
     return changes.get(place_of(path), {"name": "Mine"})
 
 
-async def as_if_alone(stranger, household):
-    """What names no id in its path: bodies with another's ids and codes, another's idempotency keys, the one company."""
-    api, theirs = stranger.api, household.ids
+async def check_bodies(stranger: Tenant, tenant: Tenant) -> None:
+    """Assert that ids, codes and idempotency keys in requests reveal nothing of another tenant."""
+    api, theirs = stranger.api, tenant.ids
     for method, path, body in (
         (
             "POST",
             "/api/consolidated-invoices/plan",
-            lambda id: {"type": "CONSOLIDATED_INVOICE", "invoiceIds": [id]},
+            lambda invoice_id: {"type": "CONSOLIDATED_INVOICE", "invoiceIds": [invoice_id]},
         ),
-        ("POST", "/api/consolidated-invoices", lambda id: {**_family(), "invoiceIds": [id]}),
+        (
+            "POST",
+            "/api/consolidated-invoices",
+            lambda invoice_id: {**_family(), "invoiceIds": [invoice_id]},
+        ),
         (
             "POST",
             "/api/validation/invoice-code",
-            lambda id: {"invoice_code": 4711 if id < 10**9 else 4712},
+            lambda invoice_id: {"invoice_code": 4711 if invoice_id < 10**9 else 4712},
         ),
     ):
-        id = theirs["/api/invoices"]
-        answers = [await heard(api, method, path, json=body(each)) for each in (id, _nobodys(id))]
-        said = [
-            (given[0], given[2].replace(b"%d" % each, b"ID"))
-            for given, each in zip(answers, (id, _nobodys(id)), strict=False)
+        invoice_id = theirs["/api/invoices"]
+        answers = [
+            await send(api, method, path, json=body(each))
+            for each in (invoice_id, _unknown(invoice_id))
         ]
-        assert said[0] == said[1], path
+        bodies = [
+            (given[0], given[2].replace(b"%d" % each, b"ID"))
+            for given, each in zip(answers, (invoice_id, _unknown(invoice_id)), strict=True)
+        ]
+        assert bodies[0] == bodies[1], path
     user, organizations = theirs[f"{INTEGRATIONS}users"], f"{INTEGRATIONS}organizations"
     path = f"{organizations}/{stranger.ids[organizations]}"
     answers = [
         await answered(api, "PUT", path, json={"members": [{"userId": each}]})
-        for each in (user, _nobodys(user))
+        for each in (user, _unknown(user))
     ]
-    assert answers[0][0] == 400 and str(answers[0]).replace(user, "ID") == str(answers[1]).replace(
-        _nobodys(user), "ID"
-    )
-    for path, request in household.keyed.items():
+    texts = str(answers[0]).replace(user, "ID"), str(answers[1]).replace(_unknown(user), "ID")
+    assert answers[0][0] == 400 and texts[0] == texts[1]
+    for path, request in tenant.keyed.items():
         async with api.request("POST", path, **request) as response:
             assert response.status == 201 and "Idempotent-Replayed" not in response.headers, path
     assert (await answered(api, "DELETE", CERTIFICATE))[0] == 404
@@ -511,7 +552,7 @@ async def as_if_alone(stranger, household):
     ] == stranger.company
 
 
-def _family():
+def _family() -> dict[str, Any]:
     return {
         "type": "CONSOLIDATED_INVOICE",
         "code": 7,
@@ -520,56 +561,65 @@ def _family():
     }
 
 
-async def rows_of(owner, household):
-    """{table: rows} of all that the household has; some of it is somebody else's table, and stays empty."""
-    rows = {}
-    for column, id in (("company_id", household.company), ("account_id", household.account)):
-        for table in await _fenced(owner, column):
+async def rows_of(owner: asyncpg.Connection, tenant: Tenant) -> dict[tuple[str, str], Any]:
+    """Return all rows of a tenant by table and owner column."""
+    rows: dict[tuple[str, str], Any] = {}
+    for column, owner_id in (
+        ("company_id", tenant.company),
+        ("account_id", tenant.account),
+    ):
+        for table in await _tenant_tables(owner, column):
             query = f"select to_jsonb(t)::text from {table} t where {column} = $1 order by 1"
-            rows[table, column] = [row[0] for row in await owner.fetch(query, id)]
-    for table, id in (("companies", household.company), ("accounts", household.account)):
+            rows[table, column] = [row[0] for row in await owner.fetch(query, owner_id)]
+    for table, owner_id in (("companies", tenant.company), ("accounts", tenant.account)):
         rows[table, "id"] = await owner.fetchval(
-            f"select to_jsonb(t)::text from {table} t where id = $1", id
+            f"select to_jsonb(t)::text from {table} t where id = $1", owner_id
         )
     return rows
 
 
-async def _tables(owner):
-    return {*WALLS["company_id"][:1], *WALLS["account_id"][:1]}.union(
-        *[await _fenced(owner, column) for column in WALLS]
+async def _tables(owner: asyncpg.Connection) -> set[str]:
+    return {"companies", "accounts"}.union(
+        *[await _tenant_tables(owner, column) for column in OWNERS]
     )
 
 
 # Each table
 
 
-@pytest.mark.parametrize("column", WALLS)
-async def test_without_its_predicate_a_query_still_hides_anothers_rows(
-    household, environment, owner, database, column
-):
+@pytest.mark.parametrize("column", OWNERS)
+async def test_a_policy_hides_rows_from_a_query_without_predicate(
+    tenant: Tenant,
+    environment: dict[str, str],
+    owner: asyncpg.Connection,
+    database: str,
+    column: str,
+) -> None:
     stranger = await _stranger(environment, column)
-    owners, wall = WALLS[column]
-    fenced = dict.fromkeys(await _fenced(owner, column), column) | {owners: "id"}
+    owners, transaction = OWNERS[column]
+    fenced = dict.fromkeys(await _tenant_tables(owner, column), column) | {owners: "id"}
     async with connected_pool(database, 1) as pool:
         for table, name in fenced.items():
             others = f"select count({name}) from {table} where {name} <> $1"
             assert await owner.fetchval(others, stranger), table
-            async with wall(Database(pool), stranger) as conn:
+            async with transaction(Database(pool), stranger) as conn:
                 assert await conn.fetchval(others, stranger) == 0, table
 
 
-async def _stranger(environment, column):
-    """The id of another company or account, which has a key and nothing else."""
+async def _stranger(environment: dict[str, str], column: str) -> Any:
+    """Return the id of another company or account that has only a key."""
     if column == "company_id":
         return (await make_company(environment)).id
     return (await integration_key(environment, "Ipoh Holdings"))["account_id"]
 
 
-async def _fenced(owner, column):
-    """The tables that have the column of an owner."""
+async def _tenant_tables(owner: asyncpg.Connection, column: str) -> list[str]:
+    """Return the tables with an owner column."""
     rows = await owner.fetch(
         """
-        select c.relname from pg_class c join pg_attribute a on a.attrelid = c.oid and a.attname = $1
+        select c.relname
+          from pg_class c
+          join pg_attribute a on a.attrelid = c.oid and a.attname = $1
          where c.relkind = 'r' and c.relnamespace = 'public'::regnamespace
         """,
         column,
@@ -577,35 +627,39 @@ async def _fenced(owner, column):
     return [row["relname"] for row in rows]
 
 
-async def test_a_table_of_an_account_shows_nothing_to_a_company_and_the_other_way_round(
-    household, owner, database, company
-):
-    companies, accounts = [set(await _fenced(owner, column)) for column in WALLS]
+async def test_companies_and_accounts_cannot_read_each_others_tables(
+    tenant: Tenant, owner: asyncpg.Connection, database: str, company: Any
+) -> None:
+    companies, accounts = [set(await _tenant_tables(owner, column)) for column in OWNERS]
     async with connected_pool(database, 1) as pool:
-        for tables, column, wall, id in (
+        for tables, column, transaction, owner_id in (
             ({*accounts, "accounts"}, "account_id", Database.company, company.id),
             (
                 {*companies - accounts, "companies"},
                 "company_id",
                 Database.account,
-                household.account,
+                tenant.account,
             ),
         ):
             for table in tables:
                 name = "id" if table in ("companies", "accounts") else column
-                async with wall(Database(pool), id) as conn:
+                async with transaction(Database(pool), owner_id) as conn:
                     assert await conn.fetchval(f"select count({name}) from {table}") == 0, table
 
 
-async def test_without_a_company_or_an_account_nothing_is_seen(household, owner, database):
+async def test_a_transaction_without_a_tenant_sees_no_rows(
+    tenant: Tenant, owner: asyncpg.Connection, database: str
+) -> None:
     async with connected_pool(database, 1) as pool, Database(pool).across() as conn:
-        for column, (owners, _) in WALLS.items():
-            for table in await _fenced(owner, column):
+        for column, (owners, _) in OWNERS.items():
+            for table in await _tenant_tables(owner, column):
                 assert await conn.fetchval(f"select count({column}) from {table}") == 0, table
             assert await conn.fetchval(f"select count(id) from {owners}") == 0
 
 
-async def test_a_company_cannot_write_a_row_of_another(environment, database, company):
+async def test_a_company_cannot_write_a_row_of_another(
+    environment: dict[str, str], database: str, company: Any
+) -> None:
     stranger = await make_company(environment)
     async with connected_pool(database, 1) as pool:
         with pytest.raises(asyncpg.InsufficientPrivilegeError):
@@ -618,8 +672,10 @@ async def test_a_company_cannot_write_a_row_of_another(environment, database, co
 @pytest.mark.parametrize(
     "way", [name for name in vars(Database) if name[0] != "_" and name != "across"]
 )
-async def test_what_a_transaction_sets_is_gone_with_it_however_it_ends(database, company, way):
-    """The one connection of a pool, as the next request finds it."""
+async def test_the_tenant_setting_ends_with_its_transaction(
+    database: str, company: Any, way: str
+) -> None:
+    """The pool has one connection, which the next transaction uses again."""
     async with connected_pool(database, 1) as pool:
         before = await _settings(pool)
         ends = {
@@ -638,12 +694,12 @@ async def test_what_a_transaction_sets_is_gone_with_it_however_it_ends(database,
             assert await _settings(pool) == before, statement
 
 
-async def _current(conn):
-    """The company and the account of a transaction."""
+async def _current(conn: Any) -> list[Any]:
+    """Return the company and the account of a transaction."""
     return list(await conn.fetchrow("select current_company(), current_account()"))
 
 
-async def _settings(pool):
+async def _settings(pool: asyncpg.Pool) -> list[Any]:
     async with Database(pool).across() as conn:
         rows = await conn.fetch(
             "select name, setting from pg_settings where source <> 'override' order by name"

@@ -1,0 +1,38 @@
+"""The service that the tests of the specification use."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+import asyncpg
+import pytest
+from conftest import Sandbox
+from test_integrations import make_account
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """A service, a client with both kinds of API key, and the data behind them."""
+
+    api: Any
+    start: Callable[..., Awaitable[Any]]
+    company: Any
+    account: Any
+    owner: asyncpg.Connection
+    sandbox: Sandbox
+    environment: dict[str, str]
+
+
+@pytest.fixture
+async def context(
+    environment: dict[str, str],
+    start: Any,
+    company: Any,
+    owner: asyncpg.Connection,
+    sandbox: Sandbox,
+) -> Context:
+    """A service in which last month can be consolidated on every day of this month."""
+    account = await make_account(environment, "Penang Trading Group")
+    api = await start(company, CONSOLIDATION_DAYS="40", INTEGRATION_REQUESTS_PER_MINUTE="10000")
+    api.session.headers["X-Portal-Key"] = account.key
+    return Context(api, start, company, account, owner, sandbox, environment)

@@ -1,0 +1,102 @@
+"""A receiver of webhooks on loopback, and the requests of the webhook tests."""
+
+import base64
+import hashlib
+import hmac
+import json
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+from aiohttp import web
+from conftest import until
+from kit import GENEROUS
+
+#: Receivers on loopback are allowed, and retries after days take place at once.
+LOCAL = {
+    "SECRET_KEY": GENEROUS["SECRET_KEY"],
+    "WEBHOOK_ALLOW_INTERNAL": "true",
+    "WEBHOOK_TIMEOUT_SECONDS": "1",
+    "WEBHOOK_RETRY_SCALE": "0.000001",
+}
+
+
+class Receiver:
+    """A receiver of webhooks that keeps all requests."""
+
+    def __init__(self) -> None:
+        self.url = ""
+        self.got: list[tuple[Mapping[str, str], str]] = []  # headers and body
+        # Statuses or handlers of the next requests, then 200.
+        self.answers: list[int | Callable[[web.Request], Any]] = []
+        self.at_once = self.most_at_once = 0
+
+    async def take(self, request: web.Request) -> web.Response:
+        self.at_once += 1
+        self.most_at_once = max(self.most_at_once, self.at_once)
+        try:
+            self.got.append((request.headers, await request.text()))
+            answer = self.answers.pop(0) if self.answers else 200
+            if callable(answer):
+                return await answer(request)
+            return web.Response(status=answer, text="Thank you.")
+        finally:
+            self.at_once -= 1
+
+    async def gets(self, count: int) -> list[tuple[Mapping[str, str], str]]:
+        """Wait for `count` requests and return them."""
+
+        async def got() -> list[tuple[Mapping[str, str], str]]:
+            return self.got
+
+        return (await until(got, lambda got: len(got) >= count))[:count]
+
+    def invoices(self) -> list[int]:
+        return [json.loads(body)["data"]["invoice_id"] for _, body in self.got]
+
+
+@pytest.fixture
+async def receiver(aiohttp_server: Any) -> Receiver:
+    receiver, app = Receiver(), web.Application()
+    app.router.add_post("/hook", receiver.take)
+    server = await aiohttp_server(app)
+    receiver.url = str(server.make_url("/hook"))
+    return receiver
+
+
+async def hook(api: Any, url: str, **members: Any) -> tuple[int, str]:
+    """Create an endpoint, and return its id and its secret."""
+    async with api.post("/api/webhooks", json={"url": url, **members}) as response:
+        body = await response.json()
+        assert response.status == 201, body
+        return body["data"]["id"], body["data"]["secret"]
+
+
+async def get(api: Any, path: str) -> Any:
+    async with api.get(path) as response:
+        assert response.status == 200, await response.text()
+        return await response.json()
+
+
+async def log_of(api: Any, webhook_id: int) -> list[dict[str, Any]]:
+    """Return the deliveries of an endpoint, newest first."""
+    return (await get(api, f"/api/webhooks/{webhook_id}/deliveries"))["data"]
+
+
+async def delivery(api: Any, webhook_id: int, status: str) -> dict[str, Any]:
+    """Return the only delivery of an endpoint as soon as it has a status."""
+    [found] = await until(
+        lambda: log_of(api, webhook_id),
+        lambda listed: [one["status"] for one in listed] == [status],
+    )
+    return found
+
+
+def signed_by(headers: Mapping[str, str], body: str, secret: str) -> bool:
+    """Return whether a request is signed with a secret, as Standard Webhooks specifies."""
+    key = base64.b64decode(secret.removeprefix("whsec_"))
+    text = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.{body}"
+    expected = base64.b64encode(hmac.new(key, text.encode(), hashlib.sha256).digest()).decode()
+    given = [part.split(",", 1) for part in headers["webhook-signature"].split(" ")]
+    return ["v1", expected] in given and abs(time.time() - int(headers["webhook-timestamp"])) < 300
