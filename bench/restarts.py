@@ -38,7 +38,13 @@ from harness import (
 from requests import Request, create_requests
 
 from service.embedded_postgres.binaries import account_for, find_programs, launch, reaching
-from service.embedded_postgres.server import NO_ANSWER, SETTINGS, give, make_cluster
+from service.embedded_postgres.server import (
+    NO_ANSWER,
+    SETTINGS,
+    Cluster,
+    change_owner,
+    make_cluster,
+)
 
 WRITERS, READERS = 8, 6
 LOAD_SECONDS = 3  # before each restart and after the last
@@ -69,9 +75,9 @@ class Server:
 
     async def create(self) -> None:
         """Create the data directory."""
-        give(self._home, self._account)
+        change_owner(self._home, self._account)
         self._account = reaching(self._account, self._programs, self._home)
-        await make_cluster(self._home / "cluster", self._programs, self._account)
+        await make_cluster(Cluster(self._home / "cluster", self._programs, self._account))
         password = (self._home / "cluster" / "superuser_password").read_text()
         self.url = (
             f"postgresql://postgres:{password}@127.0.0.1:{self._port}/postgres?sslmode=disable"

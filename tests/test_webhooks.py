@@ -17,7 +17,7 @@ import pytest
 from aiohttp import web
 from conftest import make_company, until
 from fixtures_webhooks import LOCAL, delivery, get, hook, log_of, signed_by
-from kit import created
+from kit import GENEROUS, created
 from processes import Service
 
 from service.config import read_config

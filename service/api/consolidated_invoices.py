@@ -231,6 +231,8 @@ async def _make_plan(
     conn: Connection, company: int, wanted: ConsolidationRequest, *, lock: bool = False
 ) -> consolidation.ConsolidationPlan:
     """Return the plan for a request. With `lock`, lock its invoices and use their locked state."""
+    if wanted.terms is None:
+        return consolidation.ConsolidationPlan()
     taken, left_out = consolidation.sift(wanted.candidates, wanted.terms)
     if lock:
         taken, changed = consolidation.sift(await _lock(conn, company, taken), wanted.terms)

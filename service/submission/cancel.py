@@ -294,7 +294,7 @@ def _by_authority(code: str | None) -> BadRequest:
     return _failed()
 
 
-def _failed(**more: str) -> BadRequest:
+def _failed(**more: Any) -> BadRequest:
     """Return the general error. A repetition tries again, or joins the running cancellation."""
     error = BadRequest(states.CANCEL_FAILED, **more)
     error.retryable = True  # not a member of the specified body

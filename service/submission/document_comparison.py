@@ -4,6 +4,7 @@ Pure functions over the sent bytes and the portal's responses.
 """
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -125,7 +126,7 @@ def copy_differences(content: bytes, copy: str) -> list[str]:
     return differing or ["its bytes differ"]
 
 
-def _party(party: dict[str, Any]) -> Party:
+def _party(party: Mapping[str, Any]) -> Party:
     return Party(_normalise_tin(party["tin"] or ""), _normalise_name(party["name"] or ""))
 
 

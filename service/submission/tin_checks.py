@@ -48,7 +48,7 @@ class TinChecks:
         self._requests: dict[tuple[Any, ...], asyncio.Task[ApiError | None]] = {}
 
     async def confirm(
-        self, company_id: int, tin: str, id_type: str, id_value: str, key_id: int
+        self, company_id: int, tin: str, id_type: str | None, id_value: str, key_id: str
     ) -> None:
         """Check that a TIN belongs to an identifier or, with an empty `id_value`, that it exists.
 
