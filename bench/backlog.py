@@ -126,8 +126,8 @@ async def _send(service: Service, owner: asyncpg.Connection, documents: int) -> 
 async def _lose_responses(owner: asyncpg.Connection) -> None:
     """Make every document a submission of its own whose response was lost."""
     for submission in await owner.fetch(SUBMISSIONS):
-        for number, entry in document.entries(submission["body"]).items():
-            body = document.enclosed([entry])
+        for number, entry in document.read_entries(submission["body"]).items():
+            body = document.build_envelope_from_entries([entry])
             await owner.execute(
                 LOSE_RESPONSE,
                 submission["company_id"],

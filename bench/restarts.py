@@ -37,7 +37,12 @@ from harness import (
 )
 from requests import Request, create_requests
 
-from service.embedded_postgres.binaries import account_for, find_programs, launch, reaching
+from service.embedded_postgres.binaries import (
+    choose_account,
+    find_programs,
+    launch,
+    restrict_account,
+)
 from service.embedded_postgres.server import (
     NO_ANSWER,
     SETTINGS,
@@ -69,14 +74,14 @@ class Server:
 
     def __init__(self, home: Path) -> None:
         self._home, self._port = home, free_port()
-        self._account = account_for(home)
+        self._account = choose_account(home)
         self._programs = find_programs()
         self.url = ""
 
     async def create(self) -> None:
         """Create the data directory."""
         change_owner(self._home, self._account)
-        self._account = reaching(self._account, self._programs, self._home)
+        self._account = restrict_account(self._account, self._programs, self._home)
         await make_cluster(Cluster(self._home / "cluster", self._programs, self._account))
         password = (self._home / "cluster" / "superuser_password").read_text()
         self.url = (

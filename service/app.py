@@ -28,15 +28,15 @@ from service.api import (
 from service.api.exports import EXPORTS, Exports
 from service.api.records import PARTS, Parts
 from service.config import Config
-from service.db.reencryption import seal_plaintext_secrets
+from service.db.reencryption import encrypt_plaintext_secrets
 from service.db.session import DedicatedSession
 from service.db.statements import sql
 from service.db.transactions import (
     BACKGROUND_CONNECTIONS,
     Database,
-    bounds_of,
     check_tenant_isolation,
     connected_pool,
+    database_bounds,
 )
 from service.documents import codes
 from service.http import app_keys
@@ -48,9 +48,9 @@ from service.http.middleware import (
     add_request_id,
     add_security_headers,
     authenticate,
+    close_on_shutdown,
     handle_errors,
-    part,
-    repeated,
+    retry_aborted,
 )
 from service.http.requests import limit_uploads
 from service.http.shutdown import GracefulShutdown
@@ -91,7 +91,13 @@ DUE = web.AppKey("due", asyncio.Event)  # Set by notifications.
 def create_app(config: Config, *, background: bool = True) -> web.Application:
     """Return the application on a migrated database, with or without background work."""
     app = web.Application(
-        middlewares=[handle_errors, authenticate, limit_uploads, handle_idempotency_key, repeated],
+        middlewares=[
+            handle_errors,
+            authenticate,
+            limit_uploads,
+            handle_idempotency_key,
+            retry_aborted,
+        ],
         client_max_size=config.max_body_bytes,
     )
     app[app_keys.CONFIG] = config
@@ -99,13 +105,15 @@ def create_app(config: Config, *, background: bool = True) -> web.Application:
     app[app_keys.WRONG_KEY_LIMITER] = RateLimiter(config.wrong_keys_per_minute)
     app[UNSETTLED] = {}
     app[app_keys.REQUEST_COUNTS] = {}
-    app[app_keys.CLOSING] = GracefulShutdown()
+    app[app_keys.SHUTDOWN] = GracefulShutdown()
     app[app_keys.WATCHDOG] = Watchdog(config)
     app[EXPORTS] = Exports()
     app[PARTS] = Parts()
     app[app_keys.UPLOAD_BUDGET] = UploadBudget(config.max_body_bytes)
     app.add_routes(list(_all_routes()))
-    app.on_response_prepare.extend([add_request_id, add_security_headers, add_quota_headers, part])
+    app.on_response_prepare.extend(
+        [add_request_id, add_security_headers, add_quota_headers, close_on_shutdown]
+    )
     app.cleanup_ctx.extend([_database, _watchdog, _code_lists, _session, _secrets, _portal])
     if background:
         app.cleanup_ctx.append(_background)
@@ -140,7 +148,7 @@ async def _database(app: web.Application) -> AsyncIterator[None]:
         config.database_url, config.pool_size, config.database_silence
     ) as pool:
         await check_tenant_isolation(pool)
-        database = app[app_keys.DATABASE] = Database(pool, bounds_of(config))
+        database = app[app_keys.DATABASE] = Database(pool, database_bounds(config))
         await record_database_identity(database)
         app[app_keys.INTEGRATION_QUOTA] = IntegrationQuota(
             database, config.integration_requests_per_minute
@@ -166,7 +174,7 @@ async def _code_lists(app: web.Application) -> AsyncIterator[None]:
     for name in {row["code_list"] for row in rows}:
         listed = [row for row in rows if row["code_list"] == name]
         since = {row["code"]: row["valid_from"] for row in listed}
-        codes.load(name, {row["code"]: row["description"] for row in listed}, since)
+        codes.load_table(name, {row["code"]: row["description"] for row in listed}, since)
     yield
 
 
@@ -190,7 +198,7 @@ async def _session(app: web.Application) -> AsyncIterator[None]:
         "api_key_changed": forget_key,
     }
     session = DedicatedSession(
-        config.database_url, listeners, config.database_silence, bounds_of(config)
+        config.database_url, listeners, config.database_silence, database_bounds(config)
     )
     session.on_reconnect += [*(ring.forget_all for ring in rings), due.set]
     app[app_keys.KEY_RING], app[app_keys.INTEGRATION_KEY_RING] = rings
@@ -210,14 +218,14 @@ async def _session(app: web.Application) -> AsyncIterator[None]:
 
 async def _secrets(app: web.Application) -> AsyncIterator[None]:
     """Encrypt secrets that were stored before SECRET_KEY was set."""
-    await seal_plaintext_secrets(app[app_keys.DATABASE], app[SIGNERS].vault)
+    await encrypt_plaintext_secrets(app[app_keys.DATABASE], app[SIGNERS].vault)
     yield
 
 
 async def _portal(app: web.Application) -> AsyncIterator[None]:
     """Open the portal client and the context of submissions. A shutdown lets them finish."""
     config, database = app[app_keys.CONFIG], app[app_keys.DATABASE]
-    closing = app[app_keys.CLOSING]
+    closing = app[app_keys.SHUTDOWN]
     # The other half of a caller's wait is for the request to the portal.
     rate_limiter = PortalRateLimiter(database, config, urgent=True, patience=config.submit_wait / 2)
     async with portal_session(config) as session:
@@ -249,7 +257,7 @@ async def _background(app: web.Application) -> AsyncIterator[None]:
     async with connected_pool(
         config.database_url, BACKGROUND_CONNECTIONS, config.database_silence
     ) as pool:
-        database = Database(pool, bounds_of(config))
+        database = Database(pool, database_bounds(config))
         async with _worker(app, database), _webhooks(app, database), _sweeper(app, database):
             yield
 
@@ -268,7 +276,7 @@ async def _worker(app: web.Application, database: Database) -> AsyncIterator[Non
     app[app_keys.WATCHDOG].listen("Worker", lambda: worker.beat)
     async with (
         _running(worker.run()),
-        app[app_keys.CLOSING].stopping(worker.stop),
+        app[app_keys.SHUTDOWN].stopping(worker.stop),
     ):
         yield
 
@@ -280,7 +288,7 @@ async def _webhooks(app: web.Application, database: Database) -> AsyncIterator[N
         dispatcher = WebhookDispatcher(context.config, database, session, context.signers.vault)
         async with (
             _running(dispatcher.run()),
-            app[app_keys.CLOSING].stopping(dispatcher.stop),
+            app[app_keys.SHUTDOWN].stopping(dispatcher.stop),
         ):
             yield
 

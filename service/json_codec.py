@@ -72,7 +72,7 @@ def dumps(value: object) -> str:
     return simplejson.dumps(value, use_decimal=True, ensure_ascii=False, separators=(",", ":"))
 
 
-def stored_bytes(value: object) -> int:
+def measure_stored_bytes(value: object) -> int:
     """Return the size of a value as compact UTF-8 JSON in bytes.
 
     Numbers count without exponent, as PostgreSQL stores them.
@@ -117,7 +117,7 @@ def is_valid_text(text: str) -> bool:
     return not any(char == "\0" or "\ud800" <= char <= "\udfff" for char in text)
 
 
-def invalid_text(value: object, path: str = "") -> Iterator[str]:
+def find_invalid_text(value: object, path: str = "") -> Iterator[str]:
     """Yield the JSON Pointers of strings and member names that PostgreSQL cannot store."""
     if isinstance(value, str):
         if not is_valid_text(value):
@@ -127,10 +127,10 @@ def invalid_text(value: object, path: str = "") -> Iterator[str]:
             if not is_valid_text(name):
                 yield path or "/"
             else:
-                yield from invalid_text(member, f"{path}/{escape_pointer(name)}")
+                yield from find_invalid_text(member, f"{path}/{escape_pointer(name)}")
     elif isinstance(value, list):
         for index, member in enumerate(value):
-            yield from invalid_text(member, f"{path}/{index}")
+            yield from find_invalid_text(member, f"{path}/{index}")
 
 
 def escape_pointer(name: str | int) -> str:

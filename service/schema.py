@@ -23,7 +23,7 @@ from service import json_codec
 from service.errors import Violation, violation
 
 FOLDER = Path(__file__).resolve().parent.parent / "schemas"
-MAX_FAULTS = 50
+MAX_VIOLATIONS = 50
 LONGEST_NAME = 60  # characters of an unknown member's name that are compared and quoted
 
 Schema = dict[str, Any]
@@ -114,7 +114,7 @@ def careful_validator(name: str) -> Validator:
     return _Careful(ALL[name], registry=REGISTRY)
 
 
-def violations(name: str, body: Any) -> list[Violation]:
+def find_violations(name: str, body: Any) -> list[Violation]:
     """Return the violations of the schema `name` in a body, at most MAX_FAULTS."""
     if fast_validator(name).is_valid(body):
         return []
@@ -122,7 +122,7 @@ def violations(name: str, body: Any) -> list[Violation]:
     for error in careful_validator(name).iter_errors(body):
         for path, rule, message in _describe(error):
             found.setdefault((path, rule), violation(path, rule, message))
-            if len(found) == MAX_FAULTS:
+            if len(found) == MAX_VIOLATIONS:
                 return list(found.values())
     return list(found.values())
 

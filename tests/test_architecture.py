@@ -156,14 +156,17 @@ async def test_every_constraint_mapped_to_an_error_exists(owner: asyncpg.Connect
 @pytest.mark.parametrize(
     "constraint, words",
     [
-        ("invoices_status", states.SUBJECT_MOVES),
-        ("adjustment_notes_status", states.SUBJECT_MOVES),
-        ("consolidated_invoices_status", states.SUBJECT_MOVES),
-        ("submitted_documents_status", states.DOCUMENT_MOVES),
-        ("submissions_state", states.SUBMISSION_MOVES),
-        ("invoices_only_unsent_deleted", set(states.SUBJECT_MOVES) - states.LOCKED),
-        ("adjustment_notes_only_unsent_deleted", set(states.SUBJECT_MOVES) - states.LOCKED),
-        ("consolidated_invoices_only_unsent_deleted", set(states.SUBJECT_MOVES) - states.LOCKED),
+        ("invoices_status", states.RECORD_TRANSITIONS),
+        ("adjustment_notes_status", states.RECORD_TRANSITIONS),
+        ("consolidated_invoices_status", states.RECORD_TRANSITIONS),
+        ("submitted_documents_status", states.DOCUMENT_TRANSITIONS),
+        ("submissions_state", states.SUBMISSION_TRANSITIONS),
+        ("invoices_only_unsent_deleted", set(states.RECORD_TRANSITIONS) - states.LOCKED),
+        ("adjustment_notes_only_unsent_deleted", set(states.RECORD_TRANSITIONS) - states.LOCKED),
+        (
+            "consolidated_invoices_only_unsent_deleted",
+            set(states.RECORD_TRANSITIONS) - states.LOCKED,
+        ),
         (
             "einvoice_requests_status",
             schema.ALL["einvoice_request_update"]["properties"]["status"]["enum"],
@@ -219,15 +222,15 @@ async def test_unique_index_covers_the_locked_states(owner: asyncpg.Connection, 
 
 
 @pytest.mark.parametrize(
-    "moves", [states.SUBJECT_MOVES, states.DOCUMENT_MOVES, states.SUBMISSION_MOVES]
+    "moves", [states.RECORD_TRANSITIONS, states.DOCUMENT_TRANSITIONS, states.SUBMISSION_TRANSITIONS]
 )
 def test_every_transition_leads_to_a_known_state(moves: Any) -> None:
     assert set().union(*moves.values()) <= set(moves)
 
 
 def test_every_document_status_maps_to_an_invoice_status() -> None:
-    assert set(states.SUBJECT_OF_DOCUMENT) == set(states.DOCUMENT_MOVES)
-    assert set(states.SUBJECT_OF_DOCUMENT.values()) == set(states.SUBJECT_MOVES)
+    assert set(states.RECORD_STATUSES) == set(states.DOCUMENT_TRANSITIONS)
+    assert set(states.RECORD_STATUSES.values()) == set(states.RECORD_TRANSITIONS)
 
 
 # Schemas

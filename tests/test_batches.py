@@ -525,7 +525,7 @@ async def test_batch_merged_by_a_killed_process_is_sent_by_another(
 ) -> None:
     ids = await ready(asleep, 10)
     context = asleep.app[SUBMISSION_CONTEXT]
-    await batch.merged(context, await claimed(context))
+    await batch.merge_waiting(context, await claimed(context))
     assert await states(owner) == {"Queued": 1, "Merged": 10}
     later = await ready(asleep, 5)
     await start(company)
@@ -539,8 +539,8 @@ async def test_claim_on_a_merged_submission_sends_nothing(
     await ready(asleep, 3)
     context = asleep.app[SUBMISSION_CONTEXT]
     claim = await claimed(context)
-    submission = await batch.merged(context, claim)
-    assert submission != claim and await batch.merged(context, claim) is None
+    submission = await batch.merge_waiting(context, claim)
+    assert submission != claim and await batch.merge_waiting(context, claim) is None
     await send.send(context, claim)
     assert await records.load(context, claim) is None
     for other in await owner.fetch("select company_id, id from submissions where state = 'Merged'"):

@@ -15,13 +15,13 @@ from service.db.statements import sql
 from service.submission import state_machine
 from service.submission import store as results
 from service.submission.context import SUBMISSION_CONTEXT, Claim, SubmissionContext
-from service.submission.send import transmission
+from service.submission.send import open_transmission
 from service.submission.types import (
     Change,
     Connect,
     Connected,
-    Keep,
     NotReceived,
+    RecordSightings,
     Send,
     Sighting,
     Write,
@@ -218,7 +218,7 @@ async def test_expired_intent_is_not_sent(claimed: Claimed, sandbox: Sandbox) ->
     submission: Any = await results.load(claimed.context, claimed.claim)
     body: Any = await claimed.owner.fetchval("select body from submissions")
     await claimed.context.portal.ready(submission.tin)
-    async with transmission() as asks:
+    async with open_transmission() as asks:
         assert isinstance(
             await asks[Connect](claimed.context, claimed.claim, submission, Connect()), Connected
         )
@@ -243,11 +243,11 @@ async def test_result_for_a_lost_claim_changes_no_document(claimed: Claimed) -> 
 async def test_sighting_is_recorded_for_a_lost_claim(claimed: Claimed) -> None:
     submission: Any = await results.load(claimed.context, claimed.claim)
     await claimed.owner.execute("update submissions set fence = fence + 1")
-    await results.keep(
+    await results.record_sightings(
         claimed.context,
         claimed.claim,
         submission,
-        Keep((Sighting(submission.docs[0].id, "U1", "S1", "submit"),)),
+        RecordSightings((Sighting(submission.docs[0].id, "U1", "S1", "submit"),)),
     )
     assert await claimed.owner.fetchval("select array_agg(uuid) from portal_sightings") == ["U1"]
 
@@ -278,7 +278,7 @@ async def test_stale_status_does_not_overwrite_a_later_one(claimed: Claimed) -> 
     company = claimed.claim.company_id
     async with claimed.context.database.company(company) as conn:
         document_id: Any = await claimed.owner.fetchval("select id from submitted_documents")
-        await results.apply(conn, company, [Change(document_id, "Valid")])
+        await results.apply_changes(conn, company, [Change(document_id, "Valid")])
     assert await claimed.rows() == before
 
 

@@ -12,7 +12,7 @@ from service.documents import codes
 def imported() -> Iterator[Callable[[str, dict[str, str]], None]]:
     """Yield a function that loads a table for one test."""
     before = dict(codes.TABLES)
-    yield codes.load
+    yield codes.load_table
     codes.TABLES.clear()
     codes.TABLES.update(before)
     codes._find_nearest.cache_clear()
@@ -24,7 +24,7 @@ def line(**changes: Any) -> dict[str, Any]:
 
 
 def paths(body: dict[str, Any], *places: Any) -> list[str]:
-    return [violation["path"] for violation in codes.violations(body, *places)]
+    return [violation["path"] for violation in codes.find_violations(body, *places)]
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_importing_an_unknown_table_fails(imported: Any) -> None:
     ],
 )
 def test_nearest_code_is_suggested(table: str, written: str, meant: str | None) -> None:
-    assert codes.nearest(table, written) == meant
+    assert codes.find_nearest(table, written) == meant
 
 
 def test_body_with_known_codes_is_valid() -> None:
@@ -107,7 +107,7 @@ def test_body_with_known_codes_is_valid() -> None:
         "address": {"state": "10", "country": "MYS"},
     }
     assert (
-        codes.violations(
+        codes.find_violations(
             {"currencyCode": "MYR", "buyer": party, "supplier": party, "lineItems": [line()]}
         )
         == []
@@ -115,7 +115,7 @@ def test_body_with_known_codes_is_valid() -> None:
 
 
 def test_empty_body_is_valid() -> None:
-    assert codes.violations({}) == []
+    assert codes.find_violations({}) == []
 
 
 def test_violation_names_the_path_table_and_nearest_code() -> None:
@@ -124,16 +124,16 @@ def test_violation_names_the_path_table_and_nearest_code() -> None:
         "rule": "code",
         "message": '"MY" is not in the table of countries; the nearest code is "MYS" (MALAYSIA).',
     }
-    assert codes.violations({"lineItems": [line(), line(originCountry="MY")]}) == [violation]
+    assert codes.find_violations({"lineItems": [line(), line(originCountry="MY")]}) == [violation]
 
 
 def test_code_without_a_similar_one_gets_no_suggestion() -> None:
-    violation = codes.violations({"lineItems": [line(taxDetails=[{"taxType": "SST"}])]})[0]
+    violation = codes.find_violations({"lineItems": [line(taxDetails=[{"taxType": "SST"}])]})[0]
     assert violation["message"] == '"SST" is not in the table of tax types.'
 
 
 def test_code_that_violates_the_pattern_is_reported_with_the_pattern() -> None:
-    violation = codes.violations({"supplier": {"msic": "31"}})[0]
+    violation = codes.find_violations({"supplier": {"msic": "31"}})[0]
     assert (
         violation["message"] == '"31" is not in the table of MSIC codes, whose codes are 5 digits.'
     )
@@ -183,6 +183,6 @@ def test_parties_and_companies_are_checked_at_their_own_paths() -> None:
 
 def test_at_most_fifty_unknown_codes_are_reported() -> None:
     body = {"lineItems": [line(originCountry=f"{number}" * 30_000) for number in range(1000)]}
-    violations = codes.violations(body)
+    violations = codes.find_violations(body)
     assert len(violations) == 50
     assert max(len(violation["message"]) for violation in violations) < 200

@@ -17,9 +17,9 @@ from conftest import Sandbox, make_company, until
 from kit import buyer, cancelled, created, line, note, now, record, submitted
 
 from service.documents import consolidation, money
-from service.documents.consolidation import Terms
+from service.documents.consolidation import ConsolidationTerms
 from service.documents.ubl import document
-from service.documents.ubl.lines import invoice_line
+from service.documents.ubl.lines import build_line
 
 PLACE = "/api/consolidated-invoices"
 KL = ZoneInfo("Asia/Kuala_Lumpur")
@@ -570,12 +570,12 @@ async def test_deadline_applies_to_creation_and_submission(
 
 
 def test_deadline_is_seven_calendar_days_in_the_business_time_zone() -> None:
-    period = consolidation.period(date(2026, 2, 1), KL, 7)
+    period = consolidation.make_period(date(2026, 2, 1), KL, 7)
     assert period.since == datetime(2026, 1, 31, 16, tzinfo=UTC)
     assert period.until == datetime(2026, 2, 28, 16, tzinfo=UTC)
     last = datetime(2026, 3, 7, 23, 59, 59, 999999, tzinfo=KL)
-    assert consolidation.period_refusals(period, period.until, last) == []
-    (refusal,) = consolidation.period_refusals(
+    assert consolidation.find_period_refusals(period, period.until, last) == []
+    (refusal,) = consolidation.find_period_refusals(
         period, period.until, last + timedelta(microseconds=1)
     )
     assert refusal == ("deadline", "The last day to consolidate 2026-02 was 2026-03-07.")
@@ -590,9 +590,11 @@ def test_large_sales_are_excluded_since_2026_unless_relaxed(
 ) -> None:
     first = date(2026, 1, 1) if month == 2026 else date(2025, 12, 1)
     relaxed_until = date(2026, 1, relaxed) if relaxed else None
-    terms = Terms(FAMILIES[0], consolidation.period(first, KL, 7), KL, relaxed_until)
+    terms = ConsolidationTerms(
+        FAMILIES[0], consolidation.make_period(first, KL, 7), KL, relaxed_until
+    )
     noon = datetime.combine(first.replace(day=day), time(12), KL)
-    taken, left = consolidation.sift([candidate(issue_date=noon)], terms)
+    taken, left = consolidation.split_candidates([candidate(issue_date=noon)], terms)
     assert [each["reason"] for each in left] == ["amount"] * refused and len(taken) == (not refused)
 
 
@@ -749,7 +751,7 @@ def by_tax_type(documents: list[list[dict[str, Any]]]) -> dict[str, tuple[Any, A
     """Return {tax type: (taxable amount, tax)} of the lines of several documents."""
     found: dict[str, tuple[Any, Any]] = {}
     for lines in documents:
-        for kind, sums in money.totals(lines).by_tax_type.items():
+        for kind, sums in money.compute_totals(lines).by_tax_type.items():
             taxable, tax = found.get(kind, (0, 0))
             found[kind] = (taxable + sums.taxable, tax + sums.tax)
     return found
@@ -793,10 +795,10 @@ def test_plan_stays_within_the_portal_size_limit(taxes: Any, prefix: str, reason
     lines = [item("99999999.99", *taxes, taxExemptionReason=reason, count=9)]
     plan = drawn(1500, 2, lines, prefix)
     sent = [
-        invoice_line(index, each, money.line_amounts(each), "MYR")
+        build_line(index, each, money.compute_line(each), "MYR")
         for index, each in enumerate(plan.body()["lineItems"], 1)
     ]
-    assert len(document.encode({"InvoiceLine": sent})) <= consolidation.MOST_BYTES
+    assert len(document.encode({"InvoiceLine": sent})) <= consolidation.MAX_BYTES
     assert len(plan.runs) <= 1000
     assert len(plan.ids) + len(plan.left_out) == 1500
     assert plan.ids == list(range(1, len(plan.ids) + 1))
@@ -808,9 +810,9 @@ def test_ten_thousand_consecutive_receipts_are_one_line() -> None:
 
 
 def test_invoices_beyond_ten_thousand_are_excluded() -> None:
-    terms = Terms(FAMILIES[0], consolidation.period(date(2025, 12, 1), KL, 7), KL)
+    terms = ConsolidationTerms(FAMILIES[0], consolidation.make_period(date(2025, 12, 1), KL, 7), KL)
     many = [candidate(id=invoice_id, issue_date=terms.period.since) for invoice_id in range(10_001)]
-    taken, left = consolidation.sift(many, terms)
+    taken, left = consolidation.split_candidates(many, terms)
     assert len(taken) == 10_000 and [(each["invoice_id"], each["reason"]) for each in left] == [
         (10_000, "full")
     ]

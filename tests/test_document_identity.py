@@ -24,8 +24,8 @@ from service.portal.errors import Held, NotSent, Refused, Unclear
 from service.submission import state_machine
 from service.submission import store as records
 from service.submission.context import Claim, SubmissionContext
-from service.submission.matching import MOST_COPIES, find_matches, first_send
-from service.submission.types import Shown, Sighting
+from service.submission.matching import MOST_COPIES, find_first_send, find_matches
+from service.submission.types import Sighting, SightingsReceived
 
 NEIGHBOUR = {"tin_code": "C20880050020", "name": "Teh Tarik Utara Sdn. Bhd."}
 UNKNOWN_OUTCOME = "update submissions set lease_until = null, not_before = now()"
@@ -465,8 +465,8 @@ async def test_gateway_rejection_does_not_rule_out_the_first_send(
     for operation in ("details", "raw"):
         await sandbox.fault(operation, "html", status=403)
         with pytest.raises(Unclear):
-            await first_send(context, claim, submission, submission.docs[0], errors)
-    adopted = await first_send(context, claim, submission, submission.docs[0], errors)
+            await find_first_send(context, claim, submission, submission.docs[0], errors)
+    adopted = await find_first_send(context, claim, submission, submission.docs[0], errors)
     assert adopted
     there, seen = adopted
     assert there.uuid == seen.uuid == row.uuid
@@ -644,7 +644,7 @@ async def test_concurrent_adoptions_of_one_uuid_succeed_once(
 
     def adopted(submission: Any) -> Any:
         seen = (Sighting(submission.docs[0].id, "7G3KX2M9QPWZ41VTB8RHNYDC10", "S", "search"),)
-        return state_machine.step(submission, Shown(seen), context.config)[1][-1]
+        return state_machine.step(submission, SightingsReceived(seen), context.config)[1][-1]
 
     results = await asyncio.gather(
         *[

@@ -16,13 +16,13 @@ import pytest
 from service.embedded_postgres.binaries import (
     EmbeddedError,
     Programs,
-    account_for,
+    choose_account,
     find_programs,
     launch,
-    reaching,
+    restrict_account,
 )
 from service.embedded_postgres.lifecycle import postgres
-from service.embedded_postgres.server import until
+from service.embedded_postgres.server import wait_until
 
 ROOT = Path(__file__).parents[1]
 #: A program that runs the database until it reads a line.
@@ -176,7 +176,7 @@ async def test_owner_waits_for_processes_that_joined(data: Path) -> None:
     read_url(owner)
     async with postgres(data) as url:
         request_end(owner)
-        assert await until(lambda: not (data / "url").exists(), 60)  # it is shutting down
+        assert await wait_until(lambda: not (data / "url").exists(), 60)  # it is shutting down
         assert await query(url, "select 1") == 1
     assert ended(owner) == 0
 
@@ -194,7 +194,7 @@ async def test_start_during_shutdown_starts_a_new_server(data: Path) -> None:
     old = read_url(owner)
     async with postgres(data):
         request_end(owner)
-        assert await until(lambda: not (data / "url").exists(), 60)
+        assert await wait_until(lambda: not (data / "url").exists(), 60)
         third = started_owner(data)
     assert read_url(third) not in ("", old)
     assert ended(owner) == ended(third) == 0
@@ -224,7 +224,7 @@ async def test_server_stops_when_its_owner_is_killed(data: Path) -> None:
 
 
 async def test_orphaned_server_is_stopped_before_the_next_start(data: Path) -> None:
-    programs, account = find_programs(), account_for(data / "cluster")
+    programs, account = find_programs(), choose_account(data / "cluster")
     orphan = launch(
         [
             programs.bin / "postgres",
@@ -233,10 +233,10 @@ async def test_orphaned_server_is_stopped_before_the_next_start(data: Path) -> N
             "-D",
             data / "cluster",
         ],
-        reaching(account, programs, data),
+        restrict_account(account, programs, data),
     )
     try:
-        assert await until((data / "cluster" / "postmaster.pid").exists, 10)
+        assert await wait_until((data / "cluster" / "postmaster.pid").exists, 10)
         async with postgres(data) as url:
             assert await query(url, "select 1") == 1
             assert orphan.poll() is not None
@@ -254,7 +254,7 @@ async def test_commit_survives_a_kill_of_the_server(data: Path) -> None:
 
 async def test_interrupted_initialisation_is_repeated(tmp_path: Path) -> None:
     owner = started_owner(tmp_path / "pg")
-    assert await until(lambda: list((tmp_path / "pg").glob("making-*/cluster/base")), 30)
+    assert await wait_until(lambda: list((tmp_path / "pg").glob("making-*/cluster/base")), 30)
     killed(owner)
     assert not (tmp_path / "pg" / "cluster").exists()
     async with postgres(tmp_path / "pg") as url:
@@ -266,7 +266,7 @@ async def test_interrupted_initialisation_is_repeated(tmp_path: Path) -> None:
 async def test_stale_pid_file_does_not_prevent_a_start(data: Path, alive: bool) -> None:
     async with postgres(data):
         pid_file = (data / "cluster" / "postmaster.pid").read_text()
-    stranger = launch(["sleep", "60"], account_for(data))
+    stranger = launch(["sleep", "60"], choose_account(data))
     try:
         if not alive:
             killed(stranger)
@@ -299,11 +299,11 @@ def test_root_keeps_only_needed_privileges() -> None:
     try:
         (directory / "postgres").write_text("#!/bin/sh\necho here\n")
         (directory / "postgres").chmod(0o755)
-        programs, account = Programs(directory, 18, "here\n"), account_for(directory)
+        programs, account = Programs(directory, 18, "here\n"), choose_account(directory)
         rights = []
         for mode in (0o755, 0o700):
             directory.chmod(mode)
-            reached = reaching(account, programs, directory)
+            reached = restrict_account(account, programs, directory)
             rights.append(reached and reached.reads_all)
         assert rights == ([None, None] if account is None else [False, True])
     finally:

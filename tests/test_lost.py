@@ -10,7 +10,7 @@ from kit import created, record, submitted
 from world import LOST, TIMES, World
 
 from service.submission import state_machine
-from service.submission.types import Find, StatesUnavailable, Submission, SubmittedDocument
+from service.submission.types import FindByNumber, StatesUnavailable, Submission, SubmittedDocument
 
 NOW = World(None).now
 HOUR = timedelta(hours=1)
@@ -34,7 +34,7 @@ def test_unknown_submission_is_searched_hourly_then_reviewed(
     times = {"unknown_since": NOW, "searched_at": searched and NOW + searched * HOUR}
     submission = Submission("Accepted", "retry", NOW + hours * HOUR, docs=docs, **times)
     then, (command,) = state_machine.step(submission, StatesUnavailable(LOST, unknown=True), TIMES)
-    assert isinstance(command, Find) if state == "look" else then.state == state
+    assert isinstance(command, FindByNumber) if state == "look" else then.state == state
     looked, (written,) = state_machine.step(
         submission, StatesUnavailable(LOST, unknown=True, searched=True), TIMES
     )

@@ -133,7 +133,7 @@ def test_schedules_reach_every_state() -> None:
         for seed in range(SCHEDULES // 7)
         for row in schedule(seed, steps=150).rows.values()
     }
-    assert set(states.SUBMISSION_MOVES) - reached <= {
+    assert set(states.SUBMISSION_TRANSITIONS) - reached <= {
         "Queued",
         "Sending",
         "Uncertain",
@@ -143,9 +143,9 @@ def test_schedules_reach_every_state() -> None:
 
 def test_open_submissions_can_be_claimed_and_closed_ones_cannot() -> None:
     open_states = {state for state, event in state_machine.RULES if event is Claimed}
-    assert open_states == {state for state, moves in states.SUBMISSION_MOVES.items() if moves} - {
-        "NeedsPerson"
-    }
+    assert open_states == {
+        state for state, moves in states.SUBMISSION_TRANSITIONS.items() if moves
+    } - {"NeedsPerson"}
     assert {state for state, _ in state_machine.RULES} == open_states
 
 

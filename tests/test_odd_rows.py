@@ -1,4 +1,4 @@
-"""What the portal shows and nobody can read is recorded and skipped, and everything else goes on."""
+"""Unreadable rows of the portal are recorded and skipped; all other rows are processed."""
 
 from datetime import timedelta
 from typing import Any
@@ -39,7 +39,7 @@ async def latest_number(sandbox: Sandbox) -> str:
 async def test_an_odd_row_keeps_no_other_outcome_unknown(
     start: Any, company: Any, config: Any, sandbox: Sandbox, members: dict[str, Any]
 ) -> None:
-    """The listing shows a document of the company that cannot be read, beside one that lost its answer."""
+    """The listing has an unreadable row and a document whose response was lost."""
     idle = await start(company, background=False)
     odd = await created(idle)
     assert (await submitted(idle, odd))[0] == 200
@@ -80,7 +80,7 @@ async def test_an_oddity_is_recorded_once(
 async def test_a_lost_answer_is_adopted_also_with_an_unknown_status(
     start: Any, company: Any, sandbox: Sandbox, status: str
 ) -> None:
-    """It is ours whatever its status; the status is followed once it is known."""
+    """The document is adopted. Its status is followed once it is a known one."""
     idle = await start(company, background=False)
     await sandbox.fault("submit", "accept_then_drop")
     invoice_id = await created(idle)

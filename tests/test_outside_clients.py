@@ -247,7 +247,7 @@ async def behind_an_error_page(client: Any, portal: Portal) -> None:
 
 
 @pytest.mark.parametrize(
-    "act, kind, status, says",
+    "act, kind, status, text",
     [
         (unknown_tin, exceptions.NotFoundError, 404, ""),
         (malformed_tin, exceptions.ValidationError, 400, "BadArgument"),

@@ -19,7 +19,7 @@ from test_batches import AUTOMATIC, once_each, reach, ready, sent
 from test_validations import TIN
 
 from service.config import read_config
-from service.db.transactions import Database, bounds_of, connected_pool
+from service.db.transactions import Database, connected_pool, database_bounds
 from service.http import app_keys
 from service.portal.errors import Held
 from service.portal.rate_limits import QUOTAS, PortalRateLimiter, limits
@@ -50,7 +50,7 @@ async def make_limiter(
     config = read_config({**environment, "PORTAL_RATE_SCALE": "1"})
     async with connected_pool(config.database_url, 8) as pool:
         yield lambda urgent, **more: PortalRateLimiter(
-            Database(pool, bounds_of(config)), config, urgent=urgent, **more
+            Database(pool, database_bounds(config)), config, urgent=urgent, **more
         )
 
 

@@ -20,7 +20,7 @@ def found(
     source: dict[str, Any], issuer: dict[str, Any] = ISSUER, at: datetime = NOW, **facts: Any
 ) -> list[Finding]:
     facts = {"issued_at": at - timedelta(hours=1), "number": "INV-1", **facts}
-    return preflight.findings(source, issuer, Circumstances(at=at, **facts))
+    return preflight.check_document(source, issuer, Circumstances(at=at, **facts))
 
 
 def missing(source: dict[str, Any], issuer: dict[str, Any] = ISSUER) -> list[tuple[str, str]]:
@@ -29,7 +29,7 @@ def missing(source: dict[str, Any], issuer: dict[str, Any] = ISSUER) -> list[tup
 
 @pytest.mark.parametrize("name", GOLDEN)
 def test_a_golden_document_violates_no_rule(name: str) -> None:
-    assert preflight.errors(found(GOLDEN[name])) == []
+    assert preflight.list_errors(found(GOLDEN[name])) == []
 
 
 def test_an_empty_issuer_lacks_all_required_columns() -> None:
@@ -66,7 +66,7 @@ def test_a_buying_issuer_needs_no_business_activity() -> None:
 
 def test_a_blank_member_is_reported_as_missing() -> None:
     source = {**EXAMPLE, "buyer": {**RESTAURANT, "address": {**ADDRESS, "city": " "}}}
-    (lack,) = preflight.errors(found(source))
+    (lack,) = preflight.list_errors(found(source))
     assert lack == {
         "code": "CF340",
         "path": "/buyer/address/city",
@@ -204,7 +204,7 @@ def test_a_rule_applies_from_its_effective_date(
     [("2026-07-06", True), ("2026-07-07", False), ("2027-12-31", False), ("2028-01-01", True)],
 )
 def test_disclosure_programme_versions_apply_for_its_period(at: str, refused: bool) -> None:
-    errors = preflight.errors(found(EXAMPLE, at=day(at), version="1.2"))
+    errors = preflight.list_errors(found(EXAMPLE, at=day(at), version="1.2"))
     assert [each["code"] for each in errors] == ["Version"] * refused
 
 
@@ -356,7 +356,7 @@ def test_an_invalid_company_column_is_an_error() -> None:
         if each.severity == "error"
     ]
     assert paths == ["/company/exporter_certified_number", "/company/bank_account"]
-    assert preflight.errors(found(GOLDEN["self_billed_invoice"], issuer)) == []
+    assert preflight.list_errors(found(GOLDEN["self_billed_invoice"], issuer)) == []
 
 
 def test_an_import_of_goods_needs_a_customs_form() -> None:
@@ -371,7 +371,7 @@ def load_list() -> Iterator[Callable[..., object]]:
     """Load a code list for one test."""
     tables: list[Any] = [codes.TABLES, codes.SINCE]
     before = [dict(table) for table in tables]
-    yield codes.load
+    yield codes.load_table
     for table, kept in zip(tables, before, strict=True):
         table.clear()
         table.update(kept)
@@ -383,10 +383,10 @@ def test_a_code_effective_after_the_issue_day_is_refused(
     known, new = datetime(2026, 1, 1).date(), ISSUED_AT.date()
     load_list("units", {"H87": "piece", "XYZ": "box of new"}, {"H87": known, "XYZ": new})
     source = {**EXAMPLE, "lineItems": [line(unit={"code": "XYZ", "price": 1, "count": 1})]}
-    (error,) = preflight.errors(found(source, issued_at=ISSUED_AT - timedelta(days=1)))
+    (error,) = preflight.list_errors(found(source, issued_at=ISSUED_AT - timedelta(days=1)))
     assert (error["code"], error["path"]) == ("CF320", "/lineItems/0/unit/code")
-    assert preflight.errors(found(source, issued_at=ISSUED_AT)) == []
-    assert preflight.errors(found(EXAMPLE, issued_at=ISSUED_AT - timedelta(days=1))) == []
+    assert preflight.list_errors(found(source, issued_at=ISSUED_AT)) == []
+    assert preflight.list_errors(found(EXAMPLE, issued_at=ISSUED_AT - timedelta(days=1))) == []
 
 
 def test_a_loaded_code_list_needs_no_warning(load_list: Callable[..., object]) -> None:
@@ -416,27 +416,30 @@ def test_a_loaded_code_list_needs_no_warning(load_list: Callable[..., object]) -
 def test_an_error_with_an_unambiguous_correction_has_a_patch(
     changes: dict[str, Any], patched: str | None
 ) -> None:
-    (error,) = preflight.errors(found(buying(**changes)))
+    (error,) = preflight.list_errors(found(buying(**changes)))
     assert error.get("patch") == (
         patched and [{"op": "replace", "path": error["path"], "value": patched}]
     )
 
 
 def test_an_invalid_email_address_is_removed_by_a_patch() -> None:
-    (error,) = preflight.errors(found(buying(email="none")))
+    (error,) = preflight.list_errors(found(buying(email="none")))
     assert error["patch"] == [{"op": "remove", "path": "/buyer/email"}]
-    (error,) = preflight.errors(found(EXAMPLE, {**ISSUER, "email": "none"}))
+    (error,) = preflight.list_errors(found(EXAMPLE, {**ISSUER, "email": "none"}))
     assert error["patch"] == [{"op": "replace", "path": "/company/email", "value": ""}]
 
 
 def test_an_error_in_the_party_of_a_notes_invoice_has_no_patch() -> None:
     source = {**GOLDEN["credit_note"], "buyer": {**RESTAURANT, "contactNumber": "12/345678"}}
-    (error,) = preflight.errors(found(source))
+    (error,) = preflight.list_errors(found(source))
     assert error["path"] == "/buyer/contactNumber" and "patch" not in error
 
 
 def test_errors_and_warnings_are_limited_to_100_each() -> None:
     items = [line(classifications=["034"], description="") for _ in range(300)]
     findings = found({**EXAMPLE, "lineItems": items})
-    assert (len(preflight.errors(findings)), len(preflight.warnings(findings))) == (100, 100)
+    assert (len(preflight.list_errors(findings)), len(preflight.list_warnings(findings))) == (
+        100,
+        100,
+    )
     assert not preflight.can_be_built(findings)

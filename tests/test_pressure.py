@@ -16,12 +16,12 @@ from network import Network
 from test_exports import copies
 
 from service import json_codec
-from service.api.exports import MOST_EXPORTS, Exports
+from service.api.exports import MAX_EXPORTS, Exports
 from service.db.migrations import migrate
-from service.db.transactions import MOST_WAITING, Bounds, Database, connected_pool
+from service.db.transactions import MAX_WAITING, Bounds, Database, connected_pool
 from service.errors import Unavailable
 from service.http import app_keys
-from service.http.limits import MOST_BUCKETS, MOST_UNREAD_BYTES, RateLimiter
+from service.http.limits import MAX_BUCKETS, MAX_UPLOAD_BYTES, RateLimiter
 
 #: Makes the first writes to a table fail with an SQLSTATE.
 FAILING = """
@@ -127,7 +127,7 @@ async def test_the_queue_for_a_connection_is_limited(database: str) -> None:
                 return True
 
         async with shared.across():
-            waiting = {asyncio.create_task(use()) for _ in range(MOST_WAITING + 1)}
+            waiting = {asyncio.create_task(use()) for _ in range(MAX_WAITING + 1)}
             done, others = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
             (refused,) = done
             assert isinstance(refused.exception(), Unavailable)
@@ -342,7 +342,7 @@ async def test_a_migration_that_waits_for_a_lock_blocks_no_request(
 
 async def test_request_bodies_beyond_the_memory_budget_are_a_503(api: Any) -> None:
     """Each request announces two megabytes, and sends only its beginning meanwhile."""
-    fitting = MOST_UNREAD_BYTES // 2**21
+    fitting = MAX_UPLOAD_BYTES // 2**21
     more = asyncio.Event()
 
     async def slowly() -> AsyncIterator[bytes]:
@@ -355,7 +355,7 @@ async def test_request_bodies_beyond_the_memory_budget_are_a_503(api: Any) -> No
         asyncio.create_task(api.post("/api/invoices", data=slowly(), headers=headers))
         for _ in range(fitting)
     ]
-    await until(lambda: _taken(api), lambda taken: taken == MOST_UNREAD_BYTES)
+    await until(lambda: _taken(api), lambda taken: taken == MAX_UPLOAD_BYTES)
     assert is_unavailable(await api.post("/api/invoices", data=slowly(), headers=headers))
     assert not any(task.done() for task in waiting)
     assert (await answered(api, "get", "/api/invoices"))[0] == 200
@@ -381,9 +381,9 @@ async def _waits_for_table(owner: asyncpg.Connection) -> bool | None:
 
 def test_the_rate_limiter_keeps_a_limited_number_of_keys() -> None:
     limiter = RateLimiter(60)
-    for number in range(MOST_BUCKETS + 10):
+    for number in range(MAX_BUCKETS + 10):
         limiter.take(f"key-{number}")
-    assert len(limiter._buckets) == MOST_BUCKETS
+    assert len(limiter._buckets) == MAX_BUCKETS
 
 
 async def test_a_company_has_one_export_at_a_time(
@@ -405,18 +405,18 @@ async def test_a_company_has_one_export_at_a_time(
 def test_concurrent_exports_of_a_process_are_limited() -> None:
     exports = Exports()
     with ExitStack() as stack:
-        for company in range(MOST_EXPORTS):
+        for company in range(MAX_EXPORTS):
             stack.enter_context(exports.one(company))
-        with pytest.raises(Unavailable), exports.one(MOST_EXPORTS):
+        with pytest.raises(Unavailable), exports.one(MAX_EXPORTS):
             pass
-    with exports.one(MOST_EXPORTS):
+    with exports.one(MAX_EXPORTS):
         pass
 
 
 async def test_a_large_document_blocks_no_other_request(api: Any) -> None:
     """Other requests are answered while the document is checked in a thread."""
     lines = [line(classifications=[f"{code:03}" for code in range(1, 46)]) for _ in range(610)]
-    stored = json_codec.stored_bytes(invoice(lineItems=lines))
+    stored = json_codec.measure_stored_bytes(invoice(lineItems=lines))
     assert 280_000 < stored <= json_codec.MOST_STORED_BYTES
     invoice_id = await created(api, lineItems=lines)
     checked = asyncio.create_task(api.post(f"/api/invoices/{invoice_id}/preflight", json={}))

@@ -18,7 +18,7 @@ from service.documents.ubl import document, parties, reader
 @pytest.mark.parametrize("name", GOLDEN)
 def test_a_sent_document_prints_like_its_draft(name: str) -> None:
     read = reader.read((DOCUMENTS / f"{name}.json").read_bytes())
-    drafted = printing.drafted(GOLDEN[name], ISSUERS.get(name, ISSUER))
+    drafted = printing.make_draft_printout(GOLDEN[name], ISSUERS.get(name, ISSUER))
     assert read.sums == drafted.sums
     assert read[:3] == drafted[:3]
     assert (read.allowances, read.charges) == (drafted.allowances, drafted.charges)
@@ -34,7 +34,7 @@ def test_a_sent_document_prints_like_its_draft(name: str) -> None:
 @pytest.mark.parametrize("name", GOLDEN)
 def test_parties_of_a_sent_document_print_like_its_draft(name: str) -> None:
     read = reader.read((DOCUMENTS / f"{name}.json").read_bytes())
-    drafted = printing.drafted(GOLDEN[name], ISSUERS.get(name, ISSUER))
+    drafted = printing.make_draft_printout(GOLDEN[name], ISSUERS.get(name, ISSUER))
     for mine, theirs in ((read.supplier, drafted.supplier), (read.buyer, drafted.buyer)):
         assert mine["name"] == theirs["name"]
         assert printing.address(mine) == printing.address(theirs)
@@ -50,7 +50,7 @@ def test_a_per_unit_tax_prints_like_in_its_draft() -> None:
     tourism = {"taxType": "03", "taxRate": {"perUnitAmount": Decimal("10.00"), "unitCount": 3}}
     source = {**EXAMPLE, "lineItems": [{**EXAMPLE["lineItems"][0], "taxDetails": [tourism]}]}
     read = reader.read(document.encode(built(source)))
-    assert read.sums == printing.drafted(source, ISSUER).sums
+    assert read.sums == printing.make_draft_printout(source, ISSUER).sums
     assert printing.tax_rate(read.sums.lines[0].taxes[0]) == "10.00\u00a0×\u00a03"
 
 
@@ -140,14 +140,14 @@ def test_times_are_printed_in_the_business_time_zone() -> None:
 
 def test_every_document_type_has_two_titles() -> None:
     assert printing.TITLES.keys() == TABLES["document_types"].keys()
-    assert printing.titles("02") == ("Credit Note", "Nota Kredit")
+    assert printing.get_titles("02") == ("Credit Note", "Nota Kredit")
 
 
 # Parties
 
 
 def test_a_party_is_printed_with_its_identifiers() -> None:
-    seller = parties.issuer_party(ISSUER)
+    seller = parties.make_issuer_party(ISSUER)
     assert printing.facts(seller) == [
         ("TIN", "C4821093650"),
         ("Registration no. (BRN)", "201801024680"),

@@ -54,7 +54,7 @@ from test_validations import TIN
 from service import json_codec, schema
 from service.api.openapi import describe
 from service.api.operations import OPERATIONS
-from service.commands.serve import listening
+from service.commands.serve import serve_api
 from service.config import read_config
 from service.sandbox.app import create_sandbox
 from service.sandbox.settings import Settings
@@ -246,7 +246,7 @@ async def _running(cluster: str, template: str, folder: Path) -> AsyncIterator[S
             environment, tin_code=TIN["tin"], registration_number=TIN["registration_number"]
         )
         integration = await integration_key(environment)
-        await stack.enter_async_context(listening(config))
+        await stack.enter_async_context(serve_api(config))
         base = f"http://{config.host}:{config.port}"
         keys = {"X-API-Key": company.key, "X-Portal-Key": integration["key"]}
         async with aiohttp.ClientSession(base, headers=keys) as session:

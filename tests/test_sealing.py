@@ -27,9 +27,9 @@ from kit import (
 )
 from test_commands import result
 
-from service.commands.bootstrap import _kept_key
+from service.commands.bootstrap import _load_or_create_key
 from service.commands.companies import CommandError
-from service.commands.secrets import reseal_all
+from service.commands.secrets import reencrypt_all
 from service.config import read_config
 from service.db.encryption import Vault
 from service.http.api_keys import new_key
@@ -142,9 +142,9 @@ async def test_secrets_are_reencrypted_for_a_new_secret_key(
     assert (await answered(api, "PUT", CERTIFICATE, json=issued().pair))[0] == 200
     await api.close()
     alone, rotating = [read_config({**environment, **keys}) for keys in (NEW, ROTATING)]
-    assert await reseal_all(alone) == {"sealed": 0, "unopenable": 2}
+    assert await reencrypt_all(alone) == {"sealed": 0, "unopenable": 2}
     assert await result(command("reseal", **ROTATING)) == {"sealed": 2, "unopenable": 0}
-    assert await reseal_all(rotating) == {"sealed": 0, "unopenable": 0}
+    assert await reencrypt_all(rotating) == {"sealed": 0, "unopenable": 0}
     api = await start(company, **{**SIGNED, **NEW})
     assert await is_signed_with(receiver, api, secret)
     assert (await submitted(api, await created(api)))[0] == 200
@@ -154,7 +154,7 @@ async def test_reencryption_without_a_key_is_refused(environment: dict[str, str]
     with pytest.raises(
         CommandError, match=r"SECRET_KEY is missing: secrets are encrypted with it. Make one"
     ):
-        await reseal_all(read_config(environment))
+        await reencrypt_all(read_config(environment))
 
 
 async def test_no_response_contains_a_stored_secret(
@@ -187,8 +187,8 @@ def test_objects_with_secrets_hide_them_in_their_repr() -> None:
 
 async def test_an_unconfigured_installation_creates_its_own_key(tmp_path: Path) -> None:
     path = tmp_path / "secret-key"
-    keys = await asyncio.gather(*[asyncio.to_thread(_kept_key, path) for _ in range(8)])
-    assert len(set(keys)) == 1 and len(keys[0]) == 32 and _kept_key(path) == keys[0]
+    keys = await asyncio.gather(*[asyncio.to_thread(_load_or_create_key, path) for _ in range(8)])
+    assert len(set(keys)) == 1 and len(keys[0]) == 32 and _load_or_create_key(path) == keys[0]
     assert stat.S_IMODE(path.stat().st_mode) == 0o600 and [
         each.name for each in tmp_path.iterdir()
     ] == ["secret-key"]

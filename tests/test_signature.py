@@ -91,19 +91,19 @@ def unsigned() -> dict[str, Any]:
 
 @pytest.fixture
 def vector_certificate() -> Certificate:
-    return certificate.of_der(DER)
+    return certificate.load_certificate(DER)
 
 
 def test_the_vector_document_has_its_published_digest(unsigned: dict[str, Any]) -> None:
     content = document.encode(unsigned)
-    assert (len(content), signature.digest(content)) == (
+    assert (len(content), signature.compute_digest(content)) == (
         VECTOR["document_length"],
         VECTOR["document_digest"],
     )
 
 
 def test_the_vector_certificate_has_its_published_names(vector_certificate: Certificate) -> None:
-    assert signature.digest(vector_certificate.der) == VECTOR["certificate_digest"]
+    assert signature.compute_digest(vector_certificate.der) == VECTOR["certificate_digest"]
     assert (
         vector_certificate.issuer,
         vector_certificate.subject,
@@ -120,15 +120,15 @@ def test_the_vector_certificate_has_its_published_names(vector_certificate: Cert
 
 
 def test_the_vector_properties_are_the_published_bytes(vector_certificate: Certificate) -> None:
-    content = document.encode(signature.qualifying_properties(vector_certificate, SIGNED_AT))
+    content = document.encode(signature.build_qualifying_properties(vector_certificate, SIGNED_AT))
     assert content.decode() == VECTOR["properties"] and len(content) == 519
-    assert signature.digest(content) == VECTOR["properties_digest"]
+    assert signature.compute_digest(content) == VECTOR["properties_digest"]
 
 
 def test_the_signed_vector_has_the_published_bytes(
     unsigned: dict[str, Any], vector_certificate: Certificate
 ) -> None:
-    raw = signature.assemble(
+    raw = signature.insert_signature(
         document.encode(unsigned), vector_certificate, SIGNATURE_VALUE, SIGNED_AT
     )
     assert len(raw) == VECTOR["signed_length"]
@@ -151,7 +151,7 @@ def test_every_document_type_has_a_valid_signature(signer: Signer, name: str) ->
     verify(*parted(as_written(raw)))
     assert document.encode(exactly(raw)) == raw == minified(as_written(raw))
     assert list(exactly(raw)["Invoice"][0])[-2:] == ["UBLExtensions", "Signature"]
-    assert document.encode(signature.unsigned(exactly(raw))) == document.encode(whole)
+    assert document.encode(signature.remove_signature(exactly(raw))) == document.encode(whole)
 
 
 def test_signing_keeps_the_notation_of_texts_and_numbers(signer: Signer) -> None:
@@ -253,7 +253,7 @@ def test_any_change_after_signing_invalidates_the_signature(signer: Signer, name
 
 def test_a_distinguished_name_has_three_text_forms() -> None:
     name = x509.Name.from_rfc4514_string(r"CN=Contoh\, Issuing = CA,O=Contoh Amanah Sdn Bhd,C=MY")
-    forms = {form: certificate.name_text(name, form) for form in certificate.ISSUER_FORMS}
+    forms = {form: certificate.format_name(name, form) for form in certificate.ISSUER_FORMS}
     assert forms == {
         "rfc2253": r"CN=Contoh\, Issuing = CA, O=Contoh Amanah Sdn Bhd, C=MY",
         "encoded": r"C=MY, O=Contoh Amanah Sdn Bhd, CN=Contoh\, Issuing = CA",
@@ -279,7 +279,7 @@ def violations(**changes: Any) -> dict[str, str]:
         "password": None,
         **changes,
     }
-    with pytest.raises(certificate.Unusable) as why:
+    with pytest.raises(certificate.UnusableCredentials) as why:
         certificate.read_pair(given["certificate"], given["key"], given["password"], now=SIGNED_AT)
     return {each["path"]: each["rule"] for each in why.value.faults}
 
@@ -429,7 +429,7 @@ def test_a_private_key_is_read_in_every_common_format(
     assert signer.key.public_key() == signer.certificate.public_key == rsa_key().public_key()
     assert (
         "hush" not in repr(signer)
-        and certificate.of_der(signer.certificate.der) == signer.certificate
+        and certificate.load_certificate(signer.certificate.der) == signer.certificate
     )
 
 
@@ -485,18 +485,18 @@ def test_certificate_warnings_name_expiry_and_identity(
 ) -> None:
     facts = {"not_before": SIGNED_AT - DAY, "not_after": SIGNED_AT + 300 * DAY, **facts}
     made = certificate.read_certificate(issued(**facts).certificate_pem)
-    assert certificate.warnings(made, SIGNED_AT, COMPANY) == wordings
+    assert certificate.find_warnings(made, SIGNED_AT, COMPANY) == wordings
     outside = [wording for wording in wordings if "expired" in wording or "before" in wording]
     refusal = (
         {"code": "DS304", "path": "/company/signing-certificate", "message": outside[0]}
         if outside
         else None
     )
-    assert certificate.outside_validity(made, SIGNED_AT) == refusal
+    assert certificate.check_validity(made, SIGNED_AT) == refusal
 
 
 def test_a_missing_registration_number_is_a_certificate_warning() -> None:
     made = issued(not_before=SIGNED_AT, not_after=SIGNED_AT + 300 * DAY).der
     company = {**COMPANY, "registration_number": None}
-    (wording,) = certificate.warnings(certificate.of_der(made), SIGNED_AT, company)
+    (wording,) = certificate.find_warnings(certificate.load_certificate(made), SIGNED_AT, company)
     assert "202001234567, not the company's registration number" in wording

@@ -20,7 +20,7 @@ from test_architecture import MODULES
 
 from service.app import create_app
 from service.config import SILENCE_SECONDS, read_config
-from service.db.connections import connect, keepalive, socket_of
+from service.db.connections import connect, get_socket, keepalive
 from service.db.migrations import migrate
 from service.db.transactions import connected_pool
 from service.embedded_postgres.lifecycle import postgres
@@ -144,7 +144,7 @@ async def limits_of(connection: Any) -> tuple[list[str | None], list[int]]:
         await connection.fetchval("select setting from pg_settings where name = $1", name)
         for name in SETTINGS
     ]
-    ours = socket_of(connection)
+    ours = get_socket(connection)
     options = keepalive(SILENCE).socket_options if ours.family != socket.AF_UNIX else ()
     return settings, [ours.getsockopt(*option) for option in options]
 
@@ -219,7 +219,7 @@ async def test_the_transport_of_a_connection_is_its_socket(database: str) -> Non
     connection = await connect(database, {})
     try:
         port = await connection.fetchval("select inet_client_port()")
-        assert socket_of(connection).getsockname()[1] == port
+        assert get_socket(connection).getsockname()[1] == port
     finally:
         await connection.close()
 
@@ -240,5 +240,5 @@ async def test_a_connection_over_a_unix_socket_ignores_keepalive(
             await migrate(local)
             async with connected_pool(local, 1) as pool, pool.acquire() as pooled:
                 connection: Any = pooled._con
-                assert socket_of(connection).family == socket.AF_UNIX
+                assert get_socket(connection).family == socket.AF_UNIX
                 assert (await limits_of(connection))[0] == ["0", "0", "0", "0"]

@@ -194,7 +194,7 @@ async def test_a_slow_portal_is_away_and_its_late_answer_still_kept(
     assert await portal_calls(sandbox) == 1
 
 
-async def test_over_the_portals_quota_it_is_not_asked_and_the_client_told_when_to_return(
+async def test_over_the_portals_quota_the_client_gets_a_retry_after(
     api: Any, sandbox: Sandbox
 ) -> None:
     await sandbox.fault("tin", "throttle", retry_after=30)

@@ -194,7 +194,9 @@ async def test_an_endless_answer_is_cut_off(api: Any, receiver: Any) -> None:
     assert (await delivery(api, invoice_id, "Delivered"))["response_status"] == 200
 
 
-async def test_410_disables_the_endpoint_and_enabling_begins_anew(api: Any, receiver: Any) -> None:
+async def test_410_disables_the_endpoint_and_enabling_restarts_the_schedule(
+    api: Any, receiver: Any
+) -> None:
     receiver.answers = [410]
     invoice_id, _ = await hook(api, receiver.url)
     await created(api)
@@ -216,7 +218,7 @@ async def test_410_disables_the_endpoint_and_enabling_begins_anew(api: Any, rece
     assert [one["status"] for one in listed] == ["Delivered", "Failed"]
 
 
-async def test_a_rotated_secret_signs_beside_the_new_one_and_then_no_longer(
+async def test_a_rotated_secret_signs_together_with_the_new_one_until_it_expires(
     start: Any, company: Any, receiver: Any
 ) -> None:
     api = await start(company, **{**LOCAL, "WEBHOOK_ROTATION_SECONDS": "2"})
@@ -450,7 +452,7 @@ async def test_an_internal_url_is_refused_where_it_is_written(start: Any, compan
 async def test_a_name_that_leads_inside_is_not_called(
     environment: dict[str, str], receiver: Any
 ) -> None:
-    """The connector itself refuses, whatever was let through before it: a name, and an address."""
+    """The connector refuses names and addresses that the earlier checks accepted."""
     async with delivery_session(read_config(environment)) as session:
         for host in ("localhost", "127.0.0.1"):
             with pytest.raises(aiohttp.ClientConnectorError):
@@ -494,7 +496,7 @@ def resolver(monkeypatch: pytest.MonkeyPatch) -> Any:
 async def test_an_internal_name_fails_like_an_unknown_or_refusing_one(
     start: Any, company: Any, resolver: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What the company sees is the same; the operator's log has the cause."""
+    """The company sees the same error; the log has the cause."""
     caplog.set_level("INFO", "service.webhooks.dispatcher")
     api = await start(company, **{**LOCAL, "WEBHOOK_ALLOW_INTERNAL": "false", "LOG_LEVEL": "INFO"})
     ids = {name: (await hook(api, f"https://{name}/hook"))[0] for name in NAMES}
@@ -553,7 +555,7 @@ async def test_a_url_that_was_stored_and_is_internal_is_not_called(
     assert not receiver.got
 
 
-async def test_nobody_at_the_other_end(api: Any, receiver: Any) -> None:
+async def test_connection_refused_by_the_receiver(api: Any, receiver: Any) -> None:
     invoice_id, _ = await hook(api, "http://127.0.0.1:1/")
     await created(api)
     assert (await delivery(api, invoice_id, "Failed"))["error"] == "connection"
@@ -696,7 +698,7 @@ async def test_quick_endpoints_that_hang_at_once_leave_room_for_others(
     receiver: Any,
     hanging: Any,
 ) -> None:
-    """As above, with endpoints that were quick until now."""
+    """The endpoints responded in time before."""
     slow_ones = await attackers(start, environment, hanging, 4)
     await owner.execute("update webhook_endpoints set slow = false")
     api = await start(company, background=False, **PATIENT)

@@ -25,9 +25,8 @@ from service.submission.types import (
     Connect,
     Connected,
     Event,
-    Find,
+    FindByNumber,
     IntentCommitted,
-    Keep,
     ListingEnded,
     ListingUnavailable,
     LockUnavailable,
@@ -36,12 +35,13 @@ from service.submission.types import (
     ReadListing,
     ReadStates,
     ReceiptReceived,
+    RecordSightings,
     Refusal,
     ReleaseClaim,
     Replaced,
     Send,
-    Shown,
     Sighting,
+    SightingsReceived,
     StatesReceived,
     StatesUnavailable,
     Submission,
@@ -430,7 +430,7 @@ class World:
         """Carry out a command and return the events that it produces."""
         event: Event | None = None
         match command:
-            case Keep():
+            case RecordSightings():
                 self._keep(job, command)
             case Write():
                 self._write(job, command)
@@ -448,7 +448,7 @@ class World:
                 return self._read_listing(job)
             case ReadStates():
                 event = self._read_states(job)
-            case Find():
+            case FindByNumber():
                 event = StatesUnavailable(LOST, unknown=True, searched=True)
         return [event] if event else []
 
@@ -463,7 +463,7 @@ class World:
         sightings = tuple(one for doc in docs for one in self.sightings.get(doc.id, ()))
         return replace(row.submission, now=self.now, sightings=sightings)
 
-    def _keep(self, job: Job, command: Keep) -> None:
+    def _keep(self, job: Job, command: RecordSightings) -> None:
         for one in command.sightings:
             known = self.sightings.setdefault(one.document_id, [])
             # (uuid, via) is the table's key
@@ -581,7 +581,7 @@ class World:
         for row in self.rows.values():
             docs = tuple(
                 replace(doc, status="Cancelled")
-                if doc.id == document_id and "Cancelled" in states.DOCUMENT_MOVES[doc.status]
+                if doc.id == document_id and "Cancelled" in states.DOCUMENT_TRANSITIONS[doc.status]
                 else doc
                 for doc in row.submission.docs
             )
@@ -669,10 +669,10 @@ class World:
         )
         if not sightings:
             return [ListingEnded(job.submission.now)]
-        _, commands = state_machine.step(job.submission, Shown(sightings), self.times)
+        _, commands = state_machine.step(job.submission, SightingsReceived(sightings), self.times)
         if any(isinstance(one, Write) for one in commands):
-            return [Shown(sightings)]
-        return [Shown(sightings), ListingEnded(job.submission.now)]
+            return [SightingsReceived(sightings)]
+        return [SightingsReceived(sightings), ListingEnded(job.submission.now)]
 
     def _read_states(self, job: Job) -> Event:
         if self.is_hostile and self.choose((False, False, False, True)):
@@ -688,7 +688,10 @@ class World:
                 duplicates[doc.id] = Sighting(doc.id, entry.uuid, entry.uid, "search")
             if entry.status == "Submitted":
                 entry.status = self.choose(("Valid", "Valid", "Invalid"))
-            if entry.status == doc.status or entry.status not in states.DOCUMENT_MOVES[doc.status]:
+            if (
+                entry.status == doc.status
+                or entry.status not in states.DOCUMENT_TRANSITIONS[doc.status]
+            ):
                 duplicates.pop(doc.id, None)
                 continue
             changes.append(Change(doc.id, entry.status, uuid=entry.uuid, validated_at=self.now))

@@ -21,7 +21,13 @@ from service.documents.body_checks import Draft, check_draft
 from service.errors import Forbidden, ValidationError, violation
 from service.http import app_keys, responses
 from service.http.idempotency import store_response
-from service.http.requests import check_if_match, document_instant, or_not_found, path_id, read_body
+from service.http.requests import (
+    check_if_match,
+    or_not_found,
+    parse_document_instant,
+    read_body,
+    read_path_id,
+)
 from service.offload import offload
 from service.submission.document_kinds import COLUMNS, NOTE
 
@@ -31,7 +37,7 @@ NOUN = "Adjustment note"
 LIST = Source(sql.adjustment_note_page, sql.adjustment_note_search, sql.adjustment_note_get)
 SORTS = ("id", "-id", "issue_date", "-issue_date", "code", "-code")
 FILTERS = {
-    "status": pagination.one_of("status", tuple(states.SUBJECT_MOVES)),
+    "status": pagination.one_of("status", tuple(states.RECORD_TRANSITIONS)),
     "type": pagination.one_of(
         "type", tuple(schema.ALL["adjustment_note_update"]["properties"]["type"]["enum"])
     ),
@@ -52,7 +58,7 @@ class NewNote:
 async def read_note(request: web.Request) -> NewNote:
     """Return the note of a creation request. Raises ValidationError."""
     body, text = await read_body(request, "adjustment_note_create")
-    issued = document_instant(body, "adjustmentNoteIssueDate")
+    issued = parse_document_instant(body, "adjustmentNoteIssueDate")
     return NewNote(await offload(len(text), check_draft, body, issued, len(text)), text)
 
 
@@ -64,7 +70,7 @@ async def create_adjustment_note(request: web.Request) -> web.Response:
     states.NOTE_REFUSALS, ValidationError for a note that does not match its invoice.
     """
     note = await read_note(request)
-    company, invoice_id = request[app_keys.COMPANY], path_id(request, "Invoice")
+    company, invoice_id = request[app_keys.COMPANY], read_path_id(request, "Invoice")
     async with request.app[app_keys.DATABASE].company(company) as conn:
         target = or_not_found(
             await sql.invoice_share(conn, company_id=company, id=invoice_id), "Invoice"
@@ -89,7 +95,7 @@ async def insert_note(
     latest = await sql.submitted_document_latest(
         conn, company_id=company, **{**dict.fromkeys(COLUMNS), **target_id}
     )
-    if message := states.refusal(states.NOTE_REFUSALS, latest):
+    if message := states.find_refusal(states.NOTE_REFUSALS, latest):
         raise Forbidden(message)
     draft = note.draft
     if draft.body["targetInvoiceType"] != target["type"]:
@@ -133,11 +139,11 @@ async def get_adjustment_note(request: web.Request) -> web.Response:
 async def update_adjustment_note(request: web.Request) -> web.Response:
     """Merge the sent members into a draft. Raises Forbidden for a submitted note."""
     body, _ = await read_body(request, "adjustment_note_update")
-    company, note_id = request[app_keys.COMPANY], path_id(request, NOUN)
+    company, note_id = request[app_keys.COMPANY], read_path_id(request, NOUN)
     async with request.app[app_keys.DATABASE].company(company) as conn:
         row = await _lock(request, conn, note_id)
         if row["status"] in states.LOCKED:
-            raise Forbidden(states.locked_refusal("adjustment note", "updated"))
+            raise Forbidden(states.describe_locked("adjustment note", "updated"))
         draft, text = await offload(len(row["body"]), _merge, row, body)
         _reject_excess(row["adjustable"], draft)
         await sql.adjustment_note_update(
@@ -154,11 +160,11 @@ async def update_adjustment_note(request: web.Request) -> web.Response:
 @routes.delete("/api/adjustment-notes/{id}")
 async def delete_adjustment_note(request: web.Request) -> web.Response:
     """Hide a note that is not submitted, and free its code. Spec: Errors"""
-    company, note_id = request[app_keys.COMPANY], path_id(request, NOUN)
+    company, note_id = request[app_keys.COMPANY], read_path_id(request, NOUN)
     async with request.app[app_keys.DATABASE].company(company) as conn:
         row = await _lock(request, conn, note_id)
         if row["status"] in states.LOCKED:
-            raise Forbidden(states.locked_refusal("adjustment note", "deleted"))
+            raise Forbidden(states.describe_locked("adjustment note", "deleted"))
         await sql.adjustment_note_delete(conn, company_id=company, id=note_id)
     return responses.json_response({"message": "Adjustment note deleted."})
 
@@ -187,7 +193,7 @@ def _merge(row: asyncpg.Record, changes: dict[str, Any]) -> tuple[Draft, str]:
     body = {**kept, **changes}
     issued = row["issue_date"]
     if "adjustmentNoteIssueDate" in changes:
-        issued = document_instant(body, "adjustmentNoteIssueDate")
+        issued = parse_document_instant(body, "adjustmentNoteIssueDate")
     text = json_codec.dumps(body)
     return check_draft(body, issued, len(text)), text
 

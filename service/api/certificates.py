@@ -80,7 +80,7 @@ async def _read_signer(body: dict[str, Any], form: str, now: datetime) -> certif
     texts = body["certificate"], body["key"], body.get("password")
     try:
         return await asyncio.to_thread(certificate.read_pair, *texts, issuer_form=form, now=now)
-    except certificate.Unusable as error:
+    except certificate.UnusableCredentials as error:
         raise ValidationError(error.faults) from None
 
 

@@ -65,7 +65,7 @@ def _reject_unknown_codes(row: dict[str, Any], changes: dict[str, Any]) -> None:
     """
     stored = {name: row[name] for name in ("state", "country") if row[name]}
     sent = {**stored, **changes} if {"state", "country"} & changes.keys() else changes
-    if violations := codes.violations(sent, codes.COMPANY):
+    if violations := codes.find_violations(sent, codes.COMPANY):
         raise ValidationError(violations)
 
 

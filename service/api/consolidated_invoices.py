@@ -18,11 +18,17 @@ from service.config import Config
 from service.db.connections import Connection
 from service.db.statements import sql
 from service.documents import consolidation, states
-from service.documents.body_checks import Draft, check_draft, code_year
+from service.documents.body_checks import Draft, check_draft, get_code_year
 from service.errors import Forbidden, ValidationError, Violation, violation
 from service.http import app_keys, responses
 from service.http.idempotency import store_response
-from service.http.requests import check_if_match, document_instant, or_not_found, path_id, read_body
+from service.http.requests import (
+    check_if_match,
+    or_not_found,
+    parse_document_instant,
+    read_body,
+    read_path_id,
+)
 
 routes = web.RouteTableDef()
 
@@ -33,7 +39,7 @@ LIST = Source(
 )
 SORTS = ("id", "-id", "issue_date", "-issue_date", "code", "-code")
 FILTERS = {
-    "status": pagination.one_of("status", tuple(states.SUBJECT_MOVES)),
+    "status": pagination.one_of("status", tuple(states.RECORD_TRANSITIONS)),
     "type": pagination.one_of("type", tuple(consolidation.FAMILIES)),
     "issued_from": pagination.instant("issued_from"),
     "issued_to": pagination.instant("issued_to"),
@@ -50,7 +56,7 @@ class ConsolidationRequest:
     """
 
     candidates: list[asyncpg.Record]
-    terms: consolidation.Terms | None
+    terms: consolidation.ConsolidationTerms | None
     now: datetime
     place: str
     ids: list[int] | None
@@ -62,7 +68,7 @@ class ConsolidationRequest:
 
     def violations(self, issue_date: datetime) -> list[Violation]:
         """Return why no such document can be created now, regardless of its invoices."""
-        refusals = self.terms and consolidation.period_refusals(
+        refusals = self.terms and consolidation.find_period_refusals(
             self.terms.period, issue_date, self.now
         )
         return [
@@ -78,7 +84,7 @@ async def plan_consolidated_invoice(request: web.Request) -> web.Response:
     Changes nothing.
     """
     body, _ = await read_body(request, "consolidated_invoice_plan")
-    issue_date = document_instant(body, "issueDateTime") if "issueDateTime" in body else None
+    issue_date = parse_document_instant(body, "issueDateTime") if "issueDateTime" in body else None
     company = request[app_keys.COMPANY]
     async with request.app[app_keys.DATABASE].reading(company) as conn:
         wanted = await _read_request(request, conn, body)
@@ -105,7 +111,7 @@ async def create_consolidated_invoice(request: web.Request) -> web.Response:
     that must not be consolidated, if no invoice is left, and for a code used in that year.
     """
     body, _ = await read_body(request, "consolidated_invoice_create")
-    issue_date = document_instant(body, "issueDateTime")
+    issue_date = parse_document_instant(body, "issueDateTime")
     company = request[app_keys.COMPANY]
     async with request.app[app_keys.DATABASE].company(company) as conn:
         wanted = await _read_request(request, conn, body)
@@ -118,7 +124,7 @@ async def create_consolidated_invoice(request: web.Request) -> web.Response:
             conn,
             company_id=company,
             code=int(body["code"]),
-            code_year=code_year(issue_date, request.app[app_keys.CONFIG].time_zone),
+            code_year=get_code_year(issue_date, request.app[app_keys.CONFIG].time_zone),
             type=body["type"],
             month=wanted.month,
             ids=plan.ids,
@@ -153,13 +159,13 @@ async def get_consolidated_invoice(request: web.Request) -> web.Response:
 @routes.delete("/api/consolidated-invoices/{id}")
 async def delete_consolidated_invoice(request: web.Request) -> web.Response:
     """Hide a consolidated invoice that is not submitted, and free its code and its invoices."""
-    company, invoice_id = request[app_keys.COMPANY], path_id(request, NOUN)
+    company, invoice_id = request[app_keys.COMPANY], read_path_id(request, NOUN)
     key = {"company_id": company, "id": invoice_id}
     async with request.app[app_keys.DATABASE].company(company) as conn:
         row = or_not_found(await sql.consolidated_invoice_lock(conn, **key), NOUN)
         await check_if_match(request, conn, sql.consolidated_invoice_get, **key)
         if row["status"] in states.LOCKED:
-            raise Forbidden(states.locked_refusal("consolidated invoice", "deleted"))
+            raise Forbidden(states.describe_locked("consolidated invoice", "deleted"))
         await sql.consolidated_invoice_members_lock(conn, **key)
         await sql.consolidated_invoice_delete(conn, **key)
     return responses.success_response("Consolidated invoice deleted.")
@@ -172,13 +178,13 @@ async def create_adjustment_note(request: web.Request) -> web.Response:
     Its lines must have the classification of the consolidated invoice.
     """
     note = await read_note(request)
-    company, invoice_id = request[app_keys.COMPANY], path_id(request, NOUN)
+    company, invoice_id = request[app_keys.COMPANY], read_path_id(request, NOUN)
     async with request.app[app_keys.DATABASE].company(company) as conn:
         target = or_not_found(
             await sql.consolidated_invoice_share(conn, company_id=company, id=invoice_id), NOUN
         )
-        if violations := consolidation.misclassified(note.draft.body["lineItems"]):
-            raise ValidationError(violations[: schema.MAX_FAULTS])
+        if violations := consolidation.find_misclassified_lines(note.draft.body["lineItems"]):
+            raise ValidationError(violations[: schema.MAX_VIOLATIONS])
         note_id = await insert_note(
             conn, company, {"consolidated_invoice_id": invoice_id}, target, note
         )
@@ -208,7 +214,7 @@ async def _read_request(
         ids, place = [int(number) for number in body["invoiceIds"]], "/invoiceIds"
         rows = await sql.consolidation_of_ids(conn, company_id=company, ids=ids)
         period = _common_period(rows, ids, config)
-    terms = period and consolidation.Terms(
+    terms = period and consolidation.ConsolidationTerms(
         body["type"], period, config.time_zone, facts["relaxed_until"]
     )
     return ConsolidationRequest(rows, terms, facts["now"], place, ids)
@@ -220,11 +226,11 @@ def _common_period(
     """Return the period of the first named invoice that exists, or None."""
     dates = {row["id"]: row["issue_date"] for row in rows}
     first = next((dates[invoice_id] for invoice_id in ids if invoice_id in dates), None)
-    return first and _period(consolidation.month_of(first, config.time_zone), config)
+    return first and _period(consolidation.get_month(first, config.time_zone), config)
 
 
 def _period(month: date, config: Config) -> consolidation.Period:
-    return consolidation.period(month, config.time_zone, config.consolidation_days)
+    return consolidation.make_period(month, config.time_zone, config.consolidation_days)
 
 
 async def _make_plan(
@@ -233,9 +239,11 @@ async def _make_plan(
     """Return the plan for a request. With `lock`, lock its invoices and use their locked state."""
     if wanted.terms is None:
         return consolidation.ConsolidationPlan()
-    taken, left_out = consolidation.sift(wanted.candidates, wanted.terms)
+    taken, left_out = consolidation.split_candidates(wanted.candidates, wanted.terms)
     if lock:
-        taken, changed = consolidation.sift(await _lock(conn, company, taken), wanted.terms)
+        taken, changed = consolidation.split_candidates(
+            await _lock(conn, company, taken), wanted.terms
+        )
         left_out += changed
     plan = consolidation.ConsolidationPlan(left_out=left_out)
     for start in range(0, len(taken), BATCH):
@@ -248,7 +256,8 @@ async def _make_plan(
     known = {*plan.ids, *(entry["invoice_id"] for entry in plan.left_out)}
     unknown = [invoice_id for invoice_id in wanted.ids or () if invoice_id not in known]
     plan.left_out += (
-        consolidation.left_out(invoice_id, *consolidation.UNKNOWN) for invoice_id in unknown
+        consolidation.describe_left_out(invoice_id, *consolidation.UNKNOWN)
+        for invoice_id in unknown
     )
     return plan
 
@@ -276,7 +285,7 @@ def _reject_incomplete(wanted: ConsolidationRequest, plan: consolidation.Consoli
         raise ValidationError(
             [
                 violation(f"/invoiceIds/{index}", reason, message)
-                for index, reason, message in refused[: schema.MAX_FAULTS]
+                for index, reason, message in refused[: schema.MAX_VIOLATIONS]
             ]
         )
     if not plan.ids:

@@ -14,11 +14,11 @@ from service.api.records import Source, get_record, list_page
 from service.db.connections import Connection
 from service.db.statements import sql
 from service.documents import codes, states
-from service.documents.body_checks import size_violations
+from service.documents.body_checks import find_size_violations
 from service.errors import Conflict, ValidationError
 from service.http import app_keys, responses
 from service.http.idempotency import store_response
-from service.http.requests import check_if_match, or_not_found, path_id, read_body
+from service.http.requests import check_if_match, or_not_found, read_body, read_path_id
 from service.offload import offload
 from service.submission import submit
 from service.submission.context import SUBMISSION_CONTEXT
@@ -77,7 +77,7 @@ async def update_einvoice_request(request: web.Request) -> web.Response:
     """
     body, text = await read_body(request, "einvoice_request_update")
     _reject_unknown_codes(body)
-    company, request_id = request[app_keys.COMPANY], path_id(request, NOUN)
+    company, request_id = request[app_keys.COMPANY], read_path_id(request, NOUN)
     key = {"company_id": company, "id": request_id}
     finalized = None
     async with request.app[app_keys.DATABASE].company(company) as conn:
@@ -102,7 +102,7 @@ async def update_einvoice_request(request: web.Request) -> web.Response:
 @routes.delete("/api/einvoice-requests/{id}")
 async def delete_einvoice_request(request: web.Request) -> web.Response:
     """Delete a request."""
-    key = {"company_id": request[app_keys.COMPANY], "id": path_id(request, NOUN)}
+    key = {"company_id": request[app_keys.COMPANY], "id": read_path_id(request, NOUN)}
     async with request.app[app_keys.DATABASE].company(key["company_id"]) as conn:
         or_not_found(await sql.einvoice_request_lock(conn, **key), NOUN)
         await check_if_match(request, conn, sql.einvoice_request_get, **key)
@@ -138,7 +138,7 @@ async def _finalize(
 
 
 def _reject_unknown_codes(body: dict[str, Any]) -> None:
-    if violations := codes.violations(body, codes.PARTY):
+    if violations := codes.find_violations(body, codes.PARTY):
         raise ValidationError(violations)
 
 
@@ -147,7 +147,7 @@ def _reject_too_large(record: dict[str, Any], length: int | None = None) -> None
 
     `length` is that of its JSON text, see size_violations.
     """
-    if violations := list(size_violations(record, length)):
+    if violations := list(find_size_violations(record, length)):
         raise ValidationError(violations)
 
 

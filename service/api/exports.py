@@ -18,7 +18,7 @@ LARGEST_BATCH = 500
 BATCH_CHARACTERS = 1_000_000  # of text, which is in memory while the client reads it
 LAST_ID = 2**63 - 1
 #: Running exports of a process. Between two batches an export holds text, but no connection.
-MOST_EXPORTS = 16
+MAX_EXPORTS = 16
 RETRY_SECONDS = 5
 PIECE_CHARACTERS = 64 * 1024
 PIECE_SECONDS = 10  # for a client to read a piece
@@ -40,7 +40,7 @@ class Exports:
             raise TooManyRequests(
                 "An export of this company is already running.", retry_after(RETRY_SECONDS)
             )
-        if len(self._running) >= MOST_EXPORTS:
+        if len(self._running) >= MAX_EXPORTS:
             raise Unavailable(
                 "Too many exports are running, please try again.", retry_after(RETRY_SECONDS)
             )

@@ -13,7 +13,7 @@ from service.errors import ValidationError, Violation, violation
 from service.http import app_keys, responses
 from service.http.api_keys import random_text
 from service.http.idempotency import store_response
-from service.http.requests import check_if_match, or_not_found, read_body, text_id
+from service.http.requests import check_if_match, or_not_found, read_body, read_text_id
 
 routes = web.RouteTableDef()
 
@@ -43,7 +43,7 @@ async def list_users(request: web.Request) -> web.Response:
 @routes.get("/api/integrations/users/{id}")
 async def get_user(request: web.Request) -> web.Response:
     """Return a user."""
-    account, user_id = request[app_keys.ACCOUNT], text_id(request, USER, USER_ID)
+    account, user_id = request[app_keys.ACCOUNT], read_text_id(request, USER, USER_ID)
     async with request.app[app_keys.DATABASE].reading_account(account) as conn:
         record = await sql.integration_user_get(conn, account_id=account, id=user_id)
     return responses.record_response(request, or_not_found(record, USER))
@@ -69,7 +69,7 @@ async def create_user(request: web.Request) -> web.Response:
 async def update_user(request: web.Request) -> web.Response:
     """Change the sent fields, and return the record. See create_user for the e-mail address."""
     body, _ = await read_body(request, "integration_user_update")
-    key = {"account_id": request[app_keys.ACCOUNT], "id": text_id(request, USER, USER_ID)}
+    key = {"account_id": request[app_keys.ACCOUNT], "id": read_text_id(request, USER, USER_ID)}
     changes = {"name": body.get("name"), "email": body.get("email")}
     async with request.app[app_keys.DATABASE].account(request[app_keys.ACCOUNT]) as conn:
         or_not_found(await sql.integration_user_lock(conn, **key), USER)
@@ -81,7 +81,7 @@ async def update_user(request: web.Request) -> web.Response:
 @routes.get("/api/integrations/users/{id}/organizations")
 async def list_user_organizations(request: web.Request) -> web.Response:
     """Return all organizations of a user. The list has no pages, so `count` equals `total`."""
-    account, user_id = request[app_keys.ACCOUNT], text_id(request, USER, USER_ID)
+    account, user_id = request[app_keys.ACCOUNT], read_text_id(request, USER, USER_ID)
     async with request.app[app_keys.DATABASE].reading_account(account) as conn:
         or_not_found(await sql.integration_user_exists(conn, account_id=account, id=user_id), USER)
         row = await sql.integration_user_organizations(conn, account_id=account, id=user_id)
@@ -98,7 +98,7 @@ async def list_organizations(request: web.Request) -> web.Response:
 async def get_organization(request: web.Request) -> web.Response:
     """Return an organization."""
     account = request[app_keys.ACCOUNT]
-    organization_id = text_id(request, ORGANIZATION, ORGANIZATION_ID)
+    organization_id = read_text_id(request, ORGANIZATION, ORGANIZATION_ID)
     async with request.app[app_keys.DATABASE].reading_account(account) as conn:
         record = await sql.organization_get(conn, account_id=account, id=organization_id)
     return responses.record_response(request, or_not_found(record, ORGANIZATION))
@@ -112,7 +112,7 @@ async def update_organization(request: web.Request) -> web.Response:
     """
     body, text = await read_body(request, "integration_organization_update")
     account = request[app_keys.ACCOUNT]
-    organization_id = text_id(request, ORGANIZATION, ORGANIZATION_ID)
+    organization_id = read_text_id(request, ORGANIZATION, ORGANIZATION_ID)
     key = {"account_id": account, "id": organization_id}
     async with request.app[app_keys.DATABASE].account(account) as conn:
         or_not_found(await sql.organization_lock(conn, **key), ORGANIZATION)
@@ -135,7 +135,7 @@ async def _replace_members(
     repeated = [place for place, user in enumerate(users) if users.index(user) < place]
     violations += [_member_violation(place, "unique", "is listed twice") for place in repeated]
     if violations:
-        raise ValidationError(violations[: schema.MAX_FAULTS])
+        raise ValidationError(violations[: schema.MAX_VIOLATIONS])
     roles = [member.get("role") for member in members]
     await sql.organization_members_put(
         conn, account_id=account, id=organization_id, users=users, roles=roles

@@ -12,11 +12,17 @@ from service.api.records import Source, export_record, get_record, list_page
 from service.db.connections import Connection
 from service.db.statements import sql
 from service.documents import states
-from service.documents.body_checks import Draft, check_draft, code_year
+from service.documents.body_checks import Draft, check_draft, get_code_year
 from service.errors import Conflict, Forbidden, ValidationError
 from service.http import app_keys, responses
 from service.http.idempotency import store_response
-from service.http.requests import check_if_match, document_instant, or_not_found, path_id, read_body
+from service.http.requests import (
+    check_if_match,
+    or_not_found,
+    parse_document_instant,
+    read_body,
+    read_path_id,
+)
 from service.offload import offload
 from service.submission import submit
 from service.submission.context import SUBMISSION_CONTEXT
@@ -27,7 +33,7 @@ NOUN = "Invoice"
 LIST = Source(sql.invoice_page, sql.invoice_search, sql.invoice_get)
 SORTS = ("id", "-id", "issue_date", "-issue_date", "code", "-code")
 FILTERS = {
-    "status": pagination.one_of("status", tuple(states.SUBJECT_MOVES)),
+    "status": pagination.one_of("status", tuple(states.RECORD_TRANSITIONS)),
     "type": pagination.one_of(
         "type", tuple(schema.ALL["invoice_update"]["properties"]["type"]["enum"])
     ),
@@ -47,14 +53,14 @@ async def create_invoice(request: web.Request) -> web.Response:
     """
     body, text = await read_body(request, "invoice_create")
     draft = await offload(
-        len(text), check_draft, body, document_instant(body, "issueDateTime"), len(text)
+        len(text), check_draft, body, parse_document_instant(body, "issueDateTime"), len(text)
     )
     company, context = request[app_keys.COMPANY], request.app[SUBMISSION_CONTEXT]
     async with request.app[app_keys.DATABASE].company(company) as conn:
         invoice_id = await sql.invoice_insert(
             conn, company_id=company, **_columns(request, draft, text)
         )
-        started = await submit.start_if_asked(context, conn, company, invoice_id, body)
+        started = await submit.start_if_requested(context, conn, company, invoice_id, body)
         await store_response(request, conn, responses.created_response(NOUN, invoice_id))
     sentence, outcome = await submit.describe_outcome(context, company, invoice_id, started)
     return responses.success_response(
@@ -91,11 +97,11 @@ async def update_invoice(request: web.Request) -> web.Response:
     Raises Forbidden for a submitted invoice. Spec: Invoices
     """
     body, _ = await read_body(request, "invoice_update")
-    company, invoice_id = request[app_keys.COMPANY], path_id(request, NOUN)
+    company, invoice_id = request[app_keys.COMPANY], read_path_id(request, NOUN)
     async with request.app[app_keys.DATABASE].company(company) as conn:
         row = await _lock(request, conn, invoice_id)
         if row["status"] in states.LOCKED:
-            raise Forbidden(states.locked_refusal("invoice", "updated"))
+            raise Forbidden(states.describe_locked("invoice", "updated"))
         started = await update_draft(request, conn, row, body)
     sentence, outcome = await submit.describe_outcome(
         request.app[SUBMISSION_CONTEXT], company, invoice_id, started
@@ -119,7 +125,7 @@ async def update_draft(
     await sql.invoice_update(
         conn, company_id=company, id=invoice_id, **_columns(request, draft, text)
     )
-    return await submit.start_if_asked(
+    return await submit.start_if_requested(
         request.app[SUBMISSION_CONTEXT], conn, company, invoice_id, draft.body
     )
 
@@ -127,11 +133,11 @@ async def update_draft(
 @routes.delete("/api/invoices/{id}")
 async def delete_invoice(request: web.Request) -> web.Response:
     """Hide an invoice that is not submitted, and free its code. Spec: Errors"""
-    company, invoice_id = request[app_keys.COMPANY], path_id(request, NOUN)
+    company, invoice_id = request[app_keys.COMPANY], read_path_id(request, NOUN)
     async with request.app[app_keys.DATABASE].company(company) as conn:
         row = await _lock(request, conn, invoice_id)
         if row["status"] in states.LOCKED:
-            raise Forbidden(states.locked_refusal("invoice", "deleted"))
+            raise Forbidden(states.describe_locked("invoice", "deleted"))
         _reject_consolidated(row)
         await sql.invoice_delete(conn, company_id=company, id=invoice_id)
     return responses.success_response("Invoice deleted.")
@@ -158,7 +164,7 @@ def _reject_consolidated(row: asyncpg.Record) -> None:
 
 def _columns(request: web.Request, draft: Draft, text: str) -> dict[str, Any]:
     """Return the variables that invoice_insert and invoice_update share."""
-    year = code_year(draft.issue_date, request.app[app_keys.CONFIG].time_zone)
+    year = get_code_year(draft.issue_date, request.app[app_keys.CONFIG].time_zone)
     return {"body": text, "code_year": year, "issue_date": draft.issue_date, **draft.amounts}
 
 
@@ -168,10 +174,12 @@ def _merge(row: asyncpg.Record, changes: dict[str, Any]) -> tuple[Draft, str]:
     Raises ValidationError if the merged invoice breaks a rule of creation.
     """
     body = {**json_codec.stored_body(row), **changes}
-    if violations := schema.violations("invoice_create", body):
+    if violations := schema.find_violations("invoice_create", body):
         raise ValidationError(violations)
     issued = (
-        document_instant(body, "issueDateTime") if "issueDateTime" in changes else row["issue_date"]
+        parse_document_instant(body, "issueDateTime")
+        if "issueDateTime" in changes
+        else row["issue_date"]
     )
     text = json_codec.dumps(body)
     return check_draft(body, issued, len(text)), text

@@ -343,7 +343,7 @@ INVOICES = (
         body="invoice_update",
         refusals=(
             *_INVOICE,
-            *_message(403, states.locked_refusal("invoice", "updated")),
+            *_message(403, states.describe_locked("invoice", "updated")),
             *_IN_CONSOLIDATED,
             *_TAKEN,
         ),
@@ -358,7 +358,7 @@ INVOICES = (
         says="Invoice deleted.",
         refusals=(
             *_INVOICE,
-            *_message(403, states.locked_refusal("invoice", "deleted")),
+            *_message(403, states.describe_locked("invoice", "deleted")),
             *_IN_CONSOLIDATED,
         ),
         more="Frees its code.",
@@ -431,7 +431,7 @@ ADJUSTMENT_NOTES = (
         body="adjustment_note_update",
         refusals=(
             *_NOTE,
-            *_message(403, states.locked_refusal("adjustment note", "updated")),
+            *_message(403, states.describe_locked("adjustment note", "updated")),
             *_NOTE_TAKEN,
         ),
         more="Sent members replace stored ones.",
@@ -443,7 +443,7 @@ ADJUSTMENT_NOTES = (
         "Delete an adjustment note",
         "Message",
         says="Adjustment note deleted.",
-        refusals=(*_NOTE, *_message(403, states.locked_refusal("adjustment note", "deleted"))),
+        refusals=(*_NOTE, *_message(403, states.describe_locked("adjustment note", "deleted"))),
         more="Frees its code.",
     ),
     *_submissions(
@@ -530,7 +530,7 @@ CONSOLIDATED_INVOICES = (
         says="Consolidated invoice deleted.",
         refusals=(
             *_CONSOLIDATED,
-            *_message(403, states.locked_refusal("consolidated invoice", "deleted")),
+            *_message(403, states.describe_locked("consolidated invoice", "deleted")),
         ),
         more="Frees its code and its invoices.",
     ),

@@ -27,7 +27,7 @@ from service.documents import printing
 from service.documents.ubl import reader
 from service.errors import NotFound
 from service.http import app_keys
-from service.http.requests import or_not_found, path_id
+from service.http.requests import or_not_found, read_path_id
 from service.submission.document_kinds import CONSOLIDATED, INVOICE, NOTE, DocumentKind
 
 routes = web.RouteTableDef()
@@ -91,7 +91,7 @@ PAGE = _make_environment().get_template("print.html")
 
 async def print_document(kind: DocumentKind, request: web.Request) -> web.Response:
     """Return the page of the sent document, or of the draft."""
-    company, document_id = request[app_keys.COMPANY], path_id(request, kind.title)
+    company, document_id = request[app_keys.COMPANY], read_path_id(request, kind.title)
     async with request.app[app_keys.DATABASE].reading(company) as conn:
         row = or_not_found(await STORED[kind](conn, company_id=company, id=document_id), kind.title)
         issuer = await sql.issuer_get(conn, company_id=company)
@@ -113,14 +113,14 @@ def _render(
     if sent:
         shown, record = reader.read(sent["document"]), dict(sent)
     else:
-        shown = printing.drafted(json_codec.stored_body(row), issuer)
+        shown = printing.make_draft_printout(json_codec.stored_body(row), issuer)
         record = {
             **UNSENT,
             "status": row["status"],
             "number": row["number"],
             "issued_at": row["issue_date"],
         }
-    title, malay = printing.titles(shown.kind)
+    title, malay = printing.get_titles(shown.kind)
     link = record["validation_link"] if record["status"] == "Valid" else None
     return PAGE.render(
         shown=shown,
@@ -138,7 +138,7 @@ def _render(
 
 async def get_qr_code(extension: str, kind: DocumentKind, request: web.Request) -> web.Response:
     """Return the QR code of the validation link. Raises NotFound if there is no link."""
-    company, document_id = request[app_keys.COMPANY], path_id(request, kind.title)
+    company, document_id = request[app_keys.COMPANY], read_path_id(request, kind.title)
     async with request.app[app_keys.DATABASE].reading(company) as conn:
         or_not_found(await kind.exists(conn, company_id=company, id=document_id), kind.title)
         row = await sql.submitted_document_link(conn, company_id=company, **kind.ids(document_id))

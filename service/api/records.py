@@ -18,7 +18,7 @@ from service.api.pagination import Page
 from service.db.statements import Statement
 from service.errors import Unavailable, retry_after
 from service.http import app_keys, responses
-from service.http.requests import or_not_found, path_id
+from service.http.requests import or_not_found, read_path_id
 
 #: Bytes of records that one statement returns. A larger page is streamed.
 BUDGET_BYTES = 1_000_000
@@ -73,7 +73,7 @@ PARTS = web.AppKey("parts", Parts)
 
 async def get_record(request: web.Request, statement: Statement, noun: str) -> web.Response:
     """Return the record of the path's id. `statement` returns its JSON text."""
-    company, record_id = request[app_keys.COMPANY], path_id(request, noun)
+    company, record_id = request[app_keys.COMPANY], read_path_id(request, noun)
     async with request.app[app_keys.DATABASE].reading(company) as conn:
         record = await statement(conn, company_id=company, id=record_id)
     return responses.record_response(request, or_not_found(record, noun))
@@ -84,7 +84,7 @@ async def export_record(request: web.Request, statement: Statement, noun: str) -
 
     `statement` returns the columns export and full_code.
     """
-    company, record_id = request[app_keys.COMPANY], path_id(request, noun)
+    company, record_id = request[app_keys.COMPANY], read_path_id(request, noun)
     async with request.app[app_keys.DATABASE].reading(company) as conn:
         row = or_not_found(await statement(conn, company_id=company, id=record_id), noun)
     prefix = noun.lower().replace(" ", "-")

@@ -6,7 +6,7 @@ from aiohttp import web
 
 from service.db.statements import sql
 from service.http import app_keys, idempotency, responses
-from service.http.requests import document_instant, or_not_found, path_id, read_body
+from service.http.requests import or_not_found, parse_document_instant, read_body, read_path_id
 from service.submission import cancel
 from service.submission.context import SUBMISSION_CONTEXT
 from service.submission.document_kinds import CONSOLIDATED, INVOICE, NOTE, DocumentKind
@@ -23,7 +23,7 @@ async def submit(kind: DocumentKind, request: web.Request) -> web.Response:
     without it nothing can be sent.
     """
     await read_body(request, "submit")
-    document_id = path_id(request, kind.title)
+    document_id = read_path_id(request, kind.title)
     await request.app[app_keys.SESSION].ready()
     guard = partial(idempotency.hold_claim, request)
     message = await submit_to_portal(
@@ -35,8 +35,8 @@ async def submit(kind: DocumentKind, request: web.Request) -> web.Response:
 async def preflight(kind: DocumentKind, request: web.Request) -> web.Response:
     """Run the portal's checks on a document without sending it, as of `at` or now."""
     body, _ = await read_body(request, "preflight")
-    document_id = path_id(request, kind.title)
-    at = document_instant(body, "at") if "at" in body else None
+    document_id = read_path_id(request, kind.title)
+    at = parse_document_instant(body, "at") if "at" in body else None
     return responses.json_text_response(
         await preflight_document(
             request.app[SUBMISSION_CONTEXT], request[app_keys.COMPANY], kind, document_id, at
@@ -49,14 +49,14 @@ async def cancel_latest(kind: DocumentKind, request: web.Request) -> web.Respons
     body, _ = await read_body(request, "cancel")
     reason = body.get("reason", "Cancelled by the issuer")
     guard = partial(idempotency.hold_claim, request)
-    order = cancel.CancelOrder(kind, path_id(request, kind.title), reason, guard)
+    order = cancel.CancelOrder(kind, read_path_id(request, kind.title), reason, guard)
     await cancel.cancel(request.app[SUBMISSION_CONTEXT], request[app_keys.COMPANY], order)
     return responses.success_response("The submitted document has been cancelled.")
 
 
 async def list_submitted_documents(kind: DocumentKind, request: web.Request) -> web.Response:
     """Return all submitted documents of a document, newest first."""
-    company, document_id = request[app_keys.COMPANY], path_id(request, kind.title)
+    company, document_id = request[app_keys.COMPANY], read_path_id(request, kind.title)
     async with request.app[app_keys.DATABASE].reading(company) as conn:
         or_not_found(await kind.exists(conn, company_id=company, id=document_id), kind.title)
         return responses.json_text_response(
@@ -66,8 +66,8 @@ async def list_submitted_documents(kind: DocumentKind, request: web.Request) -> 
 
 async def get_submitted_document(kind: DocumentKind, request: web.Request) -> web.Response:
     """Return a submitted document."""
-    company, document_id = request[app_keys.COMPANY], path_id(request, kind.title)
-    submitted_id = path_id(request, "Submitted document", "submitted_document_id")
+    company, document_id = request[app_keys.COMPANY], read_path_id(request, kind.title)
+    submitted_id = read_path_id(request, "Submitted document", "submitted_document_id")
     async with request.app[app_keys.DATABASE].reading(company) as conn:
         or_not_found(await kind.exists(conn, company_id=company, id=document_id), kind.title)
         record = await sql.submitted_document_get(

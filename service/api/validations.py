@@ -9,7 +9,7 @@ from aiohttp import web
 from service import schema
 from service.db.statements import Statement, sql
 from service.documents import codes, states
-from service.documents.body_checks import code_year
+from service.documents.body_checks import get_code_year
 from service.documents.ubl import parties
 from service.errors import BadRequest
 from service.http import app_keys, responses
@@ -44,8 +44,8 @@ async def validate_tin(request: web.Request) -> web.Response:
     """
     body, _ = await read_body(request, "validation_tin")
     kind, tin = body.get("registration_type"), _read_tin(body)
-    number = parties.identifier(body.get("registration_number"))
-    if message := states.refusal(TIN_REFUSALS, kind, number, tin):
+    number = parties.normalize_identifier(body.get("registration_number"))
+    if message := states.find_refusal(TIN_REFUSALS, kind, number, tin):
         raise BadRequest(message)
     await request.app[TIN_CHECKS].confirm(
         request[app_keys.COMPANY], tin, kind, number, request[app_keys.KEY_ID]
@@ -57,7 +57,7 @@ async def validate_tin(request: web.Request) -> web.Response:
 async def validate_invoice_code(request: web.Request) -> web.Response:
     """Return whether a code is free in the current year of the business time zone."""
     body, _ = await read_body(request, "validation_invoice_code")
-    year = code_year(datetime.now(UTC), request.app[app_keys.CONFIG].time_zone)
+    year = get_code_year(datetime.now(UTC), request.app[app_keys.CONFIG].time_zone)
     code, except_id = _to_integer(body["invoice_code"]), _to_integer(body.get("invoice_id"))
     return await _report_use(
         request, sql.invoice_code_used, code_year=year, code=code, except_id=except_id
@@ -94,7 +94,7 @@ def _read_tin(body: dict[str, Any]) -> str:
 
     A TIN of dots alone counts as absent: it cannot be a segment of a URL path.
     """
-    tin = parties.own_tin(body)
+    tin = parties.get_own_tin(body)
     return tin if tin.strip(".") else ""
 
 

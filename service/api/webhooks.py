@@ -13,7 +13,7 @@ from service.db.statements import sql
 from service.errors import Conflict, ValidationError, violation
 from service.http import app_keys, responses
 from service.http.idempotency import store_response, store_response_without
-from service.http.requests import check_if_match, or_not_found, path_id, read_body
+from service.http.requests import check_if_match, or_not_found, read_body, read_path_id
 from service.submission.context import SUBMISSION_CONTEXT
 from service.webhooks import signature
 from service.webhooks.url_policy import url_violation
@@ -77,7 +77,7 @@ async def update_webhook(request: web.Request) -> web.Response:
     """
     body, _ = await read_body(request, "webhook_update")
     _reject_url(request, body)
-    key = {"company_id": request[app_keys.COMPANY], "id": path_id(request, NOUN)}
+    key = {"company_id": request[app_keys.COMPANY], "id": read_path_id(request, NOUN)}
     async with request.app[app_keys.DATABASE].company(key["company_id"]) as conn:
         row = or_not_found(await sql.webhook_lock(conn, **key), NOUN)
         await check_if_match(request, conn, sql.webhook_get, **key)
@@ -88,7 +88,7 @@ async def update_webhook(request: web.Request) -> web.Response:
 @routes.delete("/api/webhooks/{id}")
 async def delete_webhook(request: web.Request) -> web.Response:
     """Delete an endpoint and its log. The events remain."""
-    key = {"company_id": request[app_keys.COMPANY], "id": path_id(request, NOUN)}
+    key = {"company_id": request[app_keys.COMPANY], "id": read_path_id(request, NOUN)}
     async with request.app[app_keys.DATABASE].company(key["company_id"]) as conn:
         or_not_found(await sql.webhook_lock(conn, **key), NOUN)
         await check_if_match(request, conn, sql.webhook_get, **key)
@@ -103,7 +103,7 @@ async def rotate_secret(request: web.Request) -> web.Response:
     Deliveries are signed with both for WEBHOOK_ROTATION_SECONDS.
     """
     await read_body(request, "webhook_action")
-    key = {"company_id": request[app_keys.COMPANY], "id": path_id(request, NOUN)}
+    key = {"company_id": request[app_keys.COMPANY], "id": read_path_id(request, NOUN)}
     secret, overlap = signature.new_secret(), request.app[app_keys.CONFIG].webhook_rotation
     async with request.app[app_keys.DATABASE].company(key["company_id"]) as conn:
         or_not_found(await sql.webhook_lock(conn, **key), NOUN)
@@ -118,7 +118,7 @@ async def rotate_secret(request: web.Request) -> web.Response:
 @routes.get("/api/webhooks/{id}/deliveries")
 async def list_deliveries(request: web.Request) -> web.Response:
     """Return a page of the delivery log of an endpoint, newest first."""
-    company, webhook_id = request[app_keys.COMPANY], path_id(request, NOUN)
+    company, webhook_id = request[app_keys.COMPANY], read_path_id(request, NOUN)
     page = pagination.read_page(request, FILTERS, (pagination.NEWEST_FIRST,))
     window = {"per_page": page.per_page, "offset": page.offset, **page.filters}
     async with request.app[app_keys.DATABASE].searching(company) as conn:
@@ -133,8 +133,8 @@ async def list_deliveries(request: web.Request) -> web.Response:
 async def redeliver(request: web.Request) -> web.Response:
     """Make a delivery due at once, in any state. Raises Conflict if its endpoint is disabled."""
     await read_body(request, "webhook_action")
-    company, webhook_id = request[app_keys.COMPANY], path_id(request, NOUN)
-    delivery_id = path_id(request, DELIVERY, "delivery_id")
+    company, webhook_id = request[app_keys.COMPANY], read_path_id(request, NOUN)
+    delivery_id = read_path_id(request, DELIVERY, "delivery_id")
     async with request.app[app_keys.DATABASE].company(company) as conn:
         webhook = or_not_found(
             await sql.webhook_lock(conn, company_id=company, id=webhook_id), NOUN

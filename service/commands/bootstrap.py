@@ -69,7 +69,7 @@ async def with_postgres(config: Config) -> AsyncIterator[Config]:
         yield config
     else:
         async with postgres(config.data_dir / "postgres") as url:
-            generated = _kept_key(config.data_dir / "secret-key")
+            generated = _load_or_create_key(config.data_dir / "secret-key")
             keys = {
                 "secret_key": config.secret_key or generated,
                 "secret_key_previous": config.secret_key_previous or generated,
@@ -77,7 +77,7 @@ async def with_postgres(config: Config) -> AsyncIterator[Config]:
             yield replace(config, database_url=url, **keys)
 
 
-def _kept_key(path: Path) -> bytes:
+def _load_or_create_key(path: Path) -> bytes:
     """Return the 32 bytes of a private file, which is created with random ones if missing."""
     draft = path.with_name(f"{path.name}.{secrets.token_hex(6)}")
     if not path.exists():

@@ -81,7 +81,7 @@ async def set_certificate(
             )
             vault = Vault(config.secret_key, config.secret_key_previous)
             await signers.store(conn, vault, company_id, signer, issuer_form)
-        except certificate.Unusable as error:
+        except certificate.UnusableCredentials as error:
             raise CommandError(f"{error}") from None
         except MissingSecretKey:
             raise CommandError(

@@ -133,11 +133,11 @@ async def insert_company(database: Database, facts: Mapping[str, str | None]) ->
 
 def _reject_violations(facts: dict[str, str]) -> None:
     """Raise CommandError with the violations that PUT /api/companies would report."""
-    found = schema.violations("company_update", facts)
+    found = schema.find_violations("company_update", facts)
     reported = {violation["path"] for violation in found}
     found += [
         violation
-        for violation in codes.violations(facts, codes.COMPANY)
+        for violation in codes.find_violations(facts, codes.COMPANY)
         if violation["path"] not in reported
     ]
     if found:
@@ -157,7 +157,7 @@ async def verify_tin(
             raise CommandError(f"There is no company {company_id}.")
         if not row["tin"]:
             raise CommandError(f"Company {company_id} has no TIN.")
-        if expected is not None and parties.own_tin({"tin": expected}) != row["tin"]:
+        if expected is not None and parties.get_own_tin({"tin": expected}) != row["tin"]:
             raise CommandError(
                 f"The TIN of company {company_id} is {row['tin_code']}, not {expected}."
             )
@@ -222,9 +222,9 @@ async def _find_companies(database: Database, tin: str) -> list[int]:
 
 def _read_tin(text: str) -> str:
     """Return a TIN in the form that is compared. Raises CommandError for invalid ones."""
-    if schema.violations("company_update", {"tin_code": text}):
+    if schema.find_violations("company_update", {"tin_code": text}):
         raise CommandError(f"{text!r} is not a TIN: letters and digits, like C20880050010.")
-    return parties.own_tin({"tin": text})
+    return parties.get_own_tin({"tin": text})
 
 
 async def add_key(

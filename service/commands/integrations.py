@@ -170,5 +170,5 @@ async def _reject_unknown_company(database: Database, company_id: int) -> None:
 
 
 def _reject_violations(name: str, body: Mapping[str, Any]) -> None:
-    if found := schema.violations(name, body):
+    if found := schema.find_violations(name, body):
         raise CommandError(" ".join(violation["message"] for violation in found))

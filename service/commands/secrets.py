@@ -8,7 +8,7 @@ from service.commands.command_line import CommandLine, print_json
 from service.commands.companies import CommandError
 from service.config import MAKE_SECRET_KEY, Config, read_config
 from service.db.encryption import Vault
-from service.db.reencryption import reseal
+from service.db.reencryption import reencrypt_secrets
 
 
 def register(line: CommandLine) -> None:
@@ -22,12 +22,12 @@ def register(line: CommandLine) -> None:
 
 
 def _reseal(options: argparse.Namespace) -> None:
-    done = run(reseal_all(read_config()))
+    done = run(reencrypt_all(read_config()))
     print_json(done)
     sys.exit(1 if done["unopenable"] else 0)
 
 
-async def reseal_all(config: Config) -> dict[str, int]:
+async def reencrypt_all(config: Config) -> dict[str, int]:
     """Encrypt all secrets with the current SECRET_KEY, and return {sealed, unopenable}.
 
     Raises CommandError without a key.
@@ -37,4 +37,6 @@ async def reseal_all(config: Config) -> dict[str, int]:
             raise CommandError(
                 f"SECRET_KEY is missing: secrets are encrypted with it. {MAKE_SECRET_KEY}"
             )
-        return await reseal(database, Vault(config.secret_key, config.secret_key_previous))
+        return await reencrypt_secrets(
+            database, Vault(config.secret_key, config.secret_key_previous)
+        )

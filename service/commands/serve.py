@@ -101,7 +101,7 @@ async def serve(config: Config, background: bool = True) -> None:
         else:
             greeting = ""
         if config.workers == 1:
-            await stack.enter_async_context(listening(config, background))
+            await stack.enter_async_context(serve_api(config, background))
         else:
             await stack.enter_async_context(_processes(config, background))
         print(f"{_addresses(config, embedded)}{greeting}", flush=True)
@@ -112,7 +112,7 @@ async def serve_child(config: Config, background: bool = True) -> None:
     """Serve as one of several processes on one port, of a parent that has prepared the database."""
     start_logging(config)
     stop = stop_event()
-    async with listening(config, background, reuse_port=True):
+    async with serve_api(config, background, reuse_port=True):
         print("listening", flush=True)
         await stop.wait()
 
@@ -145,7 +145,7 @@ def stop_event() -> asyncio.Event:
 
 
 @asynccontextmanager
-async def listening(
+async def serve_api(
     config: Config, background: bool = True, reuse_port: bool | None = None
 ) -> AsyncIterator[web.Application]:
     """Serve the API on its port during the block, then finish its requests. Raises ServeError."""
@@ -169,7 +169,7 @@ async def listening(
 async def _close(app: web.Application, runner: web.AppRunner) -> None:
     """Shut down, after a moment for requests that clients have already sent."""
     last_resort = asyncio.get_running_loop().call_later(LONGEST_STOP_SECONDS, os._exit, 1)
-    app[app_keys.CLOSING].begin()
+    app[app_keys.SHUTDOWN].begin()
     await asyncio.sleep(PARTING_SECONDS)
     await runner.cleanup()
     last_resort.cancel()

@@ -111,11 +111,11 @@ def create_pool(
 
 
 async def _bound_silence(limits: Keepalive, connection: Connection) -> None:
-    if (client_socket := socket_of(connection)).family != getattr(socket, "AF_UNIX", None):
+    if (client_socket := get_socket(connection)).family != getattr(socket, "AF_UNIX", None):
         for (level, option), value in limits.socket_options.items():
             client_socket.setsockopt(level, option, value)
 
 
-def socket_of(connection: Connection) -> TransportSocket:
+def get_socket(connection: Connection) -> TransportSocket:
     """Return the socket of a connection, by a private name of asyncpg that a test pins."""
     return connection._transport.get_extra_info("socket")

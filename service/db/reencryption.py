@@ -26,7 +26,7 @@ KINDS = {
 }
 
 
-async def reseal(database: Database, vault: Vault) -> dict[str, int]:
+async def reencrypt_secrets(database: Database, vault: Vault) -> dict[str, int]:
     """Encrypt all secrets with the vault's first key, and return {sealed, unopenable}.
 
     `sealed` counts the secrets that were encrypted again, `unopenable` those that no key decrypts.
@@ -34,7 +34,7 @@ async def reseal(database: Database, vault: Vault) -> dict[str, int]:
     return await _seal(database, vault, vault.version)
 
 
-async def seal_plaintext_secrets(database: Database, vault: Vault) -> None:
+async def encrypt_plaintext_secrets(database: Database, vault: Vault) -> None:
     """Encrypt the secrets that were stored before SECRET_KEY was set. Do nothing without a key."""
     if vault.version is not None and (done := await _seal(database, vault, None))["sealed"]:
         log.info("secrets: %d were stored in plain text, and are encrypted now", done["sealed"])

@@ -20,7 +20,7 @@ from service.db.statements import sql
 from service.errors import Unavailable, describe_error, retry_after
 
 SERVICE_ROLE = "einvoice_service"
-MOST_WAITING = 1000  # Requests that may wait for a connection; more would wait in vain.
+MAX_WAITING = 1000  # Requests that may wait for a connection; more would wait in vain.
 CLOSE_SECONDS = 2
 STATEMENT_SECONDS = 7  # Longer than the server's statement_timeout.
 UNAVAILABLE = "The service is not available for a moment, please try again."
@@ -91,7 +91,7 @@ class Bounds:
     answer: float = 1.0  # For the result of a trivial statement; then the connection is dead.
 
 
-def bounds_of(config: Config) -> Bounds:
+def database_bounds(config: Config) -> Bounds:
     """Return the configured limits."""
     return Bounds(config.database_acquire.total_seconds(), config.database_answer.total_seconds())
 
@@ -250,7 +250,7 @@ class Database:
 
     async def _acquire(self) -> PoolConnectionProxy:
         """Return a connection. Raises Unavailable if none is free in time."""
-        if self._waiting >= MOST_WAITING:
+        if self._waiting >= MAX_WAITING:
             raise _busy()
         self._waiting += 1
         try:

@@ -33,18 +33,18 @@ def check_draft(body: dict[str, Any], issue_date: datetime, length: int | None =
     violations of size, codes, days, references and amounts.
     """
     try:
-        sums = money.totals(body["lineItems"], body.get("invoiceLevelAllowanceCharge"))
+        sums = money.compute_totals(body["lineItems"], body.get("invoiceLevelAllowanceCharge"))
     except money.AmountError:
         sums = None
     violations = [
-        *size_violations(body, length),
-        *codes.violations(body),
+        *find_size_violations(body, length),
+        *codes.find_violations(body),
         *_find_period_violations(body.get("billingPeriod") or {}),
         *_find_reference_violations(body.get("references") or ()),
-        *([] if sums else money.violations(body)),
+        *([] if sums else money.find_violations(body)),
     ]
     if violations or not sums:
-        raise ValidationError(violations[: schema.MAX_FAULTS])
+        raise ValidationError(violations[: schema.MAX_VIOLATIONS])
     amounts = {
         "net_amount": sums.net_amount,
         "excluding_tax": sums.excluding_tax,
@@ -54,7 +54,9 @@ def check_draft(body: dict[str, Any], issue_date: datetime, length: int | None =
     return Draft(body, issue_date, amounts)
 
 
-def size_violations(record: dict[str, Any], length: int | None = None) -> Iterator[dict[str, str]]:
+def find_size_violations(
+    record: dict[str, Any], length: int | None = None
+) -> Iterator[dict[str, str]]:
     """Yield a violation with the path of the largest member if a record is too large to be stored.
 
     `length` is the length of the JSON text in characters; the size of a short text is not computed.
@@ -62,9 +64,9 @@ def size_violations(record: dict[str, Any], length: int | None = None) -> Iterat
     limit = json_codec.MOST_STORED_BYTES
     if length is not None and length * MAX_GROWTH <= limit:
         return
-    size = json_codec.stored_bytes(record)
+    size = json_codec.measure_stored_bytes(record)
     if size > limit:
-        largest = max(record, key=lambda name: json_codec.stored_bytes(record[name]))
+        largest = max(record, key=lambda name: json_codec.measure_stored_bytes(record[name]))
         wording = f"The document has {size} bytes as compact JSON (at most {limit} allowed)."
         yield violation(f"/{json_codec.escape_pointer(largest)}", "maxBytes", wording)
 
@@ -96,6 +98,6 @@ def _find_reference_violations(references: Iterable[Mapping[str, str]]) -> Itera
             yield violation("/references", "maxLength", wording)
 
 
-def code_year(issue_date: datetime, time_zone: tzinfo) -> int:
+def get_code_year(issue_date: datetime, time_zone: tzinfo) -> int:
     """Return the year in which a document's code is unique, by the business time zone."""
     return issue_date.astimezone(time_zone).year

@@ -86,7 +86,9 @@ MAX_VIOLATIONS = 50
 MAX_QUOTED = 60
 
 
-def load(table: str, codes: Mapping[str, str], since: Mapping[str, date] | None = None) -> None:
+def load_table(
+    table: str, codes: Mapping[str, str], since: Mapping[str, date] | None = None
+) -> None:
     """Replace a table by `codes`, {code: description}. Raises KeyError for an unknown table.
 
     `since` is {code: first day of validity}. Codes with the earliest day have always been valid,
@@ -114,7 +116,7 @@ def get_start_day(table: str, code: str) -> date | None:
     return SINCE.get(table, {}).get(code)
 
 
-def nearest(table: str, code: str) -> str | None:
+def find_nearest(table: str, code: str) -> str | None:
     """Return the known code whose code or description is most similar to `code`, or None."""
     wanted = code.strip().casefold()
     if not wanted or len(wanted) > MAX_QUOTED:
@@ -149,7 +151,7 @@ def _find_similar(wanted: str, names: dict[str, str], cutoff: float) -> str | No
     return names[found[0]] if found else None
 
 
-def violations(
+def find_violations(
     body: dict[str, Any], places: Sequence[tuple[str, str]] = DOCUMENT
 ) -> list[dict[str, str]]:
     """Return the unknown codes of a body as [{path, rule, message}], at most MAX_VIOLATIONS.
@@ -198,7 +200,7 @@ def describe_unknown_code(table: str, code: str) -> str:
 
 
 def _suggest(table: str, code: str) -> str:
-    meant = nearest(table, code)
+    meant = find_nearest(table, code)
     if meant is None:
         return ""
     described = shorten(TABLES.get(table, {}).get(meant, ""), 80, placeholder=" …")

@@ -19,8 +19,8 @@ from service.documents.money import (
     ZERO,
     AmountError,
     LineAmounts,
-    line_amounts,
-    totals,
+    compute_line,
+    compute_totals,
 )
 from service.documents.rows import Row
 from service.documents.ubl.document import HOME_CURRENCY
@@ -43,7 +43,7 @@ LONGEST_NUMBER = 50  # Portal: 10.2
 MAX_INVOICES = 10_000
 #: Limit of the lines' size. Of the portal's 300,000 bytes the rest is for the header and the
 #: signature. It is reached long before the limit of 1,000 lines. Portal: 1.5
-MOST_BYTES = 280_000
+MAX_BYTES = 280_000
 #: Upper limits of the size of a line without its receipt numbers, and of a tax without its reason.
 LINE_BYTES, TAX_BYTES = 500, 400
 
@@ -66,7 +66,7 @@ class Period:
         return (self.deadline - timedelta(days=1)).date()
 
 
-def period(month: date, time_zone: tzinfo, days: int) -> Period:
+def make_period(month: date, time_zone: tzinfo, days: int) -> Period:
     """Return the Period of a month, given as its first day.
 
     `days` is the number of days after the end of the month until the deadline.
@@ -76,7 +76,7 @@ def period(month: date, time_zone: tzinfo, days: int) -> Period:
     return Period(month, *(datetime.combine(day, time(), time_zone) for day in midnights))
 
 
-def month_of(instant: datetime, time_zone: tzinfo) -> date:
+def get_month(instant: datetime, time_zone: tzinfo) -> date:
     """Return the first day of the month that contains the instant."""
     return instant.astimezone(time_zone).date().replace(day=1)
 
@@ -86,7 +86,7 @@ InvoiceRow = TypeVar("InvoiceRow", bound=Row)
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class ConsolidationTerms:
     """The consolidated invoice for which invoices are checked.
 
     The authority has suspended the relaxable rules for sales up to `relaxed_until`, if set.
@@ -104,7 +104,7 @@ class InvoiceRule:
 
     code: str
     since: date
-    refuses: Callable[[Row, Terms], bool]
+    refuses: Callable[[Row, ConsolidationTerms], bool]
     message: str
     relaxable: bool = False
 
@@ -198,13 +198,13 @@ FULL = (
 UNKNOWN = ("unknown", "The invoice does not exist.")
 
 
-def left_out(invoice_id: int, reason: str, message: str) -> dict[str, Any]:
+def describe_left_out(invoice_id: int, reason: str, message: str) -> dict[str, Any]:
     """Return the API's entry for an invoice that is left out."""
     return {"invoice_id": invoice_id, "reason": reason, "message": message}
 
 
-def sift(
-    invoices: Iterable[InvoiceRow], terms: Terms
+def split_candidates(
+    invoices: Iterable[InvoiceRow], terms: ConsolidationTerms
 ) -> tuple[list[InvoiceRow], list[dict[str, Any]]]:
     """Return (eligible invoices, entries of those left out) of rows of consolidation_candidates."""
     taken: list[InvoiceRow] = []
@@ -212,14 +212,14 @@ def sift(
     for invoice in invoices:
         refusal = _find_refusal(invoice, terms)
         if refusal:
-            rest.append(left_out(invoice["id"], *refusal))
+            rest.append(describe_left_out(invoice["id"], *refusal))
         else:
             taken.append(invoice)
-    rest += (left_out(invoice["id"], *FULL) for invoice in taken[MAX_INVOICES:])
+    rest += (describe_left_out(invoice["id"], *FULL) for invoice in taken[MAX_INVOICES:])
     return taken[:MAX_INVOICES], rest
 
 
-def _find_refusal(invoice: Row, terms: Terms) -> tuple[str, str] | None:
+def _find_refusal(invoice: Row, terms: ConsolidationTerms) -> tuple[str, str] | None:
     day = invoice["issue_date"].astimezone(terms.time_zone).date()
     relaxed = terms.relaxed_until is not None and day <= terms.relaxed_until
     for rule in INVOICE_RULES:
@@ -230,7 +230,9 @@ def _find_refusal(invoice: Row, terms: Terms) -> tuple[str, str] | None:
     return None
 
 
-def period_refusals(period: Period, issue_date: datetime, now: datetime) -> list[tuple[str, str]]:
+def find_period_refusals(
+    period: Period, issue_date: datetime, now: datetime
+) -> list[tuple[str, str]]:
     """Return the PERIOD_RULES that refuse the period as [(code, message)]."""
     return [
         (rule.code, rule.message.format(month=period.month, last_day=period.last_day))
@@ -305,7 +307,7 @@ class ConsolidationPlan:
         with localcontext(EXACT):
             for invoice in invoices:
                 if self.is_full:
-                    self.left_out.append(left_out(invoice["id"], *FULL))
+                    self.left_out.append(describe_left_out(invoice["id"], *FULL))
                 else:
                     self.add(invoice, *_parse_lines(rows[invoice["id"]]))
 
@@ -317,12 +319,12 @@ class ConsolidationPlan:
     ) -> None:
         """Add an invoice or leave it out. The first one that is too large makes the plan full."""
         if any(lacks_tax(item) for item in line_items):
-            self.left_out.append(left_out(invoice["id"], *LACKS_TAX))
+            self.left_out.append(describe_left_out(invoice["id"], *LACKS_TAX))
             return
-        amounts = totals(line_items, adjustments)
+        amounts = compute_totals(line_items, adjustments)
         parts = _group_lines(line_items, amounts.lines)
         if not self._reserve(invoice, parts):
-            self.left_out.append(left_out(invoice["id"], *FULL))
+            self.left_out.append(describe_left_out(invoice["id"], *FULL))
             return
         self.ids.append(invoice["id"])
         self.allowances += amounts.allowances
@@ -334,7 +336,7 @@ class ConsolidationPlan:
         """Reserve the size of an invoice's new lines. Return whether the plan has room for them."""
         new = [taxes for taxes in groups if not self._continues(taxes, invoice["code"])]
         size = self.size + sum(_measure_line(taxes, invoice["number"]) for taxes in new)
-        self.is_full = size > MOST_BYTES
+        self.is_full = size > MAX_BYTES
         self.size = self.size if self.is_full else size
         return not self.is_full
 
@@ -447,12 +449,12 @@ def _build_tax_detail(
 def _compute_tax(item: dict[str, Any], detail: dict[str, Any]) -> Decimal | None:
     """Return the tax of a line with this detail, or None if it has no valid amount."""
     try:
-        return line_amounts({**item, "taxDetails": [detail]}).tax
+        return compute_line({**item, "taxDetails": [detail]}).tax
     except AmountError:
         return None
 
 
-def misclassified(line_items: Iterable[dict[str, Any]]) -> list[dict[str, str]]:
+def find_misclassified_lines(line_items: Iterable[dict[str, Any]]) -> list[dict[str, str]]:
     """Return the violations of the lines of a note for a consolidated invoice.
 
     Its other party is unnamed, which requires the classification 004. Portal: 12.9

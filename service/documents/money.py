@@ -88,7 +88,7 @@ class Totals(NamedTuple):
     by_tax_type: dict[str, TypeTotal]
 
 
-def round2(number: Decimal | int | str) -> Decimal:
+def round_cents(number: Decimal | int | str) -> Decimal:
     """Round a number half up to 0.01; the result has exactly two decimals."""
     return Decimal(number).quantize(CENT, context=EXACT)
 
@@ -123,7 +123,7 @@ def read_number(holder: Mapping[str, Any], name: str, path: str = "") -> Decimal
     return number
 
 
-def line_amounts(item: Mapping[str, Any], path: str = "") -> LineAmounts:
+def compute_line(item: Mapping[str, Any], path: str = "") -> LineAmounts:
     """Compute the amounts of the line item at `path`.
 
     net = round2(price x count) - discount + charge, tax = round2(net x percentage / 100) for each
@@ -135,7 +135,7 @@ def line_amounts(item: Mapping[str, Any], path: str = "") -> LineAmounts:
         return _compute_line(item, path)
 
 
-def totals(
+def compute_totals(
     line_items: Sequence[Mapping[str, Any]], allowance_charge: Mapping[str, Any] | None = None
 ) -> Totals:
     """Compute the amounts of a document and of each of its lines.
@@ -160,14 +160,14 @@ def totals(
         )
 
 
-def violations(body: Mapping[str, Any]) -> list[dict[str, str]]:
+def find_violations(body: Mapping[str, Any]) -> list[dict[str, str]]:
     """Return the amount violations of a create body as [{path, rule, message}].
 
     There is one violation for each invalid line; the document's own are checked if all are valid.
     """
     items: Sequence[Mapping[str, Any]] = body.get("lineItems", ())
     try:
-        totals(items, body.get("invoiceLevelAllowanceCharge"))
+        compute_totals(items, body.get("invoiceLevelAllowanceCharge"))
     except AmountError as error:
         return _find_line_violations(items) or [_describe(error)]
     return []
@@ -177,7 +177,7 @@ def _find_line_violations(items: Sequence[Mapping[str, Any]]) -> list[dict[str, 
     found: list[dict[str, str]] = []
     for index, item in enumerate(items):
         try:
-            line_amounts(item, f"/lineItems/{index}")
+            compute_line(item, f"/lineItems/{index}")
         except AmountError as error:
             found.append(_describe(error))
     return found
@@ -190,7 +190,7 @@ def _describe(error: AmountError) -> dict[str, str]:
 def _compute_line(item: Mapping[str, Any], path: str) -> LineAmounts:
     unit = item.get("unit", {})
     count = read_number(unit, "count", f"{path}/unit")
-    subtotal = round2(read_number(unit, "price", f"{path}/unit") * count)
+    subtotal = round_cents(read_number(unit, "price", f"{path}/unit") * count)
     discount = _compute_adjustment(item, "discount", subtotal, path)
     charge = _compute_adjustment(item, "charge", subtotal, path)
     net = subtotal - (discount.amount if discount else ZERO) + (charge.amount if charge else ZERO)
@@ -213,10 +213,10 @@ def _compute_adjustment(
         return None
     if "amount" in given or "rate" not in given:
         return Adjustment(
-            round2(read_number(given, "amount", f"{path}/{name}")), None, given.get("reason")
+            round_cents(read_number(given, "amount", f"{path}/{name}")), None, given.get("reason")
         )
     factor = read_number(given, "rate", f"{path}/{name}") * CENT
-    return Adjustment(round2(subtotal * factor), factor, given.get("reason"))
+    return Adjustment(round_cents(subtotal * factor), factor, given.get("reason"))
 
 
 def _compute_tax(detail: Mapping[str, Any], net: Decimal, count: Decimal, path: str) -> Tax:
@@ -226,16 +226,16 @@ def _compute_tax(detail: Mapping[str, Any], net: Decimal, count: Decimal, path: 
     if "perUnitAmount" in rate:
         per_unit = read_number(rate, "perUnitAmount", path)
         units = read_number(rate, "unitCount", path) if "unitCount" in rate else count
-        return Tax(tax_type, net, None, per_unit, units, round2(per_unit * units))
+        return Tax(tax_type, net, None, per_unit, units, round_cents(per_unit * units))
     percentage = read_number(rate, "percentage", path) if "percentage" in rate else Decimal(0)
-    return Tax(tax_type, net, percentage, None, None, round2(net * percentage * CENT))
+    return Tax(tax_type, net, percentage, None, None, round_cents(net * percentage * CENT))
 
 
 def _sum_entries(allowance_charge: Mapping[str, Any] | None, name: str) -> Decimal:
     path = f"/invoiceLevelAllowanceCharge/{name}"
     entries: Sequence[Mapping[str, Any]] = (allowance_charge or {}).get(name) or ()
     amounts = (
-        round2(read_number(entry, "amount", f"{path}/{index}"))
+        round_cents(read_number(entry, "amount", f"{path}/{index}"))
         for index, entry in enumerate(entries)
     )
     return sum(amounts, ZERO)

@@ -11,7 +11,14 @@ from decimal import Decimal
 from typing import Any, NamedTuple
 
 from service.documents.codes import TABLES
-from service.documents.money import Adjustment, Tax, Totals, count_decimals, round2, totals
+from service.documents.money import (
+    Adjustment,
+    Tax,
+    Totals,
+    compute_totals,
+    count_decimals,
+    round_cents,
+)
 from service.documents.ubl import document
 from service.documents.ubl.elements import get_object
 from service.documents.ubl.references import get_reference_numbers
@@ -57,7 +64,7 @@ class Terms:
     bills: Sequence[str]
 
 
-def drafted(source: Mapping[str, Any], issuer: Mapping[str, Any]) -> Printout:
+def make_draft_printout(source: Mapping[str, Any], issuer: Mapping[str, Any]) -> Printout:
     """Return the Printout of a stored record, which may lack facts.
 
     `source` and `issuer` are those of document.build.
@@ -65,7 +72,7 @@ def drafted(source: Mapping[str, Any], issuer: Mapping[str, Any]) -> Printout:
     supplier, buyer = document.get_parties(source, issuer)
     adjustments = get_object(source, "invoiceLevelAllowanceCharge")
     return Printout(
-        kind=document.document_type(source),
+        kind=document.get_document_type(source),
         currency=source.get("currencyCode") or document.HOME_CURRENCY,
         exchange_rate=source.get("exchangeRate"),
         originals=source.get("originals") or [],
@@ -74,7 +81,7 @@ def drafted(source: Mapping[str, Any], issuer: Mapping[str, Any]) -> Printout:
         items=source["lineItems"],
         allowances=_get_adjustments(adjustments, "allowances"),
         charges=_get_adjustments(adjustments, "charges"),
-        sums=totals(source["lineItems"], adjustments),
+        sums=compute_totals(source["lineItems"], adjustments),
         terms=_get_terms(source, issuer),
     )
 
@@ -114,7 +121,7 @@ def format_terms(terms: Terms) -> list[tuple[str, str]]:
 
 def _get_adjustments(adjustments: Mapping[str, Any], name: str) -> list[Adjustment]:
     return [
-        Adjustment(round2(each["amount"]), None, each.get("reason"))
+        Adjustment(round_cents(each["amount"]), None, each.get("reason"))
         for each in adjustments.get(name) or ()
     ]
 
@@ -158,7 +165,7 @@ MARKS = {
 }
 
 
-def titles(kind: str) -> tuple[str, str]:
+def get_titles(kind: str) -> tuple[str, str]:
     """Return the (English, Malay) title of a document type. Portal: 12.1"""
     return TABLES["document_types"][kind], TITLES[kind]
 

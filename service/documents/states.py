@@ -8,7 +8,7 @@ CANCEL_WINDOW = timedelta(hours=72)  # Spec: Limits; exactly 72 hours is still a
 ISSUE_WINDOW = timedelta(hours=72)  # age of a document when it is sent. Portal: 7.2
 
 #: Invoices, notes and consolidated invoices: status -> next statuses.
-SUBJECT_MOVES: dict[str, set[str]] = {
+RECORD_TRANSITIONS: dict[str, set[str]] = {
     "Draft": {"Submitting"},
     "Submitting": {"Submitted", "Draft"},
     "Submitted": {"Valid", "Invalid", "Cancelled"},
@@ -20,7 +20,7 @@ SUBJECT_MOVES: dict[str, set[str]] = {
 LOCKED = {"Submitting", "Submitted", "Valid"}
 
 #: Submitted documents: status -> next statuses. A status without any is final.
-DOCUMENT_MOVES: dict[str, set[str]] = {
+DOCUMENT_TRANSITIONS: dict[str, set[str]] = {
     "Submitting": {"Submitted", "Rejected"},
     "Submitted": {"Valid", "Invalid", "Cancelled"},
     "Valid": {"Cancelled"},
@@ -28,10 +28,10 @@ DOCUMENT_MOVES: dict[str, set[str]] = {
     "Cancelled": set(),
     "Rejected": set(),
 }
-FINAL = {status for status, moves in DOCUMENT_MOVES.items() if not moves}
+FINAL = {status for status, moves in DOCUMENT_TRANSITIONS.items() if not moves}
 
 #: Submissions (one portal request each): state -> next states.
-SUBMISSION_MOVES: dict[str, set[str]] = {
+SUBMISSION_TRANSITIONS: dict[str, set[str]] = {
     "Queued": {"Sending", "Merged", "Uncertain", "NotReceived", "NeedsPerson"},
     "Merged": set(),
     "Sending": {
@@ -53,7 +53,7 @@ SUBMISSION_MOVES: dict[str, set[str]] = {
 }
 
 #: Status of the latest submitted document -> status of its invoice or note.
-SUBJECT_OF_DOCUMENT = {
+RECORD_STATUSES = {
     "Submitting": "Submitting",
     "Submitted": "Submitted",
     "Valid": "Valid",
@@ -81,7 +81,7 @@ _CANCEL_FIRST = (
 )
 
 
-def locked_refusal(noun: str, done: str) -> str:
+def describe_locked(noun: str, done: str) -> str:
     """Return the message for a submitted document that cannot be "updated" or "deleted".
 
     Spec: Errors
@@ -155,6 +155,6 @@ TIN_NOT_VERIFIED = {
 }
 
 
-def refusal(table: Iterable[tuple[Callable[..., object], str]], *facts: Any) -> str | None:
+def find_refusal(table: Iterable[tuple[Callable[..., object], str]], *facts: Any) -> str | None:
     """Return the message of the first row whose condition is true for the facts, or None."""
     return next((message for applies, message in table if applies(*facts)), None)

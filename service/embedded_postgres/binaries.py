@@ -114,7 +114,7 @@ def _output(command: Sequence[str | Path], account: Account | None = None) -> st
         return ""
 
 
-def account_for(directory: Path) -> Account | None:
+def choose_account(directory: Path) -> Account | None:
     """Return the account that owns the contents of a directory, or None if not running as root.
 
     An existing data directory keeps its owner, and a new one gets the owner of its parent. If that
@@ -136,7 +136,9 @@ def _has_name(uid: int) -> bool:
         return False
 
 
-def reaching(account: Account | None, programs: Programs, directory: Path) -> Account | None:
+def restrict_account(
+    account: Account | None, programs: Programs, directory: Path
+) -> Account | None:
     """Return the account with the least rights that runs `programs` in `directory`.
 
     A clone under /root, or in a directory of mode 0700, is closed to every account but root.

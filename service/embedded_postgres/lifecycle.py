@@ -25,9 +25,9 @@ from pathlib import Path
 from service.embedded_postgres.binaries import (
     INSTEAD,
     EmbeddedError,
-    account_for,
+    choose_account,
     find_programs,
-    reaching,
+    restrict_account,
 )
 from service.embedded_postgres.server import (
     NO_ANSWER,
@@ -39,7 +39,7 @@ from service.embedded_postgres.server import (
     open_private,
     read_major,
     start_server,
-    until,
+    wait_until,
     write_private,
 )
 
@@ -92,7 +92,7 @@ def _make_directory(home: Path) -> None:
 
     This matters for root, who may work in a clone of another user.
     """
-    places, account = (home, *home.parents), account_for(home)
+    places, account = (home, *home.parents), choose_account(home)
     missing, nearest = (
         [place for place in places if not place.exists()],
         next(p for p in places if p.exists()).stat(),
@@ -106,7 +106,7 @@ def _make_directory(home: Path) -> None:
 
 def _lock(path: Path, kind: int, stack: ExitStack | AsyncExitStack) -> bool:
     """Take a lock until the stack ends, and return whether it was free."""
-    file = open_private(path, os.O_RDWR, account_for(path.parent))
+    file = open_private(path, os.O_RDWR, choose_account(path.parent))
     with ExitStack() as held:
         held.callback(os.close, file)
         try:
@@ -147,7 +147,7 @@ async def _own(home: Path, stack: AsyncExitStack) -> str:
     (home / "url").unlink(missing_ok=True)
     _remove_leftovers(home)
     programs = find_programs(read_major(path) if path.exists() else None)
-    account = reaching(account_for(path), programs, home)
+    account = restrict_account(choose_account(path), programs, home)
     cluster = Cluster(path, programs, account)
     if path.exists():
         await end_orphan(path)
@@ -163,4 +163,4 @@ async def _own(home: Path, stack: AsyncExitStack) -> str:
 async def _wait_for_users(home: Path) -> None:
     with suppress(OSError), ExitStack() as held:
         (home / "url").unlink(missing_ok=True)
-        await until(lambda: _lock(home / "users.lock", fcntl.LOCK_EX, held), USERS_SECONDS)
+        await wait_until(lambda: _lock(home / "users.lock", fcntl.LOCK_EX, held), USERS_SECONDS)

@@ -112,7 +112,7 @@ async def _initdb(making: Path, programs: Programs, account: Account | None) -> 
         with open(making / "initdb.log", "wb") as log:
             process = launch(command + locale, account, stdout=log, stderr=log)
             try:
-                await until(partial(_is_over, process), INITDB_SECONDS)
+                await wait_until(partial(_is_over, process), INITDB_SECONDS)
             finally:
                 process.kill()
                 process.wait()
@@ -181,7 +181,7 @@ async def _wait_for_url(
                 return server % DATABASE
         except asyncpg.InvalidAuthorizationSpecificationError:
             # Another server has the port, or this one has another password.
-            await until(partial(_is_over, process), 2)
+            await wait_until(partial(_is_over, process), 2)
             return None
         except NO_ANSWER:
             await asyncio.sleep(0.02)  # The server starts or recovers.
@@ -212,7 +212,7 @@ async def _stop(process: subprocess.Popen[bytes]) -> None:
     try:
         for stop, seconds in STOPS:
             process.send_signal(stop)
-            if await until(partial(_is_over, process), seconds):
+            if await wait_until(partial(_is_over, process), seconds):
                 return
     except BaseException:  # Cancelled: stop at once, and recover at the next start.
         process.send_signal(signal.SIGQUIT)
@@ -229,7 +229,7 @@ async def end_orphan(cluster: Path) -> None:
         if _serves(pid, cluster):
             with suppress(ProcessLookupError):
                 os.kill(pid, stop)
-            await until(lambda: not _serves(pid, cluster), seconds)
+            await wait_until(lambda: not _serves(pid, cluster), seconds)
     if _serves(pid, cluster):
         raise EmbeddedError(
             f"An earlier PostgreSQL, process {pid}, still runs in {cluster} and does not end: "
@@ -314,7 +314,7 @@ def _is_over(process: subprocess.Popen[Any]) -> bool:
     return process.poll() is not None
 
 
-async def until(condition: Callable[[], _Result], seconds: float) -> _Result:
+async def wait_until(condition: Callable[[], _Result], seconds: float) -> _Result:
     """Wait until `condition` returns a true value, and return its last value."""
     end = time.monotonic() + seconds
     while not (result := condition()) and time.monotonic() < end:

@@ -28,7 +28,7 @@ INTEGRATION_QUOTA = web.AppKey("integration_quota", IntegrationQuota)
 UPLOAD_BUDGET = web.AppKey("upload_budget", UploadBudget)
 WATCHDOG = web.AppKey("watchdog", Watchdog)
 EVENT_LOOP_MONITOR = web.AppKey("event_loop_monitor", EventLoopMonitor)
-CLOSING = web.AppKey("closing", GracefulShutdown)
+SHUTDOWN = web.AppKey("closing", GracefulShutdown)
 #: (method, route, status) -> number of responses.
 REQUEST_COUNTS: web.AppKey[dict[tuple[str, str, int], int]] = web.AppKey("request_counts")
 #: Starts a background task that a graceful shutdown waits for.

@@ -303,7 +303,7 @@ def _settle_later(request: web.Request, key: dict[str, object], write: Write) ->
 
 async def _retry_settling(request: web.Request, key: dict[str, object]) -> None:
     until = time.monotonic() + SETTLE_SECONDS
-    while time.monotonic() < until and not request.app[app_keys.CLOSING].has_begun:
+    while time.monotonic() < until and not request.app[app_keys.SHUTDOWN].has_begun:
         await asyncio.sleep(SETTLE_RETRY_SECONDS)
         with suppress(*TRANSIENT_DB_ERRORS):
             await _settle_first(request, key)

@@ -11,8 +11,8 @@ from service.db.statements import sql
 from service.db.transactions import Database
 from service.errors import Unavailable, retry_after
 
-MOST_BUCKETS = 100_000  # of one RateLimiter
-MOST_UNREAD_BYTES = 64 * 1024 * 1024  # of request bodies in one process
+MAX_BUCKETS = 100_000  # of one RateLimiter
+MAX_UPLOAD_BYTES = 64 * 1024 * 1024  # of request bodies in one process
 
 #: Bytes that the UploadBudget has reserved for the body of a request.
 UPLOAD_BYTES = web.RequestKey("upload_bytes", int)
@@ -34,7 +34,7 @@ class RateLimiter:
         tokens, at = self._buckets.pop(name, (self._per_minute, now))
         tokens = min(self._per_minute, tokens + (now - at) * self._per_minute / 60)
         self._buckets[name] = tokens - (tokens >= 1), now
-        if len(self._buckets) > MOST_BUCKETS:
+        if len(self._buckets) > MAX_BUCKETS:
             del self._buckets[next(iter(self._buckets))]
         if tokens < 1:
             return math.ceil((1 - tokens) * 60 / self._per_minute)
@@ -89,7 +89,7 @@ class UploadBudget:
         declared = request.content_length
         # A body over the maximum is rejected before it is read.
         size = min(self._max_body_bytes if declared is None else declared, self._max_body_bytes)
-        if self.taken + size > MOST_UNREAD_BYTES:
+        if self.taken + size > MAX_UPLOAD_BYTES:
             raise Unavailable(
                 "Too many large request bodies are in progress, please try again.", retry_after(2)
             )

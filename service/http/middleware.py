@@ -105,9 +105,9 @@ async def add_quota_headers(request: web.Request, response: web.StreamResponse) 
     response.headers.update(request.get(app_keys.QUOTA_HEADERS, {}))
 
 
-async def part(request: web.Request, response: web.StreamResponse) -> None:
+async def close_on_shutdown(request: web.Request, response: web.StreamResponse) -> None:
     """Close the connection after the response during a shutdown."""
-    if request.app[app_keys.CLOSING].has_begun:
+    if request.app[app_keys.SHUTDOWN].has_begun:
         response.force_close()
         response.headers["Connection"] = "close"
 
@@ -193,7 +193,7 @@ def _sender(address: str | None) -> str | bytes | None:
 
 
 @web.middleware
-async def repeated(request: web.Request, handler: Handler) -> web.StreamResponse:
+async def retry_aborted(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Retry a handler whose transaction PostgreSQL aborted. The innermost middleware."""
     return await retry(handler, request)
 

@@ -68,7 +68,7 @@ def _parse_body(raw: bytes, name: str) -> dict[str, Any]:
         _reject_invalid_text(value)
     if not isinstance(value, dict):
         raise ValidationError([violation("", "type", "The request body must be an object.")])
-    if violations := schema.violations(name, value):
+    if violations := schema.find_violations(name, value):
         raise ValidationError(violations)
     return value
 
@@ -103,7 +103,7 @@ def read_query(request: web.Request, names: Collection[str]) -> dict[str, str]:
                     violation(name, "text", f"{name} must be UTF-8 without NUL characters.")
                 )
     if violations:
-        raise ValidationError(violations[: schema.MAX_FAULTS])
+        raise ValidationError(violations[: schema.MAX_VIOLATIONS])
     return query
 
 
@@ -126,7 +126,7 @@ def read_integer(
     return default
 
 
-def path_id(request: web.Request, noun: str, part: str = "id") -> int:
+def read_path_id(request: web.Request, noun: str, part: str = "id") -> int:
     """Return an id from the path.
 
     Raises NotFound, in the same words as for an unknown id, if the text is not a valid id.
@@ -137,7 +137,7 @@ def path_id(request: web.Request, noun: str, part: str = "id") -> int:
     return int(text)
 
 
-def text_id(request: web.Request, noun: str, pattern: re.Pattern[str]) -> str:
+def read_text_id(request: web.Request, noun: str, pattern: re.Pattern[str]) -> str:
     """Return an id from the path that is a text matching `pattern`. Raises NotFound."""
     text = request.match_info["id"]
     if not pattern.fullmatch(text):
@@ -168,7 +168,7 @@ async def check_if_match(
         raise PreconditionFailed("The record has changed since it was read.")
 
 
-def document_instant(body: Mapping[str, Any], member: str) -> datetime:
+def parse_document_instant(body: Mapping[str, Any], member: str) -> datetime:
     """Return the UTC instant of a document's member.
 
     Raises ValidationError for a date that does not exist or is out of range.
@@ -216,7 +216,7 @@ def _too_large(limit: int) -> TooLarge:
 
 
 def _reject_invalid_text(value: object) -> None:
-    paths = list(json_codec.invalid_text(value))[: schema.MAX_FAULTS]
+    paths = list(json_codec.find_invalid_text(value))[: schema.MAX_VIOLATIONS]
     if paths:
         message = "Strings must not contain NUL characters or unpaired surrogates."
         raise ValidationError([violation(path, "text", message) for path in paths])

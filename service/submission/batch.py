@@ -24,7 +24,7 @@ MOST_DOCUMENTS = 100  # of one submission. Portal: 1.5
 MOST_BYTES = 4_500_000  # of its body; the portal's limit is 5 MB. Portal: 1.5
 
 
-async def merged(context: SubmissionContext, claim: Claim) -> Claim | None:
+async def merge_waiting(context: SubmissionContext, claim: Claim) -> Claim | None:
     """Merge waiting submissions of one taxpayer into a single portal request, up to its limits.
 
     Return the claim on the merged submission, the given claim if there is nothing to merge, or None
@@ -106,7 +106,7 @@ async def _lock_entries(conn: Connection, claim: Claim, first: Record) -> Entrie
         return {claim.id: {}}
     rows = await sql.submission_bodies(conn, company_id=claim.company_id, ids=ids)
     bodies = {row["id"]: row["body"] for row in rows}
-    return {submission_id: document.entries(bodies[submission_id]) for submission_id in ids}
+    return {submission_id: document.read_entries(bodies[submission_id]) for submission_id in ids}
 
 
 async def _merge(
@@ -119,7 +119,7 @@ async def _merge(
         company_id=company_id,
         attempt_key=uuid.uuid4(),
         tin=tin,
-        body=document.enclosed(entries),
+        body=document.build_envelope_from_entries(entries),
         on_absence="retry",
         possibly_received=False,
         lease=context.config.portal_lease,

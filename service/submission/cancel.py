@@ -113,7 +113,7 @@ async def _begin(
         latest = await sql.submitted_document_latest(conn, company_id=company_id, **ids)
         if latest and latest["status"] == "Submitting":
             raise Conflict(STILL_SUBMITTING.format(noun=kind.noun))
-        if name := states.refusal(states.CANCEL_REFUSALS, latest, latest and latest["now"]):
+        if name := states.find_refusal(states.CANCEL_REFUSALS, latest, latest and latest["now"]):
             raise Forbidden(states.CANCEL_MESSAGES[kind.noun][name])
         if await kind.is_adjusted(conn, company_id, record_id):
             raise _by_authority("ActiveReferencingDocuments")
@@ -265,7 +265,7 @@ async def _note(conn: Connection, cancellation: Cancellation, command: Note) -> 
     change = Change(
         cancellation.id, "Cancelled", cancelled_at=command.at, cancel_reason=command.reason
     )
-    await store.apply(conn, company, [change])
+    await store.apply_changes(conn, company, [change])
     await sql.submission_moved_notify(conn, company_id=company, id=doc["submission_id"])
 
 

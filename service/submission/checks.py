@@ -25,11 +25,11 @@ async def findings(
         issued_at=issued_at,
         number=document.number,
         version=document.version,
-        twin=await _find_duplicate(conn, document, issued_at),
+        duplicate=await _find_duplicate(conn, document, issued_at),
         original_tin=await _find_original_tin(conn, document),
     )
     return await offload(
-        document.size, preflight.findings, document.source, document.issuer, circumstances
+        document.size, preflight.check_document, document.source, document.issuer, circumstances
     )
 
 
@@ -44,7 +44,7 @@ async def _find_duplicate(
         document_type=document.document_type,
         document_version=document.version,
         issued_at=issued_at,
-        tin=parties.own_tin({"tin": document.issuer["tin_code"]}),
+        tin=parties.get_own_tin({"tin": document.issuer["tin_code"]}),
         at=document.issuer["now"],
         span=DUPLICATE_WINDOW,
     )

@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import Any
 
 from service import json_codec
-from service.documents.money import round2
+from service.documents.money import round_cents
 from service.documents.ubl import document, reader
 from service.portal.responses import Document
 
@@ -95,7 +95,7 @@ def row_differences(sent: SentDocument, there: Document) -> list[str]:
     differing += [
         member
         for member, (shown, expected) in amounts.items()
-        if shown is not None and round2(shown) not in expected
+        if shown is not None and round_cents(shown) not in expected
     ]
     if there.payable is None:
         differing.append("payable amount (not shown)")
@@ -142,7 +142,7 @@ def _normalise_name(text: str) -> str:
 def _amounts(rate: Decimal | None, *amounts: Decimal) -> frozenset[Decimal]:
     """Return the amounts rounded to cents and, with a rate, also converted to MYR."""
     converted = [amount * rate for amount in amounts] if rate else []
-    return frozenset(round2(amount) for amount in [*amounts, *converted])
+    return frozenset(round_cents(amount) for amount in [*amounts, *converted])
 
 
 def _shows_receiver(sent: SentDocument, there: Document) -> bool:

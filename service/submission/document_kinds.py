@@ -107,7 +107,7 @@ class SendableDocument:
     @property
     def document_type(self) -> str:
         """Return the portal's type code."""
-        return document.document_type(self.source)
+        return document.get_document_type(self.source)
 
     @property
     def version(self) -> str:
@@ -168,14 +168,14 @@ async def _check_note(conn: Connection, record: LockedRecord) -> None:
         adjustment_note_id=None,
         consolidated_invoice_id=row["consolidated_invoice_id"],
     )
-    if states.refusal(states.NOTE_REFUSALS, target):
+    if states.find_refusal(states.NOTE_REFUSALS, target):
         raise BadRequest(states.NOTE_WITHOUT_VALID_INVOICE)
     if row["type"] != "DEBIT_NOTE" and row["payable_amount"] > row["adjustable"]:
         message = f"The note exceeds the invoice's remaining amount of {row['adjustable']}."
         raise _not_ready("Amount", "/lineItems", message)
     if row["consolidated_invoice_id"]:
         lines = json_codec.loads(row["body"].encode())["lineItems"]
-        for each in consolidation.misclassified(lines):
+        for each in consolidation.find_misclassified_lines(lines):
             raise _not_ready("ERR236", each["path"], each["message"])
 
 
@@ -187,8 +187,8 @@ def _check_consolidated(row: Mapping[str, Any], config: Config) -> None:
     if row["status"] == "Cancelled":
         message = "Its cancellation has released its invoices. Create a new consolidated invoice."
         raise _not_ready("Cancelled", "", message)
-    period = consolidation.period(row["month"], config.time_zone, config.consolidation_days)
-    for code, message in consolidation.period_refusals(period, row["issue_date"], row["now"]):
+    period = consolidation.make_period(row["month"], config.time_zone, config.consolidation_days)
+    for code, message in consolidation.find_period_refusals(period, row["issue_date"], row["now"]):
         raise _not_ready(f"Consolidation{code.capitalize()}", "", message)
 
 

@@ -184,7 +184,7 @@ async def _load_contents(context: SubmissionContext, case: _Case) -> dict[str, b
     """Return the bytes of the sent documents by number."""
     async with context.database.reading(case.company_id) as conn:
         body = await sql.submission_body(conn, company_id=case.company_id, id=case.id)
-    return document.contents(body)
+    return document.read_contents(body)
 
 
 async def _check_is_sent(

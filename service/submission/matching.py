@@ -126,7 +126,7 @@ async def find_matches(
     return matches
 
 
-async def first_send(
+async def find_first_send(
     context: SubmissionContext,
     claim: Claim,
     submission: Submission,
@@ -158,7 +158,7 @@ async def first_send(
     return None
 
 
-async def hide_foreign(
+async def mask_foreign_uuids(
     context: SubmissionContext, company_id: int, tin: str, errors: list[Error]
 ) -> list[Error]:
     """Remove uuids that may be another company's from the errors."""
@@ -249,7 +249,7 @@ async def _extract_contents(
 ) -> dict[tuple[int, str], bytes]:
     """Return {(submission, number): bytes of the sent document}."""
     contents = {
-        submission_id: await offload(len(body), document.contents, body)
+        submission_id: await offload(len(body), document.read_contents, body)
         for submission_id, body in bodies.items()
     }
     wanted = {(one.submission_id, one.doc.number) for one in candidates}

@@ -11,7 +11,7 @@ from service.documents import states
 from service.portal.errors import Held, PortalError, Refused, Throttled
 from service.portal.responses import Document, Listing
 from service.submission.context import Claim, SubmissionContext
-from service.submission.matching import first_send, hide_foreign
+from service.submission.matching import find_first_send, mask_foreign_uuids
 from service.submission.odd_rows import record_odd_rows
 from service.submission.runner import hold_time, retry_delay, run
 from service.submission.types import (
@@ -19,7 +19,7 @@ from service.submission.types import (
     Change,
     Claimed,
     Error,
-    Find,
+    FindByNumber,
     ReadStates,
     Sighting,
     StatesReceived,
@@ -43,7 +43,7 @@ LATER: Error = {
 
 async def poll(context: SubmissionContext, claim: Claim) -> None:
     """Read the states of a claimed Accepted submission once, and schedule the next poll."""
-    await run(context, claim, Claimed(), {ReadStates: _read_states, Find: _find_by_number})
+    await run(context, claim, Claimed(), {ReadStates: _read_states, FindByNumber: _find_by_number})
 
 
 async def _read_states(
@@ -63,7 +63,7 @@ async def _read_states(
 
 
 async def _find_by_number(
-    context: SubmissionContext, claim: Claim, submission: Submission, command: Find
+    context: SubmissionContext, claim: Claim, submission: Submission, command: FindByNumber
 ) -> StatesReceived | StatesUnavailable:
     """Search for the documents of an accepted submission that the portal does not know."""
     uuids = {doc.uuid for doc in submission.docs}
@@ -142,16 +142,16 @@ async def _find_change(
 
     Return None if there is no change, or the first send is not validated yet. Raises PortalError.
     """
-    moves = states.DOCUMENT_MOVES[doc.status]
+    moves = states.DOCUMENT_TRANSITIONS[doc.status]
     if there.status == doc.status or there.status not in moves:
         return None
     errors = first = None
     if there.status == "Invalid":
         errors = (await context.portal.details(submission.tin, there.uuid)).errors
-        if earlier := await first_send(context, claim, submission, doc, errors):
+        if earlier := await find_first_send(context, claim, submission, doc, errors):
             there, first = earlier
             errors = there.errors
-        errors = await hide_foreign(context, claim.company_id, submission.tin, errors)
+        errors = await mask_foreign_uuids(context, claim.company_id, submission.tin, errors)
     if there.status not in moves:
         return None
     return _change(context, doc, there, errors), first

@@ -64,8 +64,8 @@ async def preflight_document(
             errors.append(states.TIN_NOT_VERIFIED)
         found = await checks.findings(conn, document, issued_at)
         signing_errors, ending = await context.signers.outlook(conn, company_id, document.issuer)
-    errors += [*preflight.errors(found), *signing_errors]
-    warnings = [*preflight.warnings(found), *map(_certificate_warning, ending)]
+    errors += [*preflight.list_errors(found), *signing_errors]
+    warnings = [*preflight.list_warnings(found), *map(_certificate_warning, ending)]
     report = partial(_report, document, issued_at, found)
     return await offload(document.size, report, errors, warnings)
 

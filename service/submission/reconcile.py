@@ -41,8 +41,8 @@ from service.submission.types import (
     ListingEnded,
     ListingUnavailable,
     LockUnavailable,
-    Shown,
     Sighting,
+    SightingsReceived,
 )
 
 log = logging.getLogger(__name__)
@@ -138,7 +138,7 @@ class Reconciliation:
         return None
 
 
-async def presume(context: SubmissionContext, claim: Claim) -> None:
+async def mark_uncertain(context: SubmissionContext, claim: Claim) -> None:
     """Set a submission found Sending to Uncertain, unless its sender is alive."""
     async with context.session.lock_submission(claim.company_id, claim.id) as is_locked:
         await run(context, claim, Claimed() if is_locked else LockUnavailable())
@@ -294,7 +294,7 @@ async def _compare(
                     if doc.number in numbers
                 )
             if sightings := found.shown(each.claim.id):
-                events[each.claim.id] = Shown(sightings)
+                events[each.claim.id] = SightingsReceived(sightings)
                 current.uids |= _incomplete_uids(each, found.proven.get(each.claim.id, []))
         return events
 

@@ -16,7 +16,7 @@ from service.submission.types import (
     NO_DELAY,
     Command,
     Event,
-    Keep,
+    RecordSightings,
     ReleaseClaim,
     Submission,
     Times,
@@ -34,7 +34,7 @@ Handlers = Mapping[type, CommandHandler]
 STORE_HANDLERS: dict[
     type, Callable[[SubmissionContext, Claim, Submission, Any], Awaitable[Any]]
 ] = {
-    Keep: store.keep,
+    RecordSightings: store.record_sightings,
     Write: store.write,
     ReleaseClaim: store.release_claim,
 }
@@ -123,7 +123,7 @@ async def run_batch(context: SubmissionContext, company_id: int, steps: list[Ste
     sightings = [
         (step.run.claim, step.before, step.command)
         for step in steps
-        if isinstance(step.command, Keep)
+        if isinstance(step.command, RecordSightings)
     ]
     if sightings:
         await store.record_sightings_batch(context, company_id, sightings)

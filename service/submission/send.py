@@ -67,20 +67,20 @@ async def send(context: SubmissionContext, claim: Claim, merge: Merge | None = N
             await store.set_aside(context, claim, context.config.portal_retry)
             return
         failpoints.reach("lock_taken")
-        async with transmission() as handlers:
+        async with open_transmission() as handlers:
             admit = partial(_admit, merge)
             last = await run(context, claim, Claimed(), {**handlers, Admit: admit})
     if isinstance(last, Replaced):
         merged = last.claim
         async with context.session.lock_submission(merged.company_id, merged.id) as is_locked:
             if is_locked:  # otherwise the session was lost, and the claim expires
-                async with transmission() as handlers:
+                async with open_transmission() as handlers:
                     await run(context, merged, Admitted(), handlers)
 
 
-async def send_filled(context: SubmissionContext, claim: Claim) -> None:
+async def send_merged(context: SubmissionContext, claim: Claim) -> None:
     """Send a claimed submission merged with others that wait for the same taxpayer."""
-    await send(context, claim, merge=batch.merged)
+    await send(context, claim, merge=batch.merge_waiting)
 
 
 async def _admit(
@@ -133,7 +133,7 @@ def _clocks_apart(difference: timedelta) -> Error:
 
 
 @asynccontextmanager
-async def transmission() -> AsyncIterator[Handlers]:
+async def open_transmission() -> AsyncIterator[Handlers]:
     """Yield the handlers that send one submission. Close a request that was not sent at the end."""
     async with AsyncExitStack() as stack:
         request = _Transmission(stack)

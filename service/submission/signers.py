@@ -103,7 +103,7 @@ class Signers:
             return [error], []
         found = self._certificate(row)
         assert found is not None  # else the error is NO_CERTIFICATE
-        return [], certificate.warnings(found, issuer["now"], issuer if row else None)
+        return [], certificate.find_warnings(found, issuer["now"], issuer if row else None)
 
     def _certificate(self, row: Mapping[str, Any] | None) -> certificate.Certificate | None:
         """Return the certificate of a stored row, else the configured one, else None."""
@@ -114,7 +114,7 @@ class Signers:
     def _find_error(self, row: Mapping[str, Any] | None, now: datetime) -> dict[str, Any] | None:
         """Return why nothing can be signed now, or None."""
         found = self._certificate(row)
-        return certificate.outside_validity(found, now) if found else NO_CERTIFICATE
+        return certificate.check_validity(found, now) if found else NO_CERTIFICATE
 
     async def opened(
         self, conn: Connection, company_id: int, row: Mapping[str, Any]
@@ -155,7 +155,7 @@ class Signers:
 
     def _warn(self, company_id: int, found: certificate.Certificate, now: datetime) -> None:
         """Log once a day that a certificate is about to expire."""
-        for warning in certificate.warnings(found, now):
+        for warning in certificate.find_warnings(found, now):
             if self._warned.get(found.der) != now.date():
                 if len(self._warned) >= MOST_WARNED:
                     self._warned.clear()
@@ -178,7 +178,7 @@ def configured(config: Config) -> certificate.Signer | None:
         return certificate.read_pair(
             own, key, config.signing_key_password, issuer_form=config.signing_issuer_form
         )
-    except certificate.Unusable as error:
+    except certificate.UnusableCredentials as error:
         lines = [f"{VARIABLE_OF[each['path']]}: {each['message']}" for each in error.faults]
         raise ConfigError("\n".join(lines)) from None
 
@@ -229,9 +229,9 @@ async def stored(conn: Connection, company_id: int) -> dict[str, Any] | None:
     if row is None:
         return None
     issuer = await sql.issuer_get(conn, company_id=company_id)
-    return certificate.record(of_row(row), issuer["now"], issuer)
+    return certificate.make_record(of_row(row), issuer["now"], issuer)
 
 
 def of_row(row: Mapping[str, Any]) -> certificate.Certificate:
     """Return the certificate of a stored row."""
-    return certificate.of_der(row["certificate"], row["issuer_form"])
+    return certificate.load_certificate(row["certificate"], row["issuer_form"])

@@ -34,9 +34,8 @@ from service.submission.types import (
     Connected,
     Error,
     Event,
-    Find,
+    FindByNumber,
     IntentCommitted,
-    Keep,
     ListingEnded,
     ListingUnavailable,
     LockUnavailable,
@@ -46,12 +45,13 @@ from service.submission.types import (
     ReadListing,
     ReadStates,
     ReceiptReceived,
+    RecordSightings,
     Refusal,
     ReleaseClaim,
     Replaced,
     Send,
-    Shown,
     Sighting,
+    SightingsReceived,
     StatesReceived,
     StatesUnavailable,
     Submission,
@@ -70,13 +70,19 @@ UNKNOWN_PERIODS = 24  # times `portal_unknown`, for an accepted submission that 
 CANCEL_GRACE = timedelta(hours=2)  # for changes in the last minutes of the cancel window
 NOT_FOUND, REFUSED_AGAIN = "NotFound", "RefusedAgain"
 
-UNKNOWN: Error = {
+OUTCOME_UNKNOWN: Error = {
     "code": "OutcomeUnknown",
     "path": "",
     "message": "The portal gave no clear response.",
 }
-ABANDONED: Error = {**UNKNOWN, "message": "The process that was sending it recorded no result."}
-UNNAMED: Error = {**UNKNOWN, "message": "The portal's receipt does not name every document."}
+ABANDONED: Error = {
+    **OUTCOME_UNKNOWN,
+    "message": "The process that was sending it recorded no result.",
+}
+UNNAMED: Error = {
+    **OUTCOME_UNKNOWN,
+    "message": "The portal's receipt does not name every document.",
+}
 FRUITLESS: Error = {
     "code": "NeedsPerson",
     "path": "",
@@ -118,7 +124,7 @@ def step(submission: Submission, event: Event, times: Times) -> tuple[Submission
 
 def apply_command(submission: Submission, command: Command) -> Submission:
     """Return the stored state after a command. Raises ValueError for a move that is not allowed."""
-    if isinstance(command, Keep):
+    if isinstance(command, RecordSightings):
         new = [one for one in command.sightings if one not in submission.sightings]
         return replace(submission, sightings=(*submission.sightings, *new))
     if isinstance(command, CommitIntent):
@@ -138,7 +144,7 @@ def _restart_settling(submission: Submission) -> Submission:
 
 
 def _apply_write(submission: Submission, command: Write) -> Submission:
-    moves = states.SUBMISSION_MOVES[submission.state]
+    moves = states.SUBMISSION_TRANSITIONS[submission.state]
     if command.state != submission.state and command.state not in moves:
         raise ValueError(f"A submission that is {submission.state} cannot become {command.state}.")
     is_repeated = command.state == submission.state or (
@@ -210,7 +216,7 @@ def _part_ids(parts: Iterable[Part]) -> frozenset[int]:
 def _apply_changes(doc: SubmittedDocument, changes: Iterable[Change]) -> SubmittedDocument:
     """Return a document with its change, if its status allows that change."""
     for change in changes:
-        if change.id == doc.id and change.status in states.DOCUMENT_MOVES[doc.status]:
+        if change.id == doc.id and change.status in states.DOCUMENT_TRANSITIONS[doc.status]:
             return replace(
                 doc,
                 status=change.status,
@@ -365,7 +371,7 @@ def _look_up(submission: Submission, event: Claimed, times: Times) -> list[Comma
     return [_adopt(submission, sightings)]
 
 
-def _record_shown(submission: Submission, event: Shown, times: Times) -> list[Command]:
+def _record_shown(submission: Submission, event: SightingsReceived, times: Times) -> list[Command]:
     """Record sightings. Adopt the documents once each of them has a proven one."""
     new = [one for one in event.sightings if one not in submission.sightings]
     proven = replace(submission, sightings=(*submission.sightings, *new)).proven()
@@ -547,7 +553,7 @@ def _handle_unknown(
     if submission.now - since > UNKNOWN_PERIODS * times.portal_unknown:
         return [Write("NeedsPerson", error=error)]
     if submission.now - (searched_at or since) >= times.portal_unknown:
-        return [Find(error)]
+        return [FindByNumber(error)]
     delay = _delay_after(event, _next_poll(submission, times))
     return [Write("Accepted", delay=delay, error=error)]
 
@@ -568,7 +574,7 @@ def _delay_after(
 
 def _record(sightings: Iterable[Sighting]) -> list[Command]:
     recorded = tuple(sightings)
-    return [Keep(recorded)] if recorded else []
+    return [RecordSightings(recorded)] if recorded else []
 
 
 def _reject_all(submission: Submission, errors: list[Error]) -> tuple[Change, ...]:
@@ -591,7 +597,7 @@ RULES: dict[tuple[str, type], Callable[[Submission, Any, Times], list[Command]]]
     ("Sending", ReceiptReceived): _apply_receipt,
     ("Uncertain", Claimed): _look_up,
     ("Uncertain", LockUnavailable): _wait_for_sender,
-    ("Uncertain", Shown): _record_shown,
+    ("Uncertain", SightingsReceived): _record_shown,
     ("Uncertain", ListingEnded): _evaluate_listing,
     ("Uncertain", ListingUnavailable): _retry_listing,
     ("Accepted", Claimed): _read_states,

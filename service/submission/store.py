@@ -23,8 +23,8 @@ from service.submission import batch, state_machine
 from service.submission.context import Claim, SubmissionContext
 from service.submission.types import (
     Change,
-    Keep,
     Part,
+    RecordSightings,
     ReleaseClaim,
     Sighting,
     Submission,
@@ -227,7 +227,7 @@ async def write_result(
     """
     done = await _write_state(conn, claim, submission, command)
     if done:
-        await apply(conn, claim.company_id, command.changes)
+        await apply_changes(conn, claim.company_id, command.changes)
         await _create_parts(conn, claim, submission, command.parts)
     return bool(done)
 
@@ -304,16 +304,18 @@ async def _create_parts(
     """Move the documents of each part into a submission of their own."""
     if not parts:
         return
-    entries = document.entries(await sql.submission_body(conn, **claim.key))
+    entries = document.read_entries(await sql.submission_body(conn, **claim.key))
     for part in parts:
         numbers = {doc.id: doc.number for doc in submission.docs if doc.id in part.ids}
-        body = document.enclosed([entries[number] for number in numbers.values()])
+        body = document.build_envelope_from_entries(
+            [entries[number] for number in numbers.values()]
+        )
         await batch.create_part(conn, claim, part, list(numbers), body)
 
 
 @persistent
-async def keep(
-    context: SubmissionContext, claim: Claim, submission: Submission, command: Keep
+async def record_sightings(
+    context: SubmissionContext, claim: Claim, submission: Submission, command: RecordSightings
 ) -> None:
     """Record sightings, also if the claim was lost."""
     numbers = {doc.id: doc.number for doc in submission.docs}
@@ -334,7 +336,9 @@ async def keep(
 
 @persistent
 async def record_sightings_batch(
-    context: SubmissionContext, company_id: int, commands: list[tuple[Claim, Submission, Keep]]
+    context: SubmissionContext,
+    company_id: int,
+    commands: list[tuple[Claim, Submission, RecordSightings]],
 ) -> None:
     """Record the sightings of several submissions, also if claims were lost."""
     rows = [
@@ -410,7 +414,7 @@ async def lock_subjects(conn: Connection, company_id: int, submission_id: int) -
         await lock(conn, company_id=company_id, submission_id=submission_id)
 
 
-async def apply(conn: Connection, company_id: int, changes: Sequence[Change]) -> None:
+async def apply_changes(conn: Connection, company_id: int, changes: Sequence[Change]) -> None:
     """Write the changes that the documents' states allow.
 
     Record a finding for each document that was cancelled outside this service.
@@ -436,6 +440,8 @@ def _change_values(change: Change) -> dict[str, Any]:
         for name, value in asdict(change).items()
     }
     del values["status"]
-    expected = [status for status, moves in states.DOCUMENT_MOVES.items() if change.status in moves]
-    subject_status = states.SUBJECT_OF_DOCUMENT[change.status]
+    expected = [
+        status for status, moves in states.DOCUMENT_TRANSITIONS.items() if change.status in moves
+    ]
+    subject_status = states.RECORD_STATUSES[change.status]
     return {**values, "next": change.status, "expected": expected, "subject_status": subject_status}

@@ -37,7 +37,7 @@ from service.submission.document_kinds import (
     load_document,
 )
 from service.submission.send import send
-from service.submission.state_machine import UNKNOWN
+from service.submission.state_machine import OUTCOME_UNKNOWN
 
 RECHECK = timedelta(seconds=1)  # while waiting: a lost connection loses notifications
 #: States of a submission in which the caller gets a response.
@@ -147,7 +147,7 @@ async def _begin(
     return "Submitting", claim
 
 
-async def start_if_asked(
+async def start_if_requested(
     context: SubmissionContext,
     conn: Connection,
     company_id: int,
@@ -242,7 +242,7 @@ async def _make_content(
     issued_at = former.content.issued_at if former else document.next_issue_time
     former_id = former.document_id if former else None
     await eligibility.check_not_blocked(conn, document, intent.on_absence, former_id)
-    if errors := preflight.errors(await checks.findings(conn, document, issued_at)):
+    if errors := preflight.list_errors(await checks.findings(conn, document, issued_at)):
         raise BadRequest(states.SUBMIT_FAILED, errors=errors, retryable=False)
     if former:
         return former.content
@@ -262,7 +262,7 @@ async def _find_former(conn: Connection, document: SendableDocument) -> Former |
     if not document.row["attempts"]:
         return None
     former = await sql.submission_let_go(conn, company_id=document.company_id, **document.ids)
-    content = former and ubl.contents(former["body"]).get(document.number)
+    content = former and ubl.read_contents(former["body"]).get(document.number)
     if not content:
         return None
     built = await offload(document.size, document.build, former["issued_at"])
@@ -272,7 +272,7 @@ async def _find_former(conn: Connection, document: SendableDocument) -> Former |
 
 
 def _encode_unsigned(built: dict[str, Any]) -> bytes:
-    return ubl.encode(signature.unsigned(built))
+    return ubl.encode(signature.remove_signature(built))
 
 
 async def _store(
@@ -285,8 +285,8 @@ async def _store(
         conn,
         company_id=document.company_id,
         attempt_key=intent.attempt_key,
-        tin=parties.own_tin({"tin": document.issuer["tin_code"]}),
-        body=ubl.envelope([(document.number, content.data)]),
+        tin=parties.get_own_tin({"tin": document.issuer["tin_code"]}),
+        body=ubl.build_envelope([(document.number, content.data)]),
         on_absence=intent.on_absence,
         possibly_received=content.was_sent,
         lease=intent.lease,
@@ -350,7 +350,7 @@ def _errors(outcome: Mapping[str, Any]) -> list[dict[str, Any]]:
     errors = json_codec.loads(outcome["errors"].encode())
     if errors or outcome["state"] not in ("Queued", "Sending", "Uncertain", "NeedsPerson"):
         return errors
-    return [{**UNKNOWN, "message": UNKNOWN["message"] + LOCKED_UNTIL_KNOWN}]
+    return [{**OUTCOME_UNKNOWN, "message": OUTCOME_UNKNOWN["message"] + LOCKED_UNTIL_KNOWN}]
 
 
 def _last_error(outcome: Mapping[str, Any]) -> list[dict[str, Any]]:

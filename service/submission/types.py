@@ -194,7 +194,7 @@ class ReceiptReceived:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class SightingsReceived:
     """The portal showed some documents, proven or unproven. The others are not proven absent."""
 
     sightings: tuple[Sighting, ...]
@@ -260,7 +260,7 @@ Event = (
     | Refusal
     | OutcomeUnknown
     | ReceiptReceived
-    | Shown
+    | SightingsReceived
     | ListingEnded
     | LockUnavailable
     | ListingUnavailable
@@ -296,7 +296,7 @@ class Send:
 
 
 @dataclass(frozen=True, slots=True)
-class Keep:
+class RecordSightings:
     """Record sightings. This needs no claim."""
 
     sightings: tuple[Sighting, ...]
@@ -313,7 +313,7 @@ class ReadStates:
 
 
 @dataclass(frozen=True, slots=True)
-class Find:
+class FindByNumber:
     """Search for the documents of an unknown submission by number: as ReadStates."""
 
     error: Error
@@ -380,10 +380,10 @@ Command = (
     | Connect
     | CommitIntent
     | Send
-    | Keep
+    | RecordSightings
     | ReadListing
     | ReadStates
-    | Find
+    | FindByNumber
     | Write
     | ReleaseClaim
 )

@@ -33,8 +33,8 @@ STOP_SECONDS = 25  # limit for running work at a shutdown
 
 #: State of a claimed submission -> its flow.
 FLOWS: dict[str, Callable[[SubmissionContext, Claim], Awaitable[Any]]] = {
-    "Queued": send.send_filled,
-    "Sending": reconcile.presume,
+    "Queued": send.send_merged,
+    "Sending": reconcile.mark_uncertain,
     "Uncertain": reconcile.reconcile,
     "Accepted": poll.poll,
 }

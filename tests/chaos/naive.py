@@ -94,7 +94,7 @@ def _make_body(job: int) -> bytes:
     issued_at = datetime.now(UTC).replace(microsecond=0) - timedelta(seconds=60)
     invoice = invoice_body(job, f"Tea {job}")
     built = document.build(invoice, DEMO_COMPANY, number=number, issued_at=issued_at)
-    return document.envelope([(number, document.encode(built))])
+    return document.build_envelope([(number, document.encode(built))])
 
 
 async def fetch_token(base: str) -> str:

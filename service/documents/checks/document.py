@@ -122,7 +122,7 @@ def _shorten_rate(place: Place) -> Decimal | None:
 def _has_other_issuer(place: Place) -> bool:
     """Return whether a note adjusts a document with the TIN of another issuer. Portal: 10.11"""
     original_tin = place.case.circumstances.original_tin
-    own_tin = parties.own_tin({"tin": place.case.issuer.get("tin_code")})
+    own_tin = parties.get_own_tin({"tin": place.case.issuer.get("tin_code")})
     return original_tin is not None and original_tin != own_tin
 
 
@@ -288,11 +288,11 @@ ISSUE_RULES = (
     Rule(
         "DV302",
         "",
-        lambda place: place.case.circumstances.twin is not None,
+        lambda place: place.case.circumstances.duplicate is not None,
         lambda place: (
             "A document of the same type, number and issue time was submitted to the portal within "
             "the last two hours: "
-            f"{place.case.circumstances.twin}."
+            f"{place.case.circumstances.duplicate}."
         ),
         fix=_shift_issue_time,
     ),

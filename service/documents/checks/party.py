@@ -85,9 +85,9 @@ def find_recipient_places(case: Case) -> Iterator[Place]:
         number = get_object(recipient, "registration").get("number")
         address = parties.build_postal_address(get_object(recipient, "address"))
         sent = {
-            "tin": parties.own_tin(recipient),
+            "tin": parties.get_own_tin(recipient),
             "scheme": parties.get_scheme(recipient),
-            "identity": parties.identifier(number),
+            "identity": parties.normalize_identifier(number),
             **_get_sent_address(address[0]),
         }
         yield Place(case, "/delivery", recipient, sent, {"who": "recipient of the delivery"})
@@ -135,7 +135,7 @@ def _get_waived(party: Party, side: int, is_issuer: bool) -> frozenset[str]:
     waivers = {
         "/tin": parties.get_general_tin(party, tins),
         "/registration/number": not is_issuer
-        and (parties.own_tin(party) or kind != "LOCAL_INDIVIDUAL"),
+        and (parties.get_own_tin(party) or kind != "LOCAL_INDIVIDUAL"),
         "/address/state": parties.is_abroad(get_object(party, "address")),
         "/msic": side or kind in parties.NO_TRADE,
         "/businessActivityDescription": side or parties.get_industry(party)[1],

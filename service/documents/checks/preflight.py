@@ -56,7 +56,7 @@ PENDING = Finding(
 )
 
 
-def findings(
+def check_document(
     source: dict[str, Any], issuer: Mapping[str, Any], circumstances: Circumstances
 ) -> list[Finding]:
     """Check the arguments of `document.build`: errors are reasons for the portal to reject them.
@@ -84,12 +84,12 @@ def _select_rules(day: date) -> tuple[tuple[Places, tuple[Rule, ...]], ...]:
     )
 
 
-def errors(found: Iterable[Finding]) -> list[dict[str, Any]]:
+def list_errors(found: Iterable[Finding]) -> list[dict[str, Any]]:
     """Return the errors in the shape of the API, up to the limit."""
     return _to_entries(finding for finding in found if finding.severity == ERROR)
 
 
-def warnings(found: Iterable[Finding]) -> list[dict[str, Any]]:
+def list_warnings(found: Iterable[Finding]) -> list[dict[str, Any]]:
     """Return the warnings in the shape of the API, up to the limit."""
     return _to_entries(finding for finding in found if finding.severity != ERROR)
 

@@ -12,7 +12,7 @@ from datetime import date, datetime, timedelta, timezone
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
-from service.documents.money import AmountError, Totals, totals
+from service.documents.money import AmountError, Totals, compute_totals
 from service.documents.ubl import document, elements
 
 ERROR, WARNING = "error", "warning"
@@ -69,7 +69,7 @@ class Circumstances:
     issued_at: datetime
     number: str = ""
     version: str = "1.0"
-    twin: str | None = None  # uuid of a duplicate that was validated within the last two hours
+    duplicate: str | None = None  # uuid of a duplicate that was validated within the last two hours
     original_tin: str | None = None
 
 
@@ -122,7 +122,7 @@ class Case:
     def sums(self) -> Totals | AmountError:
         """The amounts of the document, or the error in them."""
         try:
-            return totals(self.items, self.source.get("invoiceLevelAllowanceCharge"))
+            return compute_totals(self.items, self.source.get("invoiceLevelAllowanceCharge"))
         except AmountError as error:
             return error
 

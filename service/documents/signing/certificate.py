@@ -14,8 +14,8 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
 from service.documents.rows import Row
-from service.documents.signing.private_key import Unusable, find_key_problem, read_key
-from service.documents.ubl.parties import identifier, own_tin
+from service.documents.signing.private_key import UnusableCredentials, find_key_problem, read_key
+from service.documents.ubl.parties import get_own_tin, normalize_identifier
 from service.errors import violation
 
 WARN_BEFORE = timedelta(days=30)
@@ -89,11 +89,11 @@ def read_pair(
     faults: list[dict[str, str]] = []
     try:
         certificate = read_certificate(certificate_pem, issuer_form)
-    except Unusable as error:
+    except UnusableCredentials as error:
         faults += error.faults
     try:
         key = read_key(key_pem, password)
-    except Unusable as error:
+    except UnusableCredentials as error:
         faults += error.faults
     if certificate and now and certificate.not_after < now:
         wording = f"certificate expired on {_format_day(certificate.not_after)}."
@@ -101,7 +101,7 @@ def read_pair(
     if certificate and key and not faults and key.public_key() != certificate.public_key:
         faults.append(violation("/key", "match", "key is not the private key of the certificate."))
     if faults or not certificate or not key:
-        raise Unusable(faults)
+        raise UnusableCredentials(faults)
     return Signer(certificate, key)
 
 
@@ -111,20 +111,20 @@ def read_certificate(pem: str, issuer_form: str = DEFAULT_FORM) -> Certificate:
         certificate = _extract_facts(x509.load_pem_x509_certificate(pem.encode()), issuer_form)
     except (ValueError, TypeError, UnsupportedAlgorithm, x509.InvalidVersion):
         wording = "certificate must be an X.509 certificate in PEM."
-        raise Unusable([violation("/certificate", "format", wording)]) from None
+        raise UnusableCredentials([violation("/certificate", "format", wording)]) from None
     if not 0 < certificate.serial < 2**LONGEST_SERIAL:
         wording = (
             "The serial number of certificate must be a positive number "
             f"of at most {LONGEST_SERIAL} bits."
         )
-        raise Unusable([violation("/certificate", "serial", wording)])
+        raise UnusableCredentials([violation("/certificate", "serial", wording)])
     if problem := find_key_problem(certificate.public_key):
         wording = f"The key of certificate {problem[1]}"
-        raise Unusable([violation("/certificate", problem[0], wording)])
+        raise UnusableCredentials([violation("/certificate", problem[0], wording)])
     return certificate
 
 
-def of_der(der: bytes, issuer_form: str = DEFAULT_FORM) -> Certificate:
+def load_certificate(der: bytes, issuer_form: str = DEFAULT_FORM) -> Certificate:
     """Return the certificate of DER bytes."""
     return _extract_facts(x509.load_der_x509_certificate(der), issuer_form)
 
@@ -132,8 +132,8 @@ def of_der(der: bytes, issuer_form: str = DEFAULT_FORM) -> Certificate:
 def _extract_facts(found: x509.Certificate, issuer_form: str) -> Certificate:
     return Certificate(
         der=found.public_bytes(Encoding.DER),
-        subject=name_text(found.subject),
-        issuer=name_text(found.issuer, issuer_form),
+        subject=format_name(found.subject),
+        issuer=format_name(found.issuer, issuer_form),
         serial=found.serial_number,
         not_before=found.not_valid_before_utc,
         not_after=found.not_valid_after_utc,
@@ -143,7 +143,7 @@ def _extract_facts(found: x509.Certificate, issuer_form: str) -> Certificate:
     )
 
 
-def name_text(name: x509.Name, form: str = DEFAULT_FORM) -> str:
+def format_name(name: x509.Name, form: str = DEFAULT_FORM) -> str:
     """Format a name in one of ISSUER_FORMS, as `CN=Contoh CA, O=Contoh Sdn Bhd, C=MY`."""
     order, separator = ISSUER_FORMS[form]
     parts = (part.rfc4514_string() for part in order(name.rdns))
@@ -154,7 +154,7 @@ def _get_attribute(name: x509.Name, oid: x509.ObjectIdentifier) -> str:
     return next((str(each.value) for each in name.get_attributes_for_oid(oid)), "")
 
 
-def outside_validity(certificate: Certificate, at: datetime) -> dict[str, str] | None:
+def check_validity(certificate: Certificate, at: datetime) -> dict[str, str] | None:
     """Return the error {code, path, message} if the certificate is not valid at an instant."""
     if at < certificate.not_before:
         wording = (
@@ -172,7 +172,7 @@ def _count_days_left(certificate: Certificate, now: datetime) -> int:
     return (certificate.not_after - now).days
 
 
-def record(certificate: Certificate, now: datetime, company: Row) -> dict[str, Any]:
+def make_record(certificate: Certificate, now: datetime, company: Row) -> dict[str, Any]:
     """Return a certificate in the shape of the API. `company` is the record of its owner."""
     return {
         "subject": certificate.subject,
@@ -181,11 +181,11 @@ def record(certificate: Certificate, now: datetime, company: Row) -> dict[str, A
         "not_before": certificate.not_before.isoformat(timespec="milliseconds"),
         "not_after": certificate.not_after.isoformat(timespec="milliseconds"),
         "days_left": _count_days_left(certificate, now),
-        "warning": " ".join(warnings(certificate, now, company)) or None,
+        "warning": " ".join(find_warnings(certificate, now, company)) or None,
     }
 
 
-def warnings(certificate: Certificate, now: datetime, company: Row | None = None) -> list[str]:
+def find_warnings(certificate: Certificate, now: datetime, company: Row | None = None) -> list[str]:
     """Return warnings, as sentences, about the validity and the identity of a certificate.
 
     `company` is the record of its owner, or None for the certificate of an intermediary, which
@@ -198,7 +198,7 @@ def warnings(certificate: Certificate, now: datetime, company: Row | None = None
 
 
 def _find_validity_warnings(certificate: Certificate, now: datetime) -> Iterator[str]:
-    if outside := outside_validity(certificate, now):
+    if outside := check_validity(certificate, now):
         yield outside["message"]
     elif certificate.not_after - now < WARN_BEFORE:
         days = _count_days_left(certificate, now)
@@ -208,11 +208,11 @@ def _find_validity_warnings(certificate: Certificate, now: datetime) -> Iterator
 
 def _find_identity_warnings(certificate: Certificate, company: Row) -> Iterator[str]:
     own = {
-        "tin": own_tin({"tin": company["tin_code"]}),
-        "registration": identifier(company["registration_number"]),
+        "tin": get_own_tin({"tin": company["tin_code"]}),
+        "registration": normalize_identifier(company["registration_number"]),
     }
     for member, (title, fact, absent, different) in IDENTITIES.items():
-        found = identifier(getattr(certificate, member)).upper()
+        found = normalize_identifier(getattr(certificate, member)).upper()
         if not found:
             yield f"The signing certificate has no {title}; the portal rejects it with {absent}."
         elif found != own[member].upper():

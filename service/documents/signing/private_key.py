@@ -32,7 +32,7 @@ _PBKDF2 = bytes.fromhex("2a864886f70d01050c")  # 1.2.840.113549.1.5.12
 _INTEGER, _OBJECT, _SEQUENCE = 0x02, 0x06, 0x30
 
 
-class Unusable(Exception):
+class UnusableCredentials(Exception):
     """An unusable certificate, key or password: `faults` are its violations."""
 
     def __init__(self, faults: list[dict[str, str]]) -> None:
@@ -107,8 +107,8 @@ def _can_sign(key: rsa.RSAPrivateKey) -> bool:
     return True
 
 
-def _make_error(path: str, rule: str, message: str) -> Unusable:
-    return Unusable([violation(path, rule, message)])
+def _make_error(path: str, rule: str, message: str) -> UnusableCredentials:
+    return UnusableCredentials([violation(path, rule, message)])
 
 
 def _is_derivation_bounded(body: str) -> bool:

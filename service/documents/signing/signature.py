@@ -41,11 +41,11 @@ def sign(document: dict[str, Any], signer: DocumentSigner, signed_at: datetime) 
     `document` is the result of `document.build` for version 1.1. `signed_at` is within the validity
     of the signer's certificate.
     """
-    content = encode(unsigned(document))
-    return assemble(content, signer.certificate, signer.sign(content), signed_at)
+    content = encode(remove_signature(document))
+    return insert_signature(content, signer.certificate, signer.sign(content), signed_at)
 
 
-def unsigned(document: dict[str, Any]) -> dict[str, Any]:
+def remove_signature(document: dict[str, Any]) -> dict[str, Any]:
     """Return the document without the members that carry a signature.
 
     Raises ValueError unless it ends with exactly one invoice.
@@ -59,7 +59,7 @@ def unsigned(document: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def assemble(
+def insert_signature(
     content: bytes, certificate: Certificate, signature_value: bytes, signed_at: datetime
 ) -> bytes:
     """Insert a signature into the bytes of an unsigned document, and return the result.
@@ -67,11 +67,13 @@ def assemble(
     The bytes are the same as those of encoding the whole document again, which takes long for a
     large document.
     """
-    properties = qualifying_properties(certificate, signed_at)
+    properties = build_qualifying_properties(certificate, signed_at)
     information = {
         "ID": value(INFORMATION_ID),
         "ReferencedSignatureID": value(SIGNATURE_ID),
-        "Signature": [_build_signature(certificate, properties, digest(content), signature_value)],
+        "Signature": [
+            _build_signature(certificate, properties, compute_digest(content), signature_value)
+        ],
     }
     signatures = [{"UBLDocumentSignatures": [{"SignatureInformation": [information]}]}]
     extension = {"ExtensionURI": value(ENVELOPED), "ExtensionContent": signatures}
@@ -82,14 +84,14 @@ def assemble(
     return content.removesuffix(END) + b"," + encode(carriers)[1:-1] + END
 
 
-def qualifying_properties(certificate: Certificate, signed_at: datetime) -> dict[str, Any]:
+def build_qualifying_properties(certificate: Certificate, signed_at: datetime) -> dict[str, Any]:
     """Build the signing time and certificate. The members are hashed in this order. Portal: 11.4"""
     at = signed_at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     named = {
         "CertDigest": [
             {
                 "DigestMethod": value("", Algorithm=SHA256),
-                "DigestValue": value(digest(certificate.der)),
+                "DigestValue": value(compute_digest(certificate.der)),
             }
         ],
         "IssuerSerial": [_build_issuer_serial(certificate)],
@@ -101,7 +103,7 @@ def qualifying_properties(certificate: Certificate, signed_at: datetime) -> dict
     }
 
 
-def digest(content: bytes) -> str:
+def compute_digest(content: bytes) -> str:
     """Return the SHA-256 of the content in base64. Portal: 11.2"""
     return base64.b64encode(hashlib.sha256(content).digest()).decode("ascii")
 
@@ -122,7 +124,7 @@ def _build_signature(
                 "SignatureMethod": value("", Algorithm=RSA_SHA256),
                 "Reference": [
                     _build_reference(
-                        PROPERTIES_TYPE, f"#{PROPERTIES_ID}", digest(encode(properties))
+                        PROPERTIES_TYPE, f"#{PROPERTIES_ID}", compute_digest(encode(properties))
                     ),
                     _build_reference("", "", document_digest),
                 ],

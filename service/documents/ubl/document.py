@@ -14,19 +14,19 @@ from typing import Any
 import simplejson
 
 from service import json_codec
-from service.documents.money import Adjustment, Totals, round2, totals
+from service.documents.money import Adjustment, Totals, compute_totals, round_cents
 from service.documents.ubl.elements import Element, amount, get_object, group, optional, value
 from service.documents.ubl.lines import (
     build_adjustment,
     build_document_tax,
-    invoice_line,
+    build_line,
     join_exemption_reasons,
 )
 from service.documents.ubl.parties import (
     Party,
     build_buyer,
     build_supplier,
-    issuer_party,
+    make_issuer_party,
     or_general_public,
 )
 from service.documents.ubl.references import build_billing_references, build_document_references
@@ -75,7 +75,7 @@ def build(
     items, references = source["lineItems"], source.get("references") or ()
     payment = get_object(source, "payment")
     adjustments = get_object(source, "invoiceLevelAllowanceCharge")
-    sums = totals(items, adjustments)
+    sums = compute_totals(items, adjustments)
     invoice = group(
         **_build_header(source, number, issued_at, version),
         BillingReference=build_billing_references(_get_originals(source), references),
@@ -94,7 +94,7 @@ def build(
         TaxTotal=build_document_tax(sums, join_exemption_reasons(items), currency),
         LegalMonetaryTotal=_build_totals(sums, currency),
         InvoiceLine=[
-            invoice_line(index, item, amounts, currency)
+            build_line(index, item, amounts, currency)
             for index, (item, amounts) in enumerate(zip(items, sums.lines, strict=False), 1)
         ],
     )
@@ -113,7 +113,7 @@ def encode(document: object) -> bytes:
     return text.encode("utf-8")
 
 
-def envelope(documents: Iterable[tuple[str, bytes]]) -> bytes:
+def build_envelope(documents: Iterable[tuple[str, bytes]]) -> bytes:
     """Return the body of a submission of documents, given as (number, bytes). Portal: 4.1"""
     entries = [
         {
@@ -124,15 +124,15 @@ def envelope(documents: Iterable[tuple[str, bytes]]) -> bytes:
         }
         for number, content in documents
     ]
-    return enclosed(entries)
+    return build_envelope_from_entries(entries)
 
 
-def enclosed(entries: Sequence[dict[str, Any]]) -> bytes:
+def build_envelope_from_entries(entries: Sequence[dict[str, Any]]) -> bytes:
     """Return the body of a submission with unchanged entries of other submissions."""
     return encode({"documents": entries})
 
 
-def entries(body: bytes) -> dict[str, dict[str, Any]]:
+def read_entries(body: bytes) -> dict[str, dict[str, Any]]:
     """Return {number: entry} of the body of a submission. Raises ValueError for other bytes."""
     try:
         return {entry["codeNumber"]: entry for entry in json_codec.loads(body)["documents"]}
@@ -140,12 +140,14 @@ def entries(body: bytes) -> dict[str, dict[str, Any]]:
         raise ValueError("The bytes are not the body of a submission.") from error
 
 
-def contents(body: bytes) -> dict[str, bytes]:
+def read_contents(body: bytes) -> dict[str, bytes]:
     """Return {number: bytes of the document} of the body of a submission.
 
     Raises ValueError for other bytes.
     """
-    return {number: base64.b64decode(entry["document"]) for number, entry in entries(body).items()}
+    return {
+        number: base64.b64decode(entry["document"]) for number, entry in read_entries(body).items()
+    }
 
 
 def _encode_plain(number: object) -> simplejson.RawJSON:
@@ -173,7 +175,7 @@ _fast_encoder = _make_encoder(use_decimal=True)
 _plain_encoder = _make_encoder(use_decimal=False, default=_encode_plain)  # takes twice as long
 
 
-def document_type(source: Mapping[str, Any]) -> str:
+def get_document_type(source: Mapping[str, Any]) -> str:
     """Return the portal's document type of a source."""
     if source["type"] in DOCUMENT_TYPES:
         return DOCUMENT_TYPES[source["type"]]
@@ -182,12 +184,12 @@ def document_type(source: Mapping[str, Any]) -> str:
 
 def is_self_billed(source: Mapping[str, Any]) -> bool:
     """Return whether the buyer issues the document."""
-    return document_type(source).startswith("1")
+    return get_document_type(source).startswith("1")
 
 
 def get_parties(source: Mapping[str, Any], issuer: Mapping[str, Any]) -> tuple[Party, Party]:
     """Return (supplier, buyer) in the request shape; the buyer issues self-billed documents."""
-    own = issuer_party(issuer)
+    own = make_issuer_party(issuer)
     if is_self_billed(source):
         return or_general_public(source.get("supplier")), own
     return own, or_general_public(source.get("buyer"))
@@ -210,7 +212,7 @@ def _build_header(
         "ID": value(number),
         "IssueDate": value(moment.strftime("%Y-%m-%d")),
         "IssueTime": value(moment.strftime("%H:%M:%SZ")),
-        "InvoiceTypeCode": value(document_type(source), listVersionID=version),
+        "InvoiceTypeCode": value(get_document_type(source), listVersionID=version),
         "DocumentCurrencyCode": value(currency),
         "TaxCurrencyCode": value(currency),
         "TaxExchangeRate": _build_exchange_rate(source, currency),
@@ -242,7 +244,7 @@ def _build_billing_period(period: Mapping[str, str]) -> Element | None:
 def _build_adjustments(given: Mapping[str, Any], currency: str) -> list[dict[str, Any]]:
     return [
         build_adjustment(
-            is_charge, Adjustment(round2(entry["amount"]), None, entry.get("reason")), currency
+            is_charge, Adjustment(round_cents(entry["amount"]), None, entry.get("reason")), currency
         )
         for name, is_charge in (("allowances", False), ("charges", True))
         for entry in given.get(name) or ()

@@ -22,7 +22,7 @@ from service.documents.ubl.elements import (
 TAX_SCHEME = [{"ID": [{"_": "OTH", "schemeID": "UN/ECE 5153", "schemeAgencyID": "6"}]}]
 
 
-def invoice_line(
+def build_line(
     index: int, item: Mapping[str, Any], amounts: LineAmounts, currency: str
 ) -> dict[str, Any]:
     """Build a line; `index` is its id if the item has none."""

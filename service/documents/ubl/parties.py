@@ -85,7 +85,7 @@ def or_general_public(party: Party | None) -> Party:
     return GENERAL_PUBLIC if party.get("type") == "GENERAL_PUBLIC" else party
 
 
-def issuer_party(issuer: Mapping[str, Any]) -> Party:
+def make_issuer_party(issuer: Mapping[str, Any]) -> Party:
     """Return the company's record as a party in the request shape."""
     return {
         "name": issuer.get("name"),
@@ -182,7 +182,7 @@ def _build_identification(
     party: Party, general_tins: Mapping[str, str], tourism_tax_number: str | None
 ) -> Element:
     numbers = (
-        ("TIN", own_tin(party) or get_general_tin(party, general_tins) or ""),
+        ("TIN", get_own_tin(party) or get_general_tin(party, general_tins) or ""),
         _get_registration(party),
         ("SST", _clean_tax_numbers(party.get("sstRegistrationNumber")) or NOT_GIVEN),
         ("TTX", _clean_tax_numbers(tourism_tax_number) or NOT_GIVEN),
@@ -196,7 +196,7 @@ def _build_recipient_identification(recipient: Party) -> Element:
     A recipient abroad, or a person in Malaysia, without its own TIN has the general one.
     """
     scheme, number = _get_registration(recipient)
-    tin = own_tin(recipient)
+    tin = get_own_tin(recipient)
     if not tin and is_abroad(get_object(recipient, "address")):
         tin = FOREIGNER
     if not tin and scheme in PERSONAL:
@@ -209,12 +209,12 @@ def _build_identity(scheme: str, number: str) -> dict[str, Any]:
     return {"ID": value(number, schemeID=scheme)}
 
 
-def own_tin(party: Party) -> str:
+def get_own_tin(party: Party) -> str:
     """Return a party's TIN in upper case without blanks and hyphens, or "". Portal: 3.2"""
-    return identifier(party.get("tin")).upper()
+    return normalize_identifier(party.get("tin")).upper()
 
 
-def identifier(number: str | None) -> str:
+def normalize_identifier(number: str | None) -> str:
     """Return an identifying number without blanks and hyphens. Portal: 3.2"""
     return _NUMBER_MARKS.sub("", number or "")
 
@@ -234,9 +234,9 @@ def get_general_tin(party: Party, general_tins: Mapping[str, str]) -> str | None
 
 def _get_registration(party: Party) -> tuple[str, str]:
     """Return (scheme, number) of the one identity that a party must have. Portal: 10.3, 12.9"""
-    if kept := identifier(get_object(party, "registration").get("number")):
+    if kept := normalize_identifier(get_object(party, "registration").get("number")):
         return get_scheme(party), kept
-    if own_tin(party) and not own_tin(party).startswith("EI"):
+    if get_own_tin(party) and not get_own_tin(party).startswith("EI"):
         return get_scheme(party), IDENTITY_UNKNOWN
     return "BRN", NOT_GIVEN
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from service.documents.money import round2
+from service.documents.money import round_cents
 from service.documents.ubl.elements import Element, amount, clean_text, group, optional, value
 from service.documents.ubl.parties import build_recipient
 
@@ -27,7 +27,7 @@ def _build_shipment(charge: Mapping[str, Any] | None, number: str, currency: str
         FreightAllowanceCharge=group(
             ChargeIndicator=value(True),
             AllowanceChargeReason=optional(charge.get("reason"), 300),
-            Amount=amount(round2(charge["amount"]), currency),
+            Amount=amount(round_cents(charge["amount"]), currency),
         ),
     )
 
