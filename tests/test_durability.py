@@ -1,11 +1,13 @@
 """Durability: no session of the service commits asynchronously."""
 
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Any
 
 import asyncpg
 import pytest
 from aiohttp.test_utils import TestClient
+from conftest import until
 
 from service.db.transactions import Database
 from service.http import app_keys
@@ -29,10 +31,19 @@ async def test_every_transaction_of_the_service_commits_synchronously(
 
 
 async def test_every_session_of_the_service_commits_synchronously(app: Any) -> None:
-    for conn in (app[app_keys.SESSION]._conn, app[app_keys.WATCHDOG]._conn):
-        assert await conn.fetchval("show synchronous_commit") == "on"
+    for owner in (app[app_keys.SESSION], app[app_keys.WATCHDOG]):
+        value = await until(partial(_read_setting, owner), lambda value: value is not None)
+        assert value == "on"
     async with app[app_keys.DATABASE].pool.acquire() as conn:
         assert await conn.fetchval("show synchronous_commit") == "on"
+
+
+async def _read_setting(owner: Any) -> str | None:
+    """Return the setting of a connection of the service, or None while the service uses it."""
+    try:
+        return owner._conn and await owner._conn.fetchval("show synchronous_commit")
+    except asyncpg.InterfaceError:
+        return None
 
 
 async def test_no_role_or_database_setting_disables_durability(owner: asyncpg.Connection) -> None:

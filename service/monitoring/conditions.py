@@ -93,7 +93,7 @@ WORDING: dict[str, tuple[str, str]] = {
     "RepeatedFailure": (
         "{n} submissions were attempted more than once without a result.",
         "Read the log for the errors of these submissions. "
-        "After six attempts they need manual review.",
+        "Submissions that fail repeatedly end in manual review.",
     ),
     "PortalUnreachable": (
         "The portal cannot be reached, so nothing is sent.",
