@@ -99,7 +99,7 @@ async def test_judge_reports_an_unknown_cancellation(
 
 @pytest.mark.parametrize("claim", [{"is_deleted": True}, {"cancels": 1}, {"text": "Tea"}])
 async def test_judge_reports_acknowledged_changes_that_are_missing(
-    judged: Any, told: Any, claim: dict[str, Any]
+    judged: Any, acknowledged: Any, claim: dict[str, Any]
 ) -> None:
     for name, value in claim.items():
         setattr(acknowledged, name, value)

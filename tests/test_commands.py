@@ -99,8 +99,8 @@ async def test_company_and_key_made_by_commands_work(
 @pytest.mark.parametrize(
     "options, wording",
     [
-        (("--tin", "C1\nX: 1"), "tin_code must be letters and digits."),
-        (("--tin", ""), "tin_code must be letters and digits."),
+        (("--tin", "C1\nX: 1"), "tin_code must be letters, digits, spaces and hyphens."),
+        (("--tin", ""), "tin_code must be letters, digits, spaces and hyphens."),
         (("--tin", "C" * 41), "tin_code must have at most 40 characters."),
         (("--name", " "), "name must not be blank."),
         (("--country", "MY", "--state", "Selangor"), "the nearest code is"),

@@ -315,7 +315,7 @@ async def test_approval_sets_the_buyer_of_the_named_invoice(api: TestClient, nam
     invoice = await pending(api)
     request_id = await requested(api, invoiceCode=name)
     answer = await approved(api, request_id)
-    assert answer["message"] == "E-invoice request updated. The invoice is final now."
+    assert answer["message"] == "E-invoice request updated. The invoice has been finalized."
     assert answer["data"] == {"id": request_id, "invoice": {"id": invoice}}
     found = await record(api, invoice)
     assert (found["type"], found["status"]) == ("INVOICE", "Draft")

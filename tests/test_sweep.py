@@ -64,7 +64,7 @@ async def test_a_sweep_without_differences_finds_nothing(
     ids = [await valid_invoice(api) for _ in range(3)]
     result = await reconcile(config)
     assert result["open"] == 0 and result["companies"][0]["listed"] == len(ids)
-    other = await reconcile(config, company=company.id, days=31)
+    other = await reconcile(config, company_id=company.id, days=31)
     assert other["open"] == 0 and other["companies"][0]["days"] == 31
 
 
@@ -279,7 +279,7 @@ async def test_a_uuid_recorded_for_another_company_is_found(
     stranger = await start(other)
     assert (await submitted(stranger, await created(stranger)))[0] == 400
     result = await until(
-        lambda: reconcile(config, company=company.id), lambda result: result["open"]
+        lambda: reconcile(config, company_id=company.id), lambda result: result["open"]
     )
     (finding,) = result["companies"][0]["findings"]
     assert (finding["kind"], finding["uuid"]) == ("shared_uuid", uuid) and str(
@@ -314,11 +314,11 @@ async def test_an_unknown_document_of_a_company_with_the_same_tin_is_no_orphan(
     neighbour = await start(other, background=False)
     assert (await submitted(neighbour, await created(neighbour)))[0] == 200
     await until(
-        lambda: reconcile(config, company=other.id),
+        lambda: reconcile(config, company_id=other.id),
         lambda result: result["companies"][0]["listed"] == 2,
     )
     await settled(owner)
-    assert (await reconcile(config, company=other.id))["open"] == 0
+    assert (await reconcile(config, company_id=other.id))["open"] == 0
 
 
 async def settled(owner: asyncpg.Connection) -> None:

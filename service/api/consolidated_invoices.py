@@ -237,15 +237,13 @@ async def _make_plan(
     conn: Connection, company: int, wanted: ConsolidationRequest, *, lock: bool = False
 ) -> consolidation.ConsolidationPlan:
     """Return the plan for a request. With `lock`, lock its invoices and use their locked state."""
-    if wanted.terms is None:
-        return consolidation.ConsolidationPlan()
-    taken, left_out = consolidation.split_candidates(wanted.candidates, wanted.terms)
-    if lock:
-        taken, changed = consolidation.split_candidates(
-            await _lock(conn, company, taken), wanted.terms
-        )
-        left_out += changed
-    plan = consolidation.ConsolidationPlan(left_out=left_out)
+    plan, taken = consolidation.ConsolidationPlan(), []
+    if wanted.terms:
+        taken, plan.left_out = consolidation.split_candidates(wanted.candidates, wanted.terms)
+        if lock:
+            locked = await _lock(conn, company, taken)
+            taken, changed = consolidation.split_candidates(locked, wanted.terms)
+            plan.left_out += changed
     for start in range(0, len(taken), BATCH):
         batch = taken[start : start + BATCH]
         rows: list[asyncpg.Record] = []

@@ -17,8 +17,8 @@ create or replace function company_readiness(company companies) returns jsonb
          (company).tin = ''
          or (company).tin ~ '^(IG|C|CS|D|F|FA|PT|TA|TC|TN|TR|TP|J|LE)[0-9]{6,12}$'),
         (4, 'tin_code', 'tin_not_verified',
-         'The TIN of the company is not verified yet. '
-         'The operator of the service has to confirm it.',
+         'The TIN of the company is not verified yet; '
+         'the operator of the service must confirm it.',
          (company).tin = '' or (company).tin_verified_at is not null),
         (5, 'registration_number', 'Required', 'The registration number is missing.',
          number_or_na((company).registration_number) <> 'NA'),
