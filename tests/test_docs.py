@@ -20,6 +20,10 @@ FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 CODE_SPAN = re.compile(r"`[^`\n]*`")
 HEADING = re.compile(r"^#+ +(.+?)\s*$", re.MULTILINE)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
+#: A file or folder in a code span or a fence, without placeholders such as <resource>.
+NAMED_FILE = re.compile(
+    r"(?<![\w/.-])((?:service|sql|schemas|tests|bench|docs|deploy)/[\w./-]*[\w/])(?![\w<*{])"
+)
 SECTION = r"Appendix [A-Z]|\d+(?:\.\d+)?"
 PORTAL_CITATION = re.compile(rf"\bPortal: ((?:{SECTION})(?:, (?:{SECTION})\b)*)")
 #: Names of headings up to a full stop or another mark, or an address like docs/api.md#invoices.
@@ -62,6 +66,12 @@ def _broken_links(page: Path) -> Iterator[str]:
 @pytest.mark.parametrize("page", PAGES, ids=str)
 def test_links_and_anchors_resolve(page: Path) -> None:
     assert list(_broken_links(page)) == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=str)
+def test_named_files_exist(page: Path) -> None:
+    named = {path.rstrip(".") for path in NAMED_FILE.findall((ROOT / page).read_text())}
+    assert [path for path in sorted(named) if not (ROOT / path).exists()] == []
 
 
 def test_every_page_is_reachable_from_the_readme() -> None:
