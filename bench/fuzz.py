@@ -32,7 +32,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 from no_json import NOT_A_BODY, NOT_JSON
 
-from service.api.operations import OPERATIONS
+from service.api.table import OPERATIONS
 from service.commands.integrations import insert_integration_key
 
 INITIAL_RECORDS = 20  # of each kind; a company has no more webhooks

@@ -9,7 +9,8 @@ from typing import Any
 
 from harness import ROOT
 
-from service.api.operations import INTEGRATION, OPERATIONS, QUERY, Operation
+from service.api.operation import INTEGRATION, Operation
+from service.api.table import OPERATIONS
 
 #: Name of a schema -> valid bodies as JSON text.
 BODIES: dict[str, list[str]] = {}
@@ -152,7 +153,7 @@ class RequestGenerator:
     def _make_query(self, operation: Operation) -> str:
         if not operation.query or self.random.random() < 0.3:
             return ""
-        names = [QUERY[name][0] for name in operation.query]
+        names = [parameter.name for parameter in operation.query]
         chosen = self.random.choices([*names, "unknown"], k=self.random.randint(1, 3))
         return "?" + "&".join(f"{name}={self.random.choice(VALUES)}" for name in chosen)
 

@@ -3,30 +3,15 @@
 import asyncio
 import contextlib
 import dataclasses
-import re
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
 from aiohttp import web
 
-from service.api import (
-    adjustment_notes,
-    certificates,
-    companies,
-    consolidated_invoices,
-    docs,
-    einvoice_requests,
-    events,
-    health,
-    integrations,
-    invoices,
-    printing,
-    submissions,
-    validations,
-    webhooks,
-)
+from service.api.docs import DESCRIBE
 from service.api.exports import EXPORTS, Exports
 from service.api.records import PARTS, Parts
+from service.api.table import describe_api, make_routes
 from service.config import Config
 from service.db.reencryption import encrypt_plaintext_secrets
 from service.db.session import DedicatedSession
@@ -65,23 +50,6 @@ from service.submission.tin_checks import TIN_CHECKS, TinChecks
 from service.submission.worker import Worker
 from service.webhooks.dispatcher import WebhookDispatcher, delivery_session
 
-HANDLERS = (
-    invoices,
-    submissions,
-    printing,
-    adjustment_notes,
-    consolidated_invoices,
-    validations,
-    companies,
-    certificates,
-    einvoice_requests,
-    events,
-    webhooks,
-    integrations,
-    docs,
-    health,
-)
-
 #: Parts of the submission context that are made before it.
 SIGNERS = web.AppKey("signers", Signers)
 WAITERS = web.AppKey("waiters", SubmissionWaiters)
@@ -109,8 +77,9 @@ def create_app(config: Config, *, background: bool = True) -> web.Application:
     app[app_keys.WATCHDOG] = Watchdog(config)
     app[EXPORTS] = Exports()
     app[PARTS] = Parts()
+    app[DESCRIBE] = describe_api
     app[app_keys.UPLOAD_BUDGET] = UploadBudget(config.max_body_bytes)
-    app.add_routes(list(_all_routes()))
+    app.add_routes(list(make_routes()))
     app.on_response_prepare.extend(
         [add_request_id, add_security_headers, add_quota_headers, close_on_shutdown]
     )
@@ -118,28 +87,6 @@ def create_app(config: Config, *, background: bool = True) -> web.Application:
     if background:
         app.cleanup_ctx.append(_background)
     return app
-
-
-def _all_routes() -> Iterator[web.RouteDef]:
-    """Yield the routes of all handlers, with an {id} that excludes fixed words such as export-all.
-
-    Another method of such a path is then a 405 instead of a search for a record of that name.
-    """
-    table = [
-        route for module in HANDLERS for route in module.routes if isinstance(route, web.RouteDef)
-    ]
-    words = sorted(route.path for route in table if "{" not in route.path)
-    for route in table:
-        place = route.path.removesuffix("{id}")
-        taken = "|".join(
-            re.escape(path.removeprefix(place)) for path in words if path.startswith(place)
-        )
-        path = (
-            f"{place}{{id:(?!(?:{taken})$)[^{{}}/]+}}"
-            if taken and place != route.path
-            else route.path
-        )
-        yield web.RouteDef(route.method, path, route.handler, route.kwargs)
 
 
 async def _database(app: web.Application) -> AsyncIterator[None]:

@@ -10,6 +10,7 @@ from typing import Any
 #: An entry of `errors` in the body of a response: path, rule and message.
 Violation = dict[str, str]
 
+EMAIL_USED = "The e-mail address is already in use."
 STILL_RUNNING = "A request with this Idempotency-Key is still running."
 
 
@@ -198,8 +199,7 @@ CONSTRAINTS: dict[str, Callable[[], ApiError]] = {
         ]
     ),
     "integration_users_email_once": lambda: Conflict(
-        "The e-mail address is already in use.",
-        errors=[violation("/email", "unique", "The e-mail address is already in use.")],
+        EMAIL_USED, errors=[violation("/email", "unique", EMAIL_USED)]
     ),
     "companies_tin_once": lambda: Conflict(
         "This TIN is already used by another company. "

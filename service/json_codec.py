@@ -21,6 +21,7 @@ _INSTANT = re.compile(
     r"(:[0-9]{2}(\.[0-9]{1,9})?)?([Zz]|[+-][0-9]{2}:?[0-5][0-9])?"
 )
 _EXPONENT = re.compile(r"[0-9]E[-+]?[0-9]", re.ASCII)
+INVALID_JSON = "The request body is not valid JSON: {}."
 _TOO_DEEP = f"The request body is nested deeper than {MAX_DEPTH} levels."
 
 
@@ -47,8 +48,7 @@ def loads(raw: bytes) -> Any:
         value = _decoder.decode(text)
     except json.JSONDecodeError as error:
         raise NotJson(
-            f"The request body is not valid JSON: "
-            f"{error.msg} at line {error.lineno}, column {error.colno}."
+            INVALID_JSON.format(f"{error.msg} at line {error.lineno}, column {error.colno}")
         ) from None
     except RecursionError:
         raise NotJson(_TOO_DEEP) from None
@@ -183,7 +183,7 @@ def _too_long(text: str) -> NotJson:
 
 
 def _reject_constant(name: str) -> NoReturn:
-    raise NotJson(f"The request body is not valid JSON: {name} is not a JSON number.")
+    raise NotJson(INVALID_JSON.format(f"{name} is not a JSON number"))
 
 
 def _build_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -30,7 +30,7 @@ from kit import (
 from no_json import NOT_A_BODY, NOT_JSON
 
 from service import json_codec, schema
-from service.api.operations import OPERATIONS
+from service.api.table import OPERATIONS
 
 BODIES = Path(__file__).parent / "bodies"
 FILES = {

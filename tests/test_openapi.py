@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,17 +10,16 @@ import pytest
 from jsonschema import Draft202012Validator
 from kit import created, invoice, note, one_of_each_integration, open_integrations, valid_invoice
 
-from service import json_codec, schema
-from service.api import operations as operations_table
+from service import schema
 from service.api import pagination
 from service.api.openapi import describe
-from service.api.operations import OPERATIONS, PAGE, QUERY
-from service.app import HANDLERS, create_app
+from service.api.operation import Operation, QueryParameter
+from service.api.table import OPERATIONS, describe_api
+from service.app import create_app
 from service.config import read_config
 from service.http.middleware import OPEN
-from service.submission.cancel import STILL_SUBMITTING
 
-API = json.loads(json_codec.dumps(describe(OPERATIONS, schema.ALL, schema.EXAMPLES)))
+API = json.loads(describe_api())
 
 
 def routes() -> set[tuple[str, str]]:
@@ -136,32 +136,36 @@ def test_examples_of_records_pass_their_schemas() -> None:
             assert violations(component, example) == [], name
 
 
-@pytest.mark.parametrize("module", [module for module in HANDLERS if hasattr(module, "SORTS")])
-def test_lists_accept_the_described_parameters(module: Any) -> None:
-    for path in (
-        route.path
-        for route in module.routes
-        if API["paths"][route.path].get("get", {}).get("parameters")
-    ):
-        described_ones = API["paths"][path]["get"]["parameters"]
-        parameters = {
-            each["name"]: resolved(each["schema"]) for each in described_ones if "name" in each
-        }
-        if "page" not in parameters:
-            continue
-        assert parameters.keys() - {"sort"} == {*PAGE, *module.FILTERS}, path
-        assert set(parameters.get("sort", {"enum": ["-id"]})["enum"]) == set(module.SORTS), path
-        for name in {"status", "type"} & parameters.keys():
-            assert all(module.FILTERS[name](value) == value for value in parameters[name]["enum"])
+@pytest.mark.parametrize(
+    "operation",
+    [each for each in OPERATIONS if pagination.PER_PAGE in each.query],
+    ids=lambda operation: operation.path,
+)
+def test_lists_accept_the_described_parameters(operation: Operation) -> None:
+    module: Any = sys.modules[getattr(operation.handler, "__module__", "")]
+    described_ones = API["paths"][operation.path]["get"]["parameters"]
+    parameters = {
+        each["name"]: resolved(each["schema"])
+        for each in described_ones
+        if each.get("in") == "query"
+    }
+    filters = {parameter.name: parameter for parameter in getattr(module, "FILTERS", ())}
+    used = filters if len(operation.query) > len(pagination.PAGE) else {}
+    assert parameters.keys() - {"sort"} == {"page", "per_page", *used}
+    sorts = getattr(module, "SORTS", [pagination.NEWEST_FIRST])
+    assert parameters.get("sort", {"enum": [pagination.NEWEST_FIRST]})["enum"] == list(sorts)
+    for name in {"status", "type"} & parameters.keys():
+        read = filters[name].read
+        assert read and all(read(value) == value for value in parameters[name]["enum"])
 
 
-def test_pages_have_the_described_limits() -> None:
-    assert QUERY["page"][2]["maximum"] == pagination.MAX_PAGE
-    assert QUERY["per_page"][2]["maximum"] == pagination.MAX_PER_PAGE
-
-
-def test_described_messages_are_those_of_the_service() -> None:
-    assert operations_table.STILL_SUBMITTING == STILL_SUBMITTING
+@pytest.mark.parametrize("parameter", pagination.PAGE, ids=lambda parameter: parameter.name)
+def test_pages_have_the_described_limits(parameter: QueryParameter) -> None:
+    low, high = parameter.schema["minimum"], parameter.schema["maximum"]
+    for number, is_valid in ((low - 1, False), (low, True), (high, True), (high + 1, False)):
+        found: list[Any] = []
+        pagination.read_number({parameter.name: str(number)}, parameter, found)
+        assert (found == []) == is_valid, number
 
 
 async def call(api: Any, method: str, path: str, template: str, **request: Any) -> tuple[int, Any]:

@@ -51,9 +51,7 @@ from schemathesis.specs.openapi.checks import (
 )
 from test_validations import TIN
 
-from service import json_codec, schema
-from service.api.openapi import describe
-from service.api.operations import OPERATIONS
+from service.api.table import OPERATIONS, describe_api
 from service.commands.serve import serve_api
 from service.config import read_config
 from service.sandbox.app import create_sandbox
@@ -123,7 +121,7 @@ def generate_test(
 
 @pytest.fixture(scope="module")
 def description() -> Any:
-    described = json.loads(json_codec.dumps(describe(OPERATIONS, schema.ALL, schema.EXAMPLES)))
+    described = json.loads(describe_api())
     config = schemathesis.Config.from_dict(CONFIG)
     return schemathesis.openapi.from_dict(described, config=config)
 

@@ -1,26 +1,27 @@
-"""Adjustment notes: create for an invoice, list, get, update, delete, export.
+"""Adjustment notes: list, get, update, delete, export; creation for invoices of both kinds.
 
 Spec: Adjustment notes
 """
 
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import asyncpg
 from aiohttp import web
 
 from service import json_codec, schema
-from service.api import pagination
+from service.api import pagination, printing, submissions
 from service.api.exports import export_batches, stream_array
+from service.api.operation import Operation
 from service.api.records import Source, export_record, get_record, list_page
 from service.db.connections import Connection
 from service.db.statements import sql
 from service.documents import states
 from service.documents.body_checks import Draft, check_draft
-from service.errors import Forbidden, ValidationError, violation
+from service.errors import CONSTRAINTS, BadRequest, Forbidden, ValidationError, violation
 from service.http import app_keys, responses
-from service.http.idempotency import store_response
 from service.http.requests import (
     check_if_match,
     or_not_found,
@@ -31,20 +32,22 @@ from service.http.requests import (
 from service.offload import offload
 from service.submission.document_kinds import COLUMNS, NOTE
 
-routes = web.RouteTableDef()
+NOUN = NOTE.title
+operations: list[Operation] = []
+operation = partial(Operation, operations, "Adjustment notes", noun=NOUN)
 
-NOUN = "Adjustment note"
 LIST = Source(sql.adjustment_note_page, sql.adjustment_note_search, sql.adjustment_note_get)
-SORTS = ("id", "-id", "issue_date", "-issue_date", "code", "-code")
-FILTERS = {
-    "status": pagination.one_of("status", tuple(states.RECORD_TRANSITIONS)),
-    "type": pagination.one_of(
-        "type", tuple(schema.ALL["adjustment_note_update"]["properties"]["type"]["enum"])
-    ),
-    "issued_from": pagination.instant("issued_from"),
-    "issued_to": pagination.instant("issued_to"),
-    "query": pagination.words,
-}
+SORTS = pagination.DOCUMENT_SORTS
+FILTERS = pagination.document_filters(
+    tuple(schema.ALL["adjustment_note_update"]["properties"]["type"]["enum"]), "NoteType"
+)
+UPDATED, DELETED = "Adjustment note updated.", "Adjustment note deleted."
+NOT_UPDATED = states.describe_locked(NOTE.noun, "updated")
+NOT_DELETED = states.describe_locked(NOTE.noun, "deleted")
+CODE_USED = CONSTRAINTS["adjustment_notes_code_once_a_type"]()
+#: Of the creation of a note, which the modules of both kinds of invoices declare.
+NOTE_CREATED = "Adjustment note created."
+NOTE_ERRORS = (*(Forbidden(message) for _, message in states.NOTE_REFUSALS), CODE_USED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,25 +63,6 @@ async def read_note(request: web.Request) -> NewNote:
     body, text = await read_body(request, "adjustment_note_create")
     issued = parse_document_instant(body, "adjustmentNoteIssueDate")
     return NewNote(await offload(len(text), check_draft, body, issued, len(text)), text)
-
-
-@routes.post("/api/invoices/{id}/adjustment-note")
-async def create_adjustment_note(request: web.Request) -> web.Response:
-    """Store a draft note for an invoice whose latest submitted document is Valid.
-
-    Locks the invoice, so that it cannot be cancelled meanwhile. Raises Forbidden by
-    states.NOTE_REFUSALS, ValidationError for a note that does not match its invoice.
-    """
-    note = await read_note(request)
-    company, invoice_id = request[app_keys.COMPANY], read_path_id(request, "Invoice")
-    async with request.app[app_keys.DATABASE].company(company) as conn:
-        target = or_not_found(
-            await sql.invoice_share(conn, company_id=company, id=invoice_id), "Invoice"
-        )
-        note_id = await insert_note(conn, company, {"invoice_id": invoice_id}, target, note)
-        response = responses.created_response(NOUN, note_id)
-        await store_response(request, conn, response)
-    return response
 
 
 async def insert_note(
@@ -113,15 +97,28 @@ async def insert_note(
     )
 
 
-@routes.get("/api/adjustment-notes")
+@operation(
+    "GET",
+    "/api/adjustment-notes",
+    "List adjustment notes",
+    "AdjustmentNoteList",
+    query=(*pagination.PAGE, *FILTERS, pagination.sort_by(SORTS)),
+    description="Newest first.",
+)
 async def list_adjustment_notes(request: web.Request) -> web.StreamResponse:
     """Return a page of notes."""
     page = pagination.read_page(request, FILTERS, SORTS)
     return await list_page(request, page, LIST)
 
 
-# Registered before {id}, which would match "export-all".
-@routes.get("/api/adjustment-notes/export-all")
+@operation(
+    "GET",
+    "/api/adjustment-notes/export-all",
+    "Export all adjustment notes",
+    "AdjustmentNoteExports",
+    description="Every note of the company, newest first, without pages.",
+    is_file=True,
+)
 async def export_adjustment_notes(request: web.Request) -> web.StreamResponse:
     """Stream all notes of the company, newest first, as one JSON array."""
     return await stream_array(
@@ -129,13 +126,28 @@ async def export_adjustment_notes(request: web.Request) -> web.StreamResponse:
     )
 
 
-@routes.get("/api/adjustment-notes/{id}")
+@operation(
+    "GET",
+    "/api/adjustment-notes/{id}",
+    "Get an adjustment note",
+    "AdjustmentNote",
+    is_record=True,
+)
 async def get_adjustment_note(request: web.Request) -> web.Response:
     """Return a note."""
     return await get_record(request, sql.adjustment_note_get, NOUN)
 
 
-@routes.put("/api/adjustment-notes/{id}")
+@operation(
+    "PUT",
+    "/api/adjustment-notes/{id}",
+    "Update an adjustment note",
+    "Success",
+    message=UPDATED,
+    body="adjustment_note_update",
+    errors=(Forbidden(NOT_UPDATED), CODE_USED),
+    description="Sent members replace stored ones.",
+)
 async def update_adjustment_note(request: web.Request) -> web.Response:
     """Merge the sent members into a draft. Raises Forbidden for a submitted note."""
     body, _ = await read_body(request, "adjustment_note_update")
@@ -143,7 +155,7 @@ async def update_adjustment_note(request: web.Request) -> web.Response:
     async with request.app[app_keys.DATABASE].company(company) as conn:
         row = await _lock(request, conn, note_id)
         if row["status"] in states.LOCKED:
-            raise Forbidden(states.describe_locked("adjustment note", "updated"))
+            raise Forbidden(NOT_UPDATED)
         draft, text = await offload(len(row["body"]), _merge, row, body)
         _reject_excess(row["adjustable"], draft)
         await sql.adjustment_note_update(
@@ -154,22 +166,46 @@ async def update_adjustment_note(request: web.Request) -> web.Response:
             issue_date=draft.issue_date,
             **draft.amounts,
         )
-    return responses.success_response("Adjustment note updated.")
+    return responses.success_response(UPDATED)
 
 
-@routes.delete("/api/adjustment-notes/{id}")
+@operation(
+    "DELETE",
+    "/api/adjustment-notes/{id}",
+    "Delete an adjustment note",
+    "Message",
+    message=DELETED,
+    errors=(Forbidden(NOT_DELETED),),
+    description="Frees its code.",
+)
 async def delete_adjustment_note(request: web.Request) -> web.Response:
     """Hide a note that is not submitted, and free its code. Spec: Errors"""
     company, note_id = request[app_keys.COMPANY], read_path_id(request, NOUN)
     async with request.app[app_keys.DATABASE].company(company) as conn:
         row = await _lock(request, conn, note_id)
         if row["status"] in states.LOCKED:
-            raise Forbidden(states.describe_locked("adjustment note", "deleted"))
+            raise Forbidden(NOT_DELETED)
         await sql.adjustment_note_delete(conn, company_id=company, id=note_id)
-    return responses.json_response({"message": "Adjustment note deleted."})
+    return responses.json_response({"message": DELETED})
 
 
-@routes.get("/api/adjustment-notes/{id}/export")
+submissions.declare(
+    operation,
+    NOTE,
+    "/api/adjustment-notes/{id}",
+    cancelling="cancel-latest-adjustment-note-submitted",
+    submit_errors=(BadRequest(states.NOTE_WITHOUT_VALID_INVOICE),),
+)
+printing.declare(operation, NOTE, "/api/adjustment-notes/{id}")
+
+
+@operation(
+    "GET",
+    "/api/adjustment-notes/{id}/export",
+    "Export an adjustment note",
+    "AdjustmentNoteExport",
+    is_file=True,
+)
 async def export_adjustment_note(request: web.Request) -> web.Response:
     """Return a note as a file."""
     return await export_record(request, sql.adjustment_note_export, NOUN)
@@ -201,5 +237,5 @@ def _merge(row: asyncpg.Record, changes: dict[str, Any]) -> tuple[Draft, str]:
 def _reject_excess(adjustable: Decimal, draft: Draft) -> None:
     """Raise ValidationError for a credit or refund that exceeds the remaining amount."""
     if draft.body["type"] != "DEBIT_NOTE" and draft.amounts["payable_amount"] > adjustable:
-        message = f"The note exceeds the invoice's remaining amount of {adjustable}."
+        message = states.NOTE_TOO_HIGH.format(amount=adjustable)
         raise ValidationError([violation("/lineItems", "amount", message)])

@@ -5,29 +5,39 @@ The private key is stored encrypted and never returned.
 
 import asyncio
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from aiohttp import web
 
 from service import json_codec
+from service.api.operation import Operation
 from service.db.connections import Connection
 from service.db.encryption import MissingSecretKey
 from service.db.statements import sql
 from service.documents.signing import certificate
-from service.errors import Conflict, ValidationError
+from service.errors import Conflict, ValidationError, violation
 from service.http import app_keys, responses
-from service.http.requests import check_if_match, or_not_found, read_body
+from service.http.requests import check_if_match, not_found, or_not_found, read_body
 from service.submission import signers
 from service.submission.context import SUBMISSION_CONTEXT
 
-routes = web.RouteTableDef()
+operations: list[Operation] = []
+operation = partial(Operation, operations, "Company")
 
-PATH = "/api/companies/signing-certificate"
 NOUN = "Signing certificate"
 NO_SECRET_KEY = "The service cannot store private keys: SECRET_KEY is not set. Ask the operator."
+REMOVED = "Signing certificate removed."
 
 
-@routes.get(PATH)
+@operation(
+    "GET",
+    "/api/companies/signing-certificate",
+    "Get the certificate that signs the company's documents",
+    "SigningCertificateAnswer",
+    errors=(not_found(NOUN),),
+    is_record=True,
+)
 async def get_signing_certificate(request: web.Request) -> web.Response:
     """Return the certificate."""
     company = request[app_keys.COMPANY]
@@ -37,7 +47,18 @@ async def get_signing_certificate(request: web.Request) -> web.Response:
         )
 
 
-@routes.put(PATH)
+@operation(
+    "PUT",
+    "/api/companies/signing-certificate",
+    "Store a certificate and its private key",
+    "SigningCertificateAnswer",
+    body="signing_certificate_update",
+    errors=(
+        ValidationError([violation("/key", "match", certificate.OTHER_KEY)]),
+        Conflict(NO_SECRET_KEY),
+    ),
+    description="Replaces the previous ones. The key is stored encrypted and never returned.",
+)
 async def set_signing_certificate(request: web.Request) -> web.Response:
     """Store a certificate and its private key, replacing the previous ones.
 
@@ -60,7 +81,14 @@ async def set_signing_certificate(request: web.Request) -> web.Response:
         return responses.json_text_response(await _read_current(conn, company))
 
 
-@routes.delete(PATH)
+@operation(
+    "DELETE",
+    "/api/companies/signing-certificate",
+    "Remove the certificate and its private key",
+    "Success",
+    message=REMOVED,
+    errors=(not_found(NOUN),),
+)
 async def delete_signing_certificate(request: web.Request) -> web.Response:
     """Delete the certificate and its private key."""
     company = request[app_keys.COMPANY]
@@ -69,7 +97,7 @@ async def delete_signing_certificate(request: web.Request) -> web.Response:
         or_not_found(await _read_record(conn, company), NOUN)
         await check_if_match(request, conn, _read_current, company=company)
         await sql.signing_certificate_remove(conn, company_id=company)
-    return responses.success_response("Signing certificate removed.")
+    return responses.success_response(REMOVED)
 
 
 async def _read_signer(body: dict[str, Any], form: str, now: datetime) -> certificate.Signer:

@@ -1,18 +1,21 @@
 """The company of the key: its record and its settings. Spec: Company"""
 
+from functools import partial
 from typing import Any
 
 from aiohttp import web
 
 from service import json_codec
+from service.api.operation import ErrorResponse, Operation
 from service.db.connections import Connection
 from service.db.statements import sql
 from service.documents import codes
-from service.errors import Conflict, ValidationError
+from service.errors import CONSTRAINTS, Conflict, ValidationError
 from service.http import app_keys, responses
 from service.http.requests import check_if_match, or_not_found, read_body
 
-routes = web.RouteTableDef()
+operations: list[Operation] = []
+operation = partial(Operation, operations, "Company")
 
 NOUN = "Company"
 TIN_IN_USE = (
@@ -21,7 +24,7 @@ TIN_IN_USE = (
 )
 
 
-@routes.get("/api/companies")
+@operation("GET", "/api/companies", "Get the company of the key", "CompanyAnswer", is_record=True)
 async def get_company(request: web.Request) -> web.Response:
     """Return the company."""
     company = request[app_keys.COMPANY]
@@ -29,7 +32,21 @@ async def get_company(request: web.Request) -> web.Response:
         return responses.record_response(request, await _read_record(conn, company_id=company))
 
 
-@routes.put("/api/companies")
+@operation(
+    "PUT",
+    "/api/companies",
+    "Update the company of the key",
+    "CompanyAnswer",
+    body="company_update",
+    errors=(
+        Conflict(TIN_IN_USE),
+        ErrorResponse(409, "TinTaken", CONSTRAINTS["companies_tin_once"]().body),
+    ),
+    description="Sent members replace stored ones; `setting` is replaced as a whole. "
+    "A TIN belongs to one company. A changed TIN is unverified: until the operator of the "
+    "service verifies it, submissions, cancellations and TIN checks are a 400 with the code "
+    "tin_not_verified.",
+)
 async def update_company(request: web.Request) -> web.Response:
     """Change the sent fields; the setting is replaced as a whole.
 

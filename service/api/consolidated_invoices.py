@@ -4,22 +4,24 @@ import asyncio
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import asyncpg
 from aiohttp import web
 
 from service import json_codec, schema
-from service.api import pagination
-from service.api.adjustment_notes import insert_note, read_note
+from service.api import pagination, printing, submissions
+from service.api.adjustment_notes import NOTE_CREATED, NOTE_ERRORS, insert_note, read_note
 from service.api.exports import export_batches, stream_array
+from service.api.operation import Operation
 from service.api.records import Source, export_record, get_record, list_page
 from service.config import Config
 from service.db.connections import Connection
 from service.db.statements import sql
 from service.documents import consolidation, states
 from service.documents.body_checks import Draft, check_draft, get_code_year
-from service.errors import Forbidden, ValidationError, Violation, violation
+from service.errors import CONSTRAINTS, Forbidden, ValidationError, Violation, violation
 from service.http import app_keys, responses
 from service.http.idempotency import store_response
 from service.http.requests import (
@@ -29,22 +31,21 @@ from service.http.requests import (
     read_body,
     read_path_id,
 )
+from service.submission.document_kinds import CONSOLIDATED
 
-routes = web.RouteTableDef()
+NOUN = CONSOLIDATED.title
+operations: list[Operation] = []
+operation = partial(Operation, operations, "Consolidated invoices", noun=NOUN)
 
-NOUN = "Consolidated invoice"
 BATCH = 500  # invoices whose lines are in memory at once
 LIST = Source(
     sql.consolidated_invoice_page, sql.consolidated_invoice_search, sql.consolidated_invoice_listed
 )
-SORTS = ("id", "-id", "issue_date", "-issue_date", "code", "-code")
-FILTERS = {
-    "status": pagination.one_of("status", tuple(states.RECORD_TRANSITIONS)),
-    "type": pagination.one_of("type", tuple(consolidation.FAMILIES)),
-    "issued_from": pagination.instant("issued_from"),
-    "issued_to": pagination.instant("issued_to"),
-    "query": pagination.words,
-}
+SORTS = pagination.DOCUMENT_SORTS
+FILTERS = pagination.document_filters(tuple(consolidation.FAMILIES), "ConsolidatedInvoiceType")
+CREATED, DELETED = "Consolidated invoice created.", "Consolidated invoice deleted."
+NOT_DELETED = states.describe_locked(CONSOLIDATED.noun, "deleted")
+NONE_LEFT = "No invoice of {month} is left to consolidate."
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,33 +78,20 @@ class ConsolidationRequest:
         ]
 
 
-@routes.post("/api/consolidated-invoices/plan")
-async def plan_consolidated_invoice(request: web.Request) -> web.Response:
-    """Return the contents of a new consolidated invoice, exclusions and violations.
-
-    Changes nothing.
-    """
-    body, _ = await read_body(request, "consolidated_invoice_plan")
-    issue_date = parse_document_instant(body, "issueDateTime") if "issueDateTime" in body else None
-    company = request[app_keys.COMPANY]
-    async with request.app[app_keys.DATABASE].reading(company) as conn:
-        wanted = await _read_request(request, conn, body)
-        plan = await _make_plan(conn, company, wanted)
-    at = issue_date or wanted.now
-    draft = check_draft(plan.body(), at)
-    data = {
-        "month": wanted.month and f"{wanted.month:%Y-%m}",
-        "lines": draft.body["lineItems"],
-        "invoiceLevelAllowanceCharge": draft.body["invoiceLevelAllowanceCharge"],
-        "totals": _totals(draft.amounts),
-        "invoices": plan.ids,
-        "left_out": plan.left_out,
-        "refusals": wanted.violations(at),
-    }
-    return responses.json_response({"data": data})
-
-
-@routes.post("/api/consolidated-invoices")
+@operation(
+    "POST",
+    "/api/consolidated-invoices",
+    "Create a consolidated invoice",
+    "Created",
+    status=201,
+    message=CREATED,
+    body="consolidated_invoice_create",
+    errors=(
+        ValidationError([violation("/month", "empty", NONE_LEFT.format(month="2026-01"))]),
+        CONSTRAINTS["consolidated_invoices_code_once_a_year"](),
+    ),
+    description="From all eligible invoices of a month, or from named ones.",
+)
 async def create_consolidated_invoice(request: web.Request) -> web.Response:
     """Store a draft, and assign its invoices to it.
 
@@ -130,33 +118,93 @@ async def create_consolidated_invoice(request: web.Request) -> web.Response:
             ids=plan.ids,
             **_columns(draft),
         )
-        response = responses.created_response(NOUN, invoice_id)
+        response = responses.created_response(CREATED, invoice_id)
         await store_response(request, conn, response)
     return response
 
 
-@routes.get("/api/consolidated-invoices")
+@operation(
+    "POST",
+    "/api/consolidated-invoices/plan",
+    "Plan a consolidated invoice",
+    "ConsolidationPlan",
+    body="consolidated_invoice_plan",
+    description="Returns its contents, and the invoices left out with the reasons. "
+    "Changes nothing.",
+)
+async def plan_consolidated_invoice(request: web.Request) -> web.Response:
+    """Return the contents of a new consolidated invoice, exclusions and violations.
+
+    Changes nothing.
+    """
+    body, _ = await read_body(request, "consolidated_invoice_plan")
+    issue_date = parse_document_instant(body, "issueDateTime") if "issueDateTime" in body else None
+    company = request[app_keys.COMPANY]
+    async with request.app[app_keys.DATABASE].reading(company) as conn:
+        wanted = await _read_request(request, conn, body)
+        plan = await _make_plan(conn, company, wanted)
+    at = issue_date or wanted.now
+    draft = check_draft(plan.body(), at)
+    data = {
+        "month": wanted.month and f"{wanted.month:%Y-%m}",
+        "lines": draft.body["lineItems"],
+        "invoiceLevelAllowanceCharge": draft.body["invoiceLevelAllowanceCharge"],
+        "totals": _totals(draft.amounts),
+        "invoices": plan.ids,
+        "left_out": plan.left_out,
+        "refusals": wanted.violations(at),
+    }
+    return responses.json_response({"data": data})
+
+
+@operation(
+    "GET",
+    "/api/consolidated-invoices",
+    "List consolidated invoices",
+    "ConsolidatedInvoiceList",
+    query=(*pagination.PAGE, *FILTERS, pagination.sort_by(SORTS)),
+    description="Newest first.",
+)
 async def list_consolidated_invoices(request: web.Request) -> web.StreamResponse:
     """Return a page of consolidated invoices."""
     page = pagination.read_page(request, FILTERS, SORTS)
     return await list_page(request, page, LIST)
 
 
-# Registered before {id}, which would match "export-all".
-@routes.get("/api/consolidated-invoices/export-all")
+@operation(
+    "GET",
+    "/api/consolidated-invoices/export-all",
+    "Export all consolidated invoices",
+    "ConsolidatedInvoiceExports",
+    is_file=True,
+)
 async def export_consolidated_invoices(request: web.Request) -> web.StreamResponse:
     """Stream all consolidated invoices of the company, newest first, as one JSON array."""
     pieces = export_batches(request, sql.consolidated_invoice_export_batch)
     return await stream_array(request, "consolidated-invoices.json", pieces)
 
 
-@routes.get("/api/consolidated-invoices/{id}")
+@operation(
+    "GET",
+    "/api/consolidated-invoices/{id}",
+    "Get a consolidated invoice",
+    "ConsolidatedInvoice",
+    is_record=True,
+)
 async def get_consolidated_invoice(request: web.Request) -> web.Response:
     """Return a consolidated invoice."""
     return await get_record(request, sql.consolidated_invoice_get, NOUN)
 
 
-@routes.delete("/api/consolidated-invoices/{id}")
+@operation(
+    "DELETE",
+    "/api/consolidated-invoices/{id}",
+    "Delete a consolidated invoice",
+    "Success",
+    message=DELETED,
+    errors=(Forbidden(NOT_DELETED),),
+    description="Frees its code and its invoices.",
+)
 async def delete_consolidated_invoice(request: web.Request) -> web.Response:
     """Hide a consolidated invoice that is not submitted, and free its code and its invoices."""
     company, invoice_id = request[app_keys.COMPANY], read_path_id(request, NOUN)
@@ -165,13 +213,31 @@ async def delete_consolidated_invoice(request: web.Request) -> web.Response:
         row = or_not_found(await sql.consolidated_invoice_lock(conn, **key), NOUN)
         await check_if_match(request, conn, sql.consolidated_invoice_get, **key)
         if row["status"] in states.LOCKED:
-            raise Forbidden(states.describe_locked("consolidated invoice", "deleted"))
+            raise Forbidden(NOT_DELETED)
         await sql.consolidated_invoice_members_lock(conn, **key)
         await sql.consolidated_invoice_delete(conn, **key)
-    return responses.success_response("Consolidated invoice deleted.")
+    return responses.success_response(DELETED)
 
 
-@routes.post("/api/consolidated-invoices/{id}/adjustment-note")
+submissions.declare(
+    operation,
+    CONSOLIDATED,
+    "/api/consolidated-invoices/{id}",
+    cancelling="cancel-latest-invoice-submitted",
+)
+printing.declare(operation, CONSOLIDATED, "/api/consolidated-invoices/{id}")
+
+
+@operation(
+    "POST",
+    "/api/consolidated-invoices/{id}/adjustment-note",
+    "Create an adjustment note for a consolidated invoice",
+    "Created",
+    status=201,
+    message=NOTE_CREATED,
+    body="adjustment_note_create",
+    errors=NOTE_ERRORS,
+)
 async def create_adjustment_note(request: web.Request) -> web.Response:
     """Store a draft note for a consolidated invoice, with the same rules as for an invoice.
 
@@ -188,12 +254,18 @@ async def create_adjustment_note(request: web.Request) -> web.Response:
         note_id = await insert_note(
             conn, company, {"consolidated_invoice_id": invoice_id}, target, note
         )
-        response = responses.created_response("Adjustment note", note_id)
+        response = responses.created_response(NOTE_CREATED, note_id)
         await store_response(request, conn, response)
     return response
 
 
-@routes.get("/api/consolidated-invoices/{id}/export")
+@operation(
+    "GET",
+    "/api/consolidated-invoices/{id}/export",
+    "Export a consolidated invoice",
+    "ConsolidatedInvoiceExport",
+    is_file=True,
+)
 async def export_consolidated_invoice(request: web.Request) -> web.Response:
     """Return a consolidated invoice as a file."""
     return await export_record(request, sql.consolidated_invoice_export, NOUN)
@@ -287,7 +359,7 @@ def _reject_incomplete(wanted: ConsolidationRequest, plan: consolidation.Consoli
             ]
         )
     if not plan.ids:
-        message = f"No invoice of {wanted.month:%Y-%m} is left to consolidate."
+        message = NONE_LEFT.format(month=f"{wanted.month:%Y-%m}")
         raise ValidationError([violation(wanted.place, "empty", message)])
 
 

@@ -1,16 +1,19 @@
 """The OpenAPI description, and a page that renders it without resources of other sites."""
 
-from functools import cache
+from collections.abc import Callable
+from functools import cache, partial
 from pathlib import Path
 
 from aiohttp import web
 
-from service import json_codec, schema
-from service.api.openapi import describe
-from service.api.operations import OPERATIONS
+from service.api.operation import Operation
 from service.http import responses
 
-routes = web.RouteTableDef()
+operations: list[Operation] = []
+operation = partial(Operation, operations, "Service")
+
+#: Returns the OpenAPI description as JSON text.
+DESCRIBE: web.AppKey[Callable[[], str]] = web.AppKey("describe")
 
 PAGE = Path(__file__).with_name("docs_page")
 #: The page loads only its own script and style sheet, nothing inline, and cannot be framed.
@@ -23,33 +26,28 @@ PAGE_HEADERS = {
 }
 
 
-@routes.get("/api/openapi.json")
+@operation("GET", "/api/openapi.json", "Get this description", "Description", is_record=True)
 async def get_description(request: web.Request) -> web.Response:
     """Return the OpenAPI description."""
-    return responses.record_response(request, _description())
+    return responses.record_response(request, request.app[DESCRIBE]())
 
 
-@routes.get("/api/docs")
+@operation("GET", "/api/docs", "Get a page that renders this description", "text/html")
 async def get_page(request: web.Request) -> web.Response:
     """Return the page that renders the description."""
     return _file("docs.html", "text/html")
 
 
-@routes.get("/api/docs/docs.js")
+@operation("GET", "/api/docs/docs.js", "Get the script of the page", "text/javascript")
 async def get_script(request: web.Request) -> web.Response:
     """Return the script of the page."""
     return _file("docs.js", "text/javascript")
 
 
-@routes.get("/api/docs/docs.css")
+@operation("GET", "/api/docs/docs.css", "Get the style sheet of the page", "text/css")
 async def get_style_sheet(request: web.Request) -> web.Response:
     """Return the style sheet of the page."""
     return _file("docs.css", "text/css")
-
-
-@cache
-def _description() -> str:
-    return json_codec.dumps(describe(OPERATIONS, schema.ALL, schema.EXAMPLES))
 
 
 def _file(name: str, content_type: str) -> web.Response:

@@ -3,6 +3,7 @@
 Spec: E-invoice requests
 """
 
+from functools import partial
 from typing import Any
 
 import asyncpg
@@ -10,6 +11,7 @@ from aiohttp import web
 
 from service import json_codec, schema
 from service.api import invoices, pagination
+from service.api.operation import Operation
 from service.api.records import Source, get_record, list_page
 from service.db.connections import Connection
 from service.db.statements import sql
@@ -23,17 +25,21 @@ from service.offload import offload
 from service.submission import submit
 from service.submission.context import SUBMISSION_CONTEXT
 
-routes = web.RouteTableDef()
-
 NOUN = "E-invoice request"
+operations: list[Operation] = []
+operation = partial(Operation, operations, "E-invoice requests", noun=NOUN)
+
 LIST = Source(sql.einvoice_request_page, sql.einvoice_request_search, sql.einvoice_request_get)
 SORTS = ("id", "-id")
-FILTERS = {
-    "status": pagination.one_of(
-        "status", tuple(schema.ALL["einvoice_request_update"]["properties"]["status"]["enum"])
+FILTERS = (
+    pagination.one_of(
+        "status", schema.ALL["einvoice_request_update"]["properties"]["status"]["enum"]
     ),
-    "query": pagination.words,
-}
+    pagination.SEARCH,
+)
+CREATED = "E-invoice request created."
+UPDATED = "E-invoice request updated."
+DELETED = "E-invoice request deleted."
 MAX_CHARACTER_BYTES = 4  # in UTF-8
 SEVERAL = (
     "The invoice code matches several invoices that are pending finalization. "
@@ -41,7 +47,29 @@ SEVERAL = (
 )
 
 
-@routes.post("/api/einvoice-requests")
+@operation(
+    "GET",
+    "/api/einvoice-requests",
+    "List e-invoice requests",
+    "EinvoiceRequestList",
+    query=(*pagination.PAGE, *FILTERS, pagination.sort_by(SORTS)),
+    description="Newest first.",
+)
+async def list_einvoice_requests(request: web.Request) -> web.StreamResponse:
+    """Return a page of requests."""
+    page = pagination.read_page(request, FILTERS, SORTS)
+    return await list_page(request, page, LIST)
+
+
+@operation(
+    "POST",
+    "/api/einvoice-requests",
+    "Create an e-invoice request",
+    "Created",
+    status=201,
+    message=CREATED,
+    body="einvoice_request_create",
+)
 async def create_einvoice_request(request: web.Request) -> web.Response:
     """Store a pending request. Raises ValidationError, also for an unknown code of its buyer."""
     body, text = await read_body(request, "einvoice_request_create")
@@ -50,25 +78,34 @@ async def create_einvoice_request(request: web.Request) -> web.Response:
     company = request[app_keys.COMPANY]
     async with request.app[app_keys.DATABASE].company(company) as conn:
         request_id = await sql.einvoice_request_insert(conn, company_id=company, body=text)
-        response = responses.created_response(NOUN, request_id)
+        response = responses.created_response(CREATED, request_id)
         await store_response(request, conn, response)
     return response
 
 
-@routes.get("/api/einvoice-requests")
-async def list_einvoice_requests(request: web.Request) -> web.StreamResponse:
-    """Return a page of requests."""
-    page = pagination.read_page(request, FILTERS, SORTS)
-    return await list_page(request, page, LIST)
-
-
-@routes.get("/api/einvoice-requests/{id}")
+@operation(
+    "GET",
+    "/api/einvoice-requests/{id}",
+    "Get an e-invoice request",
+    "EinvoiceRequest",
+    is_record=True,
+)
 async def get_einvoice_request(request: web.Request) -> web.Response:
     """Return a request."""
     return await get_record(request, sql.einvoice_request_get, NOUN)
 
 
-@routes.put("/api/einvoice-requests/{id}")
+@operation(
+    "PUT",
+    "/api/einvoice-requests/{id}",
+    "Update, approve or reject an e-invoice request",
+    "RequestUpdated",
+    message=UPDATED,
+    body="einvoice_request_update",
+    errors=(Conflict(invoices.IN_CONSOLIDATED), Conflict(SEVERAL)),
+    description="Approving a request that names a pending-finalize invoice makes its buyer the "
+    "buyer of that invoice, and finalizes the invoice.",
+)
 async def update_einvoice_request(request: web.Request) -> web.Response:
     """Change the sent fields. Any status may follow any other.
 
@@ -88,18 +125,24 @@ async def update_einvoice_request(request: web.Request) -> web.Response:
         if body.get("status") == "Approve":
             finalized = await _finalize(request, conn, row)
     if finalized is None:
-        return responses.success_response(f"{NOUN} updated.", data={"id": request_id})
+        return responses.success_response(UPDATED, data={"id": request_id})
     invoice_id, started = finalized
     sentence, outcome = await submit.describe_outcome(
         request.app[SUBMISSION_CONTEXT], company, invoice_id, started
     )
     data = {"id": request_id, "invoice": {"id": invoice_id, **outcome}}
     return responses.success_response(
-        f"{NOUN} updated. The invoice has been finalized.{sentence}", data=data
+        f"{UPDATED} The invoice has been finalized.{sentence}", data=data
     )
 
 
-@routes.delete("/api/einvoice-requests/{id}")
+@operation(
+    "DELETE",
+    "/api/einvoice-requests/{id}",
+    "Delete an e-invoice request",
+    "Success",
+    message=DELETED,
+)
 async def delete_einvoice_request(request: web.Request) -> web.Response:
     """Delete a request."""
     key = {"company_id": request[app_keys.COMPANY], "id": read_path_id(request, NOUN)}
@@ -107,7 +150,7 @@ async def delete_einvoice_request(request: web.Request) -> web.Response:
         or_not_found(await sql.einvoice_request_lock(conn, **key), NOUN)
         await check_if_match(request, conn, sql.einvoice_request_get, **key)
         await sql.einvoice_request_delete(conn, **key)
-    return responses.success_response(f"{NOUN} deleted.")
+    return responses.success_response(DELETED)
 
 
 async def _finalize(

@@ -1,23 +1,51 @@
 """The events of a company in order. Each page has the position where the next one starts."""
 
 from collections.abc import Mapping
+from functools import partial
 
 from aiohttp import web
 
 from service import json_codec, schema
+from service.api.operation import Operation, QueryParameter
+from service.api.pagination import read_filter, read_number
 from service.db.statements import sql
 from service.errors import ValidationError, Violation, violation
 from service.http import app_keys, requests, responses
-from service.http.requests import MAX_ID, read_integer
 
-routes = web.RouteTableDef()
+operations: list[Operation] = []
+operation = partial(Operation, operations, "Events")
 
-MOST = 100
-DEFAULT = 50
 TYPES = tuple(schema.ALL["common"]["$defs"]["event_type"]["enum"])
 
 
-@routes.get("/api/events")
+def _read_types(text: str) -> list[str]:
+    types = text.split(",")
+    if not set(types) <= set(TYPES):
+        raise ValueError(f"types must be a comma-separated list of {', '.join(TYPES)}.")
+    return types
+
+
+AFTER = QueryParameter(
+    "after", {"type": "integer", "minimum": 0, "default": 0}, "Only events after this one."
+)
+LIMIT = QueryParameter("limit", {"type": "integer", "minimum": 1, "maximum": 100, "default": 50})
+ONLY_TYPES = QueryParameter(
+    "types",
+    {"type": "string", "maxLength": 300},
+    "Only events of these types, separated by commas.",
+    _read_types,
+    rule="enum",
+)
+
+
+@operation(
+    "GET",
+    "/api/events",
+    "List events",
+    "EventList",
+    query=(AFTER, LIMIT, ONLY_TYPES),
+    description="In order. `meta.next_after` is the `after` of the next page.",
+)
 async def list_events(request: web.Request) -> web.Response:
     """Return the events after a position, in an order in which a reader misses none.
 
@@ -39,12 +67,9 @@ async def list_events(request: web.Request) -> web.Response:
 def _parse_query(query: Mapping[str, str]) -> tuple[int, int, list[str] | None]:
     """Return (after, limit, types or None). Raises ValidationError with all violations."""
     violations: list[Violation] = []
-    after = read_integer(query, "after", (0, MAX_ID), 0, violations)
-    most = read_integer(query, "limit", (1, MOST), DEFAULT, violations)
-    types = query["types"].split(",") if query.get("types") else None
-    if not set(types or ()) <= set(TYPES):
-        message = f"types must be a comma-separated list of {', '.join(TYPES)}."
-        violations.append(violation("types", "enum", message))
+    after = read_number(query, AFTER, violations)
+    most = read_number(query, LIMIT, violations)
+    types = read_filter(query, ONLY_TYPES, violations)
     if violations:
         raise ValidationError(violations)
     return after, most, types

@@ -1,20 +1,38 @@
 """Liveness, readiness and metrics of the process."""
 
+from functools import partial
+
 from aiohttp import web
 
+from service.api.operation import ErrorResponse, Operation
+from service.db.transactions import UNAVAILABLE
+from service.errors import Unavailable
 from service.http import app_keys, responses
 from service.monitoring.watchdog import metrics_text
 
-routes = web.RouteTableDef()
+operations: list[Operation] = []
+operation = partial(Operation, operations, "Service")
+
+_UNKNOWN = dict.fromkeys(("needs_person", "findings", "held", "credentials_refused", "oldest"))
+_STARTING = {"status": "starting", "overdue": {}, **_UNKNOWN}
 
 
-@routes.get("/healthz")
+@operation("GET", "/healthz", "Get the liveness of the process", "Health")
 async def get_liveness(request: web.Request) -> web.Response:
     """Return 200 while the process runs."""
     return responses.json_response({"status": "ok"})
 
 
-@routes.get("/readyz")
+@operation(
+    "GET",
+    "/readyz",
+    "Get the readiness of the service",
+    "Readiness",
+    errors=(
+        ErrorResponse(503, "Readiness", _STARTING),
+        Unavailable(UNAVAILABLE),
+    ),
+)
 async def get_readiness(request: web.Request) -> web.Response:
     """Return 200 while PostgreSQL responds, else 503.
 
@@ -29,7 +47,7 @@ async def get_readiness(request: web.Request) -> web.Response:
     )
 
 
-@routes.get("/metrics")
+@operation("GET", "/metrics", "Get the metrics for Prometheus", "text/plain")
 async def get_metrics(request: web.Request) -> web.Response:
     """Return the metrics of the process in the text format of Prometheus."""
     app = request.app

@@ -1,27 +1,30 @@
 """Users and organizations of an integration key's account. Spec: Integration surface"""
 
 import re
+from functools import partial
 from typing import Any
 
 from aiohttp import web
 
 from service import json_codec, schema
 from service.api import pagination
+from service.api.operation import Operation
 from service.db.connections import Connection
 from service.db.statements import Statement, sql
-from service.errors import ValidationError, Violation, violation
+from service.errors import CONSTRAINTS, ValidationError, Violation, violation
 from service.http import app_keys, responses
 from service.http.api_keys import random_text
 from service.http.idempotency import store_response
 from service.http.requests import check_if_match, or_not_found, read_body, read_text_id
 
-routes = web.RouteTableDef()
+operations: list[Operation] = []
+operation = partial(Operation, operations, "Integrations")
 
 USER, ORGANIZATION = "User", "Organization"
 USER_ID = re.compile(r"usr_[0-9A-Za-z]{22}", re.ASCII)
 ORGANIZATION_ID = re.compile(r"org_[0-9A-Za-z]{22}", re.ASCII)
-FILTERS = {"query": pagination.words}
-SORTS = (pagination.NEWEST_FIRST,)
+FILTERS = (pagination.SEARCH,)
+EMAIL_USED = CONSTRAINTS["integration_users_email_once"]()
 
 
 def new_user_id() -> str:
@@ -34,22 +37,27 @@ def new_organization_id() -> str:
     return f"org_{random_text(22)}"
 
 
-@routes.get("/api/integrations/users")
+@operation(
+    "GET",
+    "/api/integrations/users",
+    "List users",
+    "IntegrationUserList",
+    query=(*FILTERS, *pagination.PAGE),
+)
 async def list_users(request: web.Request) -> web.Response:
     """Return a page of users."""
     return await _list(request, sql.integration_user_page)
 
 
-@routes.get("/api/integrations/users/{id}")
-async def get_user(request: web.Request) -> web.Response:
-    """Return a user."""
-    account, user_id = request[app_keys.ACCOUNT], read_text_id(request, USER, USER_ID)
-    async with request.app[app_keys.DATABASE].reading_account(account) as conn:
-        record = await sql.integration_user_get(conn, account_id=account, id=user_id)
-    return responses.record_response(request, or_not_found(record, USER))
-
-
-@routes.post("/api/integrations/users")
+@operation(
+    "POST",
+    "/api/integrations/users",
+    "Create a user",
+    "IntegrationUser",
+    status=201,
+    body="integration_user_create",
+    errors=(EMAIL_USED,),
+)
 async def create_user(request: web.Request) -> web.Response:
     """Create a user, and return the record.
 
@@ -65,7 +73,31 @@ async def create_user(request: web.Request) -> web.Response:
     return response
 
 
-@routes.put("/api/integrations/users/{id}")
+@operation(
+    "GET",
+    "/api/integrations/users/{id}",
+    "Get a user",
+    "IntegrationUser",
+    noun=USER,
+    is_record=True,
+)
+async def get_user(request: web.Request) -> web.Response:
+    """Return a user."""
+    account, user_id = request[app_keys.ACCOUNT], read_text_id(request, USER, USER_ID)
+    async with request.app[app_keys.DATABASE].reading_account(account) as conn:
+        record = await sql.integration_user_get(conn, account_id=account, id=user_id)
+    return responses.record_response(request, or_not_found(record, USER))
+
+
+@operation(
+    "PUT",
+    "/api/integrations/users/{id}",
+    "Update a user",
+    "IntegrationUser",
+    body="integration_user_update",
+    errors=(EMAIL_USED,),
+    noun=USER,
+)
 async def update_user(request: web.Request) -> web.Response:
     """Change the sent fields, and return the record. See create_user for the e-mail address."""
     body, _ = await read_body(request, "integration_user_update")
@@ -78,7 +110,13 @@ async def update_user(request: web.Request) -> web.Response:
         return responses.json_text_response(await sql.integration_user_get(conn, **key))
 
 
-@routes.get("/api/integrations/users/{id}/organizations")
+@operation(
+    "GET",
+    "/api/integrations/users/{id}/organizations",
+    "List the organizations of a user",
+    "IntegrationMemberships",
+    noun=USER,
+)
 async def list_user_organizations(request: web.Request) -> web.Response:
     """Return all organizations of a user. The list has no pages, so `count` equals `total`."""
     account, user_id = request[app_keys.ACCOUNT], read_text_id(request, USER, USER_ID)
@@ -88,13 +126,26 @@ async def list_user_organizations(request: web.Request) -> web.Response:
     return _with_meta(row["data"], {"total": row["total"], "count": row["total"]})
 
 
-@routes.get("/api/integrations/organizations")
+@operation(
+    "GET",
+    "/api/integrations/organizations",
+    "List organizations",
+    "IntegrationOrganizationList",
+    query=(*FILTERS, *pagination.PAGE),
+)
 async def list_organizations(request: web.Request) -> web.Response:
     """Return a page of organizations."""
     return await _list(request, sql.organization_page)
 
 
-@routes.get("/api/integrations/organizations/{id}")
+@operation(
+    "GET",
+    "/api/integrations/organizations/{id}",
+    "Get an organization",
+    "IntegrationOrganization",
+    noun=ORGANIZATION,
+    is_record=True,
+)
 async def get_organization(request: web.Request) -> web.Response:
     """Return an organization."""
     account = request[app_keys.ACCOUNT]
@@ -104,7 +155,15 @@ async def get_organization(request: web.Request) -> web.Response:
     return responses.record_response(request, or_not_found(record, ORGANIZATION))
 
 
-@routes.put("/api/integrations/organizations/{id}")
+@operation(
+    "PUT",
+    "/api/integrations/organizations/{id}",
+    "Update an organization",
+    "IntegrationOrganization",
+    body="integration_organization_update",
+    errors=(EMAIL_USED,),
+    noun=ORGANIZATION,
+)
 async def update_organization(request: web.Request) -> web.Response:
     """Change the sent fields, and return the record. `members` replaces all members.
 
@@ -147,7 +206,7 @@ def _member_violation(place: int, rule: str, message: str) -> Violation:
 
 
 async def _list(request: web.Request, statement: Statement) -> web.Response:
-    page = pagination.read_page(request, FILTERS, SORTS)
+    page = pagination.read_page(request, FILTERS)
     account = request[app_keys.ACCOUNT]
     async with request.app[app_keys.DATABASE].reading_account(account) as conn:
         window = {"per_page": page.per_page, "offset": page.offset}

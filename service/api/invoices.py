@@ -1,19 +1,22 @@
 """Invoices: create, list, get, update, delete, export. Spec: Invoices"""
 
+from functools import partial
 from typing import Any
 
 import asyncpg
 from aiohttp import web
 
 from service import json_codec, schema
-from service.api import pagination
+from service.api import pagination, printing, submissions
+from service.api.adjustment_notes import NOTE_CREATED, NOTE_ERRORS, insert_note, read_note
 from service.api.exports import export_batches, stream_array
+from service.api.operation import Operation
 from service.api.records import Source, export_record, get_record, list_page
 from service.db.connections import Connection
 from service.db.statements import sql
 from service.documents import states
 from service.documents.body_checks import Draft, check_draft, get_code_year
-from service.errors import Conflict, Forbidden, ValidationError
+from service.errors import CONSTRAINTS, Conflict, Forbidden, ValidationError
 from service.http import app_keys, responses
 from service.http.idempotency import store_response
 from service.http.requests import (
@@ -26,25 +29,40 @@ from service.http.requests import (
 from service.offload import offload
 from service.submission import submit
 from service.submission.context import SUBMISSION_CONTEXT
+from service.submission.document_kinds import INVOICE
 
-routes = web.RouteTableDef()
+NOUN = INVOICE.title
+operations: list[Operation] = []
+operation = partial(Operation, operations, "Invoices", noun=NOUN)
 
-NOUN = "Invoice"
 LIST = Source(sql.invoice_page, sql.invoice_search, sql.invoice_get)
-SORTS = ("id", "-id", "issue_date", "-issue_date", "code", "-code")
-FILTERS = {
-    "status": pagination.one_of("status", tuple(states.RECORD_TRANSITIONS)),
-    "type": pagination.one_of(
-        "type", tuple(schema.ALL["invoice_update"]["properties"]["type"]["enum"])
-    ),
-    "issued_from": pagination.instant("issued_from"),
-    "issued_to": pagination.instant("issued_to"),
-    "query": pagination.words,
-}
+SORTS = pagination.DOCUMENT_SORTS
+FILTERS = pagination.document_filters(
+    tuple(schema.ALL["invoice_update"]["properties"]["type"]["enum"]), "InvoiceType"
+)
+CREATED, UPDATED, DELETED = "Invoice created.", "Invoice updated.", "Invoice deleted."
+NOT_UPDATED = states.describe_locked(INVOICE.noun, "updated")
+NOT_DELETED = states.describe_locked(INVOICE.noun, "deleted")
+CODE_USED = CONSTRAINTS["invoices_code_once_a_year"]()
+SUBMITS = (
+    "`submitImmediately` submits the document within the request. `isReady` submits it in the "
+    "background if the company's setting AUTO_SUBMIT_INVOICE is on. A failed submission does not "
+    "fail the request: `message` and `data` describe its outcome."
+)
 IN_CONSOLIDATED = "The invoice is part of a consolidated invoice; delete or cancel that first."
 
 
-@routes.post("/api/invoices")
+@operation(
+    "POST",
+    "/api/invoices",
+    "Create an invoice",
+    "Stored",
+    status=201,
+    message=CREATED,
+    body="invoice_create",
+    errors=(CODE_USED,),
+    description=SUBMITS,
+)
 async def create_invoice(request: web.Request) -> web.Response:
     """Store a draft invoice and, if the body or the company asks for it, submit it.
 
@@ -61,22 +79,35 @@ async def create_invoice(request: web.Request) -> web.Response:
             conn, company_id=company, **_columns(request, draft, text)
         )
         started = await submit.start_if_requested(context, conn, company, invoice_id, body)
-        await store_response(request, conn, responses.created_response(NOUN, invoice_id))
+        await store_response(request, conn, responses.created_response(CREATED, invoice_id))
     sentence, outcome = await submit.describe_outcome(context, company, invoice_id, started)
     return responses.success_response(
-        f"Invoice created.{sentence}", 201, data={"id": invoice_id, **outcome}
+        f"{CREATED}{sentence}", 201, data={"id": invoice_id, **outcome}
     )
 
 
-@routes.get("/api/invoices")
+@operation(
+    "GET",
+    "/api/invoices",
+    "List invoices",
+    "InvoiceList",
+    query=(*pagination.PAGE, *FILTERS, pagination.sort_by(SORTS)),
+    description="Newest first.",
+)
 async def list_invoices(request: web.Request) -> web.StreamResponse:
     """Return a page of invoices."""
     page = pagination.read_page(request, FILTERS, SORTS)
     return await list_page(request, page, LIST)
 
 
-# Registered before {id}, which would match "export-all".
-@routes.get("/api/invoices/export-all")
+@operation(
+    "GET",
+    "/api/invoices/export-all",
+    "Export all invoices",
+    "InvoiceExports",
+    description="Every invoice of the company, newest first, without pages.",
+    is_file=True,
+)
 async def export_invoices(request: web.Request) -> web.StreamResponse:
     """Stream all invoices of the company, newest first, as one JSON array."""
     return await stream_array(
@@ -84,13 +115,22 @@ async def export_invoices(request: web.Request) -> web.StreamResponse:
     )
 
 
-@routes.get("/api/invoices/{id}")
+@operation("GET", "/api/invoices/{id}", "Get an invoice", "Invoice", is_record=True)
 async def get_invoice(request: web.Request) -> web.Response:
     """Return an invoice."""
     return await get_record(request, sql.invoice_get, NOUN)
 
 
-@routes.put("/api/invoices/{id}")
+@operation(
+    "PUT",
+    "/api/invoices/{id}",
+    "Update an invoice",
+    "Stored",
+    message=UPDATED,
+    body="invoice_update",
+    errors=(Forbidden(NOT_UPDATED), Conflict(IN_CONSOLIDATED), CODE_USED),
+    description=f"Sent members replace stored ones. {SUBMITS}",
+)
 async def update_invoice(request: web.Request) -> web.Response:
     """Merge the sent members into a draft, and submit it if the body or the company asks for it.
 
@@ -101,14 +141,12 @@ async def update_invoice(request: web.Request) -> web.Response:
     async with request.app[app_keys.DATABASE].company(company) as conn:
         row = await _lock(request, conn, invoice_id)
         if row["status"] in states.LOCKED:
-            raise Forbidden(states.describe_locked("invoice", "updated"))
+            raise Forbidden(NOT_UPDATED)
         started = await update_draft(request, conn, row, body)
     sentence, outcome = await submit.describe_outcome(
         request.app[SUBMISSION_CONTEXT], company, invoice_id, started
     )
-    return responses.success_response(
-        f"Invoice updated.{sentence}", data={"id": invoice_id, **outcome}
-    )
+    return responses.success_response(f"{UPDATED}{sentence}", data={"id": invoice_id, **outcome})
 
 
 async def update_draft(
@@ -130,20 +168,63 @@ async def update_draft(
     )
 
 
-@routes.delete("/api/invoices/{id}")
+@operation(
+    "DELETE",
+    "/api/invoices/{id}",
+    "Delete an invoice",
+    "Success",
+    message=DELETED,
+    errors=(Forbidden(NOT_DELETED), Conflict(IN_CONSOLIDATED)),
+    description="Frees its code.",
+)
 async def delete_invoice(request: web.Request) -> web.Response:
     """Hide an invoice that is not submitted, and free its code. Spec: Errors"""
     company, invoice_id = request[app_keys.COMPANY], read_path_id(request, NOUN)
     async with request.app[app_keys.DATABASE].company(company) as conn:
         row = await _lock(request, conn, invoice_id)
         if row["status"] in states.LOCKED:
-            raise Forbidden(states.describe_locked("invoice", "deleted"))
+            raise Forbidden(NOT_DELETED)
         _reject_consolidated(row)
         await sql.invoice_delete(conn, company_id=company, id=invoice_id)
-    return responses.success_response("Invoice deleted.")
+    return responses.success_response(DELETED)
 
 
-@routes.get("/api/invoices/{id}/export")
+submissions.declare(
+    operation, INVOICE, "/api/invoices/{id}", cancelling="cancel-latest-invoice-submitted"
+)
+printing.declare(operation, INVOICE, "/api/invoices/{id}")
+
+
+@operation(
+    "POST",
+    "/api/invoices/{id}/adjustment-note",
+    "Create an adjustment note for an invoice",
+    "Created",
+    status=201,
+    message=NOTE_CREATED,
+    body="adjustment_note_create",
+    errors=NOTE_ERRORS,
+    description="The latest submitted document of the invoice must be Valid.",
+)
+async def create_adjustment_note(request: web.Request) -> web.Response:
+    """Store a draft note for an invoice whose latest submitted document is Valid.
+
+    Locks the invoice, so that it cannot be cancelled meanwhile. Raises Forbidden by
+    states.NOTE_REFUSALS, ValidationError for a note that does not match its invoice.
+    """
+    note = await read_note(request)
+    company, invoice_id = request[app_keys.COMPANY], read_path_id(request, NOUN)
+    async with request.app[app_keys.DATABASE].company(company) as conn:
+        target = or_not_found(
+            await sql.invoice_share(conn, company_id=company, id=invoice_id), NOUN
+        )
+        note_id = await insert_note(conn, company, {"invoice_id": invoice_id}, target, note)
+        response = responses.created_response(NOTE_CREATED, note_id)
+        await store_response(request, conn, response)
+    return response
+
+
+@operation("GET", "/api/invoices/{id}/export", "Export an invoice", "InvoiceExport", is_file=True)
 async def export_invoice(request: web.Request) -> web.Response:
     """Return an invoice as a file."""
     return await export_record(request, sql.invoice_export, NOUN)

@@ -7,22 +7,42 @@ body, headers by method. Pure functions.
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
-from service.api.operations import (
+from service.api.operation import (
     COMPANY,
-    FILTERS,
     INTEGRATION,
-    OPEN,
-    PATH_PARAMETERS,
-    QUERY,
+    PUBLIC,
     VALIDATION,
+    ErrorResponse,
     Operation,
-    Refusal,
+    QueryParameter,
+    Surface,
 )
-from service.json_codec import MOST_STORED_BYTES
+from service.api.pagination import PER_PAGE, read_number, refer_to
+from service.db.transactions import UNAVAILABLE
+from service.errors import (
+    STILL_RUNNING,
+    ApiError,
+    BadRequest,
+    Conflict,
+    PreconditionFailed,
+    RequestTimeout,
+    TooLarge,
+    TooManyRequests,
+    Unauthorized,
+    Unavailable,
+    UnsupportedMediaType,
+    ValidationError,
+    Violation,
+    violation,
+)
+from service.http import api_keys, requests
+from service.http.idempotency import INVALID_KEY, LONGEST_KEY, key_reused
+from service.http.middleware import INTERNAL, SLOW_DOWN
+from service.http.server import NOT_HTTP
+from service.json_codec import INVALID_JSON, MOST_STORED_BYTES
 
 VERSION = "1.0.0"
 JSON = "application/json"
@@ -58,78 +78,40 @@ stored for 72 hours and replayed with `Idempotent-Replayed: true`. **Concurrent 
 INTRODUCTION = re.sub(r"(?<!\n)\n(?!\n)", " ", _TEXT)
 
 
-@dataclass(frozen=True, slots=True)
-class Surface:
-    """The properties that the operations of a surface share.
-
-    `error` and `invalid` are the schemas of its error bodies, the latter with violations, which
-    have the status `invalid_status`. `always` are the errors of every operation.
-    """
-
-    security: tuple[str, ...]
-    error: str
-    invalid: str
-    invalid_status: int = 422
-    headers: tuple[str, ...] = ()
-    always: tuple[Refusal, ...] = ()
-
-
-BUSY = "The service is not available for a moment, please try again."
-SLOW_DOWN = Refusal(429, "", "Too many requests, please slow down.")
-BROKEN = (Refusal(500, "", "Internal server error"), Refusal(503, "", BUSY))
-KEYLESS = tuple(
-    Refusal(401, "Message", text) for text in ("API key is required", "Invalid API key")
-)
-RATES = ("X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset")
-TOO_MANY = {
-    "error": "Too Many Requests",
-    "message": "Too many requests, please slow down.",
-    "details": {"retry_after": 12},
-}
-
-SURFACES = {
-    COMPANY: Surface(("CompanyKey",), "Message", "Faults", always=(*KEYLESS, SLOW_DOWN, *BROKEN)),
-    VALIDATION: Surface(
-        ("CompanyKey",), "Failure", "Faults", always=(*KEYLESS, SLOW_DOWN, *BROKEN)
-    ),
-    INTEGRATION: Surface(
-        ("IntegrationKey",),
-        "IntegrationError",
-        "IntegrationError",
-        invalid_status=400,
-        headers=RATES,
-        always=(
-            Refusal(
-                401, "IntegrationUnauthorized", {"error": "Unauthorized: Valid API key required"}
-            ),
-            Refusal(429, "IntegrationError", TOO_MANY),
-            *BROKEN,
-        ),
-    ),
-    OPEN: Surface((), "Message", "Faults"),
-}
-
 #: Errors of every operation that reads a body.
 UNREADABLE = (
-    Refusal(400, "", "The request body is not valid JSON: Expecting value at line 1, column 1."),
-    Refusal(408, "", "The request body was not received within 20 seconds."),
-    Refusal(413, "", "The request body exceeds the limit of 2097152 bytes."),
-    Refusal(415, "", "The content type must be application/json."),
+    BadRequest(INVALID_JSON.format("Expecting value at line 1, column 1")),
+    RequestTimeout(requests.TOO_SLOW.format(20)),
+    TooLarge(requests.TOO_LARGE.format(2097152)),
+    UnsupportedMediaType(requests.NOT_JSON_TYPE),
 )
-INVALID_BODY = [("/lineItems/0/unit/price", "minimum", "price must be at least 0.")]
-INVALID_QUERY = [("per_page", "range", "per_page must be an integer from 1 to 100.")]
-KEYED = (
-    Refusal(400, "", "Idempotency-Key must be 1 to 255 printable characters."),
-    Refusal(409, "", "A request with this Idempotency-Key is still running."),
+INVALID_BODY = ValidationError(
+    [violation("/lineItems/0/unit/price", "minimum", "price must be at least 0.")]
 )
-REUSED = [("Idempotency-Key", "reused", "Idempotency-Key was used with another body.")]
-NO_HTTP = Refusal(400, "Message", "The request is not valid HTTP, or its head is too large.")
-STALE = Refusal(412, "", "The record has changed since it was read.")
+#: Errors of every operation with an Idempotency-Key.
+KEYED = (BadRequest(INVALID_KEY), Conflict(STILL_RUNNING))
+BROKEN = (ApiError(INTERNAL), Unavailable(UNAVAILABLE))
+KEYLESS = tuple(
+    ErrorResponse(401, "Message", Unauthorized(message).body)
+    for message in (api_keys.REQUIRED, api_keys.WRONG)
+)
+LIMITED = (*KEYLESS, TooManyRequests(SLOW_DOWN), *BROKEN)
+#: Errors of every operation of a surface.
+ALWAYS: dict[Surface, tuple[ApiError | ErrorResponse, ...]] = {
+    COMPANY: LIMITED,
+    VALIDATION: LIMITED,
+    INTEGRATION: (
+        ErrorResponse(401, "IntegrationUnauthorized", {"error": api_keys.INTEGRATION_WRONG}),
+        TooManyRequests(SLOW_DOWN, retry_after=12),
+        *BROKEN,
+    ),
+    PUBLIC: (),
+}
 
 HEADER_PARAMETERS: dict[str, Header] = {
     "Idempotency-Key": (
         "Makes the request safe to repeat. Choose a new text for each operation.",
-        {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[ -~]+$"},
+        {"type": "string", "minLength": 1, "maxLength": LONGEST_KEY, "pattern": "^[ -~]+$"},
     ),
     "If-Match": (
         "The ETag of the record. The request is rejected if the record has changed.",
@@ -274,22 +256,22 @@ def _describe_operation(
     schemas: dict[str, Json],
     examples: dict[str, Json],
 ) -> Json:
-    surface = SURFACES[operation.surface]
+    surface = operation.surface
     described: Json = {
         "tags": [operation.tag],
         "operationId": _operation_id(operation),
         "summary": operation.summary,
-        "description": operation.more,
+        "description": operation.description,
         "parameters": [
             *_path_parameters(operation),
-            *_query_parameters(operation),
+            *map(_query_parameter, operation.query),
             *_header_references(operation),
         ],
         "security": [{name: []} for name in surface.security],
     }
     if operation.body:
         described["requestBody"] = _request_body(operation.body, schemas, examples)
-    described["responses"] = _responses(operation, surface, components)
+    described["responses"] = _responses(operation, components)
     return {key: value for key, value in described.items() if value or key == "security"}
 
 
@@ -300,24 +282,20 @@ def _operation_id(operation: Operation) -> str:
 
 
 def _path_parameters(operation: Operation) -> list[Json]:
-    text = {"type": "string"} if operation.surface == INTEGRATION else None
+    schema = {"type": "string"} if operation.surface == INTEGRATION else refer_to("RecordId")
     return [
-        {"name": name, "in": "path", "required": True, "schema": text or PATH_PARAMETERS[name]}
+        {"name": name, "in": "path", "required": True, "schema": schema}
         for name in re.findall(r"{(\w+)}", operation.path)
     ]
 
 
-def _query_parameters(operation: Operation) -> list[Json]:
-    return [_query_parameter(*QUERY[name], name in FILTERS) for name in operation.query]
-
-
-def _query_parameter(name: str, text: str, schema: Json, is_filter: bool) -> Json:
+def _query_parameter(parameter: QueryParameter) -> Json:
     described = {
-        "name": name,
+        "name": parameter.name,
         "in": "query",
-        "description": text,
-        "allowEmptyValue": is_filter,
-        "schema": schema,
+        "description": parameter.description,
+        "allowEmptyValue": parameter.read is not None,
+        "schema": parameter.schema,
     }
     return {key: value for key, value in described.items() if value}
 
@@ -334,7 +312,7 @@ def _header_references(operation: Operation) -> list[Json]:
 TAKES_HEADER: dict[str, Callable[[Operation], bool]] = {
     "Idempotency-Key": lambda operation: operation.method == "POST",
     "If-Match": lambda operation: operation.method in ("PUT", "DELETE"),
-    "If-None-Match": lambda operation: operation.one,
+    "If-None-Match": lambda operation: operation.is_record,
 }
 
 
@@ -343,7 +321,7 @@ def _header_parameter(name: str, text: str, schema: Json) -> Json:
 
 
 def _request_body(stem: str, schemas: dict[str, Json], examples: dict[str, Json]) -> Json:
-    media: Json = {"schema": {"$ref": f"#/components/schemas/{component_name(stem)}"}}
+    media: Json = {"schema": refer_to(component_name(stem))}
     if stem in examples:
         media["examples"] = {
             _slug(title): {"summary": title, "value": body}
@@ -352,102 +330,86 @@ def _request_body(stem: str, schemas: dict[str, Json], examples: dict[str, Json]
     return {"required": "required" in schemas.get(stem, {}), "content": {JSON: media}}
 
 
-def _responses(operation: Operation, surface: Surface, components: dict[str, Json]) -> Json:
-    responses = {str(operation.status): _success(operation, surface, components)}
-    if operation.one:
-        responses["304"] = {
-            "description": "Not changed.",
-            "headers": _headers("X-Request-Id", *surface.headers, "ETag"),
+def _responses(operation: Operation, components: dict[str, Json]) -> Json:
+    names = ("X-Request-Id", *operation.surface.headers)
+    responses = {str(operation.status): _success(operation, names, components)}
+    if operation.is_record:
+        responses["304"] = {"description": "Not changed.", "headers": _headers(*names, "ETag")}
+    by_status: dict[int, list[ErrorResponse]] = {}
+    for error in _errors(operation):
+        by_status.setdefault(error.status, []).append(error)
+    for status, errors in sorted(by_status.items()):
+        waits = ["Retry-After"] if status in (429, 503) else []
+        described = {
+            "description": f"{HTTPStatus(status).phrase}.",
+            "headers": _headers(*names, *waits),
         }
-    by_status: dict[int, list[Refusal]] = {}
-    for refusal in _errors(operation, surface):
-        by_status.setdefault(refusal.status, []).append(refusal)
-    for status, refusals in sorted(by_status.items()):
-        responses[str(status)] = _describe_error(status, refusals, surface, components)
+        responses[str(status)] = {
+            **described,
+            "content": {JSON: _describe_errors(errors, components)},
+        }
     return responses
 
 
-def _success(operation: Operation, surface: Surface, components: dict[str, Json]) -> Json:
-    names = ["X-Request-Id", *surface.headers]
-    names += ["ETag"] * operation.one + ["Content-Disposition"] * operation.file
-    names += ["Idempotent-Replayed"] * TAKES_HEADER["Idempotency-Key"](operation)
+def _success(operation: Operation, names: Iterable[str], components: dict[str, Json]) -> Json:
+    more = ["ETag"] * operation.is_record + ["Content-Disposition"] * operation.is_file
+    more += ["Idempotent-Replayed"] * TAKES_HEADER["Idempotency-Key"](operation)
     described = {
-        "description": operation.says or operation.summary + ".",
-        "headers": _headers(*names),
+        "description": operation.message or operation.summary + ".",
+        "headers": _headers(*names, *more),
     }
-    if "/" in operation.answers:
-        media = {"schema": {"type": "string"}} if operation.answers.startswith("text/") else {}
-        return {**described, "content": {operation.answers: media}}
-    reference = {"$ref": f"#/components/schemas/{operation.answers}"}
+    if "/" in operation.response:
+        media = {"schema": {"type": "string"}} if operation.response.startswith("text/") else {}
+        return {**described, "content": {operation.response: media}}
+    reference = refer_to(operation.response)
     example = example_of(reference, components)
-    if operation.says:
-        example = {**example, "message": operation.says}
+    if operation.message:
+        example = {**example, "message": operation.message}
     return {**described, "content": {JSON: {"schema": reference, "example": example}}}
 
 
-def _errors(operation: Operation, surface: Surface) -> Iterator[Refusal]:
+def _errors(operation: Operation) -> Iterator[ErrorResponse]:
     """Yield the operation's own errors, then those that it shares by rule."""
-    yield from operation.refusals
-    yield from surface.always
+    yield from operation.own_errors()
+    for error in _shared_errors(operation):
+        is_described = isinstance(error, ErrorResponse)
+        yield error if is_described else operation.describe_error(error)
+
+
+def _shared_errors(operation: Operation) -> Iterator[ApiError | ErrorResponse]:
+    yield from ALWAYS[operation.surface]
     keyed = TAKES_HEADER["Idempotency-Key"](operation)
     if operation.body or keyed:
         yield from UNREADABLE
     if operation.body:
-        yield Refusal(surface.invalid_status, surface.invalid, INVALID_BODY)
+        yield INVALID_BODY
     if operation.query:
-        yield Refusal(surface.invalid_status, surface.invalid, INVALID_QUERY)
+        yield _invalid_query()
     if keyed:
         yield from KEYED
-        yield Refusal(422, surface.invalid, REUSED)
+        yield key_reused()
     if TAKES_HEADER["If-Match"](operation):
-        yield STALE
+        yield PreconditionFailed(requests.CHANGED)
     if any(takes(operation) for takes in TAKES_HEADER.values()):
-        yield NO_HTTP
+        yield ErrorResponse(400, "Message", {"message": NOT_HTTP})
 
 
-def _describe_error(
-    status: int, refusals: list[Refusal], surface: Surface, components: dict[str, Json]
-) -> Json:
-    schemas = list(dict.fromkeys(refusal.schema or surface.error for refusal in refusals))
-    references = [{"$ref": f"#/components/schemas/{name}"} for name in schemas]
-    examples = {}
-    for refusal in refusals:
-        body = _error_body(refusal, surface, components)
-        title = refusal.title or body.get("message") or refusal.schema
+def _invalid_query() -> ValidationError:
+    violations: list[Violation] = []
+    read_number({PER_PAGE.name: "0"}, PER_PAGE, violations)
+    return ValidationError(violations)
+
+
+def _describe_errors(errors: list[ErrorResponse], components: dict[str, Json]) -> Json:
+    """Return the schemas and the examples of the errors of one status."""
+    references = [refer_to(name) for name in dict.fromkeys(error.schema for error in errors)]
+    examples: Json = {}
+    for error in errors:
+        body = error.body or example_of(refer_to(error.schema), components)
+        title = error.title or body.get("message") or error.schema
         examples.setdefault(_slug(title), {"summary": title, "value": body})
-    names = ["X-Request-Id", *surface.headers, *(["Retry-After"] if status in (429, 503) else [])]
-    return {
-        "description": f"{HTTPStatus(status).phrase}.",
-        "headers": _headers(*names),
-        "content": {
-            JSON: {
-                "schema": references[0] if len(references) == 1 else {"anyOf": references},
-                "examples": examples,
-            }
-        },
-    }
-
-
-def _error_body(refusal: Refusal, surface: Surface, components: dict[str, Json]) -> Json:
-    """Return the body of an error, from the body, the message or the violations of its example."""
-    schema, example = refusal.schema or surface.error, refusal.example
-    if example is None:
-        return example_of({"$ref": f"#/components/schemas/{schema}"}, components)
-    if isinstance(example, dict):
-        return example
-    body: Json = {"message": example}
-    if isinstance(example, list):
-        errors = [dict(zip(("path", "rule", "message"), entry, strict=True)) for entry in example]
-        body = {"message": errors[0]["message"], "errors": errors}
-    if schema == "Failure":
-        return {"success": False, **body}
-    if schema == "IntegrationError":
-        return {
-            "error": HTTPStatus(refusal.status).phrase,
-            "message": body.pop("message"),
-            "details": body,
-        }
-    return body
+    schema = references[0] if len(references) == 1 else {"anyOf": references}
+    return {"schema": schema, "examples": examples}
 
 
 def example_of(schema: Json, components: dict[str, Json]) -> Any:

@@ -1,6 +1,6 @@
 """Pages of a list: the query parameters, and the pagination members of `meta`."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -9,16 +9,23 @@ from urllib.parse import urlencode
 from aiohttp import web
 
 from service import json_codec
+from service.api.operation import QueryParameter
+from service.documents import states
 from service.errors import ValidationError, Violation, violation
 from service.http import requests
 
-MAX_PER_PAGE = 100
-MAX_PAGE = 10**9
 MAX_SEARCH_TEXT = 300
 NEWEST_FIRST = "-id"
 
-#: A function from the text of a filter to its value. Raises ValueError with the message.
-Reader = Callable[[str], Any]
+NUMBER = QueryParameter(
+    "page",
+    {"type": "integer", "minimum": 1, "maximum": 10**9, "default": 1},
+    "A page after the last one is empty.",
+)
+PER_PAGE = QueryParameter(
+    "per_page", {"type": "integer", "minimum": 1, "maximum": 100, "default": 10}
+)
+PAGE = (NUMBER, PER_PAGE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,38 +91,52 @@ class Page:
         return f"{self.path}?{urlencode({'page': number, 'per_page': self.per_page, **self.kept})}"
 
 
-def read_page(request: web.Request, readers: Mapping[str, Reader], sorts: Collection[str]) -> Page:
-    """Return the Page that a request selects. Raises ValidationError with all violations.
-
-    `readers` maps the filters of the list to their readers; `sorts` are its sort orders.
-    """
-    query = requests.read_query(request, {"page", "per_page", "sort", *readers})
+def read_page(
+    request: web.Request,
+    filters: Sequence[QueryParameter] = (),
+    sorts: Collection[str] = (NEWEST_FIRST,),
+) -> Page:
+    """Return the Page that a request selects. Raises ValidationError with all violations."""
+    names = [parameter.name for parameter in filters]
+    query = requests.read_query(request, {"page", "per_page", "sort", *names})
     violations: list[Violation] = []
-    number = requests.read_integer(query, "page", (1, MAX_PAGE), 1, violations)
-    per_page = requests.read_integer(query, "per_page", (1, MAX_PER_PAGE), 10, violations)
+    number = read_number(query, NUMBER, violations)
+    per_page = read_number(query, PER_PAGE, violations)
     sort = query.get("sort", NEWEST_FIRST)
     if sort not in sorts:
         violations.append(violation("sort", "enum", f"sort must be one of {', '.join(sorts)}."))
-    filters = {name: _read_filter(query, name, read, violations) for name, read in readers.items()}
+    values = {parameter.name: read_filter(query, parameter, violations) for parameter in filters}
     if violations:
         raise ValidationError(violations)
-    kept = {name: query[name] for name in (*readers, "sort") if query.get(name)}
-    return Page(request.path, number, per_page, sort, filters, kept)
+    kept = {name: query[name] for name in (*names, "sort") if query.get(name)}
+    return Page(request.path, number, per_page, sort, values, kept)
 
 
-def one_of(name: str, values: Collection[str]) -> Reader:
-    """Return a reader that accepts one of some values."""
+def sort_by(sorts: Collection[str]) -> QueryParameter:
+    """Return the parameter that chooses one of several sort orders."""
+    schema = {"enum": list(sorts), "default": NEWEST_FIRST}
+    return QueryParameter("sort", schema, "A leading `-` means descending.")
+
+
+def one_of(name: str, values: Collection[str], component: str = "") -> QueryParameter:
+    """Return a filter that accepts one of some values, described by a component if there is one."""
 
     def read(text: str) -> str:
         if text not in values:
             raise ValueError(f"{name} must be one of {', '.join(values)}.")
         return text
 
-    return read
+    schema = refer_to(component) if component else {"enum": list(values)}
+    return QueryParameter(name, schema, read=read)
 
 
-def instant(name: str) -> Reader:
-    """Return a reader that accepts a date and time."""
+def refer_to(component: str) -> dict[str, Any]:
+    """Return the reference to a schema of the description."""
+    return {"$ref": f"#/components/schemas/{component}"}
+
+
+def _instant(name: str, description: str) -> QueryParameter:
+    """Return a filter that accepts a date and time."""
 
     def read(text: str) -> datetime:
         try:
@@ -125,25 +146,54 @@ def instant(name: str) -> Reader:
                 f"{name} must be a date and time, like 2026-01-31T09:30:00Z."
             ) from None
 
-    return read
+    return QueryParameter(name, refer_to("Instant"), description, read)
 
 
-def words(text: str) -> str:
+def _read_words(text: str) -> str:
     """Return a search text unchanged. Raises ValueError for a long one."""
     if len(text) > MAX_SEARCH_TEXT:
         raise ValueError(f"query must have at most {MAX_SEARCH_TEXT} characters.")
     return text
 
 
-def _read_filter(
-    query: Mapping[str, str], name: str, read: Reader, violations: list[Violation]
+def read_number(
+    query: Mapping[str, str], parameter: QueryParameter, violations: list[Violation]
+) -> int:
+    """Return an integer of a query within the bounds of its schema. Appends to `violations`."""
+    schema = parameter.schema
+    bounds = schema["minimum"], schema.get("maximum", requests.MAX_ID)
+    return requests.read_integer(query, parameter.name, bounds, schema["default"], violations)
+
+
+def read_filter(
+    query: Mapping[str, str], parameter: QueryParameter, violations: list[Violation]
 ) -> Any:
     """Return the value of a filter, None if absent or empty. Appends to `violations`."""
-    text = query.get(name)
-    if not text:
+    text = query.get(parameter.name)
+    if not text or not parameter.read:
         return None
     try:
-        return read(text)
+        return parameter.read(text)
     except ValueError as error:
-        violations.append(violation(name, "filter", str(error)))
+        violations.append(violation(parameter.name, parameter.rule, str(error)))
         return None
+
+
+SEARCH = QueryParameter(
+    "query",
+    {"type": "string", "maxLength": MAX_SEARCH_TEXT},
+    "Search text: a code, a full code or a name.",
+    _read_words,
+)
+DOCUMENT_SORTS = ("id", "-id", "issue_date", "-issue_date", "code", "-code")
+
+
+def document_filters(types: Collection[str], component: str) -> tuple[QueryParameter, ...]:
+    """Return the filters of a list of documents of some types."""
+    return (
+        one_of("status", tuple(states.RECORD_TRANSITIONS), "DocumentStatus"),
+        one_of("type", types, component),
+        _instant("issued_from", "The earliest date and time of issue."),
+        _instant("issued_to", "The latest date and time of issue."),
+        SEARCH,
+    )

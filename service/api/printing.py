@@ -20,8 +20,7 @@ import segno
 from aiohttp import web
 
 from service import json_codec
-from service.api.operations import NO_LINK, PICTURES
-from service.api.submissions import PLACES
+from service.api.operation import Operation
 from service.db.statements import sql
 from service.documents import printing
 from service.documents.ubl import reader
@@ -30,7 +29,9 @@ from service.http import app_keys
 from service.http.requests import or_not_found, read_path_id
 from service.submission.document_kinds import CONSOLIDATED, INVOICE, NOTE, DocumentKind
 
-routes = web.RouteTableDef()
+#: File extension of a QR code -> its media type.
+PICTURES = {"svg": "image/svg+xml", "png": "image/png"}
+NO_LINK = "The {noun} is not Valid, so it has no validation link."
 
 FOLDER = Path(__file__).with_name("templates")
 STYLE = (FOLDER / "print.css").read_text("utf-8")
@@ -87,6 +88,28 @@ def _make_environment() -> jinja2.Environment:
 
 
 PAGE = _make_environment().get_template("print.html")
+
+
+def declare(operation: partial[Operation], kind: DocumentKind, path: str) -> None:
+    """Declare the operations that print a kind of document. `path` is that of a document."""
+    operation(
+        "GET",
+        f"{path}/print",
+        f"Print {kind.with_article}",
+        "text/html",
+        description="A page for paper and screen, without scripts. For a submitted document it "
+        "shows the sent document, with the QR code of the validation link while it is Valid. Other "
+        "pages are marked as draft, not validated or cancelled.",
+    )(partial(print_document, kind))
+    for extension, media_type in PICTURES.items():
+        operation(
+            "GET",
+            f"{path}/qr.{extension}",
+            f"Get the QR code of the validation link as {extension.upper()}",
+            media_type,
+            errors=(NotFound(NO_LINK.format(noun=kind.noun)),),
+            description="It exists while the document is Valid.",
+        )(partial(get_qr_code, extension, kind))
 
 
 async def print_document(kind: DocumentKind, request: web.Request) -> web.Response:
@@ -154,9 +177,3 @@ async def get_qr_code(extension: str, kind: DocumentKind, request: web.Request) 
 def _make_code(link: str) -> segno.QRCode:
     """Return a QR code that stays readable with 15 % of it damaged."""
     return segno.make_qr(link, error="m")
-
-
-for place, kind, _ in PLACES:
-    routes.get(f"{place}/print")(partial(print_document, kind))
-    for extension in PICTURES:
-        routes.get(f"{place}/qr.{extension}")(partial(get_qr_code, extension, kind))

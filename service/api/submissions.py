@@ -4,16 +4,123 @@ from functools import partial
 
 from aiohttp import web
 
+from service.api.operation import ErrorResponse, Operation
 from service.db.statements import sql
+from service.documents import states
+from service.documents.checks.document import TOO_OLD
+from service.errors import ApiError, BadRequest, Conflict, Forbidden
 from service.http import app_keys, idempotency, responses
-from service.http.requests import or_not_found, parse_document_instant, read_body, read_path_id
+from service.http.requests import (
+    not_found,
+    or_not_found,
+    parse_document_instant,
+    read_body,
+    read_path_id,
+)
 from service.submission import cancel
 from service.submission.context import SUBMISSION_CONTEXT
-from service.submission.document_kinds import CONSOLIDATED, INVOICE, NOTE, DocumentKind
+from service.submission.document_kinds import DocumentKind
 from service.submission.preflight import preflight_document
 from service.submission.submit import submit as submit_to_portal
 
-routes = web.RouteTableDef()
+CANCELLED = "The submitted document has been cancelled."
+SUBMITTED_DOCUMENT = "Submitted document"
+
+_TIN_CODE = states.TIN_NOT_VERIFIED["code"]
+
+
+def _tin_not_verified(error: BadRequest) -> ErrorResponse:
+    return ErrorResponse(error.status, "Refusal", error.body, "The TIN is not verified")
+
+
+SUBMIT_ERRORS = (
+    BadRequest(
+        states.SUBMIT_FAILED,
+        errors=[{"code": "CF321", "path": "/issueDateTime", "message": TOO_OLD}],
+        retryable=False,
+    ),
+    _tin_not_verified(
+        BadRequest(
+            states.SUBMIT_FAILED,
+            code=_TIN_CODE,
+            errors=[states.TIN_NOT_VERIFIED],
+            retryable=True,
+        )
+    ),
+)
+
+
+def _cancel_errors(kind: DocumentKind) -> tuple[ApiError | ErrorResponse, ...]:
+    return (
+        *(BadRequest(message, code=code) for code, message in states.CANCEL_CODES.items()),
+        BadRequest(states.CANCEL_FAILED),
+        _tin_not_verified(BadRequest(states.CANCEL_FAILED, code=_TIN_CODE)),
+        *(Forbidden(message) for message in states.CANCEL_MESSAGES[kind.noun].values()),
+        Conflict(cancel.STILL_SUBMITTING.format(noun=kind.noun)),
+    )
+
+
+def declare(
+    operation: partial[Operation],
+    kind: DocumentKind,
+    path: str,
+    cancelling: str,
+    submit_errors: tuple[ApiError, ...] = (),
+) -> None:
+    """Declare the operations that submit and cancel a kind of document.
+
+    `path` is that of a document, `cancelling` the last segment of the one that cancels it.
+    `submit_errors` are the errors of a submission that other kinds do not have. Spec: Endpoints
+    """
+    operation(
+        "POST",
+        f"{path}/preflight",
+        f"Run the portal's checks on {kind.with_article}",
+        "PreflightAnswer",
+        body="preflight",
+        description="Sends nothing and changes nothing. `at` checks the document as of another "
+        "time.",
+    )(partial(preflight, kind))
+    operation(
+        "POST",
+        f"{path}/submit-to-portal",
+        f"Submit {kind.with_article} to the portal",
+        "Success",
+        message=states.SUBMITTED.format(noun=kind.noun),
+        body="submit",
+        errors=(*SUBMIT_ERRORS, *submit_errors),
+        description="Waits for the portal to accept it. A submitted document is not sent again. "
+        "While the outcome of a submission is unknown, the response is a 400 and the document "
+        "stays locked; a repeated request joins the running submission.",
+    )(partial(submit, kind))
+    operation(
+        "POST",
+        f"{path}/{cancelling}",
+        "Cancel the latest submitted document",
+        "Success",
+        message=CANCELLED,
+        body="cancel",
+        errors=_cancel_errors(kind),
+        description="Allowed for 72 hours after the submission. The code `outcome_unknown` means "
+        "that the portal gave no clear response: the service looks it up until it is certain, "
+        "`cancellation_requested_at` is set meanwhile, and a repeated request sends the "
+        "cancellation again.",
+    )(partial(cancel_latest, kind))
+    operation(
+        "GET",
+        f"{path}/submitted-documents",
+        f"List the submitted documents of {kind.with_article}",
+        "SubmittedDocuments",
+        description="All of them, newest first. Each submission creates a new one.",
+    )(partial(list_submitted_documents, kind))
+    operation(
+        "GET",
+        f"{path}/submitted-documents/{{submitted_document_id}}",
+        "Get a submitted document",
+        "SubmittedDocument",
+        errors=(not_found(SUBMITTED_DOCUMENT),),
+        is_record=True,
+    )(partial(get_submitted_document, kind))
 
 
 async def submit(kind: DocumentKind, request: web.Request) -> web.Response:
@@ -51,7 +158,7 @@ async def cancel_latest(kind: DocumentKind, request: web.Request) -> web.Respons
     guard = partial(idempotency.hold_claim, request)
     order = cancel.CancelOrder(kind, read_path_id(request, kind.title), reason, guard)
     await cancel.cancel(request.app[SUBMISSION_CONTEXT], request[app_keys.COMPANY], order)
-    return responses.success_response("The submitted document has been cancelled.")
+    return responses.success_response(CANCELLED)
 
 
 async def list_submitted_documents(kind: DocumentKind, request: web.Request) -> web.Response:
@@ -67,27 +174,10 @@ async def list_submitted_documents(kind: DocumentKind, request: web.Request) -> 
 async def get_submitted_document(kind: DocumentKind, request: web.Request) -> web.Response:
     """Return a submitted document."""
     company, document_id = request[app_keys.COMPANY], read_path_id(request, kind.title)
-    submitted_id = read_path_id(request, "Submitted document", "submitted_document_id")
+    submitted_id = read_path_id(request, SUBMITTED_DOCUMENT, "submitted_document_id")
     async with request.app[app_keys.DATABASE].reading(company) as conn:
         or_not_found(await kind.exists(conn, company_id=company, id=document_id), kind.title)
         record = await sql.submitted_document_get(
             conn, company_id=company, id=submitted_id, **kind.ids(document_id)
         )
-    return responses.record_response(request, or_not_found(record, "Submitted document"))
-
-
-#: (path of a document, its kind, last segment of the path that cancels it). Spec: Endpoints
-PLACES = (
-    ("/api/invoices/{id}", INVOICE, "cancel-latest-invoice-submitted"),
-    ("/api/adjustment-notes/{id}", NOTE, "cancel-latest-adjustment-note-submitted"),
-    ("/api/consolidated-invoices/{id}", CONSOLIDATED, "cancel-latest-invoice-submitted"),
-)
-
-for place, kind, cancelling in PLACES:
-    routes.post(f"{place}/preflight")(partial(preflight, kind))
-    routes.post(f"{place}/submit-to-portal")(partial(submit, kind))
-    routes.post(f"{place}/{cancelling}")(partial(cancel_latest, kind))
-    routes.get(f"{place}/submitted-documents")(partial(list_submitted_documents, kind))
-    routes.get(f"{place}/submitted-documents/{{submitted_document_id}}")(
-        partial(get_submitted_document, kind)
-    )
+    return responses.record_response(request, or_not_found(record, SUBMITTED_DOCUMENT))

@@ -2,22 +2,27 @@
 
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from aiohttp import web
 
 from service import schema
+from service.api.operation import ErrorResponse, Operation
 from service.db.statements import Statement, sql
 from service.documents import codes, states
 from service.documents.body_checks import get_code_year
 from service.documents.ubl import parties
-from service.errors import BadRequest
+from service.errors import BadRequest, TooManyRequests, Unavailable
 from service.http import app_keys, responses
 from service.http.requests import read_body
-from service.submission.tin_checks import TIN_CHECKS
+from service.submission.tin_checks import AWAY, SLOW_DOWN, TIN_CHECKS
 
-routes = web.RouteTableDef()
+operations: list[Operation] = []
+operation = partial(Operation, operations, "Validations")
 
+VALID = "TIN is valid"
+INVALID_NOTE_TYPE = "Invalid adjustment note type"
 NOTE_TYPES = schema.ALL["adjustment_note_create"]["properties"]["type"]["enum"]
 
 #: (condition of registration type, registration number and TIN; message). The first condition that
@@ -35,7 +40,22 @@ TIN_REFUSALS: tuple[tuple[Callable[[Any, str, str], object], str], ...] = (
 )
 
 
-@routes.post("/api/validation/tin")
+@operation(
+    "POST",
+    "/api/validation/tin",
+    "Validate a TIN",
+    "Validity",
+    body="validation_tin",
+    errors=(
+        *(BadRequest(message) for _, message in TIN_REFUSALS),
+        BadRequest(states.TIN_NOT_VERIFIED["message"], code=states.TIN_NOT_VERIFIED["code"]),
+        ErrorResponse(404, "PortalError"),
+        TooManyRequests(SLOW_DOWN),
+        Unavailable(AWAY),
+    ),
+    description="Asks the portal. A TIN that it does not know is a 404 with the portal's error "
+    "body.",
+)
 async def validate_tin(request: web.Request) -> web.Response:
     """Ask the portal whether a TIN exists and matches a registration number.
 
@@ -50,10 +70,17 @@ async def validate_tin(request: web.Request) -> web.Response:
     await request.app[TIN_CHECKS].confirm(
         request[app_keys.COMPANY], tin, kind, number, request[app_keys.KEY_ID]
     )
-    return responses.json_response({"data": {"valid": True}, "message": "TIN is valid"})
+    return responses.json_response({"data": {"valid": True}, "message": VALID})
 
 
-@routes.post("/api/validation/invoice-code")
+@operation(
+    "POST",
+    "/api/validation/invoice-code",
+    "Check an invoice code",
+    "CodeIsFree",
+    body="validation_invoice_code",
+    description="Returns whether it is free in the current year.",
+)
 async def validate_invoice_code(request: web.Request) -> web.Response:
     """Return whether a code is free in the current year of the business time zone."""
     body, _ = await read_body(request, "validation_invoice_code")
@@ -64,7 +91,15 @@ async def validate_invoice_code(request: web.Request) -> web.Response:
     )
 
 
-@routes.post("/api/validation/adjustment-note-code")
+@operation(
+    "POST",
+    "/api/validation/adjustment-note-code",
+    "Check an adjustment note code",
+    "CodeIsFree",
+    body="validation_adjustment_note_code",
+    errors=(BadRequest(INVALID_NOTE_TYPE),),
+    description="Returns whether it is free among the notes of its type.",
+)
 async def validate_adjustment_note_code(request: web.Request) -> web.Response:
     """Return whether a code is free among the notes of a type.
 
@@ -73,7 +108,7 @@ async def validate_adjustment_note_code(request: web.Request) -> web.Response:
     body, _ = await read_body(request, "validation_adjustment_note_code")
     kind = body.get("adjustment_note_type")
     if kind not in NOTE_TYPES:
-        raise BadRequest("Invalid adjustment note type")
+        raise BadRequest(INVALID_NOTE_TYPE)
     code = _to_integer(body["adjustment_note_code"])
     except_id = _to_integer(body.get("adjustment_note_id"))
     return await _report_use(

@@ -1,5 +1,6 @@
 """Webhooks: the endpoints of a company, their secrets, and the log of deliveries."""
 
+from functools import partial
 from typing import Any
 
 import asyncpg
@@ -7,28 +8,70 @@ from aiohttp import web
 
 from service import json_codec
 from service.api import pagination
+from service.api.operation import Operation
 from service.api.records import get_record
 from service.db.encryption import WEBHOOK_SECRET, MissingSecretKey
 from service.db.statements import sql
 from service.errors import Conflict, ValidationError, violation
 from service.http import app_keys, responses
 from service.http.idempotency import store_response, store_response_without
-from service.http.requests import check_if_match, or_not_found, read_body, read_path_id
+from service.http.requests import (
+    check_if_match,
+    not_found,
+    or_not_found,
+    read_body,
+    read_path_id,
+)
 from service.submission.context import SUBMISSION_CONTEXT
 from service.webhooks import signature
 from service.webhooks.url_policy import url_violation
 
-routes = web.RouteTableDef()
-
 NOUN = "Webhook"
 DELIVERY = "Delivery"
+operations: list[Operation] = []
+operation = partial(Operation, operations, "Webhooks", noun=NOUN)
+
 MOST = 20  # endpoints of a company
 NO_SECRET_KEY = "The service cannot store secrets: SECRET_KEY is not set. Ask the operator."
+TOO_MANY = f"A company can have at most {MOST} webhooks."
+DISABLED = "The webhook is disabled; enable it first."
+CREATED, UPDATED, DELETED = "Webhook created.", "Webhook updated.", "Webhook deleted."
+ROTATED = "Secret rotated."
+REDELIVERED = "The event will be delivered again."
 DEFAULTS = {"description": "", "types": [], "enabled": True}
-FILTERS = {"status": pagination.one_of("status", ("Pending", "Delivered", "Failed"))}
+FILTERS = (pagination.one_of("status", ("Pending", "Delivered", "Failed")),)
 
 
-@routes.post("/api/webhooks")
+@operation(
+    "GET",
+    "/api/webhooks",
+    "List webhooks",
+    "WebhookList",
+    query=pagination.PAGE,
+    description="Newest first.",
+)
+async def list_webhooks(request: web.Request) -> web.Response:
+    """Return a page of endpoints."""
+    company = request[app_keys.COMPANY]
+    page = pagination.read_page(request)
+    async with request.app[app_keys.DATABASE].reading(company) as conn:
+        row = await sql.webhook_page(
+            conn, company_id=company, per_page=page.per_page, offset=page.offset
+        )
+    return _list_response(page, row)
+
+
+@operation(
+    "POST",
+    "/api/webhooks",
+    "Create a webhook",
+    "WebhookCreated",
+    status=201,
+    message=CREATED,
+    body="webhook_create",
+    errors=(Conflict(TOO_MANY), Conflict(NO_SECRET_KEY)),
+    description="Deliveries are signed as Standard Webhooks. The secret is returned only here.",
+)
 async def create_webhook(request: web.Request) -> web.Response:
     """Store an endpoint for future events. Only this response contains its secret.
 
@@ -44,32 +87,27 @@ async def create_webhook(request: web.Request) -> web.Response:
             conn, company_id=company, sealed_secret=sealed, most=MOST, **{**DEFAULTS, **body}
         )
         if webhook_id is None:
-            raise Conflict(f"A company can have at most {MOST} webhooks.")
+            raise Conflict(TOO_MANY)
         data = {"id": webhook_id, "secret": signature.shown(secret)}
-        response = responses.success_response("Webhook created.", 201, data=data)
+        response = responses.success_response(CREATED, 201, data=data)
         await store_response_without(request, conn, response, "secret")
     return response
 
 
-@routes.get("/api/webhooks")
-async def list_webhooks(request: web.Request) -> web.Response:
-    """Return a page of endpoints."""
-    company = request[app_keys.COMPANY]
-    page = pagination.read_page(request, {}, (pagination.NEWEST_FIRST,))
-    async with request.app[app_keys.DATABASE].reading(company) as conn:
-        row = await sql.webhook_page(
-            conn, company_id=company, per_page=page.per_page, offset=page.offset
-        )
-    return _list_response(page, row)
-
-
-@routes.get("/api/webhooks/{id}")
+@operation("GET", "/api/webhooks/{id}", "Get a webhook", "Webhook", is_record=True)
 async def get_webhook(request: web.Request) -> web.Response:
     """Return an endpoint."""
     return await get_record(request, sql.webhook_get, NOUN)
 
 
-@routes.put("/api/webhooks/{id}")
+@operation(
+    "PUT",
+    "/api/webhooks/{id}",
+    "Update a webhook",
+    "Success",
+    message=UPDATED,
+    body="webhook_update",
+)
 async def update_webhook(request: web.Request) -> web.Response:
     """Merge the sent members.
 
@@ -82,10 +120,10 @@ async def update_webhook(request: web.Request) -> web.Response:
         row = or_not_found(await sql.webhook_lock(conn, **key), NOUN)
         await check_if_match(request, conn, sql.webhook_get, **key)
         await sql.webhook_update(conn, **key, **{**row, **body})
-    return responses.success_response("Webhook updated.")
+    return responses.success_response(UPDATED)
 
 
-@routes.delete("/api/webhooks/{id}")
+@operation("DELETE", "/api/webhooks/{id}", "Delete a webhook", "Success", message=DELETED)
 async def delete_webhook(request: web.Request) -> web.Response:
     """Delete an endpoint and its log. The events remain."""
     key = {"company_id": request[app_keys.COMPANY], "id": read_path_id(request, NOUN)}
@@ -93,10 +131,18 @@ async def delete_webhook(request: web.Request) -> web.Response:
         or_not_found(await sql.webhook_lock(conn, **key), NOUN)
         await check_if_match(request, conn, sql.webhook_get, **key)
         await sql.webhook_delete(conn, **key)
-    return responses.success_response("Webhook deleted.")
+    return responses.success_response(DELETED)
 
 
-@routes.post("/api/webhooks/{id}/rotate-secret")
+@operation(
+    "POST",
+    "/api/webhooks/{id}/rotate-secret",
+    "Replace the secret of a webhook",
+    "WebhookSecret",
+    message=ROTATED,
+    body="webhook_action",
+    errors=(Conflict(NO_SECRET_KEY),),
+)
 async def rotate_secret(request: web.Request) -> web.Response:
     """Replace the secret. Only this response contains the new one.
 
@@ -110,16 +156,23 @@ async def rotate_secret(request: web.Request) -> web.Response:
         sealed = _seal(request, secret)
         until = await sql.webhook_secret_rotate(conn, **key, sealed_secret=sealed, overlap=overlap)
         data = {"secret": signature.shown(secret), "previous_valid_until": until}
-        response = responses.success_response("Secret rotated.", data=data)
+        response = responses.success_response(ROTATED, data=data)
         await store_response_without(request, conn, response, "secret")
     return response
 
 
-@routes.get("/api/webhooks/{id}/deliveries")
+@operation(
+    "GET",
+    "/api/webhooks/{id}/deliveries",
+    "List the deliveries of a webhook",
+    "WebhookDeliveryList",
+    query=(*pagination.PAGE, *FILTERS),
+    description="Newest first.",
+)
 async def list_deliveries(request: web.Request) -> web.Response:
     """Return a page of the delivery log of an endpoint, newest first."""
     company, webhook_id = request[app_keys.COMPANY], read_path_id(request, NOUN)
-    page = pagination.read_page(request, FILTERS, (pagination.NEWEST_FIRST,))
+    page = pagination.read_page(request, FILTERS)
     window = {"per_page": page.per_page, "offset": page.offset, **page.filters}
     async with request.app[app_keys.DATABASE].searching(company) as conn:
         or_not_found(await sql.webhook_exists(conn, company_id=company, id=webhook_id), NOUN)
@@ -129,7 +182,15 @@ async def list_deliveries(request: web.Request) -> web.Response:
     return _list_response(page, row)
 
 
-@routes.post("/api/webhooks/{id}/deliveries/{delivery_id}/redeliver")
+@operation(
+    "POST",
+    "/api/webhooks/{id}/deliveries/{delivery_id}/redeliver",
+    "Deliver an event again",
+    "Success",
+    message=REDELIVERED,
+    body="webhook_action",
+    errors=(not_found(DELIVERY), Conflict(DISABLED)),
+)
 async def redeliver(request: web.Request) -> web.Response:
     """Make a delivery due at once, in any state. Raises Conflict if its endpoint is disabled."""
     await read_body(request, "webhook_action")
@@ -144,8 +205,8 @@ async def redeliver(request: web.Request) -> web.Response:
         )
         or_not_found(delivery, DELIVERY)
         if not webhook["enabled"]:  # after the 404s; raising rolls the update back
-            raise Conflict("The webhook is disabled; enable it first.")
-        response = responses.success_response("The event will be delivered again.")
+            raise Conflict(DISABLED)
+        response = responses.success_response(REDELIVERED)
         await store_response(request, conn, response)
     return response
 

@@ -74,6 +74,7 @@ ALREADY_SUBMITTED = "The {noun} has already been submitted to the portal."
 NOTE_WITHOUT_VALID_INVOICE = (
     "Only invoice with status Valid can have adjustment note submitted to the portal"
 )
+NOTE_TOO_HIGH = "The note exceeds the invoice's remaining amount of {amount}."
 
 _CANCEL_FIRST = (
     "A submitted {noun} cannot be {done}, please cancel first and try again. "

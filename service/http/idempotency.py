@@ -40,6 +40,7 @@ from service.http.requests import header, read_raw
 
 HEADER = "Idempotency-Key"
 LONGEST_KEY = 255
+INVALID_KEY = f"{HEADER} must be 1 to {LONGEST_KEY} printable characters."
 LONGEST_PATH = 255  # longer than the path of any record
 LEASE = timedelta(seconds=90)  # longer than any request takes
 #: A response that could not be stored is stored within this time, which is below the lease.
@@ -207,7 +208,7 @@ def _transaction(
 def _read_key(request: web.Request, store: IdempotencyStore, text: str) -> dict[str, object]:
     """Return the variables owner, route and key. Raises BadRequest for an invalid key."""
     if not 0 < len(text) <= LONGEST_KEY or not text.isprintable():
-        raise BadRequest(f"{HEADER} must be 1 to {LONGEST_KEY} printable characters.")
+        raise BadRequest(INVALID_KEY)
     return {
         store.column: request[store.owner],
         "route": f"{request.method} {request.path}",
@@ -238,14 +239,19 @@ async def _claim_key(request: web.Request, claim: IdempotencyClaim) -> asyncpg.R
     return first
 
 
+def key_reused() -> KeyReused:
+    """Return the error for a key that was used with another body."""
+    message = f"{HEADER} was used with another body."
+    return KeyReused(message, errors=[violation(HEADER, "reused", message)])
+
+
 def _replay(first: asyncpg.Record, claim: IdempotencyClaim) -> web.Response:
     """Return the stored response.
 
     Raises KeyReused if its request had another body, Conflict if there is no response yet.
     """
     if first["body_sha256"] != claim.body_sha256:
-        message = f"{HEADER} was used with another body."
-        raise KeyReused(message, errors=[violation(HEADER, "reused", message)])
+        raise key_reused()
     if first["status"] is None:
         raise Conflict(STILL_RUNNING)
     return responses.json_text_response(

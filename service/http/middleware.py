@@ -97,7 +97,7 @@ async def add_security_headers(request: web.Request, response: web.StreamRespons
         headers["Cache-Control"] = "no-cache"
     elif request.path.startswith(API):
         headers["Cache-Control"] = "private, no-store"
-        headers["Vary"] = "X-Portal-Key" if _is_integration(request) else "X-API-Key"
+        headers["Vary"] = "X-Portal-Key" if _is_integration(request.path) else "X-API-Key"
 
 
 async def add_quota_headers(request: web.Request, response: web.StreamResponse) -> None:
@@ -119,7 +119,7 @@ async def authenticate(request: web.Request, handler: Handler) -> web.StreamResp
     Raises Unauthorized, TooManyRequests, and BadRequest for an authenticated request with a key in
     its URL.
     """
-    if _is_integration(request):
+    if _is_integration(request.path):
         await _authenticate_account(request)
     elif request.match_info.http_exception is not None or _route(request) in OPEN:
         _reject_key_in_url(request)
@@ -170,7 +170,7 @@ async def _find_owner(request: web.Request, ring: KeyRing, text: str) -> tuple[i
     except Unauthorized:
         sender = _sender(request.remote)
         if text and (wait := request.app[app_keys.WRONG_KEY_LIMITER].take(sender)):
-            more = {"retry_after": wait} if _is_integration(request) else {}
+            more = {"retry_after": wait} if _is_integration(request.path) else {}
             raise TooManyRequests(SLOW_DOWN, retry_after(wait), **more) from None
         raise
 
@@ -221,7 +221,7 @@ def error_response(error: Exception, request: web.BaseRequest) -> web.Response:
         return _build_response(request, 500, {"message": INTERNAL})
     if known is not error:
         log.warning("request_id=%s %s", request[app_keys.REQUEST_ID], describe_error(error))
-    is_bad_request = isinstance(known, ValidationError) and _is_integration(request)
+    is_bad_request = isinstance(known, ValidationError) and _is_integration(request.path)
     status = 400 if is_bad_request else known.status
     return _build_response(request, status, known.body, known.headers)
 
@@ -246,22 +246,20 @@ def _build_response(
     body: dict[str, Any],
     headers: Mapping[str, str] | None = None,
 ) -> web.Response:
-    """Return an error response in the shape of the path's surface. Spec: Errors"""
-    if _is_integration(request):
-        return _integration_error(status, dict(body), headers)
-    if request.path.startswith(VALIDATIONS) and status != 401 and "message" in body:
-        body = {"success": False, **body}
-    return responses.json_response(body, status, headers)
+    return responses.json_response(shape_error(request.path, status, body), status, headers)
 
 
-def _integration_error(
-    status: int, details: dict[str, Any], headers: Mapping[str, str] | None
-) -> web.Response:
-    message = details.pop("message")
-    if status == 401:
-        return responses.json_response({"error": message}, 401, headers)
-    body = {"error": HTTPStatus(status).phrase, "message": message, "details": details}
-    return responses.json_response(body, status, headers)
+def shape_error(path: str, status: int, body: dict[str, Any]) -> dict[str, Any]:
+    """Return the body of an error in the shape of the path's surface. Spec: Errors"""
+    if _is_integration(path):
+        message = body["message"]
+        if status == 401:
+            return {"error": message}
+        details = {name: value for name, value in body.items() if name != "message"}
+        return {"error": HTTPStatus(status).phrase, "message": message, "details": details}
+    if path.startswith(VALIDATIONS) and status != 401 and "message" in body:
+        return {"success": False, **body}
+    return body
 
 
 def _map_error(error: Exception) -> ApiError | None:
@@ -283,8 +281,8 @@ def _request_id(request: web.Request) -> str:
     return sent if _REQUEST_ID.fullmatch(sent) else secrets.token_hex(12)
 
 
-def _is_integration(request: web.BaseRequest) -> bool:
-    return request.path == INTEGRATIONS or request.path.startswith(f"{INTEGRATIONS}/")
+def _is_integration(path: str) -> bool:
+    return path == INTEGRATIONS or path.startswith(f"{INTEGRATIONS}/")
 
 
 def _route(request: web.Request) -> str:

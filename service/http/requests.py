@@ -32,6 +32,10 @@ MAX_ID = 2**63 - 1
 #: Years of a document's instants. The column code_year is a smallint.
 FIRST_YEAR, LAST_YEAR = 1990, 2999
 WHITE_SPACE = b" \t\r\n"  # of JSON
+NOT_JSON_TYPE = "The content type must be application/json."
+TOO_SLOW = "The request body was not received within {:g} seconds."
+TOO_LARGE = "The request body exceeds the limit of {} bytes."
+CHANGED = "The record has changed since it was read."
 _ID = re.compile(r"[1-9][0-9]{0,18}", re.ASCII)
 _DIGITS = re.compile(r"[0-9]{1,19}", re.ASCII)
 
@@ -133,7 +137,7 @@ def read_path_id(request: web.Request, noun: str, part: str = "id") -> int:
     """
     text = request.match_info[part]
     if not _ID.fullmatch(text) or int(text) > MAX_ID:
-        raise NotFound(f"{noun} not found")
+        raise not_found(noun)
     return int(text)
 
 
@@ -141,15 +145,20 @@ def read_text_id(request: web.Request, noun: str, pattern: re.Pattern[str]) -> s
     """Return an id from the path that is a text matching `pattern`. Raises NotFound."""
     text = request.match_info["id"]
     if not pattern.fullmatch(text):
-        raise NotFound(f"{noun} not found")
+        raise not_found(noun)
     return text
 
 
 def or_not_found(value: Value | None, noun: str) -> Value:
     """Return the value. Raises NotFound if it is None."""
     if value is None:
-        raise NotFound(f"{noun} not found")
+        raise not_found(noun)
     return value
+
+
+def not_found(noun: str) -> NotFound:
+    """Return the error for a record that does not exist."""
+    return NotFound(f"{noun} not found")
 
 
 async def check_if_match(
@@ -165,7 +174,7 @@ async def check_if_match(
     if "If-Match" in request.headers and not responses.etag_matches(
         request.headers["If-Match"], await statement(conn, **key)
     ):
-        raise PreconditionFailed("The record has changed since it was read.")
+        raise PreconditionFailed(CHANGED)
 
 
 def parse_document_instant(body: Mapping[str, Any], member: str) -> datetime:
@@ -194,25 +203,19 @@ async def read_raw(request: web.Request) -> bytes:
     config = request.app[app_keys.CONFIG]
     # Reject a declared length before any byte is read.
     if (request.content_length or 0) > config.max_body_bytes:
-        raise _too_large(config.max_body_bytes)
+        raise TooLarge(TOO_LARGE.format(config.max_body_bytes))
     seconds = config.body_timeout.total_seconds()
     try:
         async with asyncio.timeout(seconds):  # for the whole body; aiohttp has no limit
             raw = await request.read()
     except TimeoutError:
-        raise RequestTimeout(
-            f"The request body was not received within {seconds:g} seconds."
-        ) from None
+        raise RequestTimeout(TOO_SLOW.format(seconds)) from None
     except web.HTTPRequestEntityTooLarge:
-        raise _too_large(config.max_body_bytes) from None
+        raise TooLarge(TOO_LARGE.format(config.max_body_bytes)) from None
     request.app[app_keys.UPLOAD_BUDGET].settle(request, len(raw))
     if request.content_type != "application/json" and raw.strip(WHITE_SPACE):
-        raise UnsupportedMediaType("The content type must be application/json.")
+        raise UnsupportedMediaType(NOT_JSON_TYPE)
     return raw
-
-
-def _too_large(limit: int) -> TooLarge:
-    return TooLarge(f"The request body exceeds the limit of {limit} bytes.")
 
 
 def _reject_invalid_text(value: object) -> None:

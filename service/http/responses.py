@@ -53,6 +53,6 @@ def success_response(message: str, status: int = 200, **members: object) -> web.
     return json_response({"success": True, "message": message, **members}, status)
 
 
-def created_response(noun: str, record_id: int) -> web.Response:
+def created_response(message: str, record_id: int) -> web.Response:
     """Return the 201 for a new record, with its id in `data`."""
-    return success_response(f"{noun} created.", 201, data={"id": record_id})
+    return success_response(message, 201, data={"id": record_id})

@@ -33,6 +33,11 @@ class DocumentKind:
         """Return the noun with an initial capital."""
         return self.noun.capitalize()
 
+    @property
+    def with_article(self) -> str:
+        """Return the noun with the indefinite article."""
+        return f"{'an' if self.noun[0] in 'aeiou' else 'a'} {self.noun}"
+
     def ids(self, record_id: int) -> dict[str, int | None]:
         """Return the three foreign keys of a statement, of which one has a value."""
         return {**dict.fromkeys(COLUMNS), self.column: record_id}
@@ -171,7 +176,7 @@ async def _check_note(conn: Connection, record: LockedRecord) -> None:
     if states.find_refusal(states.NOTE_REFUSALS, target):
         raise BadRequest(states.NOTE_WITHOUT_VALID_INVOICE)
     if row["type"] != "DEBIT_NOTE" and row["payable_amount"] > row["adjustable"]:
-        message = f"The note exceeds the invoice's remaining amount of {row['adjustable']}."
+        message = states.NOTE_TOO_HIGH.format(amount=row["adjustable"])
         raise _not_ready("Amount", "/lineItems", message)
     if row["consolidated_invoice_id"]:
         lines = json_codec.loads(row["body"].encode())["lineItems"]

@@ -598,8 +598,7 @@ APART = (
     Mutant(
         "impossible-id-told-apart",
         "service/http/requests.py",
-        "    if not _ID.fullmatch(text) or int(text) > MAX_ID:\n"
-        '        raise NotFound(f"{noun} not found")',
+        "    if not _ID.fullmatch(text) or int(text) > MAX_ID:\n        raise not_found(noun)",
         "    if not _ID.fullmatch(text) or int(text) > MAX_ID:\n"
         '        raise NotFound(f"{noun} {text[:9]} not found")',
         ("tests/test_invoices.py::test_every_route_answers_invalid_ids_with_the_same_404",),

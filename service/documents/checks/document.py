@@ -31,6 +31,7 @@ from service.documents.ubl.elements import get_object
 LONGEST_NUMBER, LONGEST_RATE, LONGEST_ACCOUNT, LONGEST_FREQUENCY = 50, 15, 150, 50
 #: A document is reported if it has less than this until the end of its issue window.
 WINDOW_CLOSING = timedelta(hours=12)
+TOO_OLD = "The issue time is more than 72 hours ago."
 
 #: Type of a reference -> limit of the characters of its id. Portal: 10.2
 REFERENCES = {"BILL": 150, "CUSTOMS_FORM": 1000, "FTA": 50, "K2": 1000, "INCOTERMS": 3}
@@ -282,7 +283,7 @@ ISSUE_RULES = (
         "CF321",
         "",
         lambda place: _get_time_left(place) < timedelta(),
-        "The issue time is more than 72 hours ago.",
+        TOO_OLD,
         fix=_get_now,
     ),
     Rule(

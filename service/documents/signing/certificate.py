@@ -21,6 +21,7 @@ from service.errors import violation
 WARN_BEFORE = timedelta(days=30)
 PATH = "/company/signing-certificate"
 LONGEST_SERIAL = 160  # bits, by RFC 5280
+OTHER_KEY = "key is not the private key of the certificate."
 
 RDNs = Iterable[x509.RelativeDistinguishedName]
 
@@ -99,7 +100,7 @@ def read_pair(
         wording = f"certificate expired on {_format_day(certificate.not_after)}."
         faults.append(violation("/certificate", "expired", wording))
     if certificate and key and not faults and key.public_key() != certificate.public_key:
-        faults.append(violation("/key", "match", "key is not the private key of the certificate."))
+        faults.append(violation("/key", "match", OTHER_KEY))
     if faults or not certificate or not key:
         raise UnusableCredentials(faults)
     return Signer(certificate, key)

@@ -1,0 +1,146 @@
+"""Declaration of an API operation at its handler: the route and its description.
+
+A module with handlers has the list of its operations, and a decorator that adds to it:
+
+    operations: list[Operation] = []
+    operation = partial(Operation, operations, "Webhooks", noun=NOUN)
+
+    @operation("GET", "/api/webhooks/{id}", "Get a webhook", "Webhook", is_record=True)
+    async def get_webhook(request: web.Request) -> web.Response: ...
+
+table.py joins these lists. The routes and the OpenAPI description are derived from the table.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+from aiohttp.typedefs import Handler
+
+from service.errors import ApiError, BadRequest, KeyReused, ValidationError
+from service.http.middleware import INTEGRATIONS, OPEN, VALIDATIONS, shape_error
+from service.http.requests import not_found
+
+AnyHandler = TypeVar("AnyHandler", bound=Handler)
+
+
+@dataclass(frozen=True, slots=True)
+class QueryParameter:
+    """A query parameter: its schema in the description and, for a filter, the reader of its text.
+
+    A reader raises ValueError with the message. An empty filter means the same as none. `rule` is
+    that of the violation.
+    """
+
+    name: str
+    schema: dict[str, Any]
+    description: str = ""
+    read: Callable[[str], Any] | None = None
+    rule: str = "filter"
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorResponse:
+    """An error response in the description: its status, the schema of its body, and an example.
+
+    An empty `body` means the example of the schema. `title` names an example whose message is used
+    by another one.
+    """
+
+    status: int
+    schema: str
+    body: dict[str, Any] = field(default_factory=dict)
+    title: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Surface:
+    """The properties that the operations of a surface share.
+
+    `error`, `refusal` and `invalid` are the schemas of its error bodies: in general, of a 400 that
+    an operation declares, and with violations, which have the status `invalid_status`.
+    """
+
+    security: tuple[str, ...]
+    error: str
+    refusal: str
+    invalid: str = "Faults"
+    invalid_status: int = 422
+    headers: tuple[str, ...] = ()
+
+
+COMPANY = Surface(("CompanyKey",), "Message", "Refusal")
+VALIDATION = Surface(("CompanyKey",), "Failure", "Failure")
+INTEGRATION = Surface(
+    ("IntegrationKey",),
+    error="IntegrationError",
+    refusal="IntegrationError",
+    invalid="IntegrationError",
+    invalid_status=400,
+    headers=("X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"),
+)
+PUBLIC = Surface((), "Message", "Message")
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """A method on a path. As the decorator of its handler, it adds itself to `operations`.
+
+    `summary` and `description` are for clients. `response` is the success response: a schema in
+    records.json, or a media type; `message` is its message. `body` is the schema of the request in
+    schemas/. `errors` are those of this operation alone, without the 404 for an unknown `{id}`,
+    whose subject is `noun`. `is_record` marks a response with one record and its ETag, `is_file` a
+    download.
+    """
+
+    operations: list["Operation"] = field(repr=False, compare=False)
+    tag: str
+    method: str
+    path: str
+    summary: str
+    response: str
+    status: int = 200
+    message: str = ""
+    body: str = ""
+    query: tuple[QueryParameter, ...] = ()
+    errors: tuple[ApiError | ErrorResponse, ...] = ()
+    description: str = ""
+    noun: str = ""
+    is_record: bool = False
+    is_file: bool = False
+    handler: Handler | None = None
+
+    def __call__(self, handler: AnyHandler) -> AnyHandler:
+        """Declare the operation of a handler, and return the handler."""
+        self.operations.append(replace(self, handler=handler))
+        return handler
+
+    @property
+    def surface(self) -> Surface:
+        """The surface that the path belongs to."""
+        if self.path in OPEN:
+            return PUBLIC
+        if self.path.startswith(INTEGRATIONS):
+            return INTEGRATION
+        return VALIDATION if self.path.startswith(VALIDATIONS) else COMPANY
+
+    def own_errors(self) -> list[ErrorResponse]:
+        """Return the errors of this operation alone."""
+        missing = [not_found(self.noun)] if "{id}" in self.path else []
+        return [self._describe(error) for error in (*missing, *self.errors)]
+
+    def _describe(self, error: ApiError | ErrorResponse) -> ErrorResponse:
+        if isinstance(error, ErrorResponse):
+            return error
+        is_refusal = isinstance(error, BadRequest)
+        return self.describe_error(error, self.surface.refusal if is_refusal else "")
+
+    def describe_error(self, error: ApiError, schema: str = "") -> ErrorResponse:
+        """Return the response for an error, by default with the schema of the surface."""
+        surface, status = self.surface, error.status
+        if isinstance(error, ValidationError):
+            schema, status = surface.invalid, surface.invalid_status
+        elif isinstance(error, KeyReused):
+            schema = surface.invalid
+        body = shape_error(self.path, status, error.body)
+        return ErrorResponse(status, schema or surface.error, body)

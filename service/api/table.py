@@ -1,0 +1,71 @@
+"""The table of all operations: their routes, and their description."""
+
+import re
+from collections.abc import Iterator
+from functools import cache
+
+from aiohttp import web
+
+from service import json_codec, schema
+from service.api import (
+    adjustment_notes,
+    certificates,
+    companies,
+    consolidated_invoices,
+    docs,
+    einvoice_requests,
+    events,
+    health,
+    integrations,
+    invoices,
+    validations,
+    webhooks,
+)
+from service.api.openapi import describe
+from service.api.operation import Operation
+
+#: The modules with handlers, in the order of the description.
+HANDLERS = (
+    invoices,
+    adjustment_notes,
+    consolidated_invoices,
+    validations,
+    companies,
+    certificates,
+    einvoice_requests,
+    events,
+    webhooks,
+    integrations,
+    health,
+    docs,
+)
+
+OPERATIONS: tuple[Operation, ...] = tuple(
+    operation for module in HANDLERS for operation in module.operations
+)
+
+
+@cache
+def describe_api() -> str:
+    """Return the OpenAPI description as JSON text."""
+    return json_codec.dumps(describe(OPERATIONS, schema.ALL, schema.EXAMPLES))
+
+
+def make_routes() -> Iterator[web.RouteDef]:
+    """Yield the routes, with an {id} that excludes fixed words such as export-all.
+
+    Another method of such a path is then a 405 instead of a search for a record of that name.
+    """
+    words = sorted({operation.path for operation in OPERATIONS if "{" not in operation.path})
+    for operation in OPERATIONS:
+        place = operation.path.removesuffix("{id}")
+        taken = "|".join(
+            re.escape(path.removeprefix(place)) for path in words if path.startswith(place)
+        )
+        path = (
+            f"{place}{{id:(?!(?:{taken})$)[^{{}}/]+}}"
+            if taken and place != operation.path
+            else operation.path
+        )
+        assert operation.handler  # set by the decorator
+        yield web.RouteDef(operation.method, path, operation.handler, {})
