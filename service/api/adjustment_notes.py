@@ -66,11 +66,7 @@ async def read_note(request: web.Request) -> NewNote:
 
 
 async def insert_note(
-    conn: Connection,
-    company: int,
-    target_id: dict[str, int],
-    target: asyncpg.Record,
-    note: NewNote,
+    conn: Connection, company: int, target_id: dict[str, int], target: asyncpg.Record, note: NewNote
 ) -> int:
     """Insert a note for a locked document, and return its id.
 
@@ -127,11 +123,7 @@ async def export_adjustment_notes(request: web.Request) -> web.StreamResponse:
 
 
 @operation(
-    "GET",
-    "/api/adjustment-notes/{id}",
-    "Get an adjustment note",
-    "AdjustmentNote",
-    is_record=True,
+    "GET", "/api/adjustment-notes/{id}", "Get an adjustment note", "AdjustmentNote", is_record=True
 )
 async def get_adjustment_note(request: web.Request) -> web.Response:
     """Return a note."""

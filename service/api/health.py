@@ -28,10 +28,7 @@ async def get_liveness(request: web.Request) -> web.Response:
     "/readyz",
     "Get the readiness of the service",
     "Readiness",
-    errors=(
-        ErrorResponse(503, "Readiness", _STARTING),
-        Unavailable(UNAVAILABLE),
-    ),
+    errors=(ErrorResponse(503, "Readiness", _STARTING), Unavailable(UNAVAILABLE)),
 )
 async def get_readiness(request: web.Request) -> web.Response:
     """Return 200 while PostgreSQL responds, else 503.

@@ -41,10 +41,7 @@ SUBMIT_ERRORS = (
     ),
     _tin_not_verified(
         BadRequest(
-            states.SUBMIT_FAILED,
-            code=_TIN_CODE,
-            errors=[states.TIN_NOT_VERIFIED],
-            retryable=True,
+            states.SUBMIT_FAILED, code=_TIN_CODE, errors=[states.TIN_NOT_VERIFIED], retryable=True
         )
     ),
 )

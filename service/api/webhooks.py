@@ -15,13 +15,7 @@ from service.db.statements import sql
 from service.errors import Conflict, ValidationError, violation
 from service.http import app_keys, responses
 from service.http.idempotency import store_response, store_response_without
-from service.http.requests import (
-    check_if_match,
-    not_found,
-    or_not_found,
-    read_body,
-    read_path_id,
-)
+from service.http.requests import check_if_match, not_found, or_not_found, read_body, read_path_id
 from service.submission.context import SUBMISSION_CONTEXT
 from service.webhooks import signature
 from service.webhooks.url_policy import url_violation
