@@ -12,16 +12,17 @@ import asyncpg
 from aiohttp import web
 
 from service import json_codec, schema
-from service.api import pagination, printing, submissions
-from service.api.exports import export_batches, stream_array
+from service.api import printing, submissions
 from service.api.operation import Operation
-from service.api.records import Source, export_record, get_record, list_page
+from service.api.pagination import document_filters
+from service.api.records import Documents, Source, declare_export, declare_reading
 from service.db.connections import Connection
 from service.db.statements import sql
-from service.documents import states
+from service.documents import consolidation, states
 from service.documents.body_checks import Draft, check_draft
 from service.errors import CONSTRAINTS, BadRequest, Forbidden, ValidationError, violation
 from service.http import app_keys, responses
+from service.http.idempotency import store_response
 from service.http.requests import (
     check_if_match,
     or_not_found,
@@ -30,24 +31,29 @@ from service.http.requests import (
     read_path_id,
 )
 from service.offload import offload
-from service.submission.document_kinds import COLUMNS, NOTE
+from service.submission.document_kinds import COLUMNS, CONSOLIDATED, INVOICE, NOTE, DocumentKind
 
 NOUN = NOTE.title
 operations: list[Operation] = []
 operation = partial(Operation, operations, "Adjustment notes", noun=NOUN)
 
-LIST = Source(sql.adjustment_note_page, sql.adjustment_note_search, sql.adjustment_note_get)
-SORTS = pagination.DOCUMENT_SORTS
-FILTERS = pagination.document_filters(
-    tuple(schema.ALL["adjustment_note_update"]["properties"]["type"]["enum"]), "NoteType"
+DOCUMENTS = Documents(
+    NOTE,
+    "/api/adjustment-notes",
+    "AdjustmentNote",
+    document_filters(
+        tuple(schema.ALL["adjustment_note_update"]["properties"]["type"]["enum"]), "NoteType"
+    ),
+    Source(sql.adjustment_note_page, sql.adjustment_note_search, sql.adjustment_note_get),
+    get=sql.adjustment_note_get,
+    export=sql.adjustment_note_export,
+    export_batch=sql.adjustment_note_export_batch,
 )
+CREATED = "Adjustment note created."
 UPDATED, DELETED = "Adjustment note updated.", "Adjustment note deleted."
 NOT_UPDATED = states.describe_locked(NOTE.noun, "updated")
 NOT_DELETED = states.describe_locked(NOTE.noun, "deleted")
 CODE_USED = CONSTRAINTS["adjustment_notes_code_once_a_type"]()
-#: Of the creation of a note, which the modules of both kinds of invoices declare.
-NOTE_CREATED = "Adjustment note created."
-NOTE_ERRORS = (*(Forbidden(message) for _, message in states.NOTE_REFUSALS), CODE_USED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +64,51 @@ class NewNote:
     text: str
 
 
-async def read_note(request: web.Request) -> NewNote:
+def declare_note_creation(
+    operation: partial[Operation], invoices: Documents, description: str = ""
+) -> None:
+    """Declare the operation that creates a note for a kind of invoice."""
+    operation(
+        "POST",
+        f"{invoices.record_path}/adjustment-note",
+        f"Create an adjustment note for {invoices.kind.with_article}",
+        "Created",
+        status=201,
+        message=CREATED,
+        body="adjustment_note_create",
+        errors=(*(Forbidden(message) for _, message in states.NOTE_REFUSALS), CODE_USED),
+        description=description,
+    )(partial(create_adjustment_note, invoices.kind))
+
+
+async def create_adjustment_note(kind: DocumentKind, request: web.Request) -> web.Response:
+    """Store a draft note for an invoice whose latest submitted document is Valid.
+
+    Locks the invoice, so that it cannot be cancelled meanwhile. Raises Forbidden by
+    states.NOTE_REFUSALS, ValidationError for a note that does not match its invoice. The lines of
+    a note for a consolidated invoice must have its classification.
+    """
+    note = await _read_note(request)
+    company, invoice_id = request[app_keys.COMPANY], read_path_id(request, kind.title)
+    share = sql.invoice_share if kind is INVOICE else sql.consolidated_invoice_share
+    async with request.app[app_keys.DATABASE].company(company) as conn:
+        target = or_not_found(await share(conn, company_id=company, id=invoice_id), kind.title)
+        if kind is CONSOLIDATED:
+            _reject_misclassified(note.draft)
+        note_id = await _insert_note(conn, company, {kind.column: invoice_id}, target, note)
+        response = responses.created_response(CREATED, note_id)
+        await store_response(request, conn, response)
+    return response
+
+
+async def _read_note(request: web.Request) -> NewNote:
     """Return the note of a creation request. Raises ValidationError."""
     body, text = await read_body(request, "adjustment_note_create")
     issued = parse_document_instant(body, "adjustmentNoteIssueDate")
     return NewNote(await offload(len(text), check_draft, body, issued, len(text)), text)
 
 
-async def insert_note(
+async def _insert_note(
     conn: Connection, company: int, target_id: dict[str, int], target: asyncpg.Record, note: NewNote
 ) -> int:
     """Insert a note for a locked document, and return its id.
@@ -93,41 +136,9 @@ async def insert_note(
     )
 
 
-@operation(
-    "GET",
-    "/api/adjustment-notes",
-    "List adjustment notes",
-    "AdjustmentNoteList",
-    query=(*pagination.PAGE, *FILTERS, pagination.sort_by(SORTS)),
-    description="Newest first.",
+declare_reading(
+    operation, DOCUMENTS, everything="Every note of the company, newest first, without pages."
 )
-async def list_adjustment_notes(request: web.Request) -> web.StreamResponse:
-    """Return a page of notes."""
-    page = pagination.read_page(request, FILTERS, SORTS)
-    return await list_page(request, page, LIST)
-
-
-@operation(
-    "GET",
-    "/api/adjustment-notes/export-all",
-    "Export all adjustment notes",
-    "AdjustmentNoteExports",
-    description="Every note of the company, newest first, without pages.",
-    is_file=True,
-)
-async def export_adjustment_notes(request: web.Request) -> web.StreamResponse:
-    """Stream all notes of the company, newest first, as one JSON array."""
-    return await stream_array(
-        request, "adjustment-notes.json", export_batches(request, sql.adjustment_note_export_batch)
-    )
-
-
-@operation(
-    "GET", "/api/adjustment-notes/{id}", "Get an adjustment note", "AdjustmentNote", is_record=True
-)
-async def get_adjustment_note(request: web.Request) -> web.Response:
-    """Return a note."""
-    return await get_record(request, sql.adjustment_note_get, NOUN)
 
 
 @operation(
@@ -183,24 +194,12 @@ async def delete_adjustment_note(request: web.Request) -> web.Response:
 
 submissions.declare(
     operation,
-    NOTE,
-    "/api/adjustment-notes/{id}",
+    DOCUMENTS,
     cancelling="cancel-latest-adjustment-note-submitted",
     submit_errors=(BadRequest(states.NOTE_WITHOUT_VALID_INVOICE),),
 )
-printing.declare(operation, NOTE, "/api/adjustment-notes/{id}")
-
-
-@operation(
-    "GET",
-    "/api/adjustment-notes/{id}/export",
-    "Export an adjustment note",
-    "AdjustmentNoteExport",
-    is_file=True,
-)
-async def export_adjustment_note(request: web.Request) -> web.Response:
-    """Return a note as a file."""
-    return await export_record(request, sql.adjustment_note_export, NOUN)
+printing.declare(operation, DOCUMENTS)
+declare_export(operation, DOCUMENTS)
 
 
 async def _lock(request: web.Request, conn: Connection, note_id: int) -> asyncpg.Record:
@@ -224,6 +223,11 @@ def _merge(row: asyncpg.Record, changes: dict[str, Any]) -> tuple[Draft, str]:
         issued = parse_document_instant(body, "adjustmentNoteIssueDate")
     text = json_codec.dumps(body)
     return check_draft(body, issued, len(text)), text
+
+
+def _reject_misclassified(draft: Draft) -> None:
+    if violations := consolidation.find_misclassified_lines(draft.body["lineItems"]):
+        raise ValidationError(violations[: schema.MAX_VIOLATIONS])
 
 
 def _reject_excess(adjustable: Decimal, draft: Draft) -> None:

@@ -11,11 +11,11 @@ import asyncpg
 from aiohttp import web
 
 from service import json_codec, schema
-from service.api import pagination, printing, submissions
-from service.api.adjustment_notes import NOTE_CREATED, NOTE_ERRORS, insert_note, read_note
-from service.api.exports import export_batches, stream_array
+from service.api import printing, submissions
+from service.api.adjustment_notes import declare_note_creation
 from service.api.operation import Operation
-from service.api.records import Source, export_record, get_record, list_page
+from service.api.pagination import document_filters
+from service.api.records import Documents, Source, declare_export, declare_reading
 from service.config import Config
 from service.db.connections import Connection
 from service.db.statements import sql
@@ -38,11 +38,20 @@ operations: list[Operation] = []
 operation = partial(Operation, operations, "Consolidated invoices", noun=NOUN)
 
 BATCH = 500  # invoices whose lines are in memory at once
-LIST = Source(
-    sql.consolidated_invoice_page, sql.consolidated_invoice_search, sql.consolidated_invoice_listed
+DOCUMENTS = Documents(
+    CONSOLIDATED,
+    "/api/consolidated-invoices",
+    "ConsolidatedInvoice",
+    document_filters(tuple(consolidation.FAMILIES), "ConsolidatedInvoiceType"),
+    Source(
+        sql.consolidated_invoice_page,
+        sql.consolidated_invoice_search,
+        sql.consolidated_invoice_listed,
+    ),
+    get=sql.consolidated_invoice_get,
+    export=sql.consolidated_invoice_export,
+    export_batch=sql.consolidated_invoice_export_batch,
 )
-SORTS = pagination.DOCUMENT_SORTS
-FILTERS = pagination.document_filters(tuple(consolidation.FAMILIES), "ConsolidatedInvoiceType")
 CREATED, DELETED = "Consolidated invoice created.", "Consolidated invoice deleted."
 NOT_DELETED = states.describe_locked(CONSOLIDATED.noun, "deleted")
 NONE_LEFT = "No invoice of {month} is left to consolidate."
@@ -157,43 +166,7 @@ async def plan_consolidated_invoice(request: web.Request) -> web.Response:
     return responses.json_response({"data": data})
 
 
-@operation(
-    "GET",
-    "/api/consolidated-invoices",
-    "List consolidated invoices",
-    "ConsolidatedInvoiceList",
-    query=(*pagination.PAGE, *FILTERS, pagination.sort_by(SORTS)),
-    description="Newest first.",
-)
-async def list_consolidated_invoices(request: web.Request) -> web.StreamResponse:
-    """Return a page of consolidated invoices."""
-    page = pagination.read_page(request, FILTERS, SORTS)
-    return await list_page(request, page, LIST)
-
-
-@operation(
-    "GET",
-    "/api/consolidated-invoices/export-all",
-    "Export all consolidated invoices",
-    "ConsolidatedInvoiceExports",
-    is_file=True,
-)
-async def export_consolidated_invoices(request: web.Request) -> web.StreamResponse:
-    """Stream all consolidated invoices of the company, newest first, as one JSON array."""
-    pieces = export_batches(request, sql.consolidated_invoice_export_batch)
-    return await stream_array(request, "consolidated-invoices.json", pieces)
-
-
-@operation(
-    "GET",
-    "/api/consolidated-invoices/{id}",
-    "Get a consolidated invoice",
-    "ConsolidatedInvoice",
-    is_record=True,
-)
-async def get_consolidated_invoice(request: web.Request) -> web.Response:
-    """Return a consolidated invoice."""
-    return await get_record(request, sql.consolidated_invoice_get, NOUN)
+declare_reading(operation, DOCUMENTS, everything="")
 
 
 @operation(
@@ -219,56 +192,10 @@ async def delete_consolidated_invoice(request: web.Request) -> web.Response:
     return responses.success_response(DELETED)
 
 
-submissions.declare(
-    operation,
-    CONSOLIDATED,
-    "/api/consolidated-invoices/{id}",
-    cancelling="cancel-latest-invoice-submitted",
-)
-printing.declare(operation, CONSOLIDATED, "/api/consolidated-invoices/{id}")
-
-
-@operation(
-    "POST",
-    "/api/consolidated-invoices/{id}/adjustment-note",
-    "Create an adjustment note for a consolidated invoice",
-    "Created",
-    status=201,
-    message=NOTE_CREATED,
-    body="adjustment_note_create",
-    errors=NOTE_ERRORS,
-)
-async def create_adjustment_note(request: web.Request) -> web.Response:
-    """Store a draft note for a consolidated invoice, with the same rules as for an invoice.
-
-    Its lines must have the classification of the consolidated invoice.
-    """
-    note = await read_note(request)
-    company, invoice_id = request[app_keys.COMPANY], read_path_id(request, NOUN)
-    async with request.app[app_keys.DATABASE].company(company) as conn:
-        target = or_not_found(
-            await sql.consolidated_invoice_share(conn, company_id=company, id=invoice_id), NOUN
-        )
-        if violations := consolidation.find_misclassified_lines(note.draft.body["lineItems"]):
-            raise ValidationError(violations[: schema.MAX_VIOLATIONS])
-        note_id = await insert_note(
-            conn, company, {"consolidated_invoice_id": invoice_id}, target, note
-        )
-        response = responses.created_response(NOTE_CREATED, note_id)
-        await store_response(request, conn, response)
-    return response
-
-
-@operation(
-    "GET",
-    "/api/consolidated-invoices/{id}/export",
-    "Export a consolidated invoice",
-    "ConsolidatedInvoiceExport",
-    is_file=True,
-)
-async def export_consolidated_invoice(request: web.Request) -> web.Response:
-    """Return a consolidated invoice as a file."""
-    return await export_record(request, sql.consolidated_invoice_export, NOUN)
+submissions.declare(operation, DOCUMENTS, cancelling="cancel-latest-invoice-submitted")
+printing.declare(operation, DOCUMENTS)
+declare_note_creation(operation, DOCUMENTS)
+declare_export(operation, DOCUMENTS)
 
 
 async def _read_request(

@@ -7,11 +7,11 @@ import asyncpg
 from aiohttp import web
 
 from service import json_codec, schema
-from service.api import pagination, printing, submissions
-from service.api.adjustment_notes import NOTE_CREATED, NOTE_ERRORS, insert_note, read_note
-from service.api.exports import export_batches, stream_array
+from service.api import printing, submissions
+from service.api.adjustment_notes import declare_note_creation
 from service.api.operation import Operation
-from service.api.records import Source, export_record, get_record, list_page
+from service.api.pagination import document_filters
+from service.api.records import Documents, Source, declare_export, declare_reading
 from service.db.connections import Connection
 from service.db.statements import sql
 from service.documents import states
@@ -35,10 +35,17 @@ NOUN = INVOICE.title
 operations: list[Operation] = []
 operation = partial(Operation, operations, "Invoices", noun=NOUN)
 
-LIST = Source(sql.invoice_page, sql.invoice_search, sql.invoice_get)
-SORTS = pagination.DOCUMENT_SORTS
-FILTERS = pagination.document_filters(
-    tuple(schema.ALL["invoice_update"]["properties"]["type"]["enum"]), "InvoiceType"
+DOCUMENTS = Documents(
+    INVOICE,
+    "/api/invoices",
+    "Invoice",
+    document_filters(
+        tuple(schema.ALL["invoice_update"]["properties"]["type"]["enum"]), "InvoiceType"
+    ),
+    Source(sql.invoice_page, sql.invoice_search, sql.invoice_get),
+    get=sql.invoice_get,
+    export=sql.invoice_export,
+    export_batch=sql.invoice_export_batch,
 )
 CREATED, UPDATED, DELETED = "Invoice created.", "Invoice updated.", "Invoice deleted."
 NOT_UPDATED = states.describe_locked(INVOICE.noun, "updated")
@@ -86,39 +93,9 @@ async def create_invoice(request: web.Request) -> web.Response:
     )
 
 
-@operation(
-    "GET",
-    "/api/invoices",
-    "List invoices",
-    "InvoiceList",
-    query=(*pagination.PAGE, *FILTERS, pagination.sort_by(SORTS)),
-    description="Newest first.",
+declare_reading(
+    operation, DOCUMENTS, everything="Every invoice of the company, newest first, without pages."
 )
-async def list_invoices(request: web.Request) -> web.StreamResponse:
-    """Return a page of invoices."""
-    page = pagination.read_page(request, FILTERS, SORTS)
-    return await list_page(request, page, LIST)
-
-
-@operation(
-    "GET",
-    "/api/invoices/export-all",
-    "Export all invoices",
-    "InvoiceExports",
-    description="Every invoice of the company, newest first, without pages.",
-    is_file=True,
-)
-async def export_invoices(request: web.Request) -> web.StreamResponse:
-    """Stream all invoices of the company, newest first, as one JSON array."""
-    return await stream_array(
-        request, "invoices.json", export_batches(request, sql.invoice_export_batch)
-    )
-
-
-@operation("GET", "/api/invoices/{id}", "Get an invoice", "Invoice", is_record=True)
-async def get_invoice(request: web.Request) -> web.Response:
-    """Return an invoice."""
-    return await get_record(request, sql.invoice_get, NOUN)
 
 
 @operation(
@@ -189,45 +166,12 @@ async def delete_invoice(request: web.Request) -> web.Response:
     return responses.success_response(DELETED)
 
 
-submissions.declare(
-    operation, INVOICE, "/api/invoices/{id}", cancelling="cancel-latest-invoice-submitted"
+submissions.declare(operation, DOCUMENTS, cancelling="cancel-latest-invoice-submitted")
+printing.declare(operation, DOCUMENTS)
+declare_note_creation(
+    operation, DOCUMENTS, description="The latest submitted document of the invoice must be Valid."
 )
-printing.declare(operation, INVOICE, "/api/invoices/{id}")
-
-
-@operation(
-    "POST",
-    "/api/invoices/{id}/adjustment-note",
-    "Create an adjustment note for an invoice",
-    "Created",
-    status=201,
-    message=NOTE_CREATED,
-    body="adjustment_note_create",
-    errors=NOTE_ERRORS,
-    description="The latest submitted document of the invoice must be Valid.",
-)
-async def create_adjustment_note(request: web.Request) -> web.Response:
-    """Store a draft note for an invoice whose latest submitted document is Valid.
-
-    Locks the invoice, so that it cannot be cancelled meanwhile. Raises Forbidden by
-    states.NOTE_REFUSALS, ValidationError for a note that does not match its invoice.
-    """
-    note = await read_note(request)
-    company, invoice_id = request[app_keys.COMPANY], read_path_id(request, NOUN)
-    async with request.app[app_keys.DATABASE].company(company) as conn:
-        target = or_not_found(
-            await sql.invoice_share(conn, company_id=company, id=invoice_id), NOUN
-        )
-        note_id = await insert_note(conn, company, {"invoice_id": invoice_id}, target, note)
-        response = responses.created_response(NOTE_CREATED, note_id)
-        await store_response(request, conn, response)
-    return response
-
-
-@operation("GET", "/api/invoices/{id}/export", "Export an invoice", "InvoiceExport", is_file=True)
-async def export_invoice(request: web.Request) -> web.Response:
-    """Return an invoice as a file."""
-    return await export_record(request, sql.invoice_export, NOUN)
+declare_export(operation, DOCUMENTS)
 
 
 async def _lock(request: web.Request, conn: Connection, invoice_id: int) -> asyncpg.Record:

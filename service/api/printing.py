@@ -21,6 +21,7 @@ from aiohttp import web
 
 from service import json_codec
 from service.api.operation import Operation
+from service.api.records import Documents
 from service.db.statements import sql
 from service.documents import printing
 from service.documents.ubl import reader
@@ -90,8 +91,9 @@ def _make_environment() -> jinja2.Environment:
 PAGE = _make_environment().get_template("print.html")
 
 
-def declare(operation: partial[Operation], kind: DocumentKind, path: str) -> None:
-    """Declare the operations that print a kind of document. `path` is that of a document."""
+def declare(operation: partial[Operation], documents: Documents) -> None:
+    """Declare the operations that print a kind of document."""
+    kind, path = documents.kind, documents.record_path
     operation(
         "GET",
         f"{path}/print",

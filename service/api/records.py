@@ -1,4 +1,4 @@
-"""Get, export and list records of a resource.
+"""Get, export and list records of a resource, and the operations that do so for documents.
 
 A small page of a list is one response. A large one is streamed in parts, so that it is never in
 memory as a whole.
@@ -8,17 +8,20 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 
 import asyncpg
 from aiohttp import web
 
 from service import json_codec
-from service.api.exports import stream_text
-from service.api.pagination import Page
+from service.api.exports import export_batches, stream_array, stream_text
+from service.api.operation import Operation, QueryParameter
+from service.api.pagination import DOCUMENT_SORTS, PAGE, Page, read_page, sort_by
 from service.db.statements import Statement
 from service.errors import Unavailable, retry_after
 from service.http import app_keys, responses
 from service.http.requests import or_not_found, read_path_id
+from service.submission.document_kinds import DocumentKind
 
 #: Bytes of records that one statement returns. A larger page is streamed.
 BUDGET_BYTES = 1_000_000
@@ -35,6 +38,99 @@ class Source:
     page: Statement
     search: Statement
     record: Statement
+
+
+@dataclass(frozen=True, slots=True)
+class Documents:
+    """A kind of document as a resource.
+
+    `schema` is that of a record, and the start of the names of the other schemas. `get`, `export`
+    and `export_batch` are statements.
+    """
+
+    kind: DocumentKind
+    path: str
+    schema: str
+    filters: tuple[QueryParameter, ...]
+    source: Source
+    get: Statement
+    export: Statement
+    export_batch: Statement
+
+    @property
+    def record_path(self) -> str:
+        """The path of one document."""
+        return f"{self.path}/{{id}}"
+
+
+def declare_reading(operation: partial[Operation], documents: Documents, everything: str) -> None:
+    """Declare the operations that list and get documents. `everything` describes their export."""
+    path, plural = documents.path, f"{documents.kind.noun}s"
+    operation(
+        "GET",
+        path,
+        f"List {plural}",
+        f"{documents.schema}List",
+        query=(*PAGE, *documents.filters, sort_by(DOCUMENT_SORTS)),
+        description="Newest first.",
+    )(partial(_list_documents, documents))
+    operation(
+        "GET",
+        f"{path}/export-all",
+        f"Export all {plural}",
+        f"{documents.schema}Exports",
+        description=everything,
+        is_file=True,
+    )(partial(_export_documents, documents))
+    operation(
+        "GET",
+        documents.record_path,
+        f"Get {documents.kind.with_article}",
+        documents.schema,
+        is_record=True,
+    )(partial(_get_document, documents))
+
+
+def declare_export(operation: partial[Operation], documents: Documents) -> None:
+    """Declare the operation that exports a document."""
+    operation(
+        "GET",
+        f"{documents.record_path}/export",
+        f"Export {documents.kind.with_article}",
+        f"{documents.schema}Export",
+        is_file=True,
+    )(partial(_export_document, documents))
+
+
+async def _list_documents(documents: Documents, request: web.Request) -> web.StreamResponse:
+    """Return a page of documents."""
+    page = read_page(request, documents.filters, DOCUMENT_SORTS)
+    return await list_page(request, page, documents.source)
+
+
+async def _export_documents(documents: Documents, request: web.Request) -> web.StreamResponse:
+    """Stream all documents of the company, newest first, as one JSON array."""
+    name = documents.path.rpartition("/")[2]
+    pieces = export_batches(request, documents.export_batch)
+    return await stream_array(request, f"{name}.json", pieces)
+
+
+async def _get_document(documents: Documents, request: web.Request) -> web.Response:
+    """Return a document."""
+    return await get_record(request, documents.get, documents.kind.title)
+
+
+async def _export_document(documents: Documents, request: web.Request) -> web.Response:
+    """Return a document as a file, which is named after its full code.
+
+    The statement returns the columns export and full_code.
+    """
+    company, title = request[app_keys.COMPANY], documents.kind.title
+    key = {"company_id": company, "id": read_path_id(request, title)}
+    async with request.app[app_keys.DATABASE].reading(company) as conn:
+        row = or_not_found(await documents.export(conn, **key), title)
+    name = f"{title.lower().replace(' ', '-')}-{row['full_code']}.json"
+    return responses.json_text_response(row["export"], headers=responses.attachment_headers(name))
 
 
 class Parts:
@@ -77,20 +173,6 @@ async def get_record(request: web.Request, statement: Statement, noun: str) -> w
     async with request.app[app_keys.DATABASE].reading(company) as conn:
         record = await statement(conn, company_id=company, id=record_id)
     return responses.record_response(request, or_not_found(record, noun))
-
-
-async def export_record(request: web.Request, statement: Statement, noun: str) -> web.Response:
-    """Return the record of the path's id as a file, which is named after its full code.
-
-    `statement` returns the columns export and full_code.
-    """
-    company, record_id = request[app_keys.COMPANY], read_path_id(request, noun)
-    async with request.app[app_keys.DATABASE].reading(company) as conn:
-        row = or_not_found(await statement(conn, company_id=company, id=record_id), noun)
-    prefix = noun.lower().replace(" ", "-")
-    return responses.json_text_response(
-        row["export"], headers=responses.attachment_headers(f"{prefix}-{row['full_code']}.json")
-    )
 
 
 async def list_page(request: web.Request, page: Page, source: Source) -> web.StreamResponse:

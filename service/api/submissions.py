@@ -5,6 +5,7 @@ from functools import partial
 from aiohttp import web
 
 from service.api.operation import ErrorResponse, Operation
+from service.api.records import Documents
 from service.db.statements import sql
 from service.documents import states
 from service.documents.checks.document import TOO_OLD
@@ -59,16 +60,16 @@ def _cancel_errors(kind: DocumentKind) -> tuple[ApiError | ErrorResponse, ...]:
 
 def declare(
     operation: partial[Operation],
-    kind: DocumentKind,
-    path: str,
+    documents: Documents,
     cancelling: str,
     submit_errors: tuple[ApiError, ...] = (),
 ) -> None:
     """Declare the operations that submit and cancel a kind of document.
 
-    `path` is that of a document, `cancelling` the last segment of the one that cancels it.
-    `submit_errors` are the errors of a submission that other kinds do not have. Spec: Endpoints
+    `cancelling` is the last segment of the path that cancels. `submit_errors` are the errors of a
+    submission that other kinds do not have. Spec: Endpoints
     """
+    kind, path = documents.kind, documents.record_path
     operation(
         "POST",
         f"{path}/preflight",

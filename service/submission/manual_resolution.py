@@ -19,8 +19,14 @@ from service.submission import document_comparison, store
 from service.submission.context import Claim, SubmissionContext
 from service.submission.matching import is_candidate
 from service.submission.odd_rows import may_be_document, record_odd_rows
-from service.submission.sweep import CLOCKS_APART, LONGEST_LISTING
-from service.submission.types import Change, Submission, SubmittedDocument, Write
+from service.submission.sweep import LONGEST_LISTING
+from service.submission.types import (
+    CLOCK_TOLERANCE,
+    Change,
+    Submission,
+    SubmittedDocument,
+    Write,
+)
 
 LONGEST_DELAY = timedelta(days=1)  # between a send and its arrival
 NOT_RECEIVED = "An operator has confirmed that the portal never received the document: {}"
@@ -224,8 +230,8 @@ async def _check_not_listed(context: SubmissionContext, case: _Case) -> None:
     unless it is recognisably another document, or its uuid is recorded for one. Raises PortalError.
     """
     row, submission = case.row, case.submission
-    until = min(row["last_sent_at"] + LONGEST_DELAY, row["now"]) + CLOCKS_APART
-    since = max(row["first_sent_at"] - CLOCKS_APART, until - LONGEST_LISTING)
+    until = min(row["last_sent_at"] + LONGEST_DELAY, row["now"]) + CLOCK_TOLERANCE
+    since = max(row["first_sent_at"] - CLOCK_TOLERANCE, until - LONGEST_LISTING)
     listing = await context.portal.search(case.tin, since, until)
     await record_odd_rows(context, case.company_id, case.tin, "search", listing)
     candidates = [

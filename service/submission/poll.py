@@ -3,7 +3,6 @@
 import random
 import time
 from collections.abc import Iterable
-from datetime import timedelta
 
 from service.config import Config
 from service.db.statements import sql
@@ -15,6 +14,7 @@ from service.submission.matching import find_first_send, mask_foreign_uuids
 from service.submission.odd_rows import record_odd_rows
 from service.submission.runner import hold_time, retry_delay, run
 from service.submission.types import (
+    CLOCK_TOLERANCE,
     NO_DELAY,
     Change,
     Claimed,
@@ -28,7 +28,6 @@ from service.submission.types import (
     SubmittedDocument,
 )
 
-CLOCK_TOLERANCE = timedelta(minutes=5)
 NO_UID: Error = {
     "code": "NotFound",
     "path": "",

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from asyncpg import Record
@@ -35,6 +35,7 @@ from service.submission.reconciliation_claims import (
 )
 from service.submission.runner import SubmissionRun, hold_time, retry_delay, run, run_batch
 from service.submission.types import (
+    CLOCK_TOLERANCE,
     Claimed,
     Error,
     Event,
@@ -47,8 +48,6 @@ from service.submission.types import (
 
 log = logging.getLogger(__name__)
 
-# The listing starts so long before the first send, and ends so long after now.
-CLOCK_TOLERANCE = timedelta(minutes=5)
 MOST_SEARCHES = 5  # for submissions of many documents, by number, in each reconciliation
 MOST_RECEIPTS = 60  # that are read in each reconciliation
 UNREADABLE: Error = {

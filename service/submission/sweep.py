@@ -24,10 +24,10 @@ from service.submission import sweep_rules
 from service.submission.context import SubmissionContext
 from service.submission.odd_rows import record_odd_rows
 from service.submission.sweep_rules import Finding, Row, Verdict
+from service.submission.types import CLOCK_TOLERANCE
 
 log = logging.getLogger(__name__)
 
-CLOCKS_APART = timedelta(minutes=5)  # between the portal's clock and the database's
 MOST_DAYS = 31  # and the range of a sweep that ends a hold
 LONGEST_LISTING = timedelta(days=30)  # the portal lists 31 days at most. Portal: 5.5
 BLOCK = 2000  # listed documents that are looked up at a time
@@ -170,7 +170,7 @@ async def _find_shared(
 
 async def _list(context: SubmissionContext, span: _Span) -> Listing:
     """Return the documents of a time range, each once, from as many listings as needed."""
-    since, until = span.since - CLOCKS_APART, span.until + CLOCKS_APART
+    since, until = span.since - CLOCK_TOLERANCE, span.until + CLOCK_TOLERANCE
     rows: dict[str, Document] = {}
     odd: dict[str, OddRow] = {}
     while since < until:
@@ -222,7 +222,7 @@ async def _store_findings(
         company_id=span.company_id,
         tin=span.tin,
         since=span.since,
-        until=span.until + CLOCKS_APART,
+        until=span.until + CLOCK_TOLERANCE,
         still=[one.key for one in findings],
         listed=[listed.uuid for listed in listing],
     )

@@ -15,7 +15,7 @@ Row = Mapping[str, Any]  # of sweep_attempts
 
 #: A document that was received this long before a submission was stored is another document. The
 #: portal shows whole seconds.
-CLOCKS_APART = timedelta(minutes=1)
+RECEIPT_TOLERANCE = timedelta(minutes=1)
 LIVE = {"Submitted", "Valid", "Unknown"}  # a document with an unknown status may be valid
 
 DUPLICATE, ORPHAN, MISSING = "duplicate", "orphan", "missing"
@@ -99,7 +99,7 @@ def _judge_document(
     row = same[-1] if same else None
     may_be_sent = row is not None and (
         row["possibly_received"]
-        or not _is_later(row["created_at"] - CLOCKS_APART, listed.received_at)
+        or not _is_later(row["created_at"] - RECEIPT_TOLERANCE, listed.received_at)
     )
     if row and row["state"] == "Queued" and may_be_sent:
         verdict.adopt[row["submission_id"]] = listed

@@ -9,6 +9,9 @@ if TYPE_CHECKING:  # the context performs I/O; this module does not
     from service.submission.context import Claim
 
 NO_DELAY = timedelta(0)
+#: Allowed difference between the portal's clock and the database's. A listing that looks for
+#: documents starts this much earlier and ends this much later.
+CLOCK_TOLERANCE = timedelta(minutes=5)
 #: Values of `Sighting.via` that prove that the uuid belongs to the document: the receipt named it,
 #: or the document of the portal was compared. The other values are recorded for people.
 PROVING_SOURCES = {"submit", "search"}
