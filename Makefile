@@ -30,6 +30,7 @@ test: $(DEV_STAMP) ## Run the tests.
 lint: $(DEV_STAMP) ## Check layout, style and prose.
 	@$(BIN)/ruff format --check --quiet . || { echo "Run make format." >&2; exit 1; }
 	@$(BIN)/ruff check --quiet .
+	@$(RUNNING) .ci/check_prose.py
 
 format: $(DEV_STAMP) ## Format the code and repair what the linter can repair.
 	@$(BIN)/ruff check --fix --quiet --exit-zero .

@@ -8,12 +8,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, overload
 from urllib.parse import urlsplit
 
 import asyncpg
 import pytest
-from aiohttp import web
+from aiohttp import ClientSession, web
 from aiohttp.test_utils import TestClient
 
 from service.app import create_app
@@ -66,6 +66,8 @@ MEMORY_NEEDED = 3 * 2**30  # Bytes for the clusters of all workers.
 
 #: A client of an application in this process.
 Client = TestClient[web.Request, web.Application]
+#: A client of an application in this process, or of a service in a process of its own.
+AnyClient = Client | ClientSession
 _Value = TypeVar("_Value")
 
 
@@ -95,14 +97,30 @@ class HasKey(Protocol):
         ...
 
 
-class StartService(Protocol):
-    """The type of the fixture start."""
+class StartService:
+    """Starts services in this process: `await start(company, NAME="value")` sets variables."""
 
-    def __call__(
-        self, company: HasKey, background: bool = True, **variables: str
-    ) -> Awaitable[Client]:
+    def __init__(self, environment: Mapping[str, str], make_client: ClientFactory) -> None:
+        self._environment = environment
+        self._make_client = make_client
+
+    # Two overloads, because a dictionary of variables would otherwise match `background`.
+    @overload
+    async def __call__(self, company: HasKey, **variables: str) -> Client:
         """Start a service and return a client of it with a company's key."""
         ...
+
+    @overload
+    async def __call__(self, company: HasKey, *, background: bool, **variables: str) -> Client:
+        """Start a service with or without background work."""
+        ...
+
+    async def __call__(
+        self, company: HasKey, *, background: Any = True, **variables: str
+    ) -> Client:
+        """Start a service and return a client of it with a company's key."""
+        app = create_app(read_config({**self._environment, **variables}), background=background)
+        return await self._make_client(app, headers={"X-API-Key": company.key})
 
 
 @pytest.fixture(scope="session")
@@ -295,16 +313,8 @@ async def _free_tin(database: Database) -> str:
 
 @pytest.fixture
 async def start(environment: dict[str, str], aiohttp_client: ClientFactory) -> StartService:
-    """Return a function that starts a service in this process and returns a client of it.
-
-    `await start(company, NAME="value")` sets environment variables.
-    """
-
-    async def make(company: HasKey, background: bool = True, **variables: str) -> Client:
-        app = create_app(read_config({**environment, **variables}), background=background)
-        return await aiohttp_client(app, headers={"X-API-Key": company.key})
-
-    return make
+    """Return a function that starts a service in this process and returns a client of it."""
+    return StartService(environment, aiohttp_client)
 
 
 @pytest.fixture

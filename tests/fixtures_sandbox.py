@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import pytest
+from conftest import ClientFactory
 
 from service.sandbox.app import create_sandbox
 from service.sandbox.settings import Settings
@@ -248,5 +249,5 @@ def settings(tmp_path: Path) -> Settings:
 
 
 @pytest.fixture
-async def portal(settings: Settings, aiohttp_client: Any) -> Portal:
+async def portal(settings: Settings, aiohttp_client: ClientFactory) -> Portal:
     return await Portal(await aiohttp_client(create_sandbox(settings))).login()

@@ -5,13 +5,15 @@ import itertools
 import re
 import secrets
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 from typing import Any
 from zoneinfo import ZoneInfo
 
 import asyncpg
-from conftest import Client, until
+from conftest import AnyClient, Client, until
+from yarl import URL
 
 from service.commands.integrations import insert_integration_key, insert_organization
 from service.config import read_config
@@ -84,7 +86,7 @@ def note(**changes: Any) -> dict[str, Any]:
     return {**body, **changes}
 
 
-async def answered(api: Client, method: str, path: str, **request: Any) -> Answer:
+async def answered(api: AnyClient, method: str, path: str | URL, **request: Any) -> Answer:
     """Send a request and return its status and JSON."""
     async with api.request(method, path, **request) as response:
         return response.status, await response.json()
@@ -104,7 +106,7 @@ def routes(api: Client, *methods: str) -> list[tuple[str, str]]:
     ]
 
 
-async def created(api: Client, **changes: Any) -> int:
+async def created(api: AnyClient, **changes: Any) -> int:
     """Create an invoice and return its id."""
     async with api.post("/api/invoices", json=invoice(**changes)) as response:
         body = await response.json()
@@ -112,27 +114,27 @@ async def created(api: Client, **changes: Any) -> int:
         return body["data"]["id"]
 
 
-async def record(api: Client, invoice_id: int) -> dict[str, Any]:
+async def record(api: AnyClient, invoice_id: int) -> dict[str, Any]:
     """Return the record of an invoice."""
     async with api.get(f"/api/invoices/{invoice_id}") as response:
         assert response.status == 200, await response.text()
         return await response.json()
 
 
-async def documents(api: Client, invoice_id: int) -> list[dict[str, Any]]:
+async def documents(api: AnyClient, invoice_id: int) -> list[dict[str, Any]]:
     """Return the submitted documents of an invoice, newest first."""
     async with api.get(f"/api/invoices/{invoice_id}/submitted-documents") as response:
         assert response.status == 200, await response.text()
         return await response.json()
 
 
-async def submitted(api: Client, record_id: int, place: str = "/api/invoices") -> Answer:
+async def submitted(api: AnyClient, record_id: int, place: str = "/api/invoices") -> Answer:
     """Submit a record and return the status and the JSON of the response."""
     async with api.post(f"{place}/{record_id}/submit-to-portal", json={}) as response:
         return response.status, await response.json()
 
 
-async def cancelled(api: Client, invoice_id: int, **body: Any) -> Answer:
+async def cancelled(api: AnyClient, invoice_id: int, **body: Any) -> Answer:
     """Cancel an invoice and return the status and the JSON of the response."""
     async with api.post(
         f"/api/invoices/{invoice_id}/cancel-latest-invoice-submitted", json=body
@@ -140,7 +142,7 @@ async def cancelled(api: Client, invoice_id: int, **body: Any) -> Answer:
         return response.status, await response.json()
 
 
-async def reaches(api: Client, invoice_id: int, status: str) -> dict[str, Any]:
+async def reaches(api: AnyClient, invoice_id: int, status: str) -> dict[str, Any]:
     """Return an invoice's record once it has the status. Fails at once after a final one."""
     ends = {"Valid", "Invalid", "Cancelled", "Draft", status}
     found = await until(lambda: record(api, invoice_id), lambda found: found["status"] in ends)
@@ -148,7 +150,7 @@ async def reaches(api: Client, invoice_id: int, status: str) -> dict[str, Any]:
     return found
 
 
-async def valid_invoice(api: Client, **changes: Any) -> int:
+async def valid_invoice(api: AnyClient, **changes: Any) -> int:
     """Create an invoice, submit it until it is Valid, and return its id."""
     invoice_id = await created(api, **changes)
     assert (await submitted(api, invoice_id))[0] == 200
@@ -178,22 +180,32 @@ GENEROUS = {
 }
 
 
-async def integration_key(
+@dataclass(frozen=True, slots=True)
+class Account:
+    """An account of the integrations API and its key."""
+
+    id: int
+    key: str
+    key_id: str
+
+
+async def make_account(
     environment: Mapping[str, str], name: str = "Penang Trading Group"
-) -> dict[str, Any]:
-    """Create a key of an account and return {key, key_id, account_id}."""
+) -> Account:
+    """Create a key of an account, and the account if there is none of this name."""
     config = read_config(environment)
     async with connected_pool(config.database_url, 2) as pool:
-        return await insert_integration_key(config, Database(pool), name)
+        made = await insert_integration_key(config, Database(pool), name)
+    return Account(made["account_id"], made["key"], made["key_id"])
 
 
 async def open_integrations(
     api: Client, environment: Mapping[str, str], name: str = "Penang Trading Group"
 ) -> int:
     """Give a client a new integration key of an account, and return the account's id."""
-    made = await integration_key(environment, name)
-    api.session.headers["X-Portal-Key"] = made["key"]
-    return made["account_id"]
+    account = await make_account(environment, name)
+    api.session.headers["X-Portal-Key"] = account.key
+    return account.id
 
 
 def filled(path: str, record_id: object = 1, part: object = 1) -> str:
@@ -226,14 +238,14 @@ def last_month() -> str:
     return f"{first - timedelta(days=1):%Y-%m}-15T12:00:00+08:00"
 
 
-async def posted(api: Client, path: str, **body: Any) -> Any:
+async def posted(api: AnyClient, path: str, **body: Any) -> Any:
     """Create a record and return the `data` of the response."""
     status, answer = await answered(api, "POST", path, json=body)
     assert status == 201, answer
     return answer["data"]
 
 
-async def sale(api: Client) -> int:
+async def sale(api: AnyClient) -> int:
     """Create an invoice of last month that can be consolidated, and return its id."""
     lines = [line(taxDetails=[{"taxType": "06", "taxRate": {"percentage": 0}}])]
     return await created(
@@ -241,7 +253,7 @@ async def sale(api: Client) -> int:
     )
 
 
-async def one_of_each(api: Client) -> dict[str, int]:
+async def one_of_each(api: AnyClient) -> dict[str, int]:
     """Create a record of every resource of a GENEROUS service, and return {place: id}."""
     invoice_id = await valid_invoice(api)
     family = {
@@ -262,7 +274,7 @@ async def one_of_each(api: Client) -> dict[str, int]:
     return {"/api/invoices": invoice_id, **{place: data["id"] for place, data in made.items()}}
 
 
-async def a_delivery(api: Client, webhook: int) -> int:
+async def a_delivery(api: AnyClient, webhook: int) -> int:
     """Cause a delivery to a webhook and return its id."""
     path = f"/api/webhooks/{webhook}/deliveries"
     await created(api)
@@ -295,7 +307,7 @@ async def organized(environment: Mapping[str, str], account: int, *companies: in
 
 
 async def one_of_each_integration(
-    api: Client, environment: Mapping[str, str], account: int, *companies: int
+    api: AnyClient, environment: Mapping[str, str], account: int, *companies: int
 ) -> dict[str, str]:
     """Create a user and an organization with this user, and return {place: id}."""
     person = {

@@ -4,10 +4,10 @@ from typing import Any
 
 import asyncpg
 import pytest
-from aiohttp.test_utils import TestClient
 from certificates import issued
-from conftest import make_company, until
-from fixtures_webhooks import hook
+from conftest import Client, Company, StartService, make_company, until
+from fixtures_service import RunCommand
+from fixtures_webhooks import Receiver, hook
 from kit import (
     CERTIFICATE,
     GENEROUS,
@@ -15,7 +15,7 @@ from kit import (
     cancelled,
     created,
     documents,
-    integration_key,
+    make_account,
     posted,
     submitted,
     valid_invoice,
@@ -31,11 +31,13 @@ from service.db.transactions import Database, connected_pool
 
 
 @pytest.fixture
-async def api(start: Any, company: Any) -> TestClient:
+async def api(start: StartService, company: Company) -> Client:
     return await start(company, **GENEROUS)
 
 
-async def entries(owner: asyncpg.Connection, company: Any, *columns: str) -> list[tuple[Any, ...]]:
+async def entries(
+    owner: asyncpg.Connection, company: Company, *columns: str
+) -> list[tuple[Any, ...]]:
     """Return the audit log of a company as tuples: actor, action and subject, or `columns`."""
     rows = await owner.fetch(
         "select * from audit_log where company_id = $1 order by id", company.id
@@ -46,7 +48,7 @@ async def entries(owner: asyncpg.Connection, company: Any, *columns: str) -> lis
 
 
 async def test_change_by_a_key_is_logged_with_its_request_id(
-    api: TestClient, owner: asyncpg.Connection, company: Any
+    api: Client, owner: asyncpg.Connection, company: Company
 ) -> None:
     headers = {"X-Request-Id": "order-7"}
     assert (await answered(api, "PUT", "/api/companies", json={"city": "Ipoh"}, headers=headers))[
@@ -64,7 +66,7 @@ async def test_change_by_a_key_is_logged_with_its_request_id(
 
 
 async def test_every_kind_of_change_is_logged(
-    api: TestClient, owner: asyncpg.Connection, company: Any
+    api: Client, owner: asyncpg.Connection, company: Company
 ) -> None:
     key = f"key {company.key_id}"
     await owner.execute("truncate audit_log")
@@ -110,7 +112,7 @@ async def test_every_kind_of_change_is_logged(
 
 
 async def test_change_by_background_work_is_logged_as_background(
-    api: TestClient, owner: asyncpg.Connection, company: Any, receiver: Any
+    api: Client, owner: asyncpg.Connection, company: Company, receiver: Receiver
 ) -> None:
     receiver.answers = [410]  # the endpoint no longer exists
     webhook_id, _ = await hook(api, receiver.url)
@@ -120,7 +122,7 @@ async def test_change_by_background_work_is_logged_as_background(
 
 
 async def test_audit_entries_hold_hashes_before_and_after(
-    api: TestClient, owner: asyncpg.Connection, company: Any
+    api: Client, owner: asyncpg.Connection, company: Company
 ) -> None:
     for city in ("Ipoh", "Klang"):
         assert (await answered(api, "PUT", "/api/companies", json={"city": city}))[0] == 200
@@ -135,7 +137,7 @@ async def test_audit_entries_hold_hashes_before_and_after(
 
 
 async def test_commands_are_logged_and_shown_by_the_audit_command(
-    owner: asyncpg.Connection, environment: dict[str, str], company: Any, command: Any
+    owner: asyncpg.Connection, environment: dict[str, str], company: Company, command: RunCommand
 ) -> None:
     made = await result(command("add-key", "--company", company.id))
     assert (await revoke_key(read_config(environment), made["key_id"]))["revoked"]
@@ -157,19 +159,19 @@ async def test_commands_are_logged_and_shown_by_the_audit_command(
 async def test_changes_of_account_keys_are_logged(
     owner: asyncpg.Connection, environment: dict[str, str]
 ) -> None:
-    made = await integration_key(environment)
-    await revoke_key(read_config(environment), made["key_id"])
+    account = await make_account(environment)
+    await revoke_key(read_config(environment), account.key_id)
     rows = await owner.fetch(
         "select account_id, action, subject from integration_audit_log order by id"
     )
-    subject = f"key {made['key_id']}"
+    subject = f"key {account.key_id}"
     assert [tuple(row) for row in rows] == [
-        (made["account_id"], action, subject) for action in ("create", "revoke")
+        (account.id, action, subject) for action in ("create", "revoke")
     ]
 
 
 async def test_rejected_request_adds_no_audit_entry(
-    api: TestClient, owner: asyncpg.Connection, company: Any
+    api: Client, owner: asyncpg.Connection, company: Company
 ) -> None:
     invoice_id = await valid_invoice(api)
     before = await entries(owner, company)
@@ -197,17 +199,17 @@ async def test_rejected_request_adds_no_audit_entry(
     "table, column", [("audit_log", "company_id"), ("integration_audit_log", "account_id")]
 )
 async def test_service_role_cannot_change_audit_entries(
-    api: TestClient,
+    api: Client,
     environment: dict[str, str],
     owner: asyncpg.Connection,
-    company: Any,
+    company: Company,
     table: str,
     column: str,
 ) -> None:
-    other, made = await make_company(environment), await integration_key(environment)
+    other, account = await make_company(environment), await make_account(environment)
     scope, owners = Database.company, (company.id, other.id)
     if column == "account_id":
-        scope, owners = Database.account, (made["account_id"], 0)
+        scope, owners = Database.account, (account.id, 0)
     forged = f"insert into {table} ({column}, action, subject{{}}) values ($1, 'x', 'y'{{}})"
     async with connected_pool(environment["DATABASE_URL"], 1) as pool:
         for statement, owner_id in (
@@ -227,7 +229,7 @@ async def test_service_role_cannot_change_audit_entries(
 
 
 async def test_change_is_rolled_back_when_its_audit_entry_fails(
-    api: TestClient, owner: asyncpg.Connection, company: Any
+    api: Client, owner: asyncpg.Connection, company: Company
 ) -> None:
     """The change and its audit entry are written in the same transaction."""
     invoice_id, before = await created(api), await entries(owner, company)

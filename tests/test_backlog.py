@@ -4,14 +4,14 @@ import asyncio
 import base64
 import hashlib
 import json
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
 import asyncpg
 import pytest
-from aiohttp.test_utils import TestClient
-from conftest import Sandbox, until
+from conftest import Client, Company, Sandbox, StartService, until
 from kit import created, record, submitted
 from network import Network
 from processes import Service
@@ -20,11 +20,14 @@ MANY = 200
 LEASE = "1.5"  # seconds, less than resolving the backlog takes
 
 
+MakeBacklog = Callable[[Client, int], Awaitable[list[int]]]
+
+
 @pytest.fixture
-def make_backlog(owner: asyncpg.Connection, company: Any, sandbox: Sandbox) -> Any:
+def make_backlog(owner: asyncpg.Connection, company: Company, sandbox: Sandbox) -> MakeBacklog:
     """Return a function that makes `count` Uncertain submissions which the portal has."""
 
-    async def make(api: TestClient, count: int) -> list[int]:
+    async def make(api: Client, count: int) -> list[int]:
         await sandbox.fault("submit", "accept_then_drop", times=count)
         places = asyncio.Semaphore(20)
 
@@ -60,12 +63,12 @@ async def resolved(owner: asyncpg.Connection, seconds: float = 120) -> dict[str,
 
 
 async def test_backlog_is_resolved_by_two_processes_on_a_slow_database(
-    start: Any,
-    company: Any,
+    start: StartService,
+    company: Company,
     environment: dict[str, str],
     owner: asyncpg.Connection,
     sandbox: Sandbox,
-    make_backlog: Any,
+    make_backlog: MakeBacklog,
     tmp_path: Path,
 ) -> None:
     idle = await start(company, background=False)
@@ -90,12 +93,12 @@ async def test_backlog_is_resolved_by_two_processes_on_a_slow_database(
 
 
 async def test_crash_while_reading_a_listing_counts_against_no_submission(
-    start: Any,
-    company: Any,
+    start: StartService,
+    company: Company,
     environment: dict[str, str],
     owner: asyncpg.Connection,
     sandbox: Sandbox,
-    make_backlog: Any,
+    make_backlog: MakeBacklog,
     tmp_path: Path,
 ) -> None:
     """Six processes in a row are killed while they read the listing. No submission was claimed."""
@@ -123,12 +126,12 @@ async def test_crash_while_reading_a_listing_counts_against_no_submission(
 
 
 async def test_crash_in_a_batch_causes_no_manual_review(
-    start: Any,
-    company: Any,
+    start: StartService,
+    company: Company,
     environment: dict[str, str],
     owner: asyncpg.Connection,
     sandbox: Sandbox,
-    make_backlog: Any,
+    make_backlog: MakeBacklog,
     tmp_path: Path,
 ) -> None:
     """The batch was claimed. Each submission is retried alone, and a result resets its count."""
@@ -148,7 +151,11 @@ async def test_crash_in_a_batch_causes_no_manual_review(
 
 
 async def test_failing_submission_causes_no_manual_review_of_others(
-    start: Any, company: Any, owner: asyncpg.Connection, sandbox: Sandbox, make_backlog: Any
+    start: StartService,
+    company: Company,
+    owner: asyncpg.Connection,
+    sandbox: Sandbox,
+    make_backlog: MakeBacklog,
 ) -> None:
     ids = await make_backlog(await start(company, background=False), 6)
     await owner.execute(
@@ -163,7 +170,7 @@ async def test_failing_submission_causes_no_manual_review_of_others(
 
 
 async def test_one_claim_covers_all_unknown_outcomes_of_a_company(
-    start: Any, company: Any, owner: asyncpg.Connection, make_backlog: Any
+    start: StartService, company: Company, owner: asyncpg.Connection, make_backlog: MakeBacklog
 ) -> None:
     idle = await start(company, background=False)
     await make_backlog(idle, 20)
@@ -215,7 +222,7 @@ async def put_copies(
 
 
 async def test_absence_is_confirmed_while_the_company_keeps_sending(
-    start: Any, company: Any, owner: asyncpg.Connection, sandbox: Sandbox
+    start: StartService, company: Company, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:
     """More than a page of documents arrives between two pages of every listing."""
     idle = await start(company, background=False)

@@ -3,15 +3,14 @@
 import asyncio
 import itertools
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import aiohttp
 import asyncpg
 import pytest
-from aiohttp.test_utils import TestClient
-from conftest import Sandbox, make_company, until
+from conftest import Client, Company, Sandbox, StartService, make_company, until
 from kit import answered, created, documents, invoice, line, now, record, submitted
 from processes import Service
 from test_faults import NOT_TAKEN, TAKEN
@@ -26,14 +25,14 @@ AUTOMATIC = """update companies set setting = setting || '{"AUTO_SUBMIT_INVOICE"
 
 
 @pytest.fixture
-async def asleep(owner: asyncpg.Connection, company: Any, start: Any) -> TestClient:
+async def asleep(owner: asyncpg.Connection, company: Company, start: StartService) -> Client:
     """Return a client of a company that submits automatically, without background work."""
     api = await start(company, background=False)
     await owner.execute(AUTOMATIC)
     return api
 
 
-async def ready(api: TestClient, count: int, **changes: Any) -> list[int]:
+async def ready(api: Client, count: int, **changes: Any) -> list[int]:
     """Create `count` invoices to be submitted and return their ids."""
     ids = []
     for _ in range(0, count, 10):
@@ -95,7 +94,11 @@ async def states(owner: asyncpg.Connection) -> dict[str, int]:
 
 
 async def test_waiting_documents_are_sent_in_full_batches(
-    asleep: TestClient, owner: asyncpg.Connection, start: Any, company: Any, sandbox: Sandbox
+    asleep: Client,
+    owner: asyncpg.Connection,
+    start: StartService,
+    company: Company,
+    sandbox: Sandbox,
 ) -> None:
     ids = await ready(asleep, 250)
     await start(company)
@@ -105,7 +108,11 @@ async def test_waiting_documents_are_sent_in_full_batches(
 
 
 async def test_merging_keeps_the_bytes_of_each_document(
-    asleep: TestClient, owner: asyncpg.Connection, start: Any, company: Any, sandbox: Sandbox
+    asleep: Client,
+    owner: asyncpg.Connection,
+    start: StartService,
+    company: Company,
+    sandbox: Sandbox,
 ) -> None:
     ids = await ready(asleep, 5)
     await start(company)
@@ -115,7 +122,7 @@ async def test_merging_keeps_the_bytes_of_each_document(
 
 
 async def test_service_role_cannot_change_the_content_of_a_submission(
-    asleep: TestClient, owner: asyncpg.Connection
+    asleep: Client, owner: asyncpg.Connection
 ) -> None:
     await ready(asleep, 1)
     await owner.execute("set role einvoice_service; set app.company_id = '1'")
@@ -126,7 +133,11 @@ async def test_service_role_cannot_change_the_content_of_a_submission(
 
 
 async def test_batch_stays_within_the_portal_size_limit(
-    asleep: TestClient, owner: asyncpg.Connection, start: Any, company: Any, sandbox: Sandbox
+    asleep: Client,
+    owner: asyncpg.Connection,
+    start: StartService,
+    company: Company,
+    sandbox: Sandbox,
 ) -> None:
     lines = [
         line(id=str(number), description="Coffee beans " + "x" * 280) for number in range(1, 241)
@@ -142,7 +153,11 @@ async def test_batch_stays_within_the_portal_size_limit(
 
 
 async def test_documents_with_the_same_number_are_sent_in_two_batches(
-    asleep: TestClient, owner: asyncpg.Connection, start: Any, company: Any, sandbox: Sandbox
+    asleep: Client,
+    owner: asyncpg.Connection,
+    start: StartService,
+    company: Company,
+    sandbox: Sandbox,
 ) -> None:
     first = await created(asleep, code=77, isReady=True, issueDateTime=now(minutes=2))
     await owner.execute("update invoices set code_year = code_year - 1")
@@ -156,7 +171,11 @@ async def test_documents_with_the_same_number_are_sent_in_two_batches(
 
 
 async def test_two_workers_merge_disjoint_batches(
-    asleep: TestClient, owner: asyncpg.Connection, start: Any, company: Any, sandbox: Sandbox
+    asleep: Client,
+    owner: asyncpg.Connection,
+    start: StartService,
+    company: Company,
+    sandbox: Sandbox,
 ) -> None:
     ids = await ready(asleep, 150)
     await asyncio.gather(start(company), start(company))
@@ -166,10 +185,10 @@ async def test_two_workers_merge_disjoint_batches(
 
 @pytest.mark.parametrize("place", [0, 2])
 async def test_submission_with_a_failed_claim_is_sent_alone(
-    asleep: TestClient,
+    asleep: Client,
     owner: asyncpg.Connection,
-    start: Any,
-    company: Any,
+    start: StartService,
+    company: Company,
     sandbox: Sandbox,
     place: int,
 ) -> None:
@@ -186,7 +205,11 @@ async def test_submission_with_a_failed_claim_is_sent_alone(
 
 
 async def test_submit_waits_for_the_batch_its_document_was_merged_into(
-    asleep: TestClient, owner: asyncpg.Connection, start: Any, company: Any, sandbox: Sandbox
+    asleep: Client,
+    owner: asyncpg.Connection,
+    start: StartService,
+    company: Company,
+    sandbox: Sandbox,
 ) -> None:
     ids = await ready(asleep, 5)
     await sandbox.fault("submit", "slow", seconds=0.5)
@@ -197,7 +220,11 @@ async def test_submit_waits_for_the_batch_its_document_was_merged_into(
 
 
 async def test_interactive_submit_is_sent_alone_and_immediately(
-    asleep: TestClient, owner: asyncpg.Connection, start: Any, company: Any, sandbox: Sandbox
+    asleep: Client,
+    owner: asyncpg.Connection,
+    start: StartService,
+    company: Company,
+    sandbox: Sandbox,
 ) -> None:
     ids = await ready(asleep, 5)
     alone = await created(asleep)
@@ -211,7 +238,11 @@ async def test_interactive_submit_is_sent_alone_and_immediately(
 
 
 async def test_waiting_or_merged_invoice_is_locked(
-    asleep: TestClient, owner: asyncpg.Connection, start: Any, company: Any, sandbox: Sandbox
+    asleep: Client,
+    owner: asyncpg.Connection,
+    start: StartService,
+    company: Company,
+    sandbox: Sandbox,
 ) -> None:
     ids = await ready(asleep, 3)
     await sandbox.fault("submit", "slow", seconds=3)
@@ -238,7 +269,11 @@ async def test_waiting_or_merged_invoice_is_locked(
 
 
 async def test_rejected_document_of_a_batch_becomes_a_draft(
-    asleep: TestClient, owner: asyncpg.Connection, start: Any, company: Any, sandbox: Sandbox
+    asleep: Client,
+    owner: asyncpg.Connection,
+    start: StartService,
+    company: Company,
+    sandbox: Sandbox,
 ) -> None:
     ids = await ready(asleep, 4)
     late = await created(asleep, isReady=True, issueDateTime=now(hours=2))
@@ -251,7 +286,11 @@ async def test_rejected_document_of_a_batch_becomes_a_draft(
 
 
 async def test_invalid_document_of_a_batch_shows_its_errors(
-    asleep: TestClient, owner: asyncpg.Connection, start: Any, company: Any, sandbox: Sandbox
+    asleep: Client,
+    owner: asyncpg.Connection,
+    start: StartService,
+    company: Company,
+    sandbox: Sandbox,
 ) -> None:
     ids = await ready(asleep, 3)
     strange = await created(asleep, isReady=True, buyer=STRANGER)
@@ -263,7 +302,11 @@ async def test_invalid_document_of_a_batch_shows_its_errors(
 
 
 async def test_missing_validation_errors_do_not_delay_other_documents(
-    asleep: TestClient, owner: asyncpg.Connection, start: Any, company: Any, sandbox: Sandbox
+    asleep: Client,
+    owner: asyncpg.Connection,
+    start: StartService,
+    company: Company,
+    sandbox: Sandbox,
 ) -> None:
     strange = await ready(asleep, 2, buyer=STRANGER)
     ids = await ready(asleep, 3)
@@ -277,10 +320,10 @@ async def test_missing_validation_errors_do_not_delay_other_documents(
 @pytest.mark.parametrize("place", [0, 4, 8])
 @pytest.mark.parametrize("code", ["BadStructure", "MaximumSizeExceeded"])
 async def test_document_that_breaks_a_batch_is_isolated(
-    asleep: TestClient,
+    asleep: Client,
     owner: asyncpg.Connection,
-    start: Any,
-    company: Any,
+    start: StartService,
+    company: Company,
     sandbox: Sandbox,
     place: int,
     code: str,
@@ -300,7 +343,11 @@ async def test_document_that_breaks_a_batch_is_isolated(
 
 
 async def test_refusal_of_the_issuer_rejects_the_whole_batch(
-    asleep: TestClient, owner: asyncpg.Connection, start: Any, company: Any, sandbox: Sandbox
+    asleep: Client,
+    owner: asyncpg.Connection,
+    start: StartService,
+    company: Company,
+    sandbox: Sandbox,
 ) -> None:
     ids = await ready(asleep, 5)
     await sandbox.fault("submit", "foreign", times=10)
@@ -311,10 +358,10 @@ async def test_refusal_of_the_issuer_rejects_the_whole_batch(
 
 @pytest.mark.parametrize("kind, members", TAKEN)
 async def test_lost_response_of_a_batch_is_reconciled_for_every_document(
-    asleep: TestClient,
+    asleep: Client,
     owner: asyncpg.Connection,
-    start: Any,
-    company: Any,
+    start: StartService,
+    company: Company,
     sandbox: Sandbox,
     kind: Any,
     members: Any,
@@ -328,10 +375,10 @@ async def test_lost_response_of_a_batch_is_reconciled_for_every_document(
 
 @pytest.mark.parametrize("kind, members", NOT_TAKEN)
 async def test_batch_that_never_arrived_is_resent_unchanged(
-    asleep: TestClient,
+    asleep: Client,
     owner: asyncpg.Connection,
-    start: Any,
-    company: Any,
+    start: StartService,
+    company: Company,
     sandbox: Sandbox,
     kind: Any,
     members: Any,
@@ -346,10 +393,10 @@ async def test_batch_that_never_arrived_is_resent_unchanged(
 
 @pytest.mark.parametrize("fault", ["accept_then_drop", "truncate"])
 async def test_partly_accepted_batch_with_a_lost_response_is_reconciled(
-    asleep: TestClient,
+    asleep: Client,
     owner: asyncpg.Connection,
-    start: Any,
-    company: Any,
+    start: StartService,
+    company: Company,
     sandbox: Sandbox,
     fault: str,
 ) -> None:
@@ -387,10 +434,10 @@ async def put_at_the_portal(sandbox: Sandbox, tin: str, entries: list[Any]) -> N
     "parts, submits", [([5], 0), ([3, 2], 0), ([2, 1, 2], 0), ([3], 1), ([1, 1], 1)]
 )
 async def test_only_missing_documents_of_a_batch_are_resent(
-    asleep: TestClient,
+    asleep: Client,
     owner: asyncpg.Connection,
-    start: Any,
-    company: Any,
+    start: StartService,
+    company: Company,
     sandbox: Sandbox,
     parts: list[Any],
     submits: int,
@@ -415,7 +462,11 @@ async def test_only_missing_documents_of_a_batch_are_resent(
 
 
 async def test_unlisted_documents_are_found_on_the_receipt_of_a_listed_one(
-    asleep: TestClient, owner: asyncpg.Connection, start: Any, company: Any, sandbox: Sandbox
+    asleep: Client,
+    owner: asyncpg.Connection,
+    start: StartService,
+    company: Company,
+    sandbox: Sandbox,
 ) -> None:
     """One document was listed; the others are listed only after an hour."""
     ids = await ready(asleep, 4)
@@ -439,7 +490,11 @@ async def test_unlisted_documents_are_found_on_the_receipt_of_a_listed_one(
 
 
 async def test_false_absence_is_corrected_by_the_duplicate_response(
-    asleep: TestClient, owner: asyncpg.Connection, start: Any, company: Any, sandbox: Sandbox
+    asleep: Client,
+    owner: asyncpg.Connection,
+    start: StartService,
+    company: Company,
+    sandbox: Sandbox,
 ) -> None:
     ids = await ready(asleep, 6)
     await sandbox.settings(search_lag_seconds=3600)
@@ -452,7 +507,11 @@ async def test_false_absence_is_corrected_by_the_duplicate_response(
 
 
 async def test_transient_error_keeps_the_batch_together(
-    asleep: TestClient, owner: asyncpg.Connection, start: Any, company: Any, sandbox: Sandbox
+    asleep: Client,
+    owner: asyncpg.Connection,
+    start: StartService,
+    company: Company,
+    sandbox: Sandbox,
 ) -> None:
     ids = await ready(asleep, 6)
     await sandbox.fault("login", "error_before", times=2)
@@ -463,7 +522,7 @@ async def test_transient_error_keeps_the_batch_together(
 
 
 async def test_uncertain_submissions_of_a_company_are_claimed_once(
-    asleep: TestClient, owner: asyncpg.Connection, sandbox: Sandbox
+    asleep: Client, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:
     ids = [await created(asleep) for _ in range(3)]
     await sandbox.fault("submit", "accept_then_drop", times=3)
@@ -485,8 +544,16 @@ async def test_uncertain_submissions_of_a_company_are_claimed_once(
 # Crashes
 
 
+class StartProcess(Protocol):
+    """The type of the fixture services."""
+
+    def __call__(self, **variables: str) -> Awaitable[Service]:
+        """Start a process of the service."""
+        ...
+
+
 @pytest.fixture
-async def services(environment: dict[str, str], tmp_path: Path) -> AsyncIterator[Any]:
+async def services(environment: dict[str, str], tmp_path: Path) -> AsyncIterator[StartProcess]:
     """Yield a function that starts a process of the service; all are stopped at the end."""
     made = []
 
@@ -501,7 +568,7 @@ async def services(environment: dict[str, str], tmp_path: Path) -> AsyncIterator
 
 
 async def test_kill_while_merging_loses_nothing(
-    asleep: TestClient, owner: asyncpg.Connection, services: Any, sandbox: Sandbox
+    asleep: Client, owner: asyncpg.Connection, services: StartProcess, sandbox: Sandbox
 ) -> None:
     ids = await ready(asleep, 30)
     async with owner.transaction():
@@ -521,7 +588,11 @@ async def test_kill_while_merging_loses_nothing(
 
 
 async def test_batch_merged_by_a_killed_process_is_sent_by_another(
-    asleep: TestClient, owner: asyncpg.Connection, start: Any, company: Any, sandbox: Sandbox
+    asleep: Client,
+    owner: asyncpg.Connection,
+    start: StartService,
+    company: Company,
+    sandbox: Sandbox,
 ) -> None:
     ids = await ready(asleep, 10)
     context = asleep.app[SUBMISSION_CONTEXT]
@@ -534,7 +605,7 @@ async def test_batch_merged_by_a_killed_process_is_sent_by_another(
 
 
 async def test_claim_on_a_merged_submission_sends_nothing(
-    asleep: TestClient, owner: asyncpg.Connection, sandbox: Sandbox
+    asleep: Client, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:
     await ready(asleep, 3)
     context = asleep.app[SUBMISSION_CONTEXT]
@@ -554,9 +625,9 @@ async def test_claim_on_a_merged_submission_sends_nothing(
 
 @pytest.mark.parametrize("kind, taken", [("slow", True), ("slow_before", False)])
 async def test_kill_while_sending_a_batch_sends_no_duplicates(
-    asleep: TestClient,
+    asleep: Client,
     owner: asyncpg.Connection,
-    services: Any,
+    services: StartProcess,
     sandbox: Sandbox,
     kind: str,
     taken: bool,
@@ -574,7 +645,7 @@ async def test_kill_while_sending_a_batch_sends_no_duplicates(
 
 
 async def test_repeated_kills_of_two_processes_send_no_duplicates(
-    owner: asyncpg.Connection, company: Any, services: Any, sandbox: Sandbox
+    owner: asyncpg.Connection, company: Company, services: StartProcess, sandbox: Sandbox
 ) -> None:
     """Every acknowledged invoice becomes Valid, and the portal has one document of each."""
     await owner.execute(AUTOMATIC)
@@ -621,10 +692,10 @@ async def _reached(acknowledged: list[int], least: int) -> bool:
 
 
 async def test_large_backlog_of_a_company_does_not_delay_another(
-    asleep: TestClient,
+    asleep: Client,
     owner: asyncpg.Connection,
-    start: Any,
-    company: Any,
+    start: StartService,
+    company: Company,
     environment: dict[str, str],
     sandbox: Sandbox,
 ) -> None:

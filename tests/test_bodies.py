@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aiohttp.test_utils import TestClient
-from conftest import make_company
+from conftest import Client, Company, StartService, make_company
 from kit import (
     GENEROUS,
     answered,
@@ -185,26 +184,26 @@ JSON_TYPE = {"Content-Type": "application/json"}
 
 
 @pytest.fixture
-async def everywhere(start: Any, company: Any, environment: dict[str, str]) -> TestClient:
+async def everywhere(start: StartService, company: Company, environment: dict[str, str]) -> Client:
     """Return a client with keys for every surface and no limits."""
     return await on_every_surface(start, company, environment)
 
 
 async def on_every_surface(
-    start: Any, company: Any, environment: dict[str, str], **variables: str
-) -> TestClient:
+    start: StartService, company: Company, environment: dict[str, str], **variables: str
+) -> Client:
     api = await start(company, **GENEROUS, **variables)
     await open_integrations(api, environment)
     return api
 
 
-async def refused(api: TestClient, method: str, path: str, **request: Any) -> tuple[int, set[str]]:
+async def refused(api: Client, method: str, path: str, **request: Any) -> tuple[int, set[str]]:
     """Return (status, member names) of a rejection, in the shape of the company API."""
     status, body = plain_refusal(path, *await answered(api, method, filled(path), **request))
     return status, set(body)
 
 
-async def test_every_route_rejects_invalid_json_and_invalid_bodies(everywhere: TestClient) -> None:
+async def test_every_route_rejects_invalid_json_and_invalid_bodies(everywhere: Client) -> None:
     operations = [each for each in OPERATIONS if each.method in ("POST", "PUT")]
     assert [(each.method, each.path) for each in operations if not each.body] == []
     for each in operations:
@@ -220,7 +219,7 @@ async def test_every_route_rejects_invalid_json_and_invalid_bodies(everywhere: T
                 assert given == (status, members), (each.method, each.path, name)
 
 
-async def test_every_route_rejects_other_content_types(everywhere: TestClient) -> None:
+async def test_every_route_rejects_other_content_types(everywhere: Client) -> None:
     types = (
         "text/plain",
         "application/x-www-form-urlencoded",
@@ -237,7 +236,7 @@ async def test_every_route_rejects_other_content_types(everywhere: TestClient) -
 
 
 async def test_content_type_is_case_insensitive_and_may_have_a_charset(
-    api: TestClient,
+    api: Client,
 ) -> None:
     invoice_id = await created(api)
     for kind in (
@@ -251,7 +250,7 @@ async def test_content_type_is_case_insensitive_and_may_have_a_charset(
         assert given == 200, (kind, body)
 
 
-async def test_every_route_rejects_a_compressed_body(everywhere: TestClient) -> None:
+async def test_every_route_rejects_a_compressed_body(everywhere: Client) -> None:
     for method, path in routes(everywhere, "POST", "PUT"):
         for encoding, data in (
             ("gzip", gzip.compress(b"{}")),
@@ -264,7 +263,7 @@ async def test_every_route_rejects_a_compressed_body(everywhere: TestClient) -> 
 
 
 async def test_every_route_rejects_a_body_over_the_size_limit(
-    start: Any, company: Any, environment: dict[str, str]
+    start: StartService, company: Company, environment: dict[str, str]
 ) -> None:
     api = await on_every_surface(start, company, environment, MAX_BODY_BYTES="4096")
     for method, path in routes(api, "POST", "PUT"):
@@ -279,7 +278,9 @@ async def _pieces(count: int) -> AsyncIterator[bytes]:
         yield b" " * 1000
 
 
-async def test_body_of_exactly_the_size_limit_is_accepted(start: Any, company: Any) -> None:
+async def test_body_of_exactly_the_size_limit_is_accepted(
+    start: StartService, company: Company
+) -> None:
     api = await start(company, MAX_BODY_BYTES="4096")
     body = json.dumps(invoice()).encode()
     assert (await answered(api, "POST", "/api/invoices", data=body.ljust(4096), headers=JSON_TYPE))[
@@ -287,14 +288,14 @@ async def test_body_of_exactly_the_size_limit_is_accepted(start: Any, company: A
     ] == 201
 
 
-async def test_default_body_size_limit_is_2_mib(api: TestClient) -> None:
+async def test_default_body_size_limit_is_2_mib(api: Client) -> None:
     for data, status in ((b" " * (2 * 1024 * 1024), 422), (b" " * (2 * 1024 * 1024 + 1), 413)):
         assert (await answered(api, "POST", "/api/invoices", data=data, headers=JSON_TYPE))[
             0
         ] == status
 
 
-async def test_missing_body_is_an_empty_object(api: TestClient) -> None:
+async def test_missing_body_is_an_empty_object(api: Client) -> None:
     invoice_id = await created(api)
     for data in (None, b"", b" \r\n\t"):
         headers = JSON_TYPE if data else {}
@@ -304,7 +305,7 @@ async def test_missing_body_is_an_empty_object(api: TestClient) -> None:
 
 
 async def test_whitespace_body_counts_as_missing_for_any_content_type(
-    everywhere: TestClient,
+    everywhere: Client,
 ) -> None:
     """The response equals that of a request without a body: never a 415."""
     for method, path in routes(everywhere, "POST", "PUT"):
@@ -319,7 +320,7 @@ async def test_whitespace_body_counts_as_missing_for_any_content_type(
                 assert given == expected, (method, path, kind)
 
 
-async def test_whitespace_body_is_accepted_by_actions(api: TestClient) -> None:
+async def test_whitespace_body_is_accepted_by_actions(api: Client) -> None:
     invoice_id = await created(api)
     for path in ("preflight", "submit-to-portal", "cancel-latest-invoice-submitted"):
         request = {"data": b" \n", "skip_auto_headers": ("Content-Type",)}
@@ -327,7 +328,7 @@ async def test_whitespace_body_is_accepted_by_actions(api: TestClient) -> None:
         assert status == 200, (path, body)
 
 
-async def test_32_levels_of_nesting_are_stored_and_returned(api: TestClient) -> None:
+async def test_32_levels_of_nesting_are_stored_and_returned(api: Client) -> None:
     deep: Any = 1
     for _ in range(30):
         deep = [deep]
@@ -336,7 +337,7 @@ async def test_32_levels_of_nesting_are_stored_and_returned(api: TestClient) -> 
     assert (await answered(api, "PUT", f"/api/invoices/{invoice_id}", json={}))[0] == 200
 
 
-async def test_any_text_except_nul_is_returned_unchanged(api: TestClient) -> None:
+async def test_any_text_except_nul_is_returned_unchanged(api: Client) -> None:
     text = '  "\\\u0001\u007f\u2028\ufffe\ufeff 王👩‍🌾 é́ عائشة \U0010ffff  '
     invoice_id = await created(api, buyer=buyer(name=text, **{text: text}))
     stored = (await record(api, invoice_id))["buyer"]
@@ -346,14 +347,14 @@ async def test_any_text_except_nul_is_returned_unchanged(api: TestClient) -> Non
 # Error messages
 
 
-async def refusals(api: TestClient, **changes: Any) -> dict[str, Any]:
+async def refusals(api: Client, **changes: Any) -> dict[str, Any]:
     """Return {path: (rule, message)} of a rejected creation."""
     status, body = await answered(api, "POST", "/api/invoices", json=invoice(**changes))
     assert status == 422, body
     return {error["path"]: (error["rule"], error["message"]) for error in body["errors"]}
 
 
-async def test_unknown_member_is_reported_with_a_suggestion(api: TestClient) -> None:
+async def test_unknown_member_is_reported_with_a_suggestion(api: Client) -> None:
     violations = await refusals(api, lineItem=[], zzz=1)
     assert violations == {
         "/lineItem": ("unknown", "lineItem is not a known member. Did you mean lineItems?"),
@@ -361,7 +362,7 @@ async def test_unknown_member_is_reported_with_a_suggestion(api: TestClient) -> 
     }
 
 
-async def test_all_violations_are_reported_with_their_paths(api: TestClient) -> None:
+async def test_all_violations_are_reported_with_their_paths(api: Client) -> None:
     items = [line(description=" "), line(unit={"code": "KGM", "price": "1"})]
     violations = await refusals(
         api, type="RECEIPT", code=0, issueDateTime="today", lineItems=items, **{"a/b~c": 1}
@@ -377,13 +378,13 @@ async def test_all_violations_are_reported_with_their_paths(api: TestClient) -> 
     }
 
 
-async def test_at_most_fifty_violations_are_reported(api: TestClient) -> None:
+async def test_at_most_fifty_violations_are_reported(api: Client) -> None:
     assert len(await refusals(api, lineItems=[line(description="")] * 200)) == 50
     assert len(await refusals(api, lineItems=[line(originCountry="XXX")] * 200)) == 50
     assert len(await refusals(api, **{f"member{number}": 1 for number in range(200)})) == 50
 
 
-async def test_document_with_more_than_1000_lines_is_rejected(api: TestClient) -> None:
+async def test_document_with_more_than_1000_lines_is_rejected(api: Client) -> None:
     for count, status in ((1000, 201), (1001, 422), (5000, 422)):
         assert (
             await answered(api, "POST", "/api/invoices", json=invoice(lineItems=[line()] * count))
@@ -473,14 +474,14 @@ CODES = (
 )
 
 
-async def test_unknown_code_is_reported_with_its_table_and_nearest_code(api: TestClient) -> None:
+async def test_unknown_code_is_reported_with_its_table_and_nearest_code(api: Client) -> None:
     for changes, path, words in CODES:
         rule, message = (await refusals(api, **changes))[path]
         assert rule == "code"
         assert all(word in message for word in words), message
 
 
-async def test_updates_and_notes_check_the_same_codes(api: TestClient) -> None:
+async def test_updates_and_notes_check_the_same_codes(api: Client) -> None:
     invoice_id = await created(api)
     wrong = [line(originCountry="MY")]
     for method, path, body in (
@@ -492,7 +493,7 @@ async def test_updates_and_notes_check_the_same_codes(api: TestClient) -> None:
 
 
 async def test_body_is_validated_before_the_record_is_read(
-    api: TestClient, start: Any, environment: dict[str, str]
+    api: Client, start: StartService, environment: dict[str, str]
 ) -> None:
     stranger = await on_every_surface(start, await make_company(environment), environment)
     invoice_id = await created(api)

@@ -6,8 +6,7 @@ from typing import Any
 
 import asyncpg
 import pytest
-from aiohttp.test_utils import TestClient
-from conftest import Sandbox, until
+from conftest import Client, Company, Sandbox, StartService, until
 from kit import (
     answered,
     cancelled,
@@ -35,7 +34,7 @@ UNKNOWN = (400, {"message": FAILED, "code": "outcome_unknown"})
 PATIENT = {"PORTAL_SETTLE_SECONDS": "600", "PORTAL_RECHECK_SECONDS": "3600"}
 
 
-async def test_cancelling_a_valid_document_succeeds(api: TestClient, sandbox: Sandbox) -> None:
+async def test_cancelling_a_valid_document_succeeds(api: Client, sandbox: Sandbox) -> None:
     invoice_id = await valid_invoice(api)
     status, body = await cancelled(api, invoice_id, reason="Wrong buyer")
     assert status == 200 and body["success"] is True
@@ -49,11 +48,11 @@ async def test_cancelling_a_valid_document_succeeds(api: TestClient, sandbox: Sa
     assert (await sandbox.ledger())[0]["status"] == "Cancelled"
 
 
-async def test_cancelling_a_never_submitted_invoice_is_rejected(api: TestClient) -> None:
+async def test_cancelling_a_never_submitted_invoice_is_rejected(api: Client) -> None:
     assert await cancelled(api, await created(api)) == (403, {"message": NONE})
 
 
-async def test_cancelling_a_cancelled_document_is_rejected(api: TestClient) -> None:
+async def test_cancelling_a_cancelled_document_is_rejected(api: Client) -> None:
     invoice_id = await valid_invoice(api)
     await cancelled(api, invoice_id)
     assert await cancelled(api, invoice_id) == (403, {"message": CLOSED})
@@ -61,7 +60,7 @@ async def test_cancelling_a_cancelled_document_is_rejected(api: TestClient) -> N
 
 @pytest.mark.parametrize("seconds, status", [(HOURS_72 - 5, 200), (HOURS_72 + 1, 403)])
 async def test_cancellation_is_allowed_for_72_hours(
-    api: TestClient, owner: asyncpg.Connection, seconds: int, status: int
+    api: Client, owner: asyncpg.Connection, seconds: int, status: int
 ) -> None:
     invoice_id = await valid_invoice(api)
     await owner.execute(
@@ -73,7 +72,7 @@ async def test_cancellation_is_allowed_for_72_hours(
 
 
 async def test_late_cancellation_has_the_specified_message(
-    api: TestClient, owner: asyncpg.Connection
+    api: Client, owner: asyncpg.Connection
 ) -> None:
     invoice_id = await valid_invoice(api)
     await owner.execute(
@@ -83,7 +82,7 @@ async def test_late_cancellation_has_the_specified_message(
 
 
 async def test_portal_rejection_of_a_late_cancellation_is_passed_on(
-    api: TestClient, sandbox: Sandbox
+    api: Client, sandbox: Sandbox
 ) -> None:
     invoice_id = await valid_invoice(api)
     await sandbox.move_clock(HOURS_72 + 60)
@@ -96,7 +95,7 @@ async def test_portal_rejection_of_a_late_cancellation_is_passed_on(
 
 
 async def test_cancelling_a_document_under_validation_is_left_to_the_portal(
-    api: TestClient, sandbox: Sandbox
+    api: Client, sandbox: Sandbox
 ) -> None:
     await sandbox.settings(stuck=True)
     invoice_id = await created(api)
@@ -110,7 +109,7 @@ async def test_cancelling_a_document_under_validation_is_left_to_the_portal(
 
 
 async def test_cancelling_an_invoice_with_a_valid_note_is_rejected(
-    api: TestClient, owner: asyncpg.Connection, sandbox: Sandbox
+    api: Client, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:
     invoice_id = await valid_invoice(api)
     async with api.post(f"/api/invoices/{invoice_id}/adjustment-note", json=note()) as response:
@@ -124,7 +123,7 @@ async def test_cancelling_an_invoice_with_a_valid_note_is_rejected(
     assert (await sandbox.ledger())[0]["status"] == "Valid"
 
 
-async def test_cancelled_invoice_can_be_resubmitted(api: TestClient, sandbox: Sandbox) -> None:
+async def test_cancelled_invoice_can_be_resubmitted(api: Client, sandbox: Sandbox) -> None:
     await sandbox.settings(duplicate_window_seconds=7200)
     invoice_id = await valid_invoice(api)
     await cancelled(api, invoice_id)
@@ -137,7 +136,7 @@ async def test_cancelled_invoice_can_be_resubmitted(api: TestClient, sandbox: Sa
 
 
 async def test_failed_cancellation_request_leaves_the_document_valid(
-    api: TestClient, sandbox: Sandbox
+    api: Client, sandbox: Sandbox
 ) -> None:
     """Nothing was sent, so no settling time applies."""
     invoice_id = await valid_invoice(api)
@@ -153,7 +152,7 @@ async def test_failed_cancellation_request_leaves_the_document_valid(
     [("accept_then_drop", {}), ("error_after", {"status": 500}), ("slow", {"seconds": 3})],
 )
 async def test_cancellation_with_a_lost_response_is_resolved_by_reading(
-    api: TestClient, sandbox: Sandbox, kind: str, members: dict[str, Any]
+    api: Client, sandbox: Sandbox, kind: str, members: dict[str, Any]
 ) -> None:
     invoice_id = await valid_invoice(api)
     await sandbox.fault("state", kind, **members)
@@ -162,7 +161,7 @@ async def test_cancellation_with_a_lost_response_is_resolved_by_reading(
 
 
 async def test_cancellation_without_any_response_is_resolved_in_background(
-    start: Any, company: Any, sandbox: Sandbox
+    start: StartService, company: Company, sandbox: Sandbox
 ) -> None:
     api = await start(company, **PATIENT)
     invoice_id = await valid_invoice(api)
@@ -172,7 +171,7 @@ async def test_cancellation_without_any_response_is_resolved_in_background(
     await until(lambda: record(api, invoice_id), lambda found: found["status"] == "Cancelled")
 
 
-async def test_concurrent_cancellations_send_one_request(api: TestClient, sandbox: Sandbox) -> None:
+async def test_concurrent_cancellations_send_one_request(api: Client, sandbox: Sandbox) -> None:
     invoice_id = await valid_invoice(api)
     answers = await asyncio.gather(*[cancelled(api, invoice_id) for _ in range(50)])
     assert sorted(status for status, _ in answers) == [200] + [403] * 49
@@ -180,7 +179,7 @@ async def test_concurrent_cancellations_send_one_request(api: TestClient, sandbo
 
 
 async def test_note_is_rejected_while_the_invoice_is_being_cancelled(
-    api: TestClient, sandbox: Sandbox
+    api: Client, sandbox: Sandbox
 ) -> None:
     invoice_id = await valid_invoice(api)
     await sandbox.fault("state", "slow", seconds=1)
@@ -191,7 +190,7 @@ async def test_note_is_rejected_while_the_invoice_is_being_cancelled(
 
 
 async def test_note_waits_for_a_lock_on_the_invoice(
-    api: TestClient, owner: asyncpg.Connection, database: str
+    api: Client, owner: asyncpg.Connection, database: str
 ) -> None:
     invoice_id = await valid_invoice(api)
     async with owner.transaction():
@@ -209,13 +208,13 @@ async def test_note_waits_for_a_lock_on_the_invoice(
     assert await answer == 403
 
 
-async def noted(api: TestClient, invoice_id: int) -> int:
+async def noted(api: Client, invoice_id: int) -> int:
     """Return the status of the creation of a note."""
     async with api.post(f"/api/invoices/{invoice_id}/adjustment-note", json=note()) as response:
         return response.status
 
 
-async def test_invalid_cancellation_body_is_rejected(api: TestClient) -> None:
+async def test_invalid_cancellation_body_is_rejected(api: Client) -> None:
     invoice_id = await valid_invoice(api)
     assert (await cancelled(api, invoice_id, reasn="x"))[0] == 422
     assert (await cancelled(api, invoice_id, reason="x" * 301))[0] == 422
@@ -223,7 +222,7 @@ async def test_invalid_cancellation_body_is_rejected(api: TestClient) -> None:
 
 
 async def test_stale_poll_does_not_undo_a_cancellation(
-    api: TestClient, owner: asyncpg.Connection, sandbox: Sandbox
+    api: Client, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:
     """The portal reported Valid before the cancellation; the report is processed afterwards."""
     invoice_id = await created(api)
@@ -248,7 +247,7 @@ async def lost(sandbox: Sandbox) -> None:
     await sandbox.fault("state", "drop", times=2)
 
 
-async def under_way(api: TestClient, invoice_id: int) -> str | None:
+async def under_way(api: Client, invoice_id: int) -> str | None:
     """Return when the pending cancellation of the latest document was requested."""
     return (await documents(api, invoice_id))[0]["cancellation_requested_at"]
 
@@ -259,7 +258,7 @@ async def looks(sandbox: Sandbox) -> int:
 
 
 async def test_cancellation_that_the_portal_processes_late_is_found(
-    start: Any, company: Any, sandbox: Sandbox
+    start: StartService, company: Company, sandbox: Sandbox
 ) -> None:
     """The portal processes the request after the service has given up and has read Valid."""
     api = await start(company, **PATIENT)
@@ -273,7 +272,7 @@ async def test_cancellation_that_the_portal_processes_late_is_found(
 
 
 async def test_unclear_cancellation_is_polled_until_the_portal_shows_it(
-    start: Any, company: Any, sandbox: Sandbox
+    start: StartService, company: Company, sandbox: Sandbox
 ) -> None:
     api = await start(company, **PATIENT)
     invoice_id = await valid_invoice(api)
@@ -287,7 +286,7 @@ async def test_unclear_cancellation_is_polled_until_the_portal_shows_it(
 
 
 async def test_notes_are_blocked_while_a_cancellation_is_unclear(
-    start: Any, company: Any, sandbox: Sandbox
+    start: StartService, company: Company, sandbox: Sandbox
 ) -> None:
     """No note is created, and an existing draft note is not submitted."""
     api = await start(company, **PATIENT)
@@ -309,7 +308,7 @@ async def test_notes_are_blocked_while_a_cancellation_is_unclear(
 
 
 async def test_cancellation_never_processed_ends_after_the_settling_time(
-    start: Any, company: Any, sandbox: Sandbox
+    start: StartService, company: Company, sandbox: Sandbox
 ) -> None:
     api = await start(company, PORTAL_RECHECK_SECONDS="3600", PORTAL_SETTLE_SECONDS="5")
     invoice_id = await valid_invoice(api)
@@ -323,7 +322,7 @@ async def test_cancellation_never_processed_ends_after_the_settling_time(
 
 
 async def test_repeated_cancellation_resends_the_request(
-    start: Any, company: Any, sandbox: Sandbox
+    start: StartService, company: Company, sandbox: Sandbox
 ) -> None:
     api = await start(company, **PATIENT)
     invoice_id = await valid_invoice(api)
@@ -339,7 +338,7 @@ async def test_repeated_cancellation_resends_the_request(
     "kind, members", [("refuse", {"code": "OperationPeriodOver"}), ("throttle", {"retry_after": 1})]
 )
 async def test_repeated_cancellation_does_not_shorten_the_settling_time(
-    start: Any, company: Any, sandbox: Sandbox, kind: str, members: dict[str, Any]
+    start: StartService, company: Company, sandbox: Sandbox, kind: str, members: dict[str, Any]
 ) -> None:
     """The second request is refused or not sent; the portal may still process the first one."""
     api = await start(company, **PATIENT)
@@ -355,7 +354,7 @@ async def test_repeated_cancellation_does_not_shorten_the_settling_time(
 
 
 async def test_rejection_with_a_code_ends_a_cancellation(
-    start: Any, company: Any, sandbox: Sandbox
+    start: StartService, company: Company, sandbox: Sandbox
 ) -> None:
     api = await start(company, **PATIENT)
     invoice_id = await valid_invoice(api)
@@ -366,7 +365,7 @@ async def test_rejection_with_a_code_ends_a_cancellation(
 
 
 async def test_rejected_cancellation_of_a_cancelled_document_succeeds(
-    start: Any, company: Any, sandbox: Sandbox
+    start: StartService, company: Company, sandbox: Sandbox
 ) -> None:
     """It was cancelled on the portal's website, and the service has not noticed yet."""
     api = await start(company, **PATIENT)
@@ -381,7 +380,7 @@ async def test_rejected_cancellation_of_a_cancelled_document_succeeds(
     "kind, members", [("html", {"status": 403}), ("garbage", {"status": 200, "processed": False})]
 )
 async def test_malformed_response_leaves_a_cancellation_unclear(
-    start: Any, company: Any, sandbox: Sandbox, kind: str, members: dict[str, Any]
+    start: StartService, company: Company, sandbox: Sandbox, kind: str, members: dict[str, Any]
 ) -> None:
     api = await start(company, **PATIENT)
     invoice_id = await valid_invoice(api)
@@ -391,7 +390,7 @@ async def test_malformed_response_leaves_a_cancellation_unclear(
 
 
 async def test_concurrent_requests_share_an_unclear_cancellation(
-    start: Any, company: Any, sandbox: Sandbox
+    start: StartService, company: Company, sandbox: Sandbox
 ) -> None:
     """The request is not sent again for each of them."""
     api = await start(company, **PATIENT)
@@ -403,7 +402,7 @@ async def test_concurrent_requests_share_an_unclear_cancellation(
 
 
 async def test_wait_for_another_cancellation_is_bounded_by_submit_wait(
-    api: TestClient, start: Any, company: Any, owner: asyncpg.Connection
+    api: Client, start: StartService, company: Company, owner: asyncpg.Connection
 ) -> None:
     """Another process has claimed the cancellation and may still send the request."""
     invoice_id = await valid_invoice(api)
@@ -419,7 +418,11 @@ async def test_wait_for_another_cancellation_is_bounded_by_submit_wait(
 
 
 async def test_process_with_an_expired_claim_sends_no_cancellation(
-    api: TestClient, start: Any, company: Any, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+    api: Client,
+    start: StartService,
+    company: Company,
+    sandbox: Sandbox,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     invoice_id = await valid_invoice(api)
     held_up = await start(company, background=False, PORTAL_LEASE_SECONDS="0.5")
@@ -431,7 +434,7 @@ async def test_process_with_an_expired_claim_sends_no_cancellation(
 
 
 async def test_poll_that_finds_it_cancelled_ends_an_unclear_cancellation(
-    start: Any, company: Any, sandbox: Sandbox
+    start: StartService, company: Company, sandbox: Sandbox
 ) -> None:
     api = await start(
         company,

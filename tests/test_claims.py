@@ -7,7 +7,7 @@ from typing import Any
 
 import asyncpg
 import pytest
-from conftest import Sandbox, until
+from conftest import Client, Company, Sandbox, StartService, until
 from kit import created, record, submitted, valid_invoice
 
 from service import json_codec
@@ -106,7 +106,7 @@ class Claimed:
 
 
 @pytest.fixture
-async def claimed(start: Any, company: Any, owner: asyncpg.Connection) -> Claimed:
+async def claimed(start: StartService, company: Company, owner: asyncpg.Connection) -> Claimed:
     api = await start(company, background=False)
     await owner.execute(AUTOMATIC)
     invoice_id = await created(api, isReady=True)
@@ -283,7 +283,7 @@ async def test_stale_status_does_not_overwrite_a_later_one(claimed: Claimed) -> 
 
 
 async def test_end_of_a_lost_cancellation_changes_nothing(
-    api: Any, company: Any, owner: asyncpg.Connection
+    api: Client, company: Company, owner: asyncpg.Connection
 ) -> None:
     await valid_invoice(api)
     document_id = await owner.fetchval(
@@ -298,7 +298,7 @@ async def test_end_of_a_lost_cancellation_changes_nothing(
 
 
 async def test_result_of_a_lost_cancellation_changes_nothing(
-    api: Any, company: Any, owner: asyncpg.Connection
+    api: Client, company: Company, owner: asyncpg.Connection
 ) -> None:
     await valid_invoice(api)
     document_id = await owner.fetchval(
@@ -337,8 +337,8 @@ PASSING = "57P01"  # a server shutdown
 
 
 async def make_results_fail(
-    start: Any,
-    company: Any,
+    start: StartService,
+    company: Company,
     owner: asyncpg.Connection,
     monkeypatch: pytest.MonkeyPatch,
     state: str,
@@ -354,12 +354,15 @@ async def make_results_fail(
 
 
 async def test_transient_database_errors_are_not_counted(
-    start: Any, company: Any, owner: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+    start: StartService,
+    company: Company,
+    owner: asyncpg.Connection,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     api, invoice_id = await make_results_fail(start, company, owner, monkeypatch, PASSING)
     await until(
         lambda: owner.fetchval("select last_value from failures"),
-        lambda n: n > 2 * state_machine.MOST_CLAIMS,
+        lambda n: (n or 0) > 2 * state_machine.MOST_CLAIMS,
     )
     claims: Any = await owner.fetchval("select max(claims) from submissions")
     assert claims <= 1
@@ -369,8 +372,8 @@ async def test_transient_database_errors_are_not_counted(
 
 @pytest.mark.parametrize("sqlstate", LASTING)
 async def test_result_that_the_database_rejects_needs_manual_review(
-    start: Any,
-    company: Any,
+    start: StartService,
+    company: Company,
     owner: asyncpg.Connection,
     monkeypatch: pytest.MonkeyPatch,
     sqlstate: str,
@@ -383,8 +386,8 @@ async def test_result_that_the_database_rejects_needs_manual_review(
 
 @pytest.mark.parametrize("sqlstate", LASTING)
 async def test_adoption_that_the_database_rejects_needs_manual_review(
-    start: Any,
-    company: Any,
+    start: StartService,
+    company: Company,
     owner: asyncpg.Connection,
     sandbox: Sandbox,
     monkeypatch: pytest.MonkeyPatch,

@@ -6,16 +6,15 @@ import os
 import re
 from collections.abc import AsyncIterator, Awaitable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 import aiohttp
 import asyncpg
 import pytest
-from aiohttp.test_utils import TestClient
 from certificates import issued, key_text, rsa_key
-from conftest import until
+from conftest import Client, Company, StartService, until
+from fixtures_service import RunCommand
 from kit import CERTIFICATE, GENEROUS, answered, created, invoice, line, valid_invoice
 from processes import Service
 
@@ -71,7 +70,7 @@ async def complaint(running: Awaitable[Any]) -> str:
     return wording
 
 
-async def with_key(api: TestClient, key: str) -> int:
+async def with_key(api: Client, key: str) -> int:
     """Return the status of a listing with a key."""
     return (await answered(api, "GET", "/api/invoices", headers={"X-API-Key": key}))[0]
 
@@ -80,7 +79,7 @@ async def with_key(api: TestClient, key: str) -> int:
 
 
 async def test_company_and_key_made_by_commands_work(
-    command: Any, start: Any, owner: asyncpg.Connection
+    command: RunCommand, start: StartService, owner: asyncpg.Connection
 ) -> None:
     made = await result(
         command(
@@ -93,7 +92,7 @@ async def test_company_and_key_made_by_commands_work(
     key = await result(command("add-key", "--company", made["id"], "--name", "till"))
     assert set(key) == {"key", "key_id", "company_id"} and key["company_id"] == made["id"]
     assert key["key"].split("_")[2] == key["key_id"]
-    assert await created(await start(SimpleNamespace(**key)))
+    assert await created(await start(Company(made["id"], key["key"], key["key_id"])))
 
 
 @pytest.mark.parametrize(
@@ -117,7 +116,11 @@ async def test_company_and_key_made_by_commands_work(
     ],
 )
 async def test_add_company_rejects_the_values_that_the_api_rejects(
-    command: Any, api: TestClient, owner: asyncpg.Connection, options: tuple[Any, ...], wording: str
+    command: RunCommand,
+    api: Client,
+    owner: asyncpg.Connection,
+    options: tuple[Any, ...],
+    wording: str,
 ) -> None:
     """The message holds every violation; PUT /api/companies reports the same ones."""
     message = await complaint(command("add-company", "--name", "A", "--tin", "C123", *options))
@@ -133,7 +136,7 @@ async def test_add_company_rejects_the_values_that_the_api_rejects(
     assert await owner.fetchval("select count(*) from companies") == 1
 
 
-async def test_add_company_reports_all_violations_together(command: Any) -> None:
+async def test_add_company_reports_all_violations_together(command: RunCommand) -> None:
     options = ("--phone", "1" * 41, "--country", "MY", "--registration-type", "IC")
     message = await complaint(command("add-company", "--name", "A", "--tin", "C 1", *options))
     assert all(
@@ -143,13 +146,13 @@ async def test_add_company_reports_all_violations_together(command: Any) -> None
     assert "registration types" not in message  # reported only once
 
 
-async def test_argument_that_is_not_utf_8_is_rejected(command: Any) -> None:
+async def test_argument_that_is_not_utf_8_is_rejected(command: RunCommand) -> None:
     message = await complaint(command("add-company", "--name", os.fsdecode(b"\xff"), "--tin", "C1"))
     assert message == "--name must be UTF-8 text."
 
 
 async def test_violated_constraint_is_reported_as_a_rejected_value(
-    command: Any, owner: asyncpg.Connection
+    command: RunCommand, owner: asyncpg.Connection
 ) -> None:
     await owner.execute("alter table companies add constraint no_a check (name <> 'A')")
     message = await complaint(command("add-company", "--name", "A", "--tin", "C1"))
@@ -157,7 +160,7 @@ async def test_violated_constraint_is_reported_as_a_rejected_value(
 
 
 async def test_key_with_an_expiry_is_valid_until_then(
-    command: Any, api: TestClient, company: Any
+    command: RunCommand, api: Client, company: Company
 ) -> None:
     for expires, status in (("2020-01-01T00:00:00Z", 401), ("2999-01-01T00:00:00+08:00", 200)):
         key = await result(command("add-key", "--company", company.id, "--expires", expires))
@@ -165,7 +168,7 @@ async def test_key_with_an_expiry_is_valid_until_then(
 
 
 async def test_revoked_key_is_rejected_by_a_running_service(
-    command: Any, api: TestClient, company: Any
+    command: RunCommand, api: Client, company: Company
 ) -> None:
     assert await with_key(api, company.key) == 200
     assert await result(command("revoke-key", company.key_id)) == {
@@ -179,7 +182,9 @@ async def test_revoked_key_is_rejected_by_a_running_service(
     }
 
 
-async def test_key_made_without_a_portal_is_a_test_key(command: Any, company: Any) -> None:
+async def test_key_made_without_a_portal_is_a_test_key(
+    command: RunCommand, company: Company
+) -> None:
     none = {
         f"PORTAL_{name}": ""
         for name in ("API_BASE", "IDENTITY_BASE", "WEB_BASE", "CLIENT_ID", "CLIENT_SECRET")
@@ -206,7 +211,7 @@ def pair(tmp_path: Path) -> list[str | Path]:
 
 
 async def test_certificate_set_by_command_is_used(
-    command: Any, start: Any, company: Any, pair: Any
+    command: RunCommand, start: StartService, company: Company, pair: Any
 ) -> None:
     secret = {"SECRET_KEY": GENEROUS["SECRET_KEY"]}
     setting = ("set-certificate", "--company", company.id, *pair)
@@ -225,7 +230,7 @@ async def test_certificate_set_by_command_is_used(
 
 
 async def test_invalid_certificate_is_reported_in_one_line(
-    command: Any, company: Any, pair: Any
+    command: RunCommand, company: Company, pair: Any
 ) -> None:
     secret, own = (
         {"SECRET_KEY": GENEROUS["SECRET_KEY"]},
@@ -279,7 +284,7 @@ async def test_invalid_certificate_is_reported_in_one_line(
     ],
 )
 async def test_command_error_is_reported_in_one_line(
-    command: Any, arguments: tuple[Any, ...], wording: str
+    command: RunCommand, arguments: tuple[Any, ...], wording: str
 ) -> None:
     assert (await complaint(command(*arguments))).startswith(wording)
 
@@ -298,7 +303,9 @@ async def empty(cluster: str, database: str) -> AsyncIterator[str]:
     await elsewhere.close()
 
 
-async def test_migrate_prints_applied_files_and_is_idempotent(command: Any, empty: str) -> None:
+async def test_migrate_prints_applied_files_and_is_idempotent(
+    command: RunCommand, empty: str
+) -> None:
     first = await command("migrate", DATABASE_URL=empty)
     assert (first.code, first.out.splitlines(), first.err) == (0, NAMES, "")
     again = await command("migrate", DATABASE_URL=empty)
@@ -312,20 +319,22 @@ async def test_concurrent_migrations_run_once(empty: str) -> None:
 
 @pytest.mark.parametrize("name", ["migrate", "serve", "worker"])
 async def test_database_of_an_unreleased_version_is_rejected(
-    command: Any, owner: asyncpg.Connection, name: str
+    command: RunCommand, owner: asyncpg.Connection, name: str
 ) -> None:
     await owner.execute("insert into schema_migrations (name) values ('0001_roles.sql')")
     message = await complaint(command(name))
     assert "cannot be upgraded. Set DATABASE_URL to a new, empty database." in message
 
 
-async def test_every_command_migrates_the_database(command: Any, empty: str) -> None:
+async def test_every_command_migrates_the_database(command: RunCommand, empty: str) -> None:
     assert (await result(command("add-company", "--name", "A", "--tin", "C1", DATABASE_URL=empty)))[
         "id"
     ] == 1
 
 
-async def test_unreachable_database_is_reported_in_one_line(command: Any, database: str) -> None:
+async def test_unreachable_database_is_reported_in_one_line(
+    command: RunCommand, database: str
+) -> None:
     nowhere = urlsplit(database)._replace(netloc="127.0.0.1:1", query="").geturl()
     absent = urlsplit(database)._replace(path="/absent").geturl()
     for address, words in (
@@ -339,7 +348,7 @@ async def test_unreachable_database_is_reported_in_one_line(command: Any, databa
         assert words in message
 
 
-async def test_invalid_variables_are_reported_one_per_line(command: Any) -> None:
+async def test_invalid_variables_are_reported_one_per_line(command: RunCommand) -> None:
     done = await command("migrate", PORT="http", LOG_LEVEL="loud")
     assert done.code == 1 and [line.split()[0] for line in done.err.splitlines()] == [
         "PORT",
@@ -358,7 +367,7 @@ async def unit_violation(client: aiohttp.ClientSession, code: str) -> Any:
 
 
 async def test_imported_units_replace_the_pattern_at_the_next_start(
-    command: Any, environment: dict[str, str], company: Any, tmp_path: Path
+    command: RunCommand, environment: dict[str, str], company: Company, tmp_path: Path
 ) -> None:
     """The command runs in a time zone in which it is already tomorrow."""
     path = tmp_path / "UnitTypes.json"
@@ -381,7 +390,7 @@ async def test_imported_units_replace_the_pattern_at_the_next_start(
 
 
 async def test_reimported_list_updates_descriptions_and_keeps_codes(
-    command: Any, owner: asyncpg.Connection, tmp_path: Path
+    command: RunCommand, owner: asyncpg.Connection, tmp_path: Path
 ) -> None:
     path = tmp_path / "MSICSubCategoryCodes.json"
     maize = {"Code": "01111", "Description": "Maize"}
@@ -419,14 +428,14 @@ async def test_malformed_code_list_is_rejected_and_imports_nothing(
     assert await owner.fetchval("select count(*) from code_lists") == 0
 
 
-async def test_help_lists_all_commands(command: Any) -> None:
+async def test_help_lists_all_commands(command: RunCommand) -> None:
     done = await command("--help")
     assert done.code == 0 and all(
         f"\n    {name} " in done.out or f"\n    {name}\n" in done.out for name in COMMANDS
     )
 
 
-async def test_unknown_command_prints_the_usage(command: Any) -> None:
+async def test_unknown_command_prints_the_usage(command: RunCommand) -> None:
     for arguments in (("serv",), ("add-key", "--company", "one")):
         done = await command(*arguments)
         assert done.code == 2 and done.err.startswith("usage: ")
@@ -435,7 +444,7 @@ async def test_unknown_command_prints_the_usage(command: Any) -> None:
 # Statements for psql
 
 
-async def test_sql_command_prints_a_statement_for_psql(command: Any) -> None:
+async def test_sql_command_prints_a_statement_for_psql(command: RunCommand) -> None:
     done = await command("sql", "invoice_get")
     assert done.out == sql.by_name["invoice_get"].text + "\n"
     assert ":company_id" in done.out and done.out.endswith(";\n")

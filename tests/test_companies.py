@@ -6,8 +6,7 @@ from typing import Any
 
 import asyncpg
 import pytest
-from aiohttp.test_utils import TestClient
-from conftest import Sandbox, make_company
+from conftest import Client, Company, Sandbox, StartService, make_company
 from kit import answered, created, invoice, reaches, submitted
 
 from service.documents.checks.party import COLUMNS, FACTS
@@ -79,24 +78,24 @@ SETTING = {
 }
 
 
-async def company_record(api: TestClient) -> dict[str, Any]:
+async def company_record(api: Client) -> dict[str, Any]:
     status, body = await answered(api, "GET", "/api/companies")
     assert (status, list(body)) == (200, ["data"])
     return body["data"]
 
 
-async def put(api: TestClient, **changes: Any) -> tuple[int, Any]:
+async def put(api: Client, **changes: Any) -> tuple[int, Any]:
     return await answered(api, "PUT", "/api/companies", json=changes)
 
 
-async def changed(api: TestClient, **changes: Any) -> dict[str, Any]:
+async def changed(api: Client, **changes: Any) -> dict[str, Any]:
     """Update the company and return its record."""
     status, body = await put(api, **changes)
     assert (status, list(body)) == (200, ["data"]), body
     return body["data"]
 
 
-async def refused_at(api: TestClient, **changes: Any) -> list[tuple[str, str]]:
+async def refused_at(api: Client, **changes: Any) -> list[tuple[str, str]]:
     """Return the paths and rules of a rejected update."""
     status, body = await put(api, **changes)
     assert (status, set(body)) == (422, {"message", "errors"}), body
@@ -107,7 +106,7 @@ def without(setting: dict[str, Any], name: str) -> dict[str, Any]:
     return {key: value for key, value in setting.items() if key != name}
 
 
-async def test_company_record_has_every_specified_field(api: TestClient, company: Any) -> None:
+async def test_company_record_has_every_specified_field(api: Client, company: Company) -> None:
     found = await company_record(api)
     assert list(found) == FIELDS
     assert found["id"] == company.id and found["setting"] == SETTING
@@ -117,9 +116,7 @@ async def test_company_record_has_every_specified_field(api: TestClient, company
     assert found["bank_account"] is None and found["created_at"].endswith("+00:00")
 
 
-async def test_default_taxes_are_returned_as_stored(
-    api: TestClient, owner: asyncpg.Connection
-) -> None:
+async def test_default_taxes_are_returned_as_stored(api: Client, owner: asyncpg.Connection) -> None:
     taxes = '[{"tax_rate": 8, "tax_type": "02", "factor_type": "percentage"}]'
     await owner.execute("update companies set default_tax_types_and_rates = $1", taxes)
     found = (await company_record(api))["default_tax_types_and_rates"]
@@ -127,7 +124,7 @@ async def test_default_taxes_are_returned_as_stored(
 
 
 async def test_company_with_only_a_name_has_the_same_fields(
-    start: Any, environment: dict[str, str]
+    start: StartService, environment: dict[str, str]
 ) -> None:
     bare = dict.fromkeys([*NEEDED, "registration_type", "zip_code", "email"])
     api = await start(
@@ -139,7 +136,7 @@ async def test_company_with_only_a_name_has_the_same_fields(
     assert found["registration_number"] == found["state"] == ""
 
 
-async def test_update_changes_only_the_sent_fields(api: TestClient) -> None:
+async def test_update_changes_only_the_sent_fields(api: Client) -> None:
     before = await company_record(api)
     after = await changed(api, phone="+60387654321", city="Petaling Jaya", state="10")
     expected = {**before, "phone": "+60387654321", "city": "Petaling Jaya", "state": "10"}
@@ -150,7 +147,7 @@ async def test_update_changes_only_the_sent_fields(api: TestClient) -> None:
     assert await changed(api) | {"updated_at": ""} == after | {"updated_at": ""}
 
 
-async def test_update_writes_every_field_of_the_body(api: TestClient) -> None:
+async def test_update_writes_every_field_of_the_body(api: Client) -> None:
     body = {
         "name": "Teh Empat Sdn. Bhd.",
         "tin_code": "C20880050990",
@@ -183,20 +180,20 @@ async def test_update_writes_every_field_of_the_body(api: TestClient) -> None:
 @pytest.mark.parametrize("name", ["sst_registration_number", "tourism_tax_registration_number"])
 @pytest.mark.parametrize("none", [None, "", "  "])
 async def test_tax_registration_number_can_be_removed(
-    api: TestClient, name: str, none: str | None
+    api: Client, name: str, none: str | None
 ) -> None:
     assert (await changed(api, **{name: "W10-1808"}))[name] == "W10-1808"
     after = await changed(api, **{name: none})
     assert after[name] is None and after["as_supplier"]["sstRegistrationNumber"] == "NA"
 
 
-async def test_blank_registration_number_counts_as_missing(api: TestClient) -> None:
+async def test_blank_registration_number_counts_as_missing(api: Client) -> None:
     after = await changed(api, registration_number="")
     assert after["as_buyer"]["registrationNumber"] == "NA" and after["is_company_ready"] is False
 
 
 @pytest.mark.parametrize("name", SETTING)
-async def test_incomplete_setting_is_rejected(api: TestClient, name: str) -> None:
+async def test_incomplete_setting_is_rejected(api: Client, name: str) -> None:
     assert await refused_at(api, setting=without(SETTING, name)) == [
         (f"/setting/{name}", "required")
     ]
@@ -251,7 +248,7 @@ async def test_incomplete_setting_is_rejected(api: TestClient, name: str) -> Non
     ],
 )
 async def test_invalid_update_is_rejected_and_changes_nothing(
-    api: TestClient, changes: dict[str, Any], place: tuple[Any, ...] | None
+    api: Client, changes: dict[str, Any], place: tuple[Any, ...] | None
 ) -> None:
     before = await company_record(api)
     places = await refused_at(api, **changes, email="other@kopitiga.example")
@@ -264,7 +261,7 @@ async def test_invalid_update_is_rejected_and_changes_nothing(
 )
 @pytest.mark.parametrize("name", [name for name in SETTING if name.endswith("_PREFIX")])
 async def test_prefix_with_a_control_character_is_rejected(
-    api: TestClient, name: str, prefix: str
+    api: Client, name: str, prefix: str
 ) -> None:
     assert await refused_at(api, setting={**SETTING, name: prefix}) == [
         (f"/setting/{name}", "pattern")
@@ -272,7 +269,7 @@ async def test_prefix_with_a_control_character_is_rejected(
 
 
 async def test_stored_prefix_with_a_control_character_is_kept(
-    api: TestClient, owner: asyncpg.Connection
+    api: Client, owner: asyncpg.Connection
 ) -> None:
     await owner.execute(
         """update companies set setting = setting || '{"INVOICE_PREFIX": "A\\n"}'"""
@@ -283,7 +280,7 @@ async def test_stored_prefix_with_a_control_character_is_kept(
     ] == " Ä–\u00a0"
 
 
-async def test_state_is_validated_with_its_country(api: TestClient) -> None:
+async def test_state_is_validated_with_its_country(api: Client) -> None:
     assert (await changed(api, country="SGP", state="Jurong"))["state"] == "Jurong"
     assert (await changed(api, state="Tuas"))["state"] == "Tuas"
     assert await refused_at(api, country="MYS") == [("/state", "code")]
@@ -291,7 +288,7 @@ async def test_state_is_validated_with_its_country(api: TestClient) -> None:
 
 
 async def test_digit_count_with_a_decimal_point_is_accepted(
-    api: TestClient,
+    api: Client,
 ) -> None:
     prefixes = {name: "" for name in SETTING if name.endswith("_PREFIX")}
     setting = {**SETTING, **prefixes, "INVOICE_PREFIX": "Q", "PREFIX_DIGIT_COUNT": 3.0}
@@ -305,7 +302,7 @@ async def test_digit_count_with_a_decimal_point_is_accepted(
     assert (status, export["invoiceCodeWithPrefixAndDigits"]) == (200, "Q007")
 
 
-async def test_auto_submit_setting_submits_ready_invoices(api: TestClient) -> None:
+async def test_auto_submit_setting_submits_ready_invoices(api: Client) -> None:
     assert (
         "submitted"
         not in (await answered(api, "POST", "/api/invoices", json=invoice(isReady=True)))[1][
@@ -322,7 +319,7 @@ async def test_auto_submit_setting_submits_ready_invoices(api: TestClient) -> No
 
 @pytest.mark.parametrize("column", NEEDED)
 async def test_company_without_a_needed_column_is_not_ready(
-    api: TestClient, owner: asyncpg.Connection, column: str
+    api: Client, owner: asyncpg.Connection, column: str
 ) -> None:
     try:
         await owner.execute(f"update companies set {column} = null")
@@ -354,13 +351,13 @@ async def test_company_without_a_needed_column_is_not_ready(
     ],
 )
 async def test_company_is_ready_if_its_needed_values_are_well_formed(
-    start: Any, company: Any, changes: dict[str, Any], is_ready: bool
+    start: StartService, company: Company, changes: dict[str, Any], is_ready: bool
 ) -> None:
     api = await start(company, TIN_VERIFICATION="automatic")
     assert (await changed(api, **changes))["is_company_ready"] is is_ready
 
 
-async def test_ready_company_can_submit(api: TestClient) -> None:
+async def test_ready_company_can_submit(api: Client) -> None:
     assert (await changed(api, phone="(03) 1234-5678"))["is_company_ready"] is True
     invoice_id = await created(api)
     assert (await submitted(api, invoice_id))[0] == 200
@@ -371,7 +368,7 @@ async def test_ready_company_can_submit(api: TestClient) -> None:
 
 
 async def test_tin_change_is_rejected_while_a_document_is_under_validation(
-    api: TestClient, sandbox: Sandbox
+    api: Client, sandbox: Sandbox
 ) -> None:
     await sandbox.settings(stuck=True)
     invoice_id = await created(api)
@@ -387,7 +384,7 @@ async def test_tin_change_is_rejected_while_a_document_is_under_validation(
 
 
 async def test_tin_change_and_submission_exclude_each_other(
-    api: TestClient, sandbox: Sandbox, owner: asyncpg.Connection
+    api: Client, sandbox: Sandbox, owner: asyncpg.Connection
 ) -> None:
     """The company never has another TIN than a document under validation."""
     await sandbox.settings(stuck=True)
@@ -410,7 +407,7 @@ async def test_tin_change_and_submission_exclude_each_other(
         await owner.execute("update submitted_documents set status = 'Cancelled'")
 
 
-async def test_concurrent_updates_are_all_applied(api: TestClient) -> None:
+async def test_concurrent_updates_are_all_applied(api: Client) -> None:
     changes = [
         {"phone": "+60387654321"},
         {"city": "Ipoh"},
@@ -426,7 +423,7 @@ async def test_concurrent_updates_are_all_applied(api: TestClient) -> None:
 
 
 async def test_key_reads_and_updates_only_its_own_company(
-    api: TestClient, start: Any, environment: dict[str, str], company: Any
+    api: Client, start: StartService, environment: dict[str, str], company: Company
 ) -> None:
     other = await make_company(environment, name="Lain Sdn. Bhd.")
     stranger = await start(other)
@@ -436,7 +433,7 @@ async def test_key_reads_and_updates_only_its_own_company(
     assert (found["id"], found["phone"]) == (company.id, "+60312345678")
 
 
-async def test_update_records_an_event(api: TestClient, owner: asyncpg.Connection) -> None:
+async def test_update_records_an_event(api: Client, owner: asyncpg.Connection) -> None:
     await changed(api, city="Ipoh")
     assert [row["type"] for row in await owner.fetch("select type from events")] == [
         "company.updated"

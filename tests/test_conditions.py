@@ -9,8 +9,7 @@ from typing import Any
 
 import asyncpg
 import pytest
-from aiohttp.test_utils import TestClient
-from conftest import until
+from conftest import Client, Company, StartService, until
 from kit import answered, created, submitted, valid_invoice
 from processes import ROOT, free_port
 
@@ -51,7 +50,7 @@ STATES = {
 }
 
 
-async def conditions(api: TestClient) -> dict[str, Any]:
+async def conditions(api: Client) -> dict[str, Any]:
     """Return {kind: condition} of /readyz."""
     status, body = await answered(api, "GET", "/readyz")
     assert status == 200, body
@@ -60,7 +59,11 @@ async def conditions(api: TestClient) -> dict[str, Any]:
 
 @pytest.mark.parametrize("kind", STATES)
 async def test_watchdog_reports_a_condition_with_an_action(
-    start: Any, company: Any, owner: asyncpg.Connection, environment: dict[str, str], kind: str
+    start: StartService,
+    company: Company,
+    owner: asyncpg.Connection,
+    environment: dict[str, str],
+    kind: str,
 ) -> None:
     api = await start(company)
     await valid_invoice(api)
@@ -86,7 +89,7 @@ def attention(environment: dict[str, str]) -> Any:
 
 
 async def test_watchdog_reports_an_unreachable_portal(
-    start: Any, company: Any, caplog: pytest.LogCaptureFixture
+    start: StartService, company: Company, caplog: pytest.LogCaptureFixture
 ) -> None:
     nowhere = f"http://127.0.0.1:{free_port()}"
     api = await start(company, **IMPATIENT, PORTAL_API_BASE=nowhere, PORTAL_IDENTITY_BASE=nowhere)

@@ -12,8 +12,7 @@ from zoneinfo import ZoneInfo
 import asyncpg
 import pytest
 import simplejson
-from aiohttp.test_utils import TestClient
-from conftest import Sandbox, make_company, until
+from conftest import Client, Company, Sandbox, StartService, make_company, until
 from kit import buyer, cancelled, created, line, note, now, record, submitted
 
 from service.documents import consolidation, money
@@ -33,7 +32,7 @@ FAMILIES = ("CONSOLIDATED_INVOICE", "CONSOLIDATED_SELF_BILLED_INVOICE")
 
 
 @pytest.fixture
-async def api(database: str, start: Any, company: Any) -> TestClient:
+async def api(database: str, start: StartService, company: Company) -> Client:
     """Return a client of a service in which last month can be consolidated on any day."""
     return await start(company, CONSOLIDATION_DAYS="40")
 
@@ -43,7 +42,7 @@ def at(day: int = 15, clock: str = "12:00:00", month: date = LAST_DAY) -> str:
     return f"{month:%Y-%m}-{day:02}T{clock}+08:00"
 
 
-async def sale(api: TestClient, self_billed: bool = False, **changes: Any) -> int:
+async def sale(api: Client, self_billed: bool = False, **changes: Any) -> int:
     """Create an invoice of last month that can be consolidated. Return its id."""
     parties = (
         {"type": "SELF_BILLED_INVOICE", "buyer": None, "supplier": PUBLIC}
@@ -62,7 +61,7 @@ def item(
     return line(unit=unit, taxDetails=list(taxes or [PLAIN]), **changes)
 
 
-async def post(api: TestClient, path: str = "", **body: Any) -> tuple[int, Any]:
+async def post(api: Client, path: str = "", **body: Any) -> tuple[int, Any]:
     async with api.post(PLACE + path, json=body) as response:
         return response.status, await response.json(loads=exact_json)
 
@@ -72,21 +71,21 @@ def exact_json(text: str) -> Any:
     return simplejson.loads(text, use_decimal=True)
 
 
-async def create(api: TestClient, **body: Any) -> tuple[int, Any]:
+async def create(api: Client, **body: Any) -> tuple[int, Any]:
     wanted: dict[str, Any] = {"type": FAMILIES[0], "code": 1, "issueDateTime": now()}
     if "invoiceIds" not in body:
         wanted["month"] = MONTH
     return await post(api, **{**wanted, **body})
 
 
-async def consolidated(api: TestClient, **body: Any) -> int:
+async def consolidated(api: Client, **body: Any) -> int:
     """Create a consolidated invoice and return its id."""
     status, answer = await create(api, **body)
     assert status == 201, answer
     return answer["data"]["id"]
 
 
-async def planned(api: TestClient, **body: Any) -> dict[str, Any]:
+async def planned(api: Client, **body: Any) -> dict[str, Any]:
     """Return the plan of a consolidated invoice."""
     wanted = {} if "invoiceIds" in body else {"month": MONTH}
     status, answer = await post(api, "/plan", **{"type": FAMILIES[0], **wanted, **body})
@@ -94,7 +93,7 @@ async def planned(api: TestClient, **body: Any) -> dict[str, Any]:
     return answer["data"]
 
 
-async def reasons(api: TestClient, *ids: int, **body: Any) -> dict[int, str]:
+async def reasons(api: Client, *ids: int, **body: Any) -> dict[int, str]:
     """Return {invoice id: reason} of the invoices that a plan excludes."""
     named = {"invoiceIds": list(ids)} if ids else {}
     return {
@@ -103,30 +102,30 @@ async def reasons(api: TestClient, *ids: int, **body: Any) -> dict[int, str]:
     }
 
 
-async def read(api: TestClient, consolidated_id: int, path: str = "") -> Any:
+async def read(api: Client, consolidated_id: int, path: str = "") -> Any:
     async with api.get(f"{PLACE}/{consolidated_id}{path}") as response:
         assert response.status == 200, await response.text()
         return await response.json(loads=exact_json)
 
 
-async def send(api: TestClient, consolidated_id: int) -> tuple[int, Any]:
+async def send(api: Client, consolidated_id: int) -> tuple[int, Any]:
     async with api.post(f"{PLACE}/{consolidated_id}/submit-to-portal", json={}) as response:
         return response.status, await response.json()
 
 
-async def cancel(api: TestClient, consolidated_id: int) -> tuple[int, Any]:
+async def cancel(api: Client, consolidated_id: int) -> tuple[int, Any]:
     async with api.post(
         f"{PLACE}/{consolidated_id}/cancel-latest-invoice-submitted", json={}
     ) as response:
         return response.status, await response.json()
 
 
-async def delete(api: TestClient, consolidated_id: int, place: str = PLACE) -> tuple[int, Any]:
+async def delete(api: Client, consolidated_id: int, place: str = PLACE) -> tuple[int, Any]:
     async with api.delete(f"{place}/{consolidated_id}") as response:
         return response.status, await response.json()
 
 
-async def valid(api: TestClient, consolidated_id: int) -> None:
+async def valid(api: Client, consolidated_id: int) -> None:
     """Submit a consolidated invoice and wait until it is Valid."""
     done = "The consolidated invoice has been submitted to the portal."
     assert await send(api, consolidated_id) == (200, {"success": True, "message": done})
@@ -136,7 +135,7 @@ async def valid(api: TestClient, consolidated_id: int) -> None:
     assert found["status"] == "Valid", await read(api, consolidated_id, "/submitted-documents")
 
 
-async def in_which(api: TestClient, invoice_id: int) -> int | None:
+async def in_which(api: Client, invoice_id: int) -> int | None:
     """Return the consolidated invoice that contains an invoice."""
     return (await record(api, invoice_id))["consolidated_invoice_id"]
 
@@ -146,7 +145,7 @@ async def in_which(api: TestClient, invoice_id: int) -> int | None:
 
 @pytest.mark.parametrize("family, code", [*zip(FAMILIES, ("01", "11"), strict=False)])
 async def test_consolidated_invoice_becomes_valid(
-    api: TestClient, owner: asyncpg.Connection, sandbox: Sandbox, family: str, code: str
+    api: Client, owner: asyncpg.Connection, sandbox: Sandbox, family: str, code: str
 ) -> None:
     ids = [await sale(api, self_billed=code == "11", code=500 + index) for index in range(3)]
     consolidated_id = await consolidated(api, type=family, code=7)
@@ -168,7 +167,7 @@ async def test_consolidated_invoice_becomes_valid(
 
 
 async def test_plan_shows_included_invoices_and_changes_nothing(
-    api: TestClient, owner: asyncpg.Connection
+    api: Client, owner: asyncpg.Connection
 ) -> None:
     ids = [await sale(api, code=code) for code in (411, 412, 414)]
     named = await sale(api, code=413, buyer=buyer())
@@ -191,7 +190,7 @@ async def test_plan_shows_included_invoices_and_changes_nothing(
 
 
 async def test_plan_reports_reasons_for_rejection(
-    api: TestClient, start: Any, company: Any
+    api: Client, start: StartService, company: Company
 ) -> None:
     assert [each["rule"] for each in (await planned(api, issueDateTime=at()))["refusals"]] == [
         "period"
@@ -202,7 +201,7 @@ async def test_plan_reports_reasons_for_rejection(
     assert plan["month"] is None and plan["left_out"][0]["reason"] == "unknown"
 
 
-async def test_record_list_and_export_of_a_consolidated_invoice(api: TestClient) -> None:
+async def test_record_list_and_export_of_a_consolidated_invoice(api: Client) -> None:
     ids = [await sale(api, code=code) for code in (1, 2)]
     consolidated_id = await consolidated(api, code=3)
     found = await read(api, consolidated_id)
@@ -234,7 +233,7 @@ async def test_record_list_and_export_of_a_consolidated_invoice(api: TestClient)
         assert await response.json(loads=exact_json) == [export]
 
 
-async def test_invoice_and_its_export_name_the_consolidated_invoice(api: TestClient) -> None:
+async def test_invoice_and_its_export_name_the_consolidated_invoice(api: Client) -> None:
     invoice, other = await sale(api), await created(api)
     consolidated_id = await consolidated(api, code=88)
     assert (await in_which(api, invoice), await in_which(api, other)) == (consolidated_id, None)
@@ -244,7 +243,7 @@ async def test_invoice_and_its_export_name_the_consolidated_invoice(api: TestCli
 
 
 async def test_consolidated_sale_cannot_be_submitted_changed_or_deleted(
-    api: TestClient,
+    api: Client,
 ) -> None:
     invoice = await sale(api)
     await consolidated(api)
@@ -256,7 +255,7 @@ async def test_consolidated_sale_cannot_be_submitted_changed_or_deleted(
 
 
 async def test_deleting_releases_the_invoices_and_the_code(
-    api: TestClient, owner: asyncpg.Connection
+    api: Client, owner: asyncpg.Connection
 ) -> None:
     invoice = await sale(api)
     consolidated_id = await consolidated(api, code=5)
@@ -284,7 +283,7 @@ async def test_deleting_releases_the_invoices_and_the_code(
         assert (await response.json())["meta"]["total"] == 1
 
 
-async def test_deleting_a_submitted_consolidated_invoice_is_rejected(api: TestClient) -> None:
+async def test_deleting_a_submitted_consolidated_invoice_is_rejected(api: Client) -> None:
     await sale(api)
     consolidated_id = await consolidated(api)
     await valid(api, consolidated_id)
@@ -296,7 +295,7 @@ async def test_deleting_a_submitted_consolidated_invoice_is_rejected(api: TestCl
 
 
 async def test_cancelling_releases_the_invoices_and_prevents_resubmission(
-    api: TestClient, sandbox: Sandbox
+    api: Client, sandbox: Sandbox
 ) -> None:
     invoice = await sale(api)
     consolidated_id = await consolidated(api)
@@ -315,7 +314,7 @@ async def test_cancelling_releases_the_invoices_and_prevents_resubmission(
     assert len(await sandbox.ledger()) == 2
 
 
-async def test_code_is_unique_per_year_among_consolidated_invoices(api: TestClient) -> None:
+async def test_code_is_unique_per_year_among_consolidated_invoices(api: Client) -> None:
     first, second = await sale(api), await sale(api)
     await consolidated(api, code=9, invoiceIds=[first])
     status, body = await create(api, code=9, invoiceIds=[second])
@@ -327,7 +326,7 @@ async def test_code_is_unique_per_year_among_consolidated_invoices(api: TestClie
 
 
 async def test_records_of_another_company_are_neither_found_nor_included(
-    api: TestClient, start: Any, environment: dict[str, str]
+    api: Client, start: StartService, environment: dict[str, str]
 ) -> None:
     invoice = await sale(api)
     consolidated_id = await consolidated(api, invoiceIds=[invoice])
@@ -359,7 +358,7 @@ def against(code: int = 1, **changes: Any) -> dict[str, Any]:
     )
 
 
-async def noted(api: TestClient, consolidated_id: int, **changes: Any) -> tuple[int, Any]:
+async def noted(api: Client, consolidated_id: int, **changes: Any) -> tuple[int, Any]:
     async with api.post(
         f"{PLACE}/{consolidated_id}/adjustment-note", json=against(**changes)
     ) as response:
@@ -368,7 +367,7 @@ async def noted(api: TestClient, consolidated_id: int, **changes: Any) -> tuple[
 
 @pytest.mark.parametrize("family, code", [*zip(FAMILIES, ("02", "12"), strict=False)])
 async def test_note_adjusts_a_consolidated_invoice(
-    api: TestClient, sandbox: Sandbox, family: str, code: str
+    api: Client, sandbox: Sandbox, family: str, code: str
 ) -> None:
     await sale(api, self_billed=code == "12")
     consolidated_id = await consolidated(api, type=family)
@@ -396,7 +395,7 @@ async def test_note_adjusts_a_consolidated_invoice(
     ],
 )
 async def test_invalid_note_for_a_consolidated_invoice_is_rejected(
-    api: TestClient, changes: dict[str, Any], path: str
+    api: Client, changes: dict[str, Any], path: str
 ) -> None:
     await sale(api)
     consolidated_id = await consolidated(api)
@@ -405,7 +404,7 @@ async def test_invalid_note_for_a_consolidated_invoice_is_rejected(
     assert status == 422 and body["errors"][0]["path"] == path
 
 
-async def test_note_needs_a_valid_consolidated_invoice(api: TestClient) -> None:
+async def test_note_needs_a_valid_consolidated_invoice(api: Client) -> None:
     await sale(api)
     assert await noted(api, await consolidated(api)) == (
         403,
@@ -415,7 +414,7 @@ async def test_note_needs_a_valid_consolidated_invoice(api: TestClient) -> None:
 
 
 async def test_note_with_other_classifications_is_not_submitted(
-    api: TestClient, sandbox: Sandbox
+    api: Client, sandbox: Sandbox
 ) -> None:
     await sale(api)
     consolidated_id = await consolidated(api)
@@ -455,7 +454,7 @@ RULED: list[tuple[dict[str, Any], str | None]] = [
 
 @pytest.mark.parametrize("changes, reason", RULED)
 async def test_eligibility_rule_on_both_sides_of_its_limit(
-    api: TestClient, changes: Any, reason: str | None
+    api: Client, changes: Any, reason: str | None
 ) -> None:
     session = await sale(api)
     invoice_id = await sale(api, **changes)
@@ -475,7 +474,7 @@ async def test_eligibility_rule_on_both_sides_of_its_limit(
     "supplier, reason", [(None, None), (PUBLIC, None), ({"type": "FOREIGN_COMPANY"}, "named")]
 )
 async def test_self_billed_invoice_with_a_named_supplier_is_excluded(
-    api: TestClient, supplier: Any, reason: str | None
+    api: Client, supplier: Any, reason: str | None
 ) -> None:
     invoice_id = await sale(
         api, True, type="PENDING_FINALIZE_SELF_BILLED_INVOICE", supplier=supplier
@@ -484,7 +483,7 @@ async def test_self_billed_invoice_with_a_named_supplier_is_excluded(
 
 
 async def test_individually_submitted_invoice_is_excluded(
-    api: TestClient, sandbox: Sandbox, owner: asyncpg.Connection
+    api: Client, sandbox: Sandbox, owner: asyncpg.Connection
 ) -> None:
     person = {"buyer": buyer(), "issueDateTime": now()}
     accepted, refused = await created(api, **person), await created(api, **person)
@@ -504,7 +503,7 @@ async def test_individually_submitted_invoice_is_excluded(
     assert await reasons(api) == {accepted: "submitted"}
 
 
-async def test_consolidated_or_deleted_invoice_is_excluded(api: TestClient) -> None:
+async def test_consolidated_or_deleted_invoice_is_excluded(api: Client) -> None:
     first, second, gone = [await sale(api) for _ in range(3)]
     await delete(api, gone, "/api/invoices")
     await consolidated(api, invoiceIds=[first])
@@ -512,7 +511,7 @@ async def test_consolidated_or_deleted_invoice_is_excluded(api: TestClient) -> N
     assert await reasons(api, first, gone, second) == {first: "consolidated", gone: "unknown"}
 
 
-async def test_month_without_eligible_invoices_is_rejected(api: TestClient) -> None:
+async def test_month_without_eligible_invoices_is_rejected(api: Client) -> None:
     invoice_id, named = await sale(api), await sale(api, buyer=buyer())
     assert (await read(api, await consolidated(api)))["invoice_ids"] == [invoice_id]
     status, body = await create(api, code=2)
@@ -523,7 +522,7 @@ async def test_month_without_eligible_invoices_is_rejected(api: TestClient) -> N
 
 
 async def test_invoice_with_too_long_a_number_is_excluded(
-    api: TestClient, owner: asyncpg.Connection
+    api: Client, owner: asyncpg.Connection
 ) -> None:
     invoice_id = await sale(api, code=123456)
     lengthen = (
@@ -535,7 +534,7 @@ async def test_invoice_with_too_long_a_number_is_excluded(
         assert await reasons(api) == reason
 
 
-async def test_issue_date_within_the_month_is_rejected(api: TestClient) -> None:
+async def test_issue_date_within_the_month_is_rejected(api: Client) -> None:
     await sale(api)
     status, body = await create(api, issueDateTime=at(LAST_DAY.day, "23:59:59.999"))
     assert status == 422 and [(each["path"], each["rule"]) for each in body["errors"]] == [
@@ -546,7 +545,7 @@ async def test_issue_date_within_the_month_is_rejected(api: TestClient) -> None:
 
 @pytest.mark.parametrize("member", ["month", "invoiceIds"])
 async def test_deadline_applies_to_creation_and_submission(
-    api: TestClient, start: Any, company: Any, sandbox: Sandbox, member: str
+    api: Client, start: StartService, company: Company, sandbox: Sandbox, member: str
 ) -> None:
     if member == "invoiceIds":
         named: dict[str, Any] = {"invoiceIds": [await sale(api)]}
@@ -631,7 +630,7 @@ def candidate(**changes: Any) -> dict[str, Any]:
     ],
 )
 async def test_invalid_creation_body_is_rejected(
-    api: TestClient, body: dict[str, Any], path: str, rule: str
+    api: Client, body: dict[str, Any], path: str, rule: str
 ) -> None:
     status, answer = await post(
         api, **{"type": FAMILIES[0], "code": 1, "issueDateTime": now(), **body}
@@ -641,7 +640,7 @@ async def test_invalid_creation_body_is_rejected(
     ], answer
 
 
-async def test_plan_needs_fewer_members_than_a_creation(api: TestClient) -> None:
+async def test_plan_needs_fewer_members_than_a_creation(api: Client) -> None:
     status, answer = await post(api, month=MONTH)
     assert status == 422 and {each["path"] for each in answer["errors"]} == {
         "/type",
@@ -654,7 +653,7 @@ async def test_plan_needs_fewer_members_than_a_creation(api: TestClient) -> None
 # Lines and totals
 
 
-async def test_code_gap_or_other_taxes_start_a_new_line(api: TestClient) -> None:
+async def test_code_gap_or_other_taxes_start_a_new_line(api: Client) -> None:
     both = [item("10", SERVICE, id="1"), item("20", id="2")]
     one, three, five, six = [item("10", SERVICE)], [item("5")], [item("7")], [item("8", SERVICE)]
     for code, lines in ((1, one), (2, both), (3, three), (5, five), (6, six)):
@@ -677,7 +676,7 @@ async def test_code_gap_or_other_taxes_start_a_new_line(api: TestClient) -> None
 
 
 async def test_tax_rounded_per_receipt_is_sent_as_an_amount(
-    api: TestClient,
+    api: Client,
 ) -> None:
     for code in (1, 2, 3):
         # The tax is 0.0152, rounded three times to 0.02.
@@ -722,7 +721,7 @@ def random_sale(pick: random.Random) -> dict[str, Any]:
 
 @pytest.mark.parametrize("seed", range(4))
 async def test_totals_equal_the_sums_of_the_invoices(
-    api: TestClient, sandbox: Sandbox, seed: int
+    api: Client, sandbox: Sandbox, seed: int
 ) -> None:
     pick = random.Random(seed)
     codes = sorted(pick.sample(range(1, 60), 40))
@@ -741,7 +740,7 @@ async def test_totals_equal_the_sums_of_the_invoices(
     await valid(api, consolidated_id)
 
 
-async def exactly(api: TestClient, invoice_id: int) -> dict[str, Any]:
+async def exactly(api: Client, invoice_id: int) -> dict[str, Any]:
     """Return the record of an invoice with decimals."""
     async with api.get(f"/api/invoices/{invoice_id}") as response:
         return await response.json(loads=exact_json)
@@ -818,7 +817,7 @@ def test_invoices_beyond_ten_thousand_are_excluded() -> None:
     ]
 
 
-async def test_excess_invoices_go_into_the_next_consolidated_invoice(api: TestClient) -> None:
+async def test_excess_invoices_go_into_the_next_consolidated_invoice(api: Client) -> None:
     # Gaps throughout: a line for each
     ids = [await sale(api, code=code) for code in range(2, 642, 2)]
     first, second = await consolidated(api, code=1), await consolidated(api, code=2)
@@ -841,7 +840,7 @@ WAITING = (
 
 
 async def test_concurrent_creations_never_share_an_invoice(
-    api: TestClient, start: Any, company: Any, owner: asyncpg.Connection
+    api: Client, start: StartService, company: Company, owner: asyncpg.Connection
 ) -> None:
     other = await start(company, CONSOLIDATION_DAYS="40")
     for turn in range(50):
@@ -860,7 +859,7 @@ async def test_concurrent_creations_never_share_an_invoice(
 
 
 async def test_creation_and_submission_of_an_invoice_exclude_each_other(
-    api: TestClient, owner: asyncpg.Connection
+    api: Client, owner: asyncpg.Connection
 ) -> None:
     """Only this month's invoices can still be submitted, so the view dates them back."""
     seen: Any = await owner.fetchval("select pg_get_viewdef('consolidation_candidates')")
@@ -886,7 +885,7 @@ async def test_creation_and_submission_of_an_invoice_exclude_each_other(
 
 
 async def test_creation_waits_for_a_running_submission(
-    api: TestClient, owner: asyncpg.Connection
+    api: Client, owner: asyncpg.Connection
 ) -> None:
     invoice_id = await sale(api)
     async with owner.transaction():
@@ -898,7 +897,7 @@ async def test_creation_waits_for_a_running_submission(
 
 
 async def test_submission_waits_for_a_running_creation(
-    api: TestClient, owner: asyncpg.Connection
+    api: Client, owner: asyncpg.Connection
 ) -> None:
     taker = await consolidated(api, invoiceIds=[await sale(api)])
     invoice_id = await created(api)
@@ -914,7 +913,7 @@ async def test_submission_waits_for_a_running_creation(
 
 @pytest.mark.parametrize("rival", ["update", "delete"])
 async def test_creation_and_change_of_an_invoice_exclude_each_other(
-    api: TestClient, rival: str
+    api: Client, rival: str
 ) -> None:
     for turn in range(20):
         invoice_id = await sale(api)
@@ -932,7 +931,7 @@ async def test_creation_and_change_of_an_invoice_exclude_each_other(
 
 
 async def test_concurrent_deletions_and_creations_do_not_deadlock(
-    api: TestClient, start: Any, company: Any
+    api: Client, start: StartService, company: Company
 ) -> None:
     ids = [await sale(api) for _ in range(20)]
     for turn in range(20):

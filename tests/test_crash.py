@@ -6,12 +6,11 @@ import re
 import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 import asyncpg
 import pytest
-from conftest import Sandbox, until
+from conftest import Company, Sandbox, until
 from kit import created, documents, invoice, note, now, record, submitted
 from processes import Service, free_port
 
@@ -33,7 +32,7 @@ async def service(environment: dict[str, str], tmp_path: Path) -> AsyncIterator[
 
 
 @pytest.fixture
-async def client(service: Service, company: Any) -> AsyncIterator[aiohttp.ClientSession]:
+async def client(service: Service, company: Company) -> AsyncIterator[aiohttp.ClientSession]:
     async with aiohttp.ClientSession(service.base, headers={"X-API-Key": company.key}) as session:
         yield session
 
@@ -90,7 +89,7 @@ async def test_kill_while_cancelling_completes_the_cancellation(
 
 
 async def test_kill_before_a_late_cancellation_still_finds_it(
-    environment: dict[str, str], company: Any, sandbox: Sandbox, tmp_path: Path
+    environment: dict[str, str], company: Company, sandbox: Sandbox, tmp_path: Path
 ) -> None:
     """The request is sent before the kill. The next process reads Valid first and polls on."""
     patient = {**environment, "PORTAL_RECHECK_SECONDS": "3600", "PORTAL_SETTLE_SECONDS": "600"}
@@ -133,7 +132,7 @@ async def test_concurrent_submits_in_two_processes_send_one_document(
     service: Service,
     client: aiohttp.ClientSession,
     environment: dict[str, str],
-    company: Any,
+    company: Company,
     sandbox: Sandbox,
     tmp_path: Path,
 ) -> None:
@@ -158,7 +157,7 @@ async def test_concurrent_submits_with_a_lost_response_send_one_document(
     service: Service,
     client: aiohttp.ClientSession,
     environment: dict[str, str],
-    company: Any,
+    company: Company,
     sandbox: Sandbox,
     tmp_path: Path,
 ) -> None:
@@ -233,7 +232,7 @@ async def test_no_work_is_claimed_after_sigterm(
     service: Service,
     client: aiohttp.ClientSession,
     owner: asyncpg.Connection,
-    company: Any,
+    company: Company,
     sandbox: Sandbox,
 ) -> None:
     """A submission that becomes due while the last request finishes is left to the next process."""

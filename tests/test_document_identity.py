@@ -11,8 +11,7 @@ from typing import Any
 
 import asyncpg
 import pytest
-from aiohttp.test_utils import TestClient
-from conftest import Sandbox, make_company, until
+from conftest import Client, Company, Sandbox, StartService, make_company, until
 from kit import cancelled, created, documents, line, now, reaches, record, submitted, valid_invoice
 
 from service.commands.companies import share_tin
@@ -21,11 +20,12 @@ from service.config import Config, read_config
 from service.db.transactions import Database, connected_pool
 from service.portal.client import Portal, portal_session
 from service.portal.errors import Held, NotSent, Refused, Unclear
+from service.portal.responses import Document
 from service.submission import state_machine
 from service.submission import store as records
 from service.submission.context import Claim, SubmissionContext
 from service.submission.matching import MOST_COPIES, find_first_send, find_matches
-from service.submission.types import Sighting, SightingsReceived
+from service.submission.types import Sighting, SightingsReceived, Submission
 
 NEIGHBOUR = {"tin_code": "C20880050020", "name": "Teh Tarik Utara Sdn. Bhd."}
 UNKNOWN_OUTCOME = "update submissions set lease_until = null, not_before = now()"
@@ -37,6 +37,10 @@ QUICK = {
 }
 
 
+#: The claim and the submission of an invoice whose response was lost, and its row of the listing.
+Lost = tuple[Claim, Submission, Document]
+
+
 @pytest.fixture
 def config(environment: dict[str, str]) -> Config:
     return read_config(environment)
@@ -44,8 +48,8 @@ def config(environment: dict[str, str]) -> Config:
 
 @pytest.fixture
 async def neighbour(
-    environment: dict[str, str], company: Any, owner: asyncpg.Connection, config: Config
-) -> Any:
+    environment: dict[str, str], company: Company, owner: asyncpg.Connection, config: Config
+) -> Company:
     """Make another company with the TIN of `company`, which an operator has shared."""
     other = await make_company(environment, **NEIGHBOUR)
     await share_tin(config, DEMO_COMPANY["tin_code"], "Two branches")
@@ -93,7 +97,11 @@ async def listing_of(context: SubmissionContext, submission: Any) -> Any:
 
 
 async def test_company_cannot_adopt_or_cancel_anothers_document(
-    start: Any, company: Any, neighbour: Any, sandbox: Sandbox, owner: asyncpg.Connection
+    start: StartService,
+    company: Company,
+    neighbour: Company,
+    sandbox: Sandbox,
+    owner: asyncpg.Connection,
 ) -> None:
     """The attacker knows the number and the issue time of an invoice, which are printed on it."""
     issued = now(minutes=1)
@@ -122,7 +130,11 @@ async def test_company_cannot_adopt_or_cancel_anothers_document(
 
 
 async def test_company_with_identical_bytes_does_not_adopt_anothers_document(
-    start: Any, company: Any, neighbour: Any, sandbox: Sandbox, owner: asyncpg.Connection
+    start: StartService,
+    company: Company,
+    neighbour: Company,
+    sandbox: Sandbox,
+    owner: asyncpg.Connection,
 ) -> None:
     """Both send the same document: the portal refuses the second one as a duplicate payload."""
     issued = now(minutes=1)
@@ -147,7 +159,7 @@ async def test_company_with_identical_bytes_does_not_adopt_anothers_document(
 
 
 async def test_lost_request_is_not_matched_to_another_companys_document(
-    start: Any, company: Any, neighbour: Any, sandbox: Sandbox
+    start: StartService, company: Company, neighbour: Company, sandbox: Sandbox
 ) -> None:
     """Two companies with one TIN use the same number in the same second; one request is lost."""
     issued = now(minutes=1)
@@ -173,8 +185,12 @@ async def test_lost_request_is_not_matched_to_another_companys_document(
     ] == "Valid"
 
 
-async def test_document_of_another_company_with_one_tin_needs_manual_review(
-    start: Any, company: Any, neighbour: Any, sandbox: Sandbox, owner: asyncpg.Connection
+async def test_document_of_another_company_needs_manual_review(
+    start: StartService,
+    company: Company,
+    neighbour: Company,
+    sandbox: Sandbox,
+    owner: asyncpg.Connection,
 ) -> None:
     """Neither outcome is known yet, so no document has the uuid of the portal's document."""
     issued = now(minutes=1)
@@ -215,7 +231,7 @@ async def test_document_of_another_company_with_one_tin_needs_manual_review(
 
 
 async def test_document_is_adopted_by_its_bytes_if_the_tin_is_shared(
-    start: Any, neighbour: Any, company: Any, sandbox: Sandbox
+    start: StartService, neighbour: Company, company: Company, sandbox: Sandbox
 ) -> None:
     api = await start(company)
     await sandbox.fault("submit", "accept_then_drop")
@@ -226,7 +242,7 @@ async def test_document_is_adopted_by_its_bytes_if_the_tin_is_shared(
 
 
 async def test_listing_row_proves_nothing_if_the_tin_is_shared(
-    lost_row: Any, neighbour: Any, context: SubmissionContext, sandbox: Sandbox
+    lost_row: Lost, neighbour: Company, context: SubmissionContext, sandbox: Sandbox
 ) -> None:
     claim, submission, row = lost_row
     await sandbox.fault("raw", "forget")
@@ -238,8 +254,8 @@ async def test_listing_row_proves_nothing_if_the_tin_is_shared(
 
 
 async def lost(
-    api: TestClient, owner: asyncpg.Connection, context: SubmissionContext, sandbox: Sandbox
-) -> tuple[Claim, Any, Any]:
+    api: Client, owner: asyncpg.Connection, context: SubmissionContext, sandbox: Sandbox
+) -> Lost:
     """Send an invoice and lose the response. Return (claim, submission, the portal's listing row).
 
     The service of `api` must run without background work, or it resolves the outcome.
@@ -254,21 +270,21 @@ async def lost(
 
 
 @pytest.fixture
-async def idle(start: Any, company: Any) -> TestClient:
+async def idle(start: StartService, company: Company) -> Client:
     """Return a client of a service without background work."""
     return await start(company, background=False)
 
 
 @pytest.fixture
 async def lost_row(
-    idle: TestClient, owner: asyncpg.Connection, context: SubmissionContext, sandbox: Sandbox
-) -> Any:
+    idle: Client, owner: asyncpg.Connection, context: SubmissionContext, sandbox: Sandbox
+) -> Lost:
     """Return (claim, submission, row) of an invoice whose response was lost."""
     return await lost(idle, owner, context, sandbox)
 
 
 async def test_listed_document_is_proven_by_its_bytes(
-    lost_row: Any, context: SubmissionContext, sandbox: Sandbox
+    lost_row: Lost, context: SubmissionContext, sandbox: Sandbox
 ) -> None:
     claim, submission, row = lost_row
     found = await find_matches(context, claim.company_id, {claim.id: submission}, [row])
@@ -286,10 +302,11 @@ async def test_listed_document_is_proven_by_its_bytes(
     ],
 )
 async def test_document_that_only_shares_the_number_is_not_adopted(
-    lost_row: Any, context: SubmissionContext, sandbox: Sandbox, changes: dict[str, Any]
+    lost_row: Lost, context: SubmissionContext, sandbox: Sandbox, changes: dict[str, Any]
 ) -> None:
     claim, submission, row = lost_row
     if "issued_at" in changes:
+        assert row.issued_at
         changes = {"issued_at": row.issued_at + timedelta(seconds=1)}
     found = await find_matches(
         context, claim.company_id, {claim.id: submission}, [replace(row, **changes)]
@@ -298,8 +315,8 @@ async def test_document_that_only_shares_the_number_is_not_adopted(
 
 
 async def test_uuid_of_another_document_is_not_adopted(
-    idle: TestClient,
-    lost_row: Any,
+    idle: Client,
+    lost_row: Lost,
     context: SubmissionContext,
     owner: asyncpg.Connection,
     sandbox: Sandbox,
@@ -312,7 +329,11 @@ async def test_uuid_of_another_document_is_not_adopted(
 
 
 async def test_uuid_of_another_company_is_unproven(
-    lost_row: Any, start: Any, neighbour: Any, context: SubmissionContext, owner: asyncpg.Connection
+    lost_row: Lost,
+    start: StartService,
+    neighbour: Company,
+    context: SubmissionContext,
+    owner: asyncpg.Connection,
 ) -> None:
     """The bytes are those that were sent, but only one of the two companies can have the uuid."""
     claim, submission, row = lost_row
@@ -326,7 +347,7 @@ async def test_uuid_of_another_company_is_unproven(
 
 
 async def test_document_with_other_bytes_is_unproven(
-    lost_row: Any, context: SubmissionContext, owner: asyncpg.Connection
+    lost_row: Lost, context: SubmissionContext, owner: asyncpg.Connection
 ) -> None:
     claim, submission, row = lost_row
     await rewrite(owner, claim, lambda text: text.replace("Coffee beans", "Cocoa beans"))
@@ -335,7 +356,7 @@ async def test_document_with_other_bytes_is_unproven(
 
 
 async def test_reformatted_copy_is_proven(
-    lost_row: Any, context: SubmissionContext, owner: asyncpg.Connection
+    lost_row: Lost, context: SubmissionContext, owner: asyncpg.Connection
 ) -> None:
     claim, submission, row = lost_row
     await rewrite(owner, claim, lambda text: json.dumps(json.loads(text), indent=1, sort_keys=True))
@@ -373,7 +394,7 @@ async def rewrite(owner: asyncpg.Connection, claim: Claim, change: Callable[[str
     ids=lambda changes: "-".join(changes),
 )
 async def test_listing_row_with_a_different_or_missing_value_proves_nothing(
-    lost_row: Any, context: SubmissionContext, sandbox: Sandbox, changes: dict[str, Any]
+    lost_row: Lost, context: SubmissionContext, sandbox: Sandbox, changes: dict[str, Any]
 ) -> None:
     """The portal returns no copy of the document, so the listing row decides."""
     claim, submission, row = lost_row
@@ -397,7 +418,7 @@ async def test_listing_row_with_a_different_or_missing_value_proves_nothing(
     ids=lambda fault: f"{fault['kind']}-{fault['status']}",
 )
 async def test_unspecific_rejection_of_a_copy_postpones_the_decision(
-    lost_row: Any, context: SubmissionContext, sandbox: Sandbox, fault: dict[str, Any]
+    lost_row: Lost, context: SubmissionContext, sandbox: Sandbox, fault: dict[str, Any]
 ) -> None:
     claim, submission, row = lost_row
     row = replace(row, payable=None)
@@ -409,7 +430,7 @@ async def test_unspecific_rejection_of_a_copy_postpones_the_decision(
 
 
 async def test_missing_copy_is_accepted_at_the_second_attempt(
-    lost_row: Any, context: SubmissionContext, sandbox: Sandbox
+    lost_row: Lost, context: SubmissionContext, sandbox: Sandbox
 ) -> None:
     claim, submission, row = lost_row
     row = replace(row, payable=None)
@@ -458,7 +479,7 @@ def test_only_a_404_of_the_portal_itself_means_missing(body: Any, is_missing: bo
 
 
 async def test_gateway_rejection_does_not_rule_out_the_first_send(
-    lost_row: Any, context: SubmissionContext, sandbox: Sandbox
+    lost_row: Lost, context: SubmissionContext, sandbox: Sandbox
 ) -> None:
     claim, submission, row = lost_row
     errors = [{"code": "DV302", "path": "", "message": f"It equals document {row.uuid}."}]
@@ -473,7 +494,9 @@ async def test_gateway_rejection_does_not_rule_out_the_first_send(
 
 
 @pytest.fixture
-async def lost_and_valid(start: Any, company: Any, neighbour: Any, sandbox: Sandbox) -> Any:
+async def lost_and_valid(
+    start: StartService, company: Company, neighbour: Company, sandbox: Sandbox
+) -> Any:
     """Return the id of an invoice that the portal found Valid and whose response was lost."""
     idle = await start(company, background=False)
     await sandbox.fault("submit", "accept_then_drop")
@@ -487,7 +510,11 @@ async def lost_and_valid(start: Any, company: Any, neighbour: Any, sandbox: Sand
     "fault", [{"kind": "html", "status": 403}, {"kind": "forget"}], ids=lambda fault: fault["kind"]
 )
 async def test_single_rejection_of_a_copy_needs_no_manual_review(
-    start: Any, company: Any, lost_and_valid: int, sandbox: Sandbox, fault: dict[str, Any]
+    start: StartService,
+    company: Company,
+    lost_and_valid: int,
+    sandbox: Sandbox,
+    fault: dict[str, Any],
 ) -> None:
     await sandbox.fault("raw", **fault)
     api = await start(company, **QUICK)
@@ -496,7 +523,11 @@ async def test_single_rejection_of_a_copy_needs_no_manual_review(
 
 
 async def test_copy_that_stays_missing_needs_manual_review(
-    start: Any, company: Any, lost_and_valid: int, sandbox: Sandbox, owner: asyncpg.Connection
+    start: StartService,
+    company: Company,
+    lost_and_valid: int,
+    sandbox: Sandbox,
+    owner: asyncpg.Connection,
 ) -> None:
     await sandbox.fault("raw", "forget", times=1000)
     await start(company, **QUICK)
@@ -510,7 +541,7 @@ async def test_copy_that_stays_missing_needs_manual_review(
     [NotSent("It is away."), Held("Later.", retry_after=timedelta(seconds=1), operation="raw")],
 )
 async def test_unavailable_copy_postpones_the_decision(
-    lost_row: Any, context: SubmissionContext, sandbox: Sandbox, error: Any
+    lost_row: Lost, context: SubmissionContext, sandbox: Sandbox, error: Any
 ) -> None:
     claim, submission, row = lost_row
 
@@ -528,7 +559,7 @@ async def test_unavailable_copy_postpones_the_decision(
 
 
 async def test_many_unknown_outcomes_are_proven_by_listing_rows(
-    start: Any, company: Any, owner: asyncpg.Connection, sandbox: Sandbox
+    start: StartService, company: Company, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:
     """No copy is fetched, because the listing resolves more outcomes than copies are allowed."""
     count = MOST_COPIES + 5
@@ -545,7 +576,7 @@ async def test_many_unknown_outcomes_are_proven_by_listing_rows(
 
 
 async def test_invalid_document_with_a_lost_response_shows_its_errors(
-    api: TestClient, sandbox: Sandbox
+    api: Client, sandbox: Sandbox
 ) -> None:
     """The portal returns no copy of an Invalid document, so the listing row proves it."""
     stranger = {"type": "LOCAL_COMPANY", "name": "Stranger Sdn. Bhd.", "tin": "C25000000010"}
@@ -574,7 +605,7 @@ async def test_invalid_document_with_a_lost_response_shows_its_errors(
 
 
 async def test_receipt_with_a_used_uuid_needs_manual_review(
-    api: TestClient, sandbox: Sandbox, owner: asyncpg.Connection
+    api: Client, sandbox: Sandbox, owner: asyncpg.Connection
 ) -> None:
     theirs = await valid_invoice(api)
     uuid = (await documents(api, theirs))[0]["uuid"]
@@ -600,7 +631,7 @@ async def test_receipt_with_a_used_uuid_needs_manual_review(
 
 
 async def test_used_uuid_does_not_affect_other_documents_of_the_batch(
-    start: Any, company: Any, sandbox: Sandbox, owner: asyncpg.Connection
+    start: StartService, company: Company, sandbox: Sandbox, owner: asyncpg.Connection
 ) -> None:
     idle = await start(company, background=False)
     theirs = await created(idle)
@@ -624,9 +655,9 @@ async def test_used_uuid_does_not_affect_other_documents_of_the_batch(
 
 
 async def test_concurrent_adoptions_of_one_uuid_succeed_once(
-    start: Any,
-    company: Any,
-    neighbour: Any,
+    start: StartService,
+    company: Company,
+    neighbour: Company,
     sandbox: Sandbox,
     owner: asyncpg.Connection,
     context: SubmissionContext,

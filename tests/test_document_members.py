@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from aiohttp.test_utils import TestClient
+from conftest import Client
 from kit import answered, created, invoice, note, posted, record, valid_invoice
 
 NAMES = {
@@ -34,7 +34,7 @@ def given(found: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.fixture(params=["invoice", "note"])
-async def place(request: Any, api: TestClient) -> str:
+async def place(request: pytest.FixtureRequest, api: Client) -> str:
     """Return the path of a new record without the members."""
     if request.param == "invoice":
         return f"/api/invoices/{await created(api)}"
@@ -42,15 +42,15 @@ async def place(request: Any, api: TestClient) -> str:
     return f"/api/adjustment-notes/{made['id']}"
 
 
-async def read(api: TestClient, place: str) -> dict[str, Any]:
+async def read(api: Client, place: str) -> dict[str, Any]:
     return given((await answered(api, "GET", place))[1])
 
 
-async def put(api: TestClient, place: str, **changes: Any) -> tuple[int, Any]:
+async def put(api: Client, place: str, **changes: Any) -> tuple[int, Any]:
     return await answered(api, "PUT", place, json=changes)
 
 
-async def test_invoice_and_note_are_created_with_optional_members(api: TestClient) -> None:
+async def test_invoice_and_note_are_created_with_optional_members(api: Client) -> None:
     invoice_id = await valid_invoice(api, **MEMBERS)
     assert given(await record(api, invoice_id)) == MEMBERS
     made = await posted(api, f"/api/invoices/{invoice_id}/adjustment-note", **note(**MEMBERS))
@@ -58,7 +58,7 @@ async def test_invoice_and_note_are_created_with_optional_members(api: TestClien
 
 
 async def test_optional_members_are_replaced_and_removed_independently(
-    api: TestClient, place: str
+    api: Client, place: str
 ) -> None:
     assert await read(api, place) == dict.fromkeys(NAMES)
     assert (await put(api, place, **MEMBERS))[0] == 200
@@ -115,7 +115,7 @@ async def test_optional_members_are_replaced_and_removed_independently(
     ],
 )
 async def test_invalid_optional_member_is_rejected_with_its_path(
-    api: TestClient, place: str, changes: dict[str, Any], path: str, words: str
+    api: Client, place: str, changes: dict[str, Any], path: str, words: str
 ) -> None:
     status, body = await put(api, place, **changes)
     assert status == 422
@@ -123,7 +123,7 @@ async def test_invalid_optional_member_is_rejected_with_its_path(
     assert violation["path"] == path and words in violation["message"]
 
 
-async def test_creation_validates_optional_members(api: TestClient) -> None:
+async def test_creation_validates_optional_members(api: Client) -> None:
     body = invoice(billingPeriod={"start": "2026-02-29"}, payment={"mode": "9"})
     status, answer = await answered(api, "POST", "/api/invoices", json=body)
     assert status == 422
@@ -133,7 +133,7 @@ async def test_creation_validates_optional_members(api: TestClient) -> None:
     }
 
 
-async def test_references_of_the_maximum_length_are_accepted(api: TestClient) -> None:
+async def test_references_of_the_maximum_length_are_accepted(api: Client) -> None:
     references = [{"type": "K2", "id": "1" * 500}, {"type": "K2", "id": "2" * 499}]
     assert (
         given(await record(api, await created(api, references=references)))["references"]

@@ -10,9 +10,8 @@ from zoneinfo import ZoneInfo
 
 import asyncpg
 import pytest
-from aiohttp.test_utils import TestClient
 from certificates import issued
-from conftest import Sandbox, make_company, until
+from conftest import Client, Sandbox, StartService, make_company, until
 from kit import (
     CERTIFICATE,
     GENEROUS,
@@ -56,11 +55,11 @@ KINDS = {
 
 @pytest.fixture
 async def service(
-    environment: dict[str, str], start: Any, sandbox: Sandbox, owner: asyncpg.Connection
+    environment: dict[str, str], start: StartService, sandbox: Sandbox, owner: asyncpg.Connection
 ) -> Any:
     """Return a function that starts a service for the company of a golden document."""
 
-    async def make(name: str, version: str) -> TestClient:
+    async def make(name: str, version: str) -> Client:
         facts = ISSUERS.get(name, ISSUER)
         company = await make_company(environment, **facts)
         statement = (
@@ -94,7 +93,7 @@ async def test_document_of_every_type_becomes_valid(
     assert constant(sent) == constant(golden)
 
 
-async def stored(api: TestClient, name: str) -> tuple[str, list[tuple[str, str]]]:
+async def stored(api: Client, name: str) -> tuple[str, list[tuple[str, str]]]:
     """Create a record of a type. Return (path, [(uuid, number)] of the originals it refers to)."""
     source = GOLDEN[name]
     if name.startswith("consolidated"):
@@ -109,7 +108,7 @@ def request(source: dict[str, Any]) -> dict[str, Any]:
     return json.loads(json_codec.dumps({**dict.fromkeys(("buyer", "supplier")), **source}))
 
 
-async def noted(api: TestClient, source: dict[str, Any]) -> tuple[str, list[tuple[str, str]]]:
+async def noted(api: Client, source: dict[str, Any]) -> tuple[str, list[tuple[str, str]]]:
     """Create a note and its original. Return (path, [(uuid, number)] of the original)."""
     original = SELF_BILLED if source["selfBilled"] else EXAMPLE
     invoice_id = await created(api, **request(original))
@@ -132,7 +131,7 @@ async def noted(api: TestClient, source: dict[str, Any]) -> tuple[str, list[tupl
     ]
 
 
-async def consolidated(api: TestClient, kind: str) -> str:
+async def consolidated(api: Client, kind: str) -> str:
     """Consolidate three consecutive sales of last month. Return the path of the result."""
     self_billed = kind == "CONSOLIDATED_SELF_BILLED_INVOICE"
     invoice_type, member = (
@@ -148,13 +147,13 @@ async def consolidated(api: TestClient, kind: str) -> str:
     return f"/api/consolidated-invoices/{made['id']}"
 
 
-async def record_of(api: TestClient, path: str) -> Any:
+async def record_of(api: Client, path: str) -> Any:
     status, body = await answered(api, "GET", path)
     assert status == 200, body
     return body
 
 
-async def valid(api: TestClient, path: str) -> dict[str, Any]:
+async def valid(api: Client, path: str) -> dict[str, Any]:
     """Submit a record and return its submitted document once that is Valid."""
     status, body = await answered(api, "POST", f"{path}/submit-to-portal", json={})
     assert status == 200, body

@@ -5,8 +5,7 @@ from typing import Any
 
 import asyncpg
 import pytest
-from aiohttp.test_utils import TestClient
-from conftest import Sandbox, make_company
+from conftest import Client, Company, Sandbox, StartService, make_company
 from kit import answered, buyer, created, documents, line, now, reaches, record
 from test_companies import AS_BUYER, SETTING, SUPPLIERS_OWN
 
@@ -26,31 +25,31 @@ def asking(**changes: Any) -> dict[str, Any]:
     return {"invoiceCode": "1", **AMINAH, **changes}
 
 
-async def requested(api: TestClient, **changes: Any) -> int:
+async def requested(api: Client, **changes: Any) -> int:
     """Create a request and return its id."""
     status, body = await answered(api, "POST", "/api/einvoice-requests", json=asking(**changes))
     assert status == 201, body
     return body["data"]["id"]
 
 
-async def shown(api: TestClient, request_id: int) -> dict[str, Any]:
+async def shown(api: Client, request_id: int) -> dict[str, Any]:
     status, body = await answered(api, "GET", f"/api/einvoice-requests/{request_id}")
     assert status == 200, body
     return body
 
 
-async def put(api: TestClient, request_id: int, **changes: Any) -> tuple[int, Any]:
+async def put(api: Client, request_id: int, **changes: Any) -> tuple[int, Any]:
     return await answered(api, "PUT", f"/api/einvoice-requests/{request_id}", json=changes)
 
 
-async def approved(api: TestClient, request_id: int, **changes: Any) -> dict[str, Any]:
+async def approved(api: Client, request_id: int, **changes: Any) -> dict[str, Any]:
     """Approve a request and return the response body."""
     status, body = await put(api, request_id, status="Approve", **changes)
     assert status == 200, body
     return body
 
 
-async def pending(api: TestClient, **changes: Any) -> int:
+async def pending(api: Client, **changes: Any) -> int:
     """Create an invoice that waits for its buyer, and return its id."""
     return await created(
         api, **{"type": "PENDING_FINALIZE_INVOICE", "code": 1, "buyer": None, **changes}
@@ -72,7 +71,7 @@ async def updates(owner: asyncpg.Connection, invoice: int) -> Any:
 
 
 async def test_new_request_is_pending_with_the_specified_members(
-    api: TestClient, company: Any
+    api: Client, company: Company
 ) -> None:
     status, body = await answered(api, "POST", "/api/einvoice-requests", json=asking())
     assert (status, body) == (
@@ -106,7 +105,7 @@ async def test_new_request_is_pending_with_the_specified_members(
     assert found["created_at"].endswith("+00:00")
 
 
-async def test_code_type_and_name_are_sufficient(api: TestClient) -> None:
+async def test_code_type_and_name_are_sufficient(api: Client) -> None:
     body = {"invoiceCode": "INV-00001", "type": "LOCAL_INDIVIDUAL", "name": "Aminah"}
     status, answer = await answered(api, "POST", "/api/einvoice-requests", json=body)
     assert status == 201
@@ -115,7 +114,7 @@ async def test_code_type_and_name_are_sufficient(api: TestClient) -> None:
 
 
 async def test_unspecified_address_members_are_kept_exactly(
-    api: TestClient,
+    api: Client,
 ) -> None:
     raw = (
         b'{"invoiceCode": "1", "type": "LOCAL_INDIVIDUAL", "name": "A", '
@@ -144,7 +143,7 @@ async def test_unspecified_address_members_are_kept_exactly(
     ],
 )
 async def test_invalid_body_is_rejected_at_creation_and_update(
-    api: TestClient, changes: dict[str, Any], path: str, rule: str
+    api: Client, changes: dict[str, Any], path: str, rule: str
 ) -> None:
     request_id = await requested(api)
     for status, body in (
@@ -157,14 +156,14 @@ async def test_invalid_body_is_rejected_at_creation_and_update(
 
 
 @pytest.mark.parametrize("name", ["invoiceCode", "type", "name"])
-async def test_missing_required_member_is_reported(api: TestClient, name: str) -> None:
+async def test_missing_required_member_is_reported(api: Client, name: str) -> None:
     body = {key: value for key, value in asking().items() if key != name}
     status, refusal = await answered(api, "POST", "/api/einvoice-requests", json=body)
     paths = [violation["path"] for violation in refusal["errors"]]
     assert (status, paths) == (422, [f"/{name}"])
 
 
-async def test_status_is_rejected_at_creation(api: TestClient) -> None:
+async def test_status_is_rejected_at_creation(api: Client) -> None:
     status, body = await answered(
         api, "POST", "/api/einvoice-requests", json=asking(status="Approve")
     )
@@ -176,7 +175,7 @@ async def test_status_is_rejected_at_creation(api: TestClient) -> None:
 # Update and delete
 
 
-async def test_update_changes_only_the_sent_fields(api: TestClient) -> None:
+async def test_update_changes_only_the_sent_fields(api: Client) -> None:
     request_id = await requested(api)
     before = await shown(api, request_id)
     address = {
@@ -206,7 +205,7 @@ async def test_update_changes_only_the_sent_fields(api: TestClient) -> None:
     assert (await put(api, request_id))[0] == 200
 
 
-async def test_every_state_transition_is_allowed(api: TestClient) -> None:
+async def test_every_state_transition_is_allowed(api: Client) -> None:
     request_id = await requested(api)
     for before in STATES:
         for after in STATES:
@@ -216,7 +215,7 @@ async def test_every_state_transition_is_allowed(api: TestClient) -> None:
 
 
 async def test_deleted_request_is_a_404_and_its_row_is_kept(
-    api: TestClient, owner: asyncpg.Connection
+    api: Client, owner: asyncpg.Connection
 ) -> None:
     request_id = await requested(api)
     answer = await answered(api, "DELETE", f"/api/einvoice-requests/{request_id}")
@@ -232,7 +231,7 @@ async def test_deleted_request_is_a_404_and_its_row_is_kept(
 
 
 async def test_unknown_request_is_a_404(
-    api: TestClient, start: Any, environment: dict[str, str]
+    api: Client, start: StartService, environment: dict[str, str]
 ) -> None:
     stranger = await start(await make_company(environment))
     theirs = await requested(stranger)
@@ -243,7 +242,7 @@ async def test_unknown_request_is_a_404(
     assert (await shown(stranger, theirs))["status"] == "Pending"
 
 
-async def test_each_change_records_an_event(api: TestClient, owner: asyncpg.Connection) -> None:
+async def test_each_change_records_an_event(api: Client, owner: asyncpg.Connection) -> None:
     request_id = await requested(api)
     await put(api, request_id, status="Reject")
     await answered(api, "DELETE", f"/api/einvoice-requests/{request_id}")
@@ -260,7 +259,7 @@ async def test_each_change_records_an_event(api: TestClient, owner: asyncpg.Conn
 
 
 async def test_list_is_newest_first_with_complete_meta(
-    api: TestClient, start: Any, environment: dict[str, str]
+    api: Client, start: StartService, environment: dict[str, str]
 ) -> None:
     await requested(await start(await make_company(environment)))
     ids = [await requested(api) for _ in range(3)]
@@ -285,7 +284,7 @@ async def test_list_is_newest_first_with_complete_meta(
     ] == 2
 
 
-async def test_list_is_filtered_by_status_and_query(api: TestClient) -> None:
+async def test_list_is_filtered_by_status_and_query(api: Client) -> None:
     first = await requested(api, invoiceCode="INV-00007")
     second = await requested(api, name="Tan Wei Ming")
     await put(api, second, status="Reject")
@@ -311,7 +310,7 @@ async def test_list_is_filtered_by_status_and_query(api: TestClient) -> None:
 
 
 @pytest.mark.parametrize("name", ["1", "INV-00001"])
-async def test_approval_sets_the_buyer_of_the_named_invoice(api: TestClient, name: str) -> None:
+async def test_approval_sets_the_buyer_of_the_named_invoice(api: Client, name: str) -> None:
     invoice = await pending(api)
     request_id = await requested(api, invoiceCode=name)
     answer = await approved(api, request_id)
@@ -324,9 +323,7 @@ async def test_approval_sets_the_buyer_of_the_named_invoice(api: TestClient, nam
 
 
 @pytest.mark.parametrize("name", ["1", "SB-00001"])
-async def test_approval_sets_the_supplier_of_a_self_billed_invoice(
-    api: TestClient, name: str
-) -> None:
+async def test_approval_sets_the_supplier_of_a_self_billed_invoice(api: Client, name: str) -> None:
     invoice = await pending(api, type="PENDING_FINALIZE_SELF_BILLED_INVOICE")
     await approved(api, await requested(api, invoiceCode=name))
     found = await record(api, invoice)
@@ -341,7 +338,7 @@ async def test_approval_sets_the_supplier_of_a_self_billed_invoice(
     "name", ["2", "01", "00001", "INV-1", "inv-00001", "SB-00001", "9" * 40, "no digits"]
 )
 async def test_approval_without_a_pending_invoice_changes_only_the_request(
-    api: TestClient, name: str
+    api: Client, name: str
 ) -> None:
     invoice = await pending(api)
     answer = await approved(api, await requested(api, invoiceCode=name))
@@ -349,7 +346,7 @@ async def test_approval_without_a_pending_invoice_changes_only_the_request(
     assert (await record(api, invoice))["type"] == "PENDING_FINALIZE_INVOICE"
 
 
-async def test_prefix_that_ends_in_digits_is_separated_from_the_code(api: TestClient) -> None:
+async def test_prefix_that_ends_in_digits_is_separated_from_the_code(api: Client) -> None:
     setting = {**SETTING, "INVOICE_PREFIX": "A2026", "PREFIX_DIGIT_COUNT": 3}
     assert (await answered(api, "PUT", "/api/companies", json={"setting": setting}))[0] == 200
     invoice = await pending(api, code=17)
@@ -358,7 +355,7 @@ async def test_prefix_that_ends_in_digits_is_separated_from_the_code(api: TestCl
 
 
 async def test_approval_does_not_change_a_final_invoice(
-    api: TestClient, owner: asyncpg.Connection
+    api: Client, owner: asyncpg.Connection
 ) -> None:
     invoice = await created(api, code=1)
     await approved(api, await requested(api, name="Somebody else"))
@@ -367,7 +364,7 @@ async def test_approval_does_not_change_a_final_invoice(
 
 
 async def test_only_an_approval_finalises_an_own_existing_invoice(
-    api: TestClient, start: Any, environment: dict[str, str]
+    api: Client, start: StartService, environment: dict[str, str]
 ) -> None:
     stranger = await start(await make_company(environment))
     theirs, mine, gone = await pending(stranger), await pending(api), await pending(api, code=2)
@@ -381,13 +378,13 @@ async def test_only_an_approval_finalises_an_own_existing_invoice(
     assert (await record(stranger, theirs))["type"] == "PENDING_FINALIZE_INVOICE"
 
 
-async def test_approval_uses_the_values_of_its_own_update(api: TestClient) -> None:
+async def test_approval_uses_the_values_of_its_own_update(api: Client) -> None:
     invoice = await pending(api, code=2)
     await approved(api, await requested(api), invoiceCode="2", name="Tan Wei Ming")
     assert (await record(api, invoice))["buyer"]["name"] == "Tan Wei Ming"
 
 
-async def test_repeated_approval_finalises_no_other_invoice(api: TestClient) -> None:
+async def test_repeated_approval_finalises_no_other_invoice(api: Client) -> None:
     older = await pending(api, issueDateTime=now(days=400))
     request_id = await requested(api)
     await approved(api, request_id)
@@ -397,7 +394,7 @@ async def test_repeated_approval_finalises_no_other_invoice(api: TestClient) -> 
     assert (await record(api, newer))["type"] == "PENDING_FINALIZE_INVOICE"
 
 
-async def test_approval_with_an_ambiguous_code_is_a_conflict(api: TestClient) -> None:
+async def test_approval_with_an_ambiguous_code_is_a_conflict(api: Client) -> None:
     invoices = [await pending(api), await pending(api, issueDateTime=now(days=400))]
     request_id = await requested(api)
     status, body = await put(api, request_id, status="Approve")
@@ -409,7 +406,7 @@ async def test_approval_with_an_ambiguous_code_is_a_conflict(api: TestClient) ->
 
 
 async def test_approval_of_a_consolidated_sale_is_a_conflict(
-    api: TestClient, owner: asyncpg.Connection, company: Any
+    api: Client, owner: asyncpg.Connection, company: Company
 ) -> None:
     invoice = await pending(api)
     await owner.execute(
@@ -437,7 +434,7 @@ async def test_approval_of_a_consolidated_sale_is_a_conflict(
 
 
 @pytest.fixture
-async def submitting(api: TestClient) -> TestClient:
+async def submitting(api: Client) -> Client:
     """Return a client of a company that submits automatically."""
     setting = {**SETTING, "AUTO_SUBMIT_INVOICE": True}
     assert (await answered(api, "PUT", "/api/companies", json={"setting": setting}))[0] == 200
@@ -445,7 +442,7 @@ async def submitting(api: TestClient) -> TestClient:
 
 
 async def test_ready_invoice_is_submitted_after_approval(
-    submitting: TestClient, sandbox: Sandbox
+    submitting: Client, sandbox: Sandbox
 ) -> None:
     invoice = await pending(submitting, isReady=True)
     assert (await documents(submitting, invoice)) == []
@@ -458,14 +455,14 @@ async def test_ready_invoice_is_submitted_after_approval(
     assert len(await sandbox.ledger()) == 1
 
 
-async def test_invoice_that_is_not_ready_is_not_submitted(submitting: TestClient) -> None:
+async def test_invoice_that_is_not_ready_is_not_submitted(submitting: Client) -> None:
     invoice = await pending(submitting)
     answer = await approved(submitting, await requested(submitting))
     assert answer["data"]["invoice"] == {"id": invoice}
     assert (await record(submitting, invoice))["status"] == "Draft"
 
 
-async def test_approval_is_kept_when_the_submission_fails(submitting: TestClient) -> None:
+async def test_approval_is_kept_when_the_submission_fails(submitting: Client) -> None:
     invoice = await pending(submitting, isReady=True)
     request_id = await requested(submitting, address={"line1": "x"})
     answer = await approved(submitting, request_id)
@@ -479,7 +476,7 @@ async def test_approval_is_kept_when_the_submission_fails(submitting: TestClient
 
 
 async def test_concurrent_approvals_finalise_once(
-    submitting: TestClient, owner: asyncpg.Connection, sandbox: Sandbox
+    submitting: Client, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:
     for code in range(1, 6):
         invoice = await pending(submitting, code=code, isReady=True)
@@ -495,7 +492,7 @@ async def test_concurrent_approvals_finalise_once(
 
 
 async def test_concurrent_requests_for_one_invoice_finalise_it_once(
-    api: TestClient, owner: asyncpg.Connection
+    api: Client, owner: asyncpg.Connection
 ) -> None:
     for code in range(1, 6):
         invoice = await pending(api, code=code)
@@ -513,7 +510,7 @@ async def test_concurrent_requests_for_one_invoice_finalise_it_once(
         assert await updates(owner, invoice) == 1
 
 
-async def test_concurrent_approval_and_invoice_update_both_apply(api: TestClient) -> None:
+async def test_concurrent_approval_and_invoice_update_both_apply(api: Client) -> None:
     lines = [line(unit={"code": "KGM", "price": 50, "count": 1}, taxDetails=[{"taxType": "06"}])]
     for code in range(1, 6):
         invoice = await pending(api, code=code)
@@ -528,7 +525,7 @@ async def test_concurrent_approval_and_invoice_update_both_apply(api: TestClient
         assert found["legal_monetary_total"]["payableAmount"] == 50
 
 
-async def test_concurrent_approval_and_request_update_leave_one_buyer(api: TestClient) -> None:
+async def test_concurrent_approval_and_request_update_leave_one_buyer(api: Client) -> None:
     """The invoice has the buyer of the request before or after the update, never a mixture."""
     for code in range(1, 6):
         invoice = await pending(api, code=code)
@@ -550,7 +547,7 @@ async def test_concurrent_approval_and_request_update_leave_one_buyer(api: TestC
 
 
 async def test_approval_and_deletion_of_the_invoice_exclude_each_other(
-    api: TestClient,
+    api: Client,
 ) -> None:
     for code in range(1, 6):
         invoice = await pending(api, code=code)

@@ -6,8 +6,7 @@ from typing import Any
 import aiohttp
 import asyncpg
 import pytest
-from aiohttp.test_utils import TestClient
-from conftest import make_company, until
+from conftest import Client, StartService, make_company, until
 from kit import answered, buyer, created, invoice, line, record
 
 MEMBERS = [
@@ -48,13 +47,13 @@ AS_SUPPLIER = {
 }
 
 
-async def exported(api: TestClient, invoice_id: int) -> dict[str, Any]:
+async def exported(api: Client, invoice_id: int) -> dict[str, Any]:
     status, body = await answered(api, "GET", f"/api/invoices/{invoice_id}/export")
     assert status == 200
     return body
 
 
-async def exported_all(api: TestClient) -> list[dict[str, Any]]:
+async def exported_all(api: Client) -> list[dict[str, Any]]:
     status, body = await answered(api, "GET", "/api/invoices/export-all")
     assert status == 200
     return body
@@ -82,7 +81,7 @@ async def copies(owner: asyncpg.Connection, invoice_id: int, count: int, **membe
     )
 
 
-async def test_export_has_the_specified_members(api: TestClient) -> None:
+async def test_export_has_the_specified_members(api: Client) -> None:
     charge = {"charges": [{"amount": 1.5, "reason": "wrapping"}]}
     sent: dict[str, Any] = invoice(
         code=7, issueDateTime="2026-01-31T09:30:00+08:00", invoiceLevelAllowanceCharge=charge
@@ -103,7 +102,7 @@ async def test_export_has_the_specified_members(api: TestClient) -> None:
     }
 
 
-async def test_company_is_the_buyer_in_a_self_billed_export(api: TestClient) -> None:
+async def test_company_is_the_buyer_in_a_self_billed_export(api: Client) -> None:
     seller = buyer(name="Foshan Timber Export Co. Ltd.")
     for code, invoice_type in enumerate(
         ("SELF_BILLED_INVOICE", "PENDING_FINALIZE_SELF_BILLED_INVOICE"), start=7
@@ -115,14 +114,14 @@ async def test_company_is_the_buyer_in_a_self_billed_export(api: TestClient) -> 
         assert export["invoiceCodeWithPrefixAndDigits"] == f"SB-0000{code}"
 
 
-async def test_missing_values_are_exported_as_null(api: TestClient) -> None:
+async def test_missing_values_are_exported_as_null(api: Client) -> None:
     export = await exported(api, await created(api, type="PENDING_FINALIZE_INVOICE", buyer=None))
     assert list(export) == MEMBERS
     assert export["buyer"] is None and export["invoiceLevelAllowanceCharge"] is None
 
 
 async def test_missing_registration_number_of_the_company_is_na(
-    environment: dict[str, str], start: Any
+    environment: dict[str, str], start: StartService
 ) -> None:
     api = await start(await make_company(environment, registration_number=None))
     assert (await exported(api, await created(api)))["supplier"]["registrationNumber"] == "NA"
@@ -142,7 +141,7 @@ FULL_CODES = (
 
 
 async def test_full_code_is_padded_and_never_truncated(
-    api: TestClient, owner: asyncpg.Connection
+    api: Client, owner: asyncpg.Connection
 ) -> None:
     for year, (digits, code, full) in enumerate(FULL_CODES, start=2001):
         await set_setting(owner, PREFIX_DIGIT_COUNT=digits)
@@ -156,7 +155,7 @@ async def test_full_code_is_padded_and_never_truncated(
 
 
 async def test_export_is_a_file_named_by_the_full_code(
-    api: TestClient, owner: asyncpg.Connection
+    api: Client, owner: asyncpg.Connection
 ) -> None:
     invoice_id = await created(api, code=7)
     for prefix, name in (
@@ -171,23 +170,23 @@ async def test_export_is_a_file_named_by_the_full_code(
             assert (await response.json())["invoiceCodeWithPrefixAndDigits"] == f"{prefix}00007"
 
 
-async def test_export_of_all_invoices_is_a_file(api: TestClient) -> None:
+async def test_export_of_all_invoices_is_a_file(api: Client) -> None:
     async with api.get("/api/invoices/export-all") as response:
         assert response.headers["Content-Disposition"] == 'attachment; filename="invoices.json"'
         assert response.content_type == "application/json"
 
 
-async def test_export_without_invoices_is_an_empty_array(api: TestClient) -> None:
+async def test_export_without_invoices_is_an_empty_array(api: Client) -> None:
     assert await exported_all(api) == []
 
 
-async def test_export_of_all_invoices_equals_single_exports(api: TestClient) -> None:
+async def test_export_of_all_invoices_equals_single_exports(api: Client) -> None:
     invoice_id = await created(api)
     assert await exported_all(api) == [await exported(api, invoice_id)]
 
 
 async def test_export_of_several_batches_is_chunked_and_newest_first(
-    api: TestClient, owner: asyncpg.Connection
+    api: Client, owner: asyncpg.Connection
 ) -> None:
     await copies(owner, await created(api, code=1), 1203)
     async with api.get("/api/invoices/export-all") as response:
@@ -201,14 +200,14 @@ async def test_export_of_several_batches_is_chunked_and_newest_first(
 
 @pytest.mark.parametrize("count", [500, 501])
 async def test_export_with_a_full_last_batch_is_complete(
-    api: TestClient, owner: asyncpg.Connection, count: int
+    api: Client, owner: asyncpg.Connection, count: int
 ) -> None:
     await copies(owner, await created(api), count)
     assert len(await exported_all(api)) == count
 
 
 async def test_deleted_and_other_companies_invoices_are_not_exported(
-    api: TestClient, start: Any, environment: dict[str, str]
+    api: Client, start: StartService, environment: dict[str, str]
 ) -> None:
     stranger = await start(await make_company(environment))
     await created(stranger, code=1)
@@ -218,7 +217,7 @@ async def test_deleted_and_other_companies_invoices_are_not_exported(
     assert [export["invoiceCode"] for export in await exported_all(api)] == ["3"]
 
 
-async def test_head_request_of_an_export(api: TestClient) -> None:
+async def test_head_request_of_an_export(api: Client) -> None:
     await created(api)
     async with api.head("/api/invoices/export-all") as response:
         assert response.status == 200 and await response.read() == b""
@@ -226,7 +225,7 @@ async def test_head_request_of_an_export(api: TestClient) -> None:
 
 
 async def test_export_that_fails_midway_is_visibly_incomplete(
-    api: TestClient, owner: asyncpg.Connection
+    api: Client, owner: asyncpg.Connection
 ) -> None:
     """The client has read part of the first batch when the second one fails."""
     await copies(owner, await created(api), 1203, remark="x" * 40_000)
@@ -239,7 +238,7 @@ async def test_export_that_fails_midway_is_visibly_incomplete(
 
 
 async def test_export_whose_first_batch_fails_is_visibly_incomplete(
-    api: TestClient, owner: asyncpg.Connection
+    api: Client, owner: asyncpg.Connection
 ) -> None:
     await owner.execute("alter view invoice_exports rename to elsewhere")
     with pytest.raises(aiohttp.ClientError):
@@ -248,7 +247,7 @@ async def test_export_whose_first_batch_fails_is_visibly_incomplete(
 
 
 async def test_slow_export_client_holds_no_database_connection(
-    api: TestClient, owner: asyncpg.Connection
+    api: Client, owner: asyncpg.Connection
 ) -> None:
     await copies(owner, await created(api), 1203, remark="x" * 40_000)
     async with api.get("/api/invoices/export-all") as response:
@@ -269,7 +268,7 @@ async def _busy(owner: asyncpg.Connection) -> Any:
 
 
 async def test_invoices_can_be_created_and_deleted_during_an_export(
-    api: TestClient, owner: asyncpg.Connection
+    api: Client, owner: asyncpg.Connection
 ) -> None:
     await copies(owner, await created(api, lineItems=[line()]), 1203, remark="x" * 40_000)
     newest: Any = await owner.fetchval("select max(id) from invoices")

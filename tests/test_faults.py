@@ -5,8 +5,7 @@ from typing import Any
 
 import asyncpg
 import pytest
-from aiohttp.test_utils import TestClient
-from conftest import Sandbox, until
+from conftest import Client, Company, Sandbox, StartService, until
 from kit import created, documents, invoice, reaches, record, submitted
 
 FAILED = "Failed to submit, please try again"
@@ -43,7 +42,7 @@ UNSENT = [
 
 @pytest.mark.parametrize("kind, members", TAKEN)
 async def test_lost_response_is_reconciled_without_a_duplicate(
-    api: TestClient, sandbox: Sandbox, kind: Any, members: Any
+    api: Client, sandbox: Sandbox, kind: Any, members: Any
 ) -> None:
     await sandbox.fault("submit", kind, **members)
     invoice_id = await created(api)
@@ -59,7 +58,7 @@ async def test_lost_response_is_reconciled_without_a_duplicate(
 
 @pytest.mark.parametrize("kind, members", NOT_TAKEN)
 async def test_document_that_never_arrived_is_released_after_two_confirmations(
-    api: TestClient, owner: asyncpg.Connection, sandbox: Sandbox, kind: Any, members: Any
+    api: Client, owner: asyncpg.Connection, sandbox: Sandbox, kind: Any, members: Any
 ) -> None:
     await sandbox.fault("submit", kind, **members)
     invoice_id = await created(api)
@@ -74,7 +73,7 @@ async def test_document_that_never_arrived_is_released_after_two_confirmations(
 
 @pytest.mark.parametrize("operation, kind, members", UNSENT)
 async def test_document_that_was_not_sent_is_a_draft_immediately(
-    api: TestClient, sandbox: Sandbox, operation: Any, kind: Any, members: Any
+    api: Client, sandbox: Sandbox, operation: Any, kind: Any, members: Any
 ) -> None:
     await sandbox.fault(operation, kind, **members)
     invoice_id = await created(api)
@@ -85,7 +84,7 @@ async def test_document_that_was_not_sent_is_a_draft_immediately(
 
 
 async def test_unreachable_portal_fails_immediately_and_recovers(
-    api: TestClient, start: Any, company: Any, sandbox: Sandbox
+    api: Client, start: StartService, company: Company, sandbox: Sandbox
 ) -> None:
     down = await start(
         company, PORTAL_API_BASE="http://127.0.0.1:9", PORTAL_IDENTITY_BASE="http://127.0.0.1:9"
@@ -99,7 +98,7 @@ async def test_unreachable_portal_fails_immediately_and_recovers(
 
 
 async def test_document_with_an_unknown_outcome_is_locked(
-    start: Any, company: Any, sandbox: Sandbox
+    start: StartService, company: Company, sandbox: Sandbox
 ) -> None:
     api = await start(company, background=False)
     await sandbox.fault("submit", "accept_then_drop")
@@ -115,9 +114,7 @@ async def test_document_with_an_unknown_outcome_is_locked(
         assert response.status == 409
 
 
-async def test_repeated_submit_waits_for_the_unknown_outcome(
-    api: TestClient, sandbox: Sandbox
-) -> None:
+async def test_repeated_submit_waits_for_the_unknown_outcome(api: Client, sandbox: Sandbox) -> None:
     await sandbox.settings(search_lag_seconds=1)
     await sandbox.fault("submit", "accept_then_drop")
     invoice_id = await created(api)
@@ -131,7 +128,7 @@ async def test_repeated_submit_waits_for_the_unknown_outcome(
 
 
 async def test_wait_for_an_unknown_outcome_is_bounded(
-    start: Any, company: Any, sandbox: Sandbox
+    start: StartService, company: Company, sandbox: Sandbox
 ) -> None:
     api = await start(company, background=False, SUBMIT_WAIT_SECONDS="0.3")
     await sandbox.fault("submit", "accept_then_drop")
@@ -141,7 +138,9 @@ async def test_wait_for_an_unknown_outcome_is_bounded(
     assert status == 400 and body["errors"][0]["code"] == "OutcomeUnknown"
 
 
-async def test_delayed_listing_is_waited_for(start: Any, company: Any, sandbox: Sandbox) -> None:
+async def test_delayed_listing_is_waited_for(
+    start: StartService, company: Company, sandbox: Sandbox
+) -> None:
     api = await start(company, PORTAL_SETTLE_SECONDS="1.5")
     await sandbox.settings(search_lag_seconds=1)
     await sandbox.fault("submit", "accept_then_drop")
@@ -154,7 +153,7 @@ async def test_delayed_listing_is_waited_for(start: Any, company: Any, sandbox: 
 
 
 async def test_false_absence_is_corrected_by_payload_detection(
-    start: Any, company: Any, sandbox: Sandbox
+    start: StartService, company: Company, sandbox: Sandbox
 ) -> None:
     """The settling time is too short for this portal, so the same bytes are sent again."""
     api = await start(company, PORTAL_SETTLE_SECONDS="0.1", PORTAL_PROOF_GAP_SECONDS="0.05")
@@ -169,7 +168,7 @@ async def test_false_absence_is_corrected_by_payload_detection(
 
 
 async def test_duplicate_document_is_replaced_by_the_first_one(
-    start: Any, company: Any, sandbox: Sandbox
+    start: StartService, company: Company, sandbox: Sandbox
 ) -> None:
     """The portal detects no identical bytes: the second document is Invalid and names the first."""
     hasty = {
@@ -193,7 +192,7 @@ async def test_duplicate_document_is_replaced_by_the_first_one(
 
 
 async def test_document_released_too_early_is_resubmitted_unchanged(
-    start: Any, company: Any, sandbox: Sandbox
+    start: StartService, company: Company, sandbox: Sandbox
 ) -> None:
     """The client repeats the failed submit, and the portal detects the same bytes."""
     api = await start(company, PORTAL_SETTLE_SECONDS="0.1", PORTAL_PROOF_GAP_SECONDS="0.05")
@@ -214,7 +213,7 @@ async def test_document_released_too_early_is_resubmitted_unchanged(
 
 
 async def test_failed_connection_keeps_the_bytes_sent_before(
-    start: Any, company: Any, sandbox: Sandbox
+    start: StartService, company: Company, sandbox: Sandbox
 ) -> None:
     api = await start(company, PORTAL_SETTLE_SECONDS="0.1", PORTAL_PROOF_GAP_SECONDS="0.05")
     await sandbox.fault("submit", "drop")
@@ -230,7 +229,7 @@ async def test_failed_connection_keeps_the_bytes_sent_before(
 
 
 async def test_refused_resend_is_checked_against_the_listing_first(
-    start: Any, company: Any, sandbox: Sandbox
+    start: StartService, company: Company, sandbox: Sandbox
 ) -> None:
     """The first document is listed late, and the second send is refused for another reason."""
     api = await start(company, PORTAL_SETTLE_SECONDS="0.3", PORTAL_PROOF_GAP_SECONDS="0.1")
@@ -250,7 +249,7 @@ async def test_refused_resend_is_checked_against_the_listing_first(
 
 
 async def test_refused_resend_is_final_if_nothing_is_listed(
-    start: Any, company: Any, sandbox: Sandbox
+    start: StartService, company: Company, sandbox: Sandbox
 ) -> None:
     api = await start(company, PORTAL_SETTLE_SECONDS="0.3", PORTAL_PROOF_GAP_SECONDS="0.1")
     await sandbox.fault("submit", "drop")
@@ -263,9 +262,7 @@ async def test_refused_resend_is_final_if_nothing_is_listed(
     ] == "Rejected" and not await sandbox.ledger()
 
 
-async def test_changed_invoice_is_sent_as_another_document(
-    api: TestClient, sandbox: Sandbox
-) -> None:
+async def test_changed_invoice_is_sent_as_another_document(api: Client, sandbox: Sandbox) -> None:
     await sandbox.fault("submit", "drop")
     invoice_id = await created(api)
     assert (await submitted(api, invoice_id))[0] == 400
@@ -280,7 +277,7 @@ async def test_changed_invoice_is_sent_as_another_document(
 
 
 async def test_duplicate_response_never_makes_a_document_invalid(
-    api: TestClient, sandbox: Sandbox
+    api: Client, sandbox: Sandbox
 ) -> None:
     await sandbox.fault("submit", "duplicate", retry_after=1)
     invoice_id = await created(api)
@@ -291,7 +288,7 @@ async def test_duplicate_response_never_makes_a_document_invalid(
 
 
 async def test_duplicate_response_to_a_first_send_is_an_unknown_outcome(
-    start: Any, company: Any, sandbox: Sandbox, owner: asyncpg.Connection
+    start: StartService, company: Company, sandbox: Sandbox, owner: asyncpg.Connection
 ) -> None:
     """The response means that the same bytes were received before, so it is no rejection."""
     api = await start(company, background=False)
@@ -303,7 +300,7 @@ async def test_duplicate_response_to_a_first_send_is_an_unknown_outcome(
 
 
 async def test_intent_is_committed_before_the_portal_receives_the_bytes(
-    api: Any, sandbox: Sandbox, owner: asyncpg.Connection
+    api: Client, sandbox: Sandbox, owner: asyncpg.Connection
 ) -> None:
     await sandbox.fault("submit", "slow", seconds=1)
     invoice_id = await created(api)
@@ -314,9 +311,7 @@ async def test_intent_is_committed_before_the_portal_receives_the_bytes(
     assert (await answer)[0] == 200
 
 
-async def test_expired_token_is_renewed_without_a_duplicate(
-    api: TestClient, sandbox: Sandbox
-) -> None:
+async def test_expired_token_is_renewed_without_a_duplicate(api: Client, sandbox: Sandbox) -> None:
     await sandbox.fault("submit", "unauthorized")
     invoice_id = await created(api)
     assert (await submitted(api, invoice_id))[0] == 200
@@ -325,7 +320,7 @@ async def test_expired_token_is_renewed_without_a_duplicate(
 
 
 async def test_listing_resolves_all_unknown_outcomes_of_a_company(
-    api: TestClient, sandbox: Sandbox
+    api: Client, sandbox: Sandbox
 ) -> None:
     await sandbox.fault("submit", "accept_then_drop", times=10)
     ids = [await created(api) for _ in range(10)]
@@ -339,7 +334,7 @@ async def test_listing_resolves_all_unknown_outcomes_of_a_company(
 
 
 async def test_submission_not_found_after_its_receipt_is_polled_again(
-    api: TestClient, sandbox: Sandbox
+    api: Client, sandbox: Sandbox
 ) -> None:
     await sandbox.settings(not_found_seconds=1)
     invoice_id = await created(api)
@@ -348,7 +343,7 @@ async def test_submission_not_found_after_its_receipt_is_polled_again(
 
 
 async def test_rejection_by_the_buyer_and_foreign_cancellation_are_found(
-    start: Any, company: Any, sandbox: Sandbox
+    start: StartService, company: Company, sandbox: Sandbox
 ) -> None:
     api = await start(company, PORTAL_RECHECK_SECONDS="0.1")
     invoice_id = await created(api)

@@ -1,11 +1,11 @@
 """Cancellations at the portal by others are reported once, by polls and by sweeps."""
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import asyncpg
 import pytest
-from aiohttp.test_utils import TestClient
-from conftest import Sandbox, until
+from conftest import Client, Company, Sandbox, StartService, until
 from kit import cancelled, documents, record, valid_invoice
 
 from service.commands.reconcile import attention, reconcile
@@ -27,14 +27,14 @@ def config(environment: dict[str, str]) -> Config:
     return read_config(environment)
 
 
-async def cancel_elsewhere(api: TestClient, sandbox: Sandbox, invoice_id: int) -> str:
+async def cancel_elsewhere(api: Client, sandbox: Sandbox, invoice_id: int) -> str:
     """Cancel the document of an invoice at the portal, and return its uuid."""
     (document,) = await documents(api, invoice_id)
     await sandbox.cancel(document["uuid"], ELSEWHERE)
     return document["uuid"]
 
 
-async def becomes_cancelled(api: TestClient, invoice_id: int) -> None:
+async def becomes_cancelled(api: Client, invoice_id: int) -> None:
     await until(lambda: record(api, invoice_id), lambda found: found["status"] == "Cancelled")
 
 
@@ -46,7 +46,7 @@ async def open_findings(config: Config) -> list[tuple[str, str, str]]:
 
 
 async def end_without_effect(
-    api: TestClient, sandbox: Sandbox, invoice_id: int, kind: str, members: dict[str, Any]
+    api: Client, sandbox: Sandbox, invoice_id: int, kind: str, members: dict[str, Any]
 ) -> None:
     """Request a cancellation that the portal does not carry out."""
     await sandbox.fault("state", kind, **members)
@@ -60,7 +60,11 @@ WITHOUT_EFFECT = [("refuse", {"code": "OperationPeriodOver"}), ("throttle", {"re
 
 
 async def test_poll_reports_a_foreign_cancellation_after_30_hours(
-    start: Any, company: Any, config: Config, sandbox: Sandbox, owner: asyncpg.Connection
+    start: StartService,
+    company: Company,
+    config: Config,
+    sandbox: Sandbox,
+    owner: asyncpg.Connection,
 ) -> None:
     """Sweeps list the documents of the last day only."""
     api = await start(company, **POLLS)
@@ -86,11 +90,17 @@ async def test_poll_reports_a_foreign_cancellation_after_30_hours(
     assert all(row), row
 
 
+#: finder, client and invoice id -> None
+FindCancellation = Callable[[str, Client, int], Awaitable[None]]
+
+
 @pytest.fixture
-def find(start: Any, company: Any, config: Config, owner: asyncpg.Connection) -> Any:
+def find(
+    start: StartService, company: Company, config: Config, owner: asyncpg.Connection
+) -> FindCancellation:
     """Return a function that makes a poll or a sweep find the cancellation of an invoice."""
 
-    async def find(finder: str, api: Any, invoice_id: int) -> None:
+    async def find(finder: str, api: Client, invoice_id: int) -> None:
         if finder == "sweep":
             await reconcile(config)
             return
@@ -104,11 +114,11 @@ def find(start: Any, company: Any, config: Config, owner: asyncpg.Connection) ->
 @pytest.mark.parametrize("finder", ["poll", "sweep"])
 @pytest.mark.parametrize("kind, members", WITHOUT_EFFECT)
 async def test_foreign_cancellation_after_a_failed_one_is_reported(
-    start: Any,
-    company: Any,
+    start: StartService,
+    company: Company,
     config: Config,
     sandbox: Sandbox,
-    find: Any,
+    find: FindCancellation,
     kind: str,
     members: dict[str, Any],
     finder: str,
@@ -122,7 +132,11 @@ async def test_foreign_cancellation_after_a_failed_one_is_reported(
 
 
 async def test_foreign_cancellation_is_reported_once(
-    start: Any, company: Any, config: Config, sandbox: Sandbox, owner: asyncpg.Connection
+    start: StartService,
+    company: Company,
+    config: Config,
+    sandbox: Sandbox,
+    owner: asyncpg.Connection,
 ) -> None:
     """A sweep neither repeats nor resolves the findings of polls, and vice versa."""
     idle = await start(company, **NO_POLLS)
@@ -151,8 +165,8 @@ async def assert_not_reported(config: Config, owner: asyncpg.Connection) -> None
 
 @pytest.mark.parametrize("kind", [None, "accept_then_drop"])
 async def test_own_cancellation_is_not_reported(
-    start: Any,
-    company: Any,
+    start: StartService,
+    company: Company,
     config: Config,
     sandbox: Sandbox,
     owner: asyncpg.Connection,
@@ -168,12 +182,12 @@ async def test_own_cancellation_is_not_reported(
 
 @pytest.mark.parametrize("finder", ["poll", "sweep"])
 async def test_unclear_own_cancellation_is_not_reported(
-    start: Any,
-    company: Any,
+    start: StartService,
+    company: Company,
     config: Config,
     sandbox: Sandbox,
     owner: asyncpg.Connection,
-    find: Any,
+    find: FindCancellation,
     finder: str,
 ) -> None:
     """The portal processes the request late, and a poll or a sweep finds it."""
@@ -188,12 +202,12 @@ async def test_unclear_own_cancellation_is_not_reported(
 
 @pytest.mark.parametrize("finder", ["poll", "sweep"])
 async def test_own_cancellation_after_the_settling_time_is_not_reported(
-    start: Any,
-    company: Any,
+    start: StartService,
+    company: Company,
     config: Config,
     sandbox: Sandbox,
     owner: asyncpg.Connection,
-    find: Any,
+    find: FindCancellation,
     finder: str,
 ) -> None:
     """The portal processes the request after the service has stopped waiting for it."""

@@ -4,7 +4,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from aiohttp.test_utils import TestClient
+from conftest import Client, Company, StartService
 from kit import (
     GENEROUS,
     INTEGRATIONS,
@@ -37,7 +37,7 @@ def assert_protected(path: str, response: aiohttp.ClientResponse) -> None:
 
 
 @pytest.fixture
-async def everywhere(start: Any, company: Any, environment: dict[str, str]) -> TestClient:
+async def everywhere(start: StartService, company: Company, environment: dict[str, str]) -> Client:
     """Return a client with keys of both surfaces."""
     api = await start(company, **GENEROUS)
     await open_integrations(api, environment)
@@ -45,7 +45,7 @@ async def everywhere(start: Any, company: Any, environment: dict[str, str]) -> T
 
 
 async def test_every_route_sends_the_headers_on_success(
-    everywhere: TestClient, environment: dict[str, str], company: Any
+    everywhere: Client, environment: dict[str, str], company: Company
 ) -> None:
     api, account_id = everywhere, await open_integrations(everywhere, environment)
     ids = {
@@ -72,7 +72,7 @@ async def test_every_route_sends_the_headers_on_success(
     assert set(found.values()) >= {200, 400, 403, 404, 422}
 
 
-async def test_every_route_sends_the_headers_on_errors(everywhere: TestClient) -> None:
+async def test_every_route_sends_the_headers_on_errors(everywhere: Client) -> None:
     for method in METHODS:
         for _, path in routes(everywhere, method):
             for headers in (
@@ -94,7 +94,7 @@ async def test_every_route_sends_the_headers_on_errors(everywhere: TestClient) -
             assert_protected(path, response)
 
 
-async def test_304_response_has_the_headers(everywhere: TestClient) -> None:
+async def test_304_response_has_the_headers(everywhere: Client) -> None:
     for path in ("/api/companies", "/api/openapi.json"):
         async with everywhere.get(path) as response:
             etag = response.headers["ETag"]
@@ -103,7 +103,7 @@ async def test_304_response_has_the_headers(everywhere: TestClient) -> None:
             assert_protected(path, response)
 
 
-async def test_health_endpoints_and_unknown_paths_forbid_sniffing(everywhere: TestClient) -> None:
+async def test_health_endpoints_and_unknown_paths_forbid_sniffing(everywhere: Client) -> None:
     for path in ("/healthz", "/readyz", "/metrics", "/", "/api"):
         async with everywhere.get(path) as response:
             assert response.headers["X-Content-Type-Options"] == "nosniff", path

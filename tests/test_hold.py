@@ -1,15 +1,14 @@
 """Sending holds after a restore: nothing is sent before the portal was read, and nothing twice."""
 
 import secrets
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Protocol
 from urllib.parse import urlsplit
 
 import asyncpg
 import pytest
-from aiohttp.test_utils import TestClient
-from conftest import Sandbox, administer, renamed, until, variables
+from conftest import Client, ClientFactory, Company, Sandbox, administer, renamed, until, variables
 from kit import answered, created, documents, now, reaches, record, submitted, valid_invoice
 
 from service.app import create_app
@@ -18,15 +17,28 @@ from service.config import read_config
 
 AUTOMATIC = """update companies set setting = setting || '{"AUTO_SUBMIT_INVOICE": true}'"""
 QUICK = {"SWEEP_SECONDS": "0.2"}
-UNSETTLED = {"PORTAL_SETTLE_SECONDS": "60"}  # longer than a test takes
+SETTLE_SECONDS = "60"  # longer than a test takes
+
+
+class RunService(Protocol):
+    """The type of the fixture serving."""
+
+    def __call__(
+        self, url: str, background: bool = True, **more: str
+    ) -> AbstractAsyncContextManager[Client]:
+        """Run a service on a database."""
+        ...
+
+
+CopyDatabase = Callable[[], Awaitable[str]]
 
 
 @pytest.fixture
-async def serving(aiohttp_client: Any, sandbox: Sandbox, company: Any) -> Any:
+async def serving(aiohttp_client: ClientFactory, sandbox: Sandbox, company: Company) -> RunService:
     """Return a context manager that runs a service: `async with serving(url) as api`."""
 
     @asynccontextmanager
-    async def run(url: str, background: bool = True, **more: str) -> AsyncIterator[TestClient]:
+    async def run(url: str, background: bool = True, **more: str) -> AsyncIterator[Client]:
         app = create_app(
             read_config({**variables(url, sandbox.base), **QUICK, **more}), background=background
         )
@@ -38,7 +50,7 @@ async def serving(aiohttp_client: Any, sandbox: Sandbox, company: Any) -> Any:
 
 
 @pytest.fixture
-async def backup(cluster: str, database: str) -> AsyncIterator[Any]:
+async def backup(cluster: str, database: str) -> AsyncIterator[CopyDatabase]:
     """Yield a function that copies the database and returns the URL of the copy."""
     names: list[str] = []
     source = urlsplit(database).path.strip("/")
@@ -63,7 +75,7 @@ async def held(url: str) -> int:
         await conn.close()
 
 
-async def refusal(api: TestClient, invoice_id: int) -> str:
+async def refusal(api: Client, invoice_id: int) -> str:
     """Submit an invoice, which is refused. Return the error code."""
     status, body = await submitted(api, invoice_id)
     assert status == 400 and (await record(api, invoice_id))["status"] == "Draft", body
@@ -76,7 +88,7 @@ async def numbers(sandbox: Sandbox) -> list[str]:
 
 
 async def test_restored_database_sends_no_document_of_the_portal_again(
-    serving: Any, backup: Any, database: str, sandbox: Sandbox
+    serving: RunService, backup: CopyDatabase, database: str, sandbox: Sandbox
 ) -> None:
     """Two invoices of the backup were sent after it, and a third one was created and sent."""
     await administer(database, AUTOMATIC)
@@ -105,7 +117,7 @@ async def test_restored_database_sends_no_document_of_the_portal_again(
 
 
 async def test_hold_ends_by_itself_if_nothing_was_lost(
-    serving: Any, backup: Any, database: str, sandbox: Sandbox
+    serving: RunService, backup: CopyDatabase, database: str, sandbox: Sandbox
 ) -> None:
     async with serving(database) as api:
         invoice_id = await valid_invoice(api)
@@ -122,11 +134,11 @@ async def test_hold_ends_by_itself_if_nothing_was_lost(
 
 
 async def test_automatic_submissions_wait_for_the_end_of_the_hold(
-    serving: Any, database: str, sandbox: Sandbox
+    serving: RunService, database: str, sandbox: Sandbox
 ) -> None:
     await administer(database, AUTOMATIC)
     config = read_config(variables(database, sandbox.base))
-    async with serving(database, **UNSETTLED) as api:
+    async with serving(database, PORTAL_SETTLE_SECONDS=SETTLE_SECONDS) as api:
         assert await hold_sending(config, "Before the backup is put back.") == {"held": 1}
         assert await hold_sending(config, "Again.") == {"held": 0}
         invoice_id = await created(api)
@@ -165,7 +177,7 @@ async def _claimed(url: str) -> int:
 
 
 async def test_queued_number_known_to_the_portal_needs_manual_review(
-    serving: Any, backup: Any, database: str, sandbox: Sandbox
+    serving: RunService, backup: CopyDatabase, database: str, sandbox: Sandbox
 ) -> None:
     old = await backup()
     async with serving(database) as api:
@@ -191,7 +203,7 @@ async def test_queued_number_known_to_the_portal_needs_manual_review(
 
 
 async def test_nothing_is_sent_after_a_failover_to_another_database(
-    serving: Any, database: str, sandbox: Sandbox
+    serving: RunService, database: str, sandbox: Sandbox
 ) -> None:
     """A failover to another database happens behind a running process."""
     async with serving(database, background=False) as api:

@@ -5,8 +5,7 @@ from typing import Any
 
 import asyncpg
 import pytest
-from aiohttp.test_utils import TestClient
-from conftest import Sandbox, until
+from conftest import Client, Company, Sandbox, StartService, until
 from kit import (
     GENEROUS,
     INTEGRATIONS,
@@ -79,7 +78,7 @@ CREATIONS: dict[str, tuple[str, str, str, dict[str, Any]]] = {
 
 
 @pytest.fixture
-async def everywhere(start: Any, company: Any, environment: dict[str, str]) -> TestClient:
+async def everywhere(start: StartService, company: Company, environment: dict[str, str]) -> Client:
     """Return a client with keys of both surfaces."""
     api = await start(company, **GENEROUS)
     await open_integrations(api, environment)
@@ -87,7 +86,7 @@ async def everywhere(start: Any, company: Any, environment: dict[str, str]) -> T
 
 
 async def keyed(
-    api: TestClient, path: str, body: Any = None, key: str = "order-7"
+    api: Client, path: str, body: Any = None, key: str = "order-7"
 ) -> tuple[int, Any, bool]:
     """Return (status, body, is replayed) of a POST with an Idempotency-Key."""
     async with api.post(path, json=body or {}, headers={"Idempotency-Key": key}) as response:
@@ -98,7 +97,7 @@ async def keyed(
         )
 
 
-async def waits_for_the_test(owner: asyncpg.Connection) -> int:
+async def wait_for_waiting_request(owner: asyncpg.Connection) -> None:
     """Wait until a request waits for the advisory lock."""
     query = """
         select count(*)
@@ -106,18 +105,18 @@ async def waits_for_the_test(owner: asyncpg.Connection) -> int:
          where locktype = 'advisory' and objid = 4711 and not granted
            and database = (select oid from pg_database where datname = current_database())
     """
-    return await until(lambda: owner.fetchval(query))
+    await until(lambda: owner.fetchval(query))
 
 
 @pytest.mark.parametrize("name", CREATIONS)
 async def test_request_with_a_lost_claim_creates_nothing(
-    everywhere: TestClient, owner: asyncpg.Connection, name: str
+    everywhere: Client, owner: asyncpg.Connection, name: str
 ) -> None:
     kind, path, table, body = CREATIONS[name]
     await owner.execute(PAUSE_FIRST.format(table=table))
     await owner.execute("select pg_advisory_lock(4711)")
     first = asyncio.create_task(keyed(everywhere, path, body))
-    await waits_for_the_test(owner)
+    await wait_for_waiting_request(owner)
     await owner.execute(EXPIRE.format(KEYS[kind]))
     second = await keyed(everywhere, path, body)
     await owner.execute("select pg_advisory_unlock(4711)")
@@ -128,7 +127,7 @@ async def test_request_with_a_lost_claim_creates_nothing(
 
 
 async def test_request_whose_claim_was_taken_over_is_a_409(
-    api: TestClient, owner: asyncpg.Connection
+    api: Client, owner: asyncpg.Connection
 ) -> None:
     body = {"invoiceCode": "1", "type": "LOCAL_INDIVIDUAL", "name": "Aminah"}
     await owner.execute(TAKE_OVER)
@@ -158,7 +157,7 @@ CHANGED = (
 
 
 async def test_no_post_route_has_an_effect_after_a_lost_claim(
-    everywhere: TestClient, start: Any, company: Any, owner: asyncpg.Connection
+    everywhere: Client, start: StartService, company: Company, owner: asyncpg.Connection
 ) -> None:
     """Every POST route is listed: it stores its response with its effect or holds the claim."""
     posts = await _posts(everywhere)
@@ -182,7 +181,7 @@ async def test_no_post_route_has_an_effect_after_a_lost_claim(
     assert await _rows(owner) == before
 
 
-async def _posts(api: TestClient) -> dict[str, tuple[str, dict[str, Any]]]:
+async def _posts(api: Client) -> dict[str, tuple[str, dict[str, Any]]]:
     """Return {route: (path, body)} of a POST with an effect, for every route that has one."""
     ids = await one_of_each(api)
     valid, draft = await valid_invoice(api), await created(api)
@@ -269,7 +268,7 @@ async def _rows(owner: asyncpg.Connection) -> dict[str, list[str]]:
 
 
 async def test_concurrent_submits_with_one_key_send_once(
-    api: TestClient, owner: asyncpg.Connection, sandbox: Sandbox
+    api: Client, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:
     """The second request takes the key over and waits for the submission of the first one."""
     invoice_id = await created(api)
@@ -285,7 +284,7 @@ async def test_concurrent_submits_with_one_key_send_once(
 
 
 async def test_submit_with_a_lost_claim_does_not_resend_a_cancelled_document(
-    api: TestClient, owner: asyncpg.Connection, sandbox: Sandbox
+    api: Client, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:
     invoice_id = await valid_invoice(api)
     assert (await cancelled(api, invoice_id))[0] == 200

@@ -5,8 +5,7 @@ import json
 from typing import Any
 
 import asyncpg
-from aiohttp.test_utils import TestClient
-from conftest import make_company
+from conftest import Client, Company, StartService, make_company
 from kit import (
     GENEROUS,
     INTEGRATIONS,
@@ -66,28 +65,28 @@ FURTHER = [
 ]
 
 
-async def updated(api: TestClient, invoice_id: int, **changes: Any) -> tuple[int, Any]:
+async def updated(api: Client, invoice_id: int, **changes: Any) -> tuple[int, Any]:
     return await answered(api, "PUT", f"/api/invoices/{invoice_id}", json=changes)
 
 
-async def deleted(api: TestClient, invoice_id: int) -> tuple[int, Any]:
+async def deleted(api: Client, invoice_id: int) -> tuple[int, Any]:
     return await answered(api, "DELETE", f"/api/invoices/{invoice_id}")
 
 
-async def refusal(api: TestClient, **changes: Any) -> dict[str, Any]:
+async def refusal(api: Client, **changes: Any) -> dict[str, Any]:
     """Return {path: rule} of a rejected creation."""
     status, body = await answered(api, "POST", "/api/invoices", json=invoice(**changes))
     assert status == 422, body
     return {error["path"]: error["rule"] for error in body["errors"]}
 
 
-async def text_of(api: TestClient, invoice_id: int) -> str:
+async def text_of(api: Client, invoice_id: int) -> str:
     """Return the record as JSON text."""
     async with api.get(f"/api/invoices/{invoice_id}") as response:
         return await response.text()
 
 
-async def posted(api: TestClient, text: str) -> int:
+async def posted(api: Client, text: str) -> int:
     """Create an invoice from JSON text and return its id."""
     headers = {"Content-Type": "application/json"}
     status, body = await answered(api, "POST", "/api/invoices", data=text.encode(), headers=headers)
@@ -98,7 +97,7 @@ async def posted(api: TestClient, text: str) -> int:
 # Create and get
 
 
-async def test_creating_an_invoice_returns_its_id(api: TestClient) -> None:
+async def test_creating_an_invoice_returns_its_id(api: Client) -> None:
     status, body = await answered(api, "POST", "/api/invoices", json=invoice())
     assert status == 201
     assert body == {
@@ -109,7 +108,7 @@ async def test_creating_an_invoice_returns_its_id(api: TestClient) -> None:
     assert type(body["data"]["id"]) is int
 
 
-async def test_record_has_the_specified_members(api: TestClient, company: Any) -> None:
+async def test_record_has_the_specified_members(api: Client, company: Company) -> None:
     sent = invoice(code=7)
     found = await record(api, await created(api, **sent))
     assert sorted(found) == sorted(SPECIFIED + FURTHER)
@@ -129,12 +128,12 @@ async def test_record_has_the_specified_members(api: TestClient, company: Any) -
     ]
 
 
-async def test_response_has_the_json_content_type(api: TestClient) -> None:
+async def test_response_has_the_json_content_type(api: Client) -> None:
     async with api.get(f"/api/invoices/{await created(api)}") as response:
         assert response.headers["Content-Type"] == "application/json; charset=utf-8"
 
 
-async def test_instants_are_utc_with_milliseconds(api: TestClient) -> None:
+async def test_instants_are_utc_with_milliseconds(api: Client) -> None:
     found = await record(api, await created(api))
     for member in ("created_at", "updated_at", "issue_date"):
         assert (
@@ -144,7 +143,7 @@ async def test_instants_are_utc_with_milliseconds(api: TestClient) -> None:
         )
 
 
-async def test_code_is_returned_as_a_string_of_digits(api: TestClient) -> None:
+async def test_code_is_returned_as_a_string_of_digits(api: Client) -> None:
     for code, digits in (
         ("1", "1"),
         ("2.0", "2"),
@@ -156,7 +155,7 @@ async def test_code_is_returned_as_a_string_of_digits(api: TestClient) -> None:
         assert (await record(api, await posted(api, text)))["invoice_code"] == digits, code
 
 
-async def test_numbers_are_returned_exactly_as_sent(api: TestClient) -> None:
+async def test_numbers_are_returned_exactly_as_sent(api: Client) -> None:
     numbers = [
         "0.1",
         "0.10",
@@ -181,7 +180,7 @@ async def test_numbers_are_returned_exactly_as_sent(api: TestClient) -> None:
     assert '"count": 19.990' in stored
 
 
-async def test_invoice_with_exponent_numbers_can_be_updated_and_submitted(api: TestClient) -> None:
+async def test_invoice_with_exponent_numbers_can_be_updated_and_submitted(api: Client) -> None:
     """PostgreSQL returns the number without an exponent, and that form must be accepted again."""
     for number in (
         "1e20",
@@ -198,7 +197,7 @@ async def test_invoice_with_exponent_numbers_can_be_updated_and_submitted(api: T
         assert (await submitted(api, invoice_id))[0] == 200, number
 
 
-async def test_additional_members_of_open_objects_are_kept(api: TestClient) -> None:
+async def test_additional_members_of_open_objects_are_kept(api: Client) -> None:
     extra = {"grade": {"letters": ["A", None], "sure": False}}
     person = buyer(
         **extra,
@@ -212,7 +211,7 @@ async def test_additional_members_of_open_objects_are_kept(api: TestClient) -> N
     assert found["buyer"] == person and found["line_items"] == [item]
 
 
-async def test_totals_sent_by_a_client_are_stored_but_not_used(api: TestClient) -> None:
+async def test_totals_sent_by_a_client_are_stored_but_not_used(api: Client) -> None:
     found = await record(
         api,
         await created(api, lineItems=[line(total=1, legal_monetary_total={"payableAmount": 1})]),
@@ -254,7 +253,7 @@ SUMS = (
 )
 
 
-async def test_amounts_are_computed_from_the_lines(api: TestClient) -> None:
+async def test_amounts_are_computed_from_the_lines(api: Client) -> None:
     for items, document, excluding, tax, net in SUMS:
         found = await record(
             api, await created(api, lineItems=items, invoiceLevelAllowanceCharge=document)
@@ -269,12 +268,12 @@ async def test_amounts_are_computed_from_the_lines(api: TestClient) -> None:
         assert found["final_adjusted_amount"] == including
 
 
-async def test_amounts_are_numbers_with_two_places(api: TestClient) -> None:
+async def test_amounts_are_numbers_with_two_places(api: Client) -> None:
     stored = await text_of(api, await created(api, lineItems=[priced(48.5, 2)]))
     assert '"payableAmount" : 97.00' in stored and '"final_adjusted_amount":97.00' in stored
 
 
-async def test_invalid_amount_is_rejected_with_its_path(api: TestClient) -> None:
+async def test_invalid_amount_is_rejected_with_its_path(api: Client) -> None:
     per_unit = [{"taxType": "01", "taxRate": {"perUnitAmount": 1e-21}}]
     for changes, path in (
         ({"lineItems": [priced(1, 1, discount={"amount": 1.01})]}, "/lineItems/0/discount"),
@@ -310,14 +309,14 @@ INSTANTS = (
 )
 
 
-async def test_instant_is_returned_in_utc(api: TestClient) -> None:
+async def test_instant_is_returned_in_utc(api: Client) -> None:
     for sent, stored in INSTANTS:
         assert (await record(api, await created(api, issueDateTime=sent)))[
             "issue_date"
         ] == stored, sent
 
 
-async def test_instant_that_does_not_exist_is_rejected(api: TestClient) -> None:
+async def test_instant_that_does_not_exist_is_rejected(api: Client) -> None:
     for sent in (
         "2026-02-29T00:00:00Z",
         "2026-13-01T00:00:00Z",
@@ -334,13 +333,13 @@ async def test_instant_that_does_not_exist_is_rejected(api: TestClient) -> None:
         assert await refusal(api, issueDateTime=sent) == {"/issueDateTime": "format"}, sent
 
 
-async def test_used_code_is_rejected_in_the_same_year(api: TestClient) -> None:
+async def test_used_code_is_rejected_in_the_same_year(api: Client) -> None:
     await created(api, code=5)
     status, body = await answered(api, "POST", "/api/invoices", json=invoice(code=5))
     assert (status, body) == (422, {"message": TAKEN["message"], "errors": [TAKEN]})
 
 
-async def test_code_is_unique_across_invoice_types(api: TestClient) -> None:
+async def test_code_is_unique_across_invoice_types(api: Client) -> None:
     await created(api, code=5)
     for invoice_type in (
         "SELF_BILLED_INVOICE",
@@ -351,7 +350,7 @@ async def test_code_is_unique_across_invoice_types(api: TestClient) -> None:
         assert violations == {"/code": "unique"}
 
 
-async def test_year_of_a_code_is_in_the_business_time_zone(api: TestClient) -> None:
+async def test_year_of_a_code_is_in_the_business_time_zone(api: Client) -> None:
     """In Kuala Lumpur the year begins at 16:00 UTC."""
     await created(api, code=5, issueDateTime="2025-12-31T23:30:00Z")
     assert await refusal(api, code=5, issueDateTime="2026-06-01T00:00:00Z") == {"/code": "unique"}
@@ -359,7 +358,7 @@ async def test_year_of_a_code_is_in_the_business_time_zone(api: TestClient) -> N
     await created(api, code=5, issueDateTime="2025-12-31T15:59:59Z")
 
 
-async def test_business_time_zone_is_configurable(start: Any, company: Any) -> None:
+async def test_business_time_zone_is_configurable(start: StartService, company: Company) -> None:
     api = await start(company, TIME_ZONE="America/New_York")
     await created(api, code=5, issueDateTime="2026-01-01T04:59:59Z")
     assert await refusal(api, code=5, issueDateTime="2025-06-01T00:00:00Z") == {"/code": "unique"}
@@ -367,14 +366,14 @@ async def test_business_time_zone_is_configurable(start: Any, company: Any) -> N
 
 
 async def test_two_companies_can_use_the_same_code(
-    api: TestClient, start: Any, environment: dict[str, str]
+    api: Client, start: StartService, environment: dict[str, str]
 ) -> None:
     other = await start(await make_company(environment))
     assert await created(api, code=5) and await created(other, code=5)
 
 
 async def test_concurrent_creations_with_one_code_create_one_invoice(
-    api: TestClient, owner: asyncpg.Connection
+    api: Client, owner: asyncpg.Connection
 ) -> None:
     bodies = [invoice(code=5) for _ in range(50)]
     answers = await asyncio.gather(
@@ -387,7 +386,7 @@ async def test_concurrent_creations_with_one_code_create_one_invoice(
 
 
 async def test_deleting_releases_the_code_and_keeps_the_row(
-    api: TestClient, owner: asyncpg.Connection
+    api: Client, owner: asyncpg.Connection
 ) -> None:
     invoice_id = await created(api, code=5)
     assert await deleted(api, invoice_id) == (200, {"success": True, "message": "Invoice deleted."})
@@ -396,7 +395,7 @@ async def test_deleting_releases_the_code_and_keeps_the_row(
     assert await owner.fetchval("select count(*) from invoices") == 2
 
 
-async def test_concurrent_deletions_succeed_once(api: TestClient) -> None:
+async def test_concurrent_deletions_succeed_once(api: Client) -> None:
     invoice_id = await created(api)
     await created(api)
     answers = await asyncio.gather(*[deleted(api, invoice_id) for _ in range(20)])
@@ -407,13 +406,13 @@ async def test_concurrent_deletions_succeed_once(api: TestClient) -> None:
 # Parties and currencies
 
 
-async def test_pending_invoice_needs_no_party(api: TestClient) -> None:
+async def test_pending_invoice_needs_no_party(api: Client) -> None:
     for invoice_type in ("PENDING_FINALIZE_INVOICE", "PENDING_FINALIZE_SELF_BILLED_INVOICE"):
         found = await record(api, await created(api, type=invoice_type, buyer=None))
         assert (found["type"], found["buyer"], found["supplier"]) == (invoice_type, None, None)
 
 
-async def test_each_final_type_needs_its_party(api: TestClient) -> None:
+async def test_each_final_type_needs_its_party(api: Client) -> None:
     assert await refusal(api, buyer=None) == {"/buyer": "required"}
     assert await refusal(api, type="SELF_BILLED_INVOICE") == {"/supplier": "required"}
     assert (
@@ -423,7 +422,7 @@ async def test_each_final_type_needs_its_party(api: TestClient) -> None:
     )["supplier"]
 
 
-async def test_foreign_currency_needs_an_exchange_rate(api: TestClient) -> None:
+async def test_foreign_currency_needs_an_exchange_rate(api: Client) -> None:
     assert await refusal(api, currencyCode="USD") == {"/exchangeRate": "required"}
     found = await record(api, await created(api, currencyCode="USD", exchangeRate=4.4725))
     assert found["currency_code"] == "USD" and found["exchange_rate"] == 4.4725
@@ -433,7 +432,7 @@ async def test_foreign_currency_needs_an_exchange_rate(api: TestClient) -> None:
 # Update
 
 
-async def test_update_changes_only_the_sent_members(api: TestClient) -> None:
+async def test_update_changes_only_the_sent_members(api: Client) -> None:
     invoice_id = await created(
         api,
         invoiceLevelAllowanceCharge={"charges": [{"amount": 5}]},
@@ -451,7 +450,7 @@ async def test_update_changes_only_the_sent_members(api: TestClient) -> None:
     assert after == before
 
 
-async def test_every_member_can_be_updated(api: TestClient) -> None:
+async def test_every_member_can_be_updated(api: Client) -> None:
     for changes, member, value in (
         ({"code": 777777}, "invoice_code", "777777"),
         ({"isReady": True}, "is_ready", True),
@@ -474,7 +473,7 @@ async def test_every_member_can_be_updated(api: TestClient) -> None:
         assert (await record(api, invoice_id))[member] == value
 
 
-async def test_empty_update_changes_nothing(api: TestClient) -> None:
+async def test_empty_update_changes_nothing(api: Client) -> None:
     invoice_id = await created(
         api, isReady=True, code=9, issueDateTime="2026-01-31T09:30:00.123456Z"
     )
@@ -484,7 +483,7 @@ async def test_empty_update_changes_nothing(api: TestClient) -> None:
     assert {**after, "updated_at": None} == {**before, "updated_at": None}
 
 
-async def test_allowances_and_charges_can_be_removed(api: TestClient) -> None:
+async def test_allowances_and_charges_can_be_removed(api: Client) -> None:
     invoice_id = await created(api, invoiceLevelAllowanceCharge={"charges": [{"amount": 1}]})
     assert (await updated(api, invoice_id, invoiceLevelAllowanceCharge=None))[0] == 200
     found = await record(api, invoice_id)
@@ -493,7 +492,7 @@ async def test_allowances_and_charges_can_be_removed(api: TestClient) -> None:
     )
 
 
-async def test_update_is_validated_like_a_creation(api: TestClient) -> None:
+async def test_update_is_validated_like_a_creation(api: Client) -> None:
     invoice_id = await created(api)
     for changes, path in (
         ({"type": "SELF_BILLED_INVOICE"}, "/supplier"),
@@ -506,7 +505,7 @@ async def test_update_is_validated_like_a_creation(api: TestClient) -> None:
     assert (await updated(api, invoice_id, type="SELF_BILLED_INVOICE", supplier=buyer()))[0] == 200
 
 
-async def test_update_of_the_issue_date_moves_the_code_to_its_year(api: TestClient) -> None:
+async def test_update_of_the_issue_date_moves_the_code_to_its_year(api: Client) -> None:
     await created(api, code=5, issueDateTime="2025-06-01T00:00:00Z")
     invoice_id = await created(api, code=5, issueDateTime="2026-06-01T00:00:00Z")
     status, body = await updated(api, invoice_id, issueDateTime="2025-07-01T00:00:00Z")
@@ -515,7 +514,7 @@ async def test_update_of_the_issue_date_moves_the_code_to_its_year(api: TestClie
     await created(api, code=5, issueDateTime="2026-06-01T00:00:00Z")
 
 
-async def test_update_to_a_used_code_is_rejected(api: TestClient) -> None:
+async def test_update_to_a_used_code_is_rejected(api: Client) -> None:
     await created(api, code=5)
     invoice_id = await created(api, code=6)
     status, body = await updated(api, invoice_id, code=5)
@@ -523,7 +522,7 @@ async def test_update_to_a_used_code_is_rejected(api: TestClient) -> None:
     assert (await updated(api, invoice_id, code=6))[0] == 200
 
 
-async def test_concurrent_updates_lose_nothing(api: TestClient) -> None:
+async def test_concurrent_updates_lose_nothing(api: Client) -> None:
     """Each update changes another member, and all changes are kept."""
     invoice_id = await created(api)
     changes = [
@@ -543,7 +542,7 @@ async def test_concurrent_updates_lose_nothing(api: TestClient) -> None:
     assert found["final_adjusted_amount"] == 10
 
 
-async def test_submitted_invoice_cannot_be_updated_or_deleted(api: TestClient) -> None:
+async def test_submitted_invoice_cannot_be_updated_or_deleted(api: Client) -> None:
     invoice_id = await valid_invoice(api)
     assert await updated(api, invoice_id, isReady=True) == (
         403,
@@ -572,7 +571,7 @@ def no_ids(record_id: int) -> list[str]:
 
 
 async def test_every_route_answers_invalid_ids_with_the_same_404(
-    start: Any, environment: dict[str, str], company: Any
+    start: StartService, environment: dict[str, str], company: Company
 ) -> None:
     api, stranger = (
         await start(company, **GENEROUS),
@@ -609,7 +608,7 @@ NO_TEXTS = (
 
 
 async def test_every_integration_route_answers_invalid_ids_with_one_404(
-    start: Any, environment: dict[str, str], company: Any
+    start: StartService, environment: dict[str, str], company: Company
 ) -> None:
     api, stranger = await start(company, **GENEROUS), await start(company, **GENEROUS)
     account, rival = (
@@ -641,7 +640,7 @@ async def test_every_integration_route_answers_invalid_ids_with_one_404(
 
 
 async def test_document_of_another_record_gets_the_same_404(
-    start: Any, environment: dict[str, str], company: Any
+    start: StartService, environment: dict[str, str], company: Company
 ) -> None:
     api, stranger = (
         await start(company, **GENEROUS),
@@ -665,7 +664,7 @@ async def test_document_of_another_record_gets_the_same_404(
             assert given == (404, b'{"message":"Submitted document not found"}'), (place, document)
 
 
-async def submitted_document(api: TestClient, place: str, record_id: int) -> Any:
+async def submitted_document(api: Client, place: str, record_id: int) -> Any:
     """Submit a record if necessary, and return the id of its submitted document."""
     for _ in range(2):
         path = f"{place}/{record_id}/submitted-documents"
@@ -677,7 +676,7 @@ async def submitted_document(api: TestClient, place: str, record_id: int) -> Any
 
 
 async def test_delivery_of_another_webhook_gets_the_same_404(
-    start: Any, environment: dict[str, str], company: Any
+    start: StartService, environment: dict[str, str], company: Company
 ) -> None:
     api, stranger = (
         await start(company, **GENEROUS),
@@ -697,7 +696,7 @@ async def test_delivery_of_another_webhook_gets_the_same_404(
         assert given == (404, b'{"message":"Delivery not found"}'), delivery
 
 
-async def raw(api: TestClient, method: str, path: str, body: Any = None) -> tuple[int, bytes]:
+async def raw(api: Client, method: str, path: str, body: Any = None) -> tuple[int, bytes]:
     """Return (status, bytes) of a response."""
     async with api.request(
         method, path, json=None if method in ("GET", "HEAD") else body
@@ -706,7 +705,7 @@ async def raw(api: TestClient, method: str, path: str, body: Any = None) -> tupl
 
 
 async def test_invoice_of_another_company_cannot_be_changed(
-    api: TestClient, start: Any, environment: dict[str, str]
+    api: Client, start: StartService, environment: dict[str, str]
 ) -> None:
     stranger = await start(await make_company(environment))
     theirs = await created(stranger)

@@ -7,8 +7,7 @@ from typing import Any
 import aiohttp
 import asyncpg
 import pytest
-from aiohttp.test_utils import TestClient
-from conftest import until
+from conftest import Client, Company, StartService, until
 from kit import GENEROUS, answered, created, one_of_each
 from test_exports import copies
 
@@ -67,7 +66,7 @@ def results(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
     return found
 
 
-async def records(api: TestClient, place: str, ids: list[int]) -> list[dict[str, Any]]:
+async def records(api: Client, place: str, ids: list[int]) -> list[dict[str, Any]]:
     """Return the records of a list, read one by one."""
     found = [(await answered(api, "GET", f"{place}/{record_id}"))[1] for record_id in ids]
     return [{name: value for name, value in one.items() if name != "invoice_ids"} for one in found]
@@ -76,7 +75,7 @@ async def records(api: TestClient, place: str, ids: list[int]) -> list[dict[str,
 @pytest.mark.parametrize("kind", TEXTS)
 @pytest.mark.parametrize("query", ["", "&sort=-code", "&query=aminah"])
 async def test_large_page_is_complete_and_in_order(
-    api: TestClient, owner: asyncpg.Connection, results: Any, kind: Any, query: str
+    api: Client, owner: asyncpg.Connection, results: Any, kind: Any, query: str
 ) -> None:
     await copies(owner, await created(api), 12)
     await enlarge(owner, "invoices", "buyer", 400_000, kind)
@@ -100,7 +99,7 @@ async def test_large_page_is_complete_and_in_order(
 
 
 async def test_every_list_streams_a_large_page(
-    start: Any, company: Any, owner: asyncpg.Connection, results: Any
+    start: StartService, company: Company, owner: asyncpg.Connection, results: Any
 ) -> None:
     api = await start(company, background=True, **GENEROUS)
     await one_of_each(api)
@@ -125,7 +124,7 @@ async def test_every_list_streams_a_large_page(
 
 
 async def test_page_within_the_budget_needs_one_statement(
-    api: TestClient, owner: asyncpg.Connection, results: Any
+    api: Client, owner: asyncpg.Connection, results: Any
 ) -> None:
     await copies(owner, await created(api), 100)
     for query in ("", "&sort=-code"):
@@ -136,7 +135,7 @@ async def test_page_within_the_budget_needs_one_statement(
 
 
 async def test_streamed_page_has_the_same_text_as_a_small_one(
-    api: TestClient, owner: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+    api: Client, owner: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await copies(owner, await created(api), 30)
     async with api.get(LIST) as response:
@@ -148,7 +147,7 @@ async def test_streamed_page_has_the_same_text_as_a_small_one(
 
 
 async def test_streamed_page_is_read_in_parts(
-    api: TestClient, owner: asyncpg.Connection, results: Any
+    api: Client, owner: asyncpg.Connection, results: Any
 ) -> None:
     """Records are read in parts of limited size; here every record is a part."""
     await copies(owner, await created(api), 20)
@@ -160,7 +159,7 @@ async def test_streamed_page_is_read_in_parts(
 
 
 async def test_head_request_of_a_large_page_has_no_body(
-    api: TestClient, owner: asyncpg.Connection
+    api: Client, owner: asyncpg.Connection
 ) -> None:
     await copies(owner, await created(api), 12)
     await enlarge(owner, "invoices", "buyer", 400_000)
@@ -170,7 +169,7 @@ async def test_head_request_of_a_large_page_has_no_body(
 
 
 async def test_record_deleted_during_streaming_is_omitted(
-    api: TestClient, owner: asyncpg.Connection
+    api: Client, owner: asyncpg.Connection
 ) -> None:
     first = await created(api)
     await copies(owner, first, 100)
@@ -184,7 +183,7 @@ async def test_record_deleted_during_streaming_is_omitted(
 
 
 async def test_page_that_fails_midway_is_visibly_incomplete(
-    api: TestClient, owner: asyncpg.Connection
+    api: Client, owner: asyncpg.Connection
 ) -> None:
     await copies(owner, await created(api), 100)
     await enlarge(owner, "invoices", "buyer", 300_000)
@@ -197,7 +196,7 @@ async def test_page_that_fails_midway_is_visibly_incomplete(
 
 
 async def test_slow_list_client_holds_no_database_connection(
-    api: TestClient, owner: asyncpg.Connection
+    api: Client, owner: asyncpg.Connection
 ) -> None:
     await copies(owner, await created(api), 100)
     await enlarge(owner, "invoices", "buyer", 300_000)
@@ -212,9 +211,7 @@ async def test_slow_list_client_holds_no_database_connection(
         assert (await response.read()).endswith(b"]}")
 
 
-async def test_concurrent_large_pages_are_complete(
-    api: TestClient, owner: asyncpg.Connection
-) -> None:
+async def test_concurrent_large_pages_are_complete(api: Client, owner: asyncpg.Connection) -> None:
     await copies(owner, await created(api), 30)
     await enlarge(owner, "invoices", "buyer", 300_000)
     pages = await asyncio.gather(*[answered(api, "GET", LIST) for _ in range(12)])
@@ -225,7 +222,7 @@ async def test_concurrent_large_pages_are_complete(
     "kind, most", [("incompressible", 1_500_000), ("compressible", 12_000_000)]
 )
 async def test_export_batch_is_bounded_in_bytes(
-    api: TestClient, owner: asyncpg.Connection, results: Any, kind: str, most: int
+    api: Client, owner: asyncpg.Connection, results: Any, kind: str, most: int
 ) -> None:
     """Small records make the batches grow; the large ones after them make them small again."""
     await copies(owner, await created(api), 640)

@@ -3,8 +3,7 @@
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from aiohttp.test_utils import TestClient
-from conftest import make_company
+from conftest import Client, StartService, make_company
 from kit import answered, buyer, created, invoice, reaches, record, submitted
 from yarl import URL
 
@@ -21,7 +20,7 @@ META = [
 ]
 
 
-async def listed(api: TestClient, **query: Any) -> tuple[dict[str, Any], list[Any]]:
+async def listed(api: Client, **query: Any) -> tuple[dict[str, Any], list[Any]]:
     """Return (meta, data) of a page."""
     status, body = await answered(api, "GET", "/api/invoices", params=query)
     assert status == 200, body
@@ -29,16 +28,16 @@ async def listed(api: TestClient, **query: Any) -> tuple[dict[str, Any], list[An
     return body["meta"], body["data"]
 
 
-async def codes(api: TestClient, **query: Any) -> list[int]:
+async def codes(api: Client, **query: Any) -> list[int]:
     return [int(found["invoice_code"]) for found in (await listed(api, **query))[1]]
 
 
-async def with_codes(api: TestClient, *codes: int, **changes: Any) -> list[int]:
+async def with_codes(api: Client, *codes: int, **changes: Any) -> list[int]:
     """Create invoices with these codes one after another, and return their ids."""
     return [await created(api, code=code, **changes) for code in codes]
 
 
-async def test_empty_list_has_one_page(api: TestClient) -> None:
+async def test_empty_list_has_one_page(api: Client) -> None:
     assert await listed(api) == (
         {
             "total": 0,
@@ -55,7 +54,7 @@ async def test_empty_list_has_one_page(api: TestClient) -> None:
     )
 
 
-async def test_list_is_newest_first_with_ten_per_page(api: TestClient) -> None:
+async def test_list_is_newest_first_with_ten_per_page(api: Client) -> None:
     await with_codes(api, *range(1, 13))
     meta, data = await listed(api)
     assert list(meta) == META
@@ -67,13 +66,13 @@ async def test_list_is_newest_first_with_ten_per_page(api: TestClient) -> None:
     )
 
 
-async def test_list_entry_equals_the_record(api: TestClient) -> None:
+async def test_list_entry_equals_the_record(api: Client) -> None:
     (invoice_id,) = await with_codes(api, 1)
     for query in ({}, {"sort": "code"}):
         assert (await listed(api, **query))[1] == [await record(api, invoice_id)]
 
 
-async def test_following_next_pages_finds_every_invoice_once(api: TestClient) -> None:
+async def test_following_next_pages_finds_every_invoice_once(api: Client) -> None:
     await with_codes(api, *range(1, 8))
     for query, order in (
         ("", range(7, 0, -1)),
@@ -88,7 +87,7 @@ async def test_following_next_pages_finds_every_invoice_once(api: TestClient) ->
         assert seen == list(order), query
 
 
-async def test_middle_page_has_previous_and_next_urls(api: TestClient) -> None:
+async def test_middle_page_has_previous_and_next_urls(api: Client) -> None:
     await with_codes(api, *range(1, 8))
     meta, data = await listed(api, page=2, per_page=3)
     assert [found["invoice_code"] for found in data] == ["4", "3", "2"]
@@ -97,7 +96,7 @@ async def test_middle_page_has_previous_and_next_urls(api: TestClient) -> None:
     assert meta["next_page_url"] == meta["last_page_url"] == "/api/invoices?page=3&per_page=3"
 
 
-async def test_page_past_the_end_is_empty_with_a_previous_url(api: TestClient) -> None:
+async def test_page_past_the_end_is_empty_with_a_previous_url(api: Client) -> None:
     await with_codes(api, 1, 2, 3)
     for page, query in (
         (2, {}),
@@ -117,7 +116,7 @@ async def test_page_past_the_end_is_empty_with_a_previous_url(api: TestClient) -
         assert parse_qs(urlsplit(meta["previous_page_url"]).query)["page"] == ["1"]
 
 
-async def test_page_urls_keep_only_known_parameters(api: TestClient) -> None:
+async def test_page_urls_keep_only_known_parameters(api: Client) -> None:
     query = {
         "query": "a&b=ü +1",
         "status": "Draft",
@@ -135,14 +134,14 @@ async def test_page_urls_keep_only_known_parameters(api: TestClient) -> None:
         }
 
 
-async def test_page_holds_up_to_a_hundred_records(api: TestClient) -> None:
+async def test_page_holds_up_to_a_hundred_records(api: Client) -> None:
     await with_codes(api, *range(1, 103))
     for query in ({}, {"sort": "-id"}):
         meta, data = await listed(api, per_page=100, **query)
         assert len(data) == 100 and meta["last_page"] == 2
 
 
-async def test_invalid_page_parameters_are_rejected(api: TestClient) -> None:
+async def test_invalid_page_parameters_are_rejected(api: Client) -> None:
     texts = (
         "0",
         "-1",
@@ -167,7 +166,7 @@ async def test_invalid_page_parameters_are_rejected(api: TestClient) -> None:
         assert (status, [error["path"] for error in body["errors"]]) == (422, [name]), (name, value)
 
 
-async def test_all_invalid_parameters_are_reported_together(api: TestClient) -> None:
+async def test_all_invalid_parameters_are_reported_together(api: Client) -> None:
     wrong = {
         "page": "x",
         "per_page": "0",
@@ -184,7 +183,7 @@ async def test_all_invalid_parameters_are_reported_together(api: TestClient) -> 
     assert all(error["message"].startswith(error["path"]) for error in body["errors"])
 
 
-async def test_duplicate_or_malformed_parameter_is_rejected(api: TestClient) -> None:
+async def test_duplicate_or_malformed_parameter_is_rejected(api: Client) -> None:
     for query, path, rule in (
         ("page=1&page=2", "page", "unique"),
         ("sort=id&sort=id", "sort", "unique"),
@@ -203,7 +202,7 @@ async def test_duplicate_or_malformed_parameter_is_rejected(api: TestClient) -> 
     )[0] == 200
 
 
-async def test_hostile_filter_texts_find_nothing(api: TestClient) -> None:
+async def test_hostile_filter_texts_find_nothing(api: Client) -> None:
     await created(api)
     for text in (
         "'",
@@ -233,7 +232,7 @@ async def test_hostile_filter_texts_find_nothing(api: TestClient) -> None:
 # Filters
 
 
-async def test_list_is_filtered_by_status(api: TestClient) -> None:
+async def test_list_is_filtered_by_status(api: Client) -> None:
     _draft, sent = await with_codes(api, 1, 2)
     await submitted(api, sent)
     await reaches(api, sent, "Valid")
@@ -242,7 +241,7 @@ async def test_list_is_filtered_by_status(api: TestClient) -> None:
     assert await codes(api, status="Cancelled") == []
 
 
-async def test_list_is_filtered_by_type(api: TestClient) -> None:
+async def test_list_is_filtered_by_type(api: Client) -> None:
     await created(api, code=1)
     await created(api, code=2, type="SELF_BILLED_INVOICE", supplier=buyer())
     await created(api, code=3, type="PENDING_FINALIZE_INVOICE", buyer=None)
@@ -251,7 +250,7 @@ async def test_list_is_filtered_by_type(api: TestClient) -> None:
         assert await codes(api, type=invoice_type) == [code]
 
 
-async def test_list_is_filtered_by_inclusive_issue_dates(api: TestClient) -> None:
+async def test_list_is_filtered_by_inclusive_issue_dates(api: Client) -> None:
     for code, hour in enumerate(("09", "10", "11"), start=1):
         await created(api, code=code, issueDateTime=f"2026-01-31T{hour}:00:00Z")
     assert await codes(api, issued_from="2026-01-31T10:00:00Z") == [3, 2]
@@ -261,7 +260,7 @@ async def test_list_is_filtered_by_inclusive_issue_dates(api: TestClient) -> Non
     ) == [2]
 
 
-async def test_query_finds_code_full_code_and_buyer_name(api: TestClient) -> None:
+async def test_query_finds_code_full_code_and_buyer_name(api: Client) -> None:
     await with_codes(api, 17, 70, 77)
     await created(api, code=7, buyer=buyer(name="Rosmah binti Idris"))
     await created(api, code=8, type="PENDING_FINALIZE_INVOICE", buyer=None)
@@ -269,14 +268,14 @@ async def test_query_finds_code_full_code_and_buyer_name(api: TestClient) -> Non
         assert await codes(api, query=query) == [7], query
 
 
-async def test_query_uses_the_prefix_of_self_billed_invoices(api: TestClient) -> None:
+async def test_query_uses_the_prefix_of_self_billed_invoices(api: Client) -> None:
     await created(api, code=7)
     await created(api, code=8, type="PENDING_FINALIZE_SELF_BILLED_INVOICE", buyer=None)
     assert await codes(api, query="SB-00008") == [8]
     assert await codes(api, query="INV-00008") == []
 
 
-async def test_filters_are_combined_and_affect_the_total(api: TestClient) -> None:
+async def test_filters_are_combined_and_affect_the_total(api: Client) -> None:
     await with_codes(api, 1, 2, 3, issueDateTime="2026-01-31T09:30:00Z")
     await with_codes(api, 4, issueDateTime="2026-02-01T00:00:00Z")
     await created(
@@ -297,12 +296,12 @@ async def test_filters_are_combined_and_affect_the_total(api: TestClient) -> Non
     assert [found["invoice_code"] for found in data] == ["1", "2"]
 
 
-async def test_empty_filter_is_ignored(api: TestClient) -> None:
+async def test_empty_filter_is_ignored(api: Client) -> None:
     await with_codes(api, 1, 2)
     assert await codes(api, status="", type="", query="", issued_from="") == [2, 1]
 
 
-async def test_list_is_sorted_in_every_order(api: TestClient) -> None:
+async def test_list_is_sorted_in_every_order(api: Client) -> None:
     """20 and 11 have the same issue date; they are ordered by id, in the same direction."""
     for code, day in ((30, 2), (10, 1), (20, 3), (11, 3)):
         await created(api, code=code, issueDateTime=f"2026-01-0{day}T00:00:00Z")
@@ -321,7 +320,7 @@ async def test_list_is_sorted_in_every_order(api: TestClient) -> None:
 # Invoices that are not listed
 
 
-async def test_deleted_invoices_are_not_listed_or_counted(api: TestClient) -> None:
+async def test_deleted_invoices_are_not_listed_or_counted(api: Client) -> None:
     ids = await with_codes(api, 1, 2, 3)
     assert (await answered(api, "DELETE", f"/api/invoices/{ids[1]}"))[0] == 200
     for query in ({}, {"sort": "-id"}, {"query": "aminah"}):
@@ -329,14 +328,14 @@ async def test_deleted_invoices_are_not_listed_or_counted(api: TestClient) -> No
         assert meta["total"] == 2 and [found["invoice_code"] for found in data] == ["3", "1"]
 
 
-async def test_rejected_creation_is_not_counted(api: TestClient) -> None:
+async def test_rejected_creation_is_not_counted(api: Client) -> None:
     await with_codes(api, 1)
     assert (await answered(api, "POST", "/api/invoices", json=invoice(code=1)))[0] == 422
     assert (await listed(api))[0]["total"] == 1
 
 
 async def test_invoices_of_another_company_are_not_listed(
-    api: TestClient, start: Any, environment: dict[str, str]
+    api: Client, start: StartService, environment: dict[str, str]
 ) -> None:
     stranger = await start(await make_company(environment))
     await with_codes(api, 1, 2)

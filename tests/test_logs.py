@@ -6,14 +6,13 @@ import json
 import sqlite3
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 import aiohttp
 import asyncpg
 import pytest
 from certificates import issued, key_text
-from conftest import Sandbox, until
+from conftest import Company, Sandbox, until
 from kit import (
     CERTIFICATE,
     GENEROUS,
@@ -22,8 +21,8 @@ from kit import (
     buyer,
     cancelled,
     created,
-    integration_key,
     invoice,
+    make_account,
     submitted,
 )
 from processes import Service
@@ -51,12 +50,12 @@ async def service(environment: dict[str, str], tmp_path: Path) -> AsyncIterator[
 async def test_logs_hold_no_secrets_bodies_or_personal_data(
     service: Service,
     environment: dict[str, str],
-    company: Any,
+    company: Company,
     owner: asyncpg.Connection,
     sandbox: Sandbox,
     tmp_path: Path,
 ) -> None:
-    integration = (await integration_key(environment))["key"]
+    integration = (await make_account(environment)).key
     headers = {"X-API-Key": company.key, "X-Portal-Key": integration}
     async with aiohttp.ClientSession(service.base, headers=headers) as api:
         secrets = [

@@ -2,12 +2,12 @@
 
 import base64
 import json
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
 
 import asyncpg
 import pytest
-from conftest import Sandbox, make_company
+from conftest import Client, Company, Sandbox, StartService, make_company
 from kit import created, documents, reaches, record, submitted
 from test_submission import STRANGER
 
@@ -26,19 +26,29 @@ def config(environment: dict[str, str]) -> Config:
     return read_config(environment)
 
 
+class MakeStuck(Protocol):
+    """The type of the fixture stuck."""
+
+    def __call__(self, kind: str, **changes: Any) -> Awaitable[tuple[Client, int, int]]:
+        """Return (client, invoice id, submission id)."""
+        ...
+
+
 @pytest.fixture
-async def stuck(start: Any, company: Any, sandbox: Sandbox, owner: asyncpg.Connection) -> Any:
+async def stuck(
+    start: StartService, company: Company, sandbox: Sandbox, owner: asyncpg.Connection
+) -> MakeStuck:
     """Return a function that makes an invoice whose submission needs a person.
 
     `api, invoice_id, submission_id = await stuck(kind of fault)`.
     """
     api = await start(company, background=False)
 
-    async def make(kind: str, **changes: Any) -> tuple[Any, int, Any]:
+    async def make(kind: str, **changes: Any) -> tuple[Client, int, int]:
         await sandbox.fault("submit", kind)
         invoice_id = await created(api, **changes)
         assert (await submitted(api, invoice_id))[0] == 400
-        submission = await owner.fetchval("select max(id) from submissions")
+        submission: Any = await owner.fetchval("select max(id) from submissions")
         await owner.execute(STUCK, submission)
         return api, invoice_id, submission
 
@@ -46,10 +56,10 @@ async def stuck(start: Any, company: Any, sandbox: Sandbox, owner: asyncpg.Conne
 
 
 async def test_a_named_document_is_adopted_if_the_portal_shows_it(
-    stuck: Any,
-    start: Any,
+    stuck: MakeStuck,
+    start: StartService,
     config: Config,
-    company: Any,
+    company: Company,
     sandbox: Sandbox,
     owner: asyncpg.Connection,
 ) -> None:
@@ -77,7 +87,7 @@ async def test_a_named_document_is_adopted_if_the_portal_shows_it(
 
 
 async def test_a_submission_the_portal_never_received_is_released(
-    stuck: Any, config: Config, company: Any, sandbox: Sandbox, owner: asyncpg.Connection
+    stuck: MakeStuck, config: Config, company: Company, sandbox: Sandbox, owner: asyncpg.Connection
 ) -> None:
     api, invoice_id, submission = await stuck("drop")
     await settle_submission(
@@ -91,7 +101,7 @@ async def test_a_submission_the_portal_never_received_is_released(
 
 
 async def test_the_uuid_of_another_document_is_refused(
-    stuck: Any, config: Config, company: Any, sandbox: Sandbox
+    stuck: MakeStuck, config: Config, company: Company, sandbox: Sandbox
 ) -> None:
     api, invoice_id, submission = await stuck("drop")
     await submitted(api, await created(api))
@@ -102,7 +112,7 @@ async def test_the_uuid_of_another_document_is_refused(
 
 
 async def test_a_document_with_another_issue_time_is_refused(
-    stuck: Any, config: Config, company: Any, sandbox: Sandbox, owner: asyncpg.Connection
+    stuck: MakeStuck, config: Config, company: Company, sandbox: Sandbox, owner: asyncpg.Connection
 ) -> None:
     api, invoice_id, submission = await stuck("accept_then_drop")
     (entry,) = await sandbox.ledger()
@@ -115,7 +125,7 @@ async def test_a_document_with_another_issue_time_is_refused(
 
 
 async def test_an_unreachable_portal_prevents_manual_resolution(
-    stuck: Any, config: Config, company: Any, sandbox: Sandbox
+    stuck: MakeStuck, config: Config, company: Company, sandbox: Sandbox
 ) -> None:
     api, invoice_id, submission = await stuck("drop")
     await sandbox.fault("search", "error_before", status=503)
@@ -139,7 +149,7 @@ async def change_document(
 
 
 async def test_a_document_with_other_amounts_is_not_adopted_by_a_person(
-    stuck: Any, config: Config, company: Any, sandbox: Sandbox, owner: asyncpg.Connection
+    stuck: MakeStuck, config: Config, company: Company, sandbox: Sandbox, owner: asyncpg.Connection
 ) -> None:
     api, invoice_id, submission = await stuck("accept_then_drop")
     (entry,) = await sandbox.ledger()
@@ -154,10 +164,10 @@ async def test_a_document_with_other_amounts_is_not_adopted_by_a_person(
 
 
 async def test_a_uuid_of_another_company_is_refused_without_naming_it(
-    stuck: Any,
-    start: Any,
+    stuck: MakeStuck,
+    start: StartService,
     config: Config,
-    company: Any,
+    company: Company,
     environment: dict[str, str],
     sandbox: Sandbox,
     owner: asyncpg.Connection,
@@ -179,10 +189,10 @@ async def test_a_uuid_of_another_company_is_refused_without_naming_it(
 
 
 async def test_an_invalid_document_is_adopted_if_its_summary_agrees(
-    stuck: Any,
-    start: Any,
+    stuck: MakeStuck,
+    start: StartService,
     config: Config,
-    company: Any,
+    company: Company,
     sandbox: Sandbox,
     owner: asyncpg.Connection,
 ) -> None:
@@ -204,7 +214,7 @@ async def test_an_invalid_document_is_adopted_if_its_summary_agrees(
     "members", [{"internalId": 7}, {"typeName": "e-Invoice"}, {"dateTimeIssued": "soon"}]
 )
 async def test_not_received_is_refused_for_an_odd_row(
-    stuck: Any, config: Config, company: Any, sandbox: Sandbox, members: dict[str, Any]
+    stuck: MakeStuck, config: Config, company: Company, sandbox: Sandbox, members: dict[str, Any]
 ) -> None:
     """The portal shows the document with an unreadable or unknown member."""
     api, invoice_id, submission = await stuck("accept_then_drop")
@@ -217,7 +227,7 @@ async def test_not_received_is_refused_for_an_odd_row(
 
 
 async def test_not_received_ignores_the_odd_row_of_another_document(
-    stuck: Any, config: Config, company: Any, sandbox: Sandbox
+    stuck: MakeStuck, config: Config, company: Company, sandbox: Sandbox
 ) -> None:
     """The portal never had the document. The odd row belongs to another submission."""
     api, invoice_id, submission = await stuck("drop")
@@ -231,7 +241,7 @@ async def test_not_received_ignores_the_odd_row_of_another_document(
 
 
 async def test_received_adopts_a_document_of_an_unknown_type(
-    stuck: Any, start: Any, config: Config, company: Any, sandbox: Sandbox
+    stuck: MakeStuck, start: StartService, config: Config, company: Company, sandbox: Sandbox
 ) -> None:
     api, invoice_id, submission = await stuck("accept_then_drop")
     (entry,) = await sandbox.ledger()
@@ -245,7 +255,7 @@ async def test_received_adopts_a_document_of_an_unknown_type(
 
 
 async def test_an_adopted_submission_is_polled_for_its_outcome(
-    stuck: Any, config: Config, company: Any, sandbox: Sandbox, owner: asyncpg.Connection
+    stuck: MakeStuck, config: Config, company: Company, sandbox: Sandbox, owner: asyncpg.Connection
 ) -> None:
     """Polls for an outcome come before polls for later changes."""
     _, _, submission = await stuck("accept_then_drop")

@@ -5,7 +5,7 @@ from typing import Any
 
 import asyncpg
 import pytest
-from conftest import Sandbox, until
+from conftest import Client, Sandbox, until
 from kit import line, note, record, valid_invoice
 
 ONE = [
@@ -28,7 +28,7 @@ SELLER = {
 }
 
 
-async def noted(api: Any, invoice: int, **changes: Any) -> int:
+async def noted(api: Client, invoice: int, **changes: Any) -> int:
     """Create a note against an invoice, and return the id of the note."""
     async with api.post(
         f"/api/invoices/{invoice}/adjustment-note", json=note(lineItems=ONE, **changes)
@@ -38,24 +38,24 @@ async def noted(api: Any, invoice: int, **changes: Any) -> int:
         return body["data"]["id"]
 
 
-async def note_record(api: Any, note_id: int) -> dict[str, Any]:
+async def note_record(api: Client, note_id: int) -> dict[str, Any]:
     async with api.get(f"/api/adjustment-notes/{note_id}") as response:
         return await response.json()
 
 
-async def send(api: Any, note_id: int) -> tuple[int, Any]:
+async def send(api: Client, note_id: int) -> tuple[int, Any]:
     async with api.post(f"/api/adjustment-notes/{note_id}/submit-to-portal", json={}) as response:
         return response.status, await response.json()
 
 
-async def cancel(api: Any, note_id: int) -> tuple[int, Any]:
+async def cancel(api: Client, note_id: int) -> tuple[int, Any]:
     async with api.post(
         f"/api/adjustment-notes/{note_id}/cancel-latest-adjustment-note-submitted"
     ) as response:
         return response.status, await response.json()
 
 
-async def valid_note(api: Any, invoice: int, **changes: Any) -> int:
+async def valid_note(api: Client, invoice: int, **changes: Any) -> int:
     """Create a note against an invoice, submit it, and return its id once it is Valid."""
     note_id = await noted(api, invoice, **changes)
     assert (await send(api, note_id))[0] == 200
@@ -70,7 +70,7 @@ async def valid_note(api: Any, invoice: int, **changes: Any) -> int:
     "note_type, adjusted", [("CREDIT_NOTE", 150), ("DEBIT_NOTE", 250), ("REFUND_NOTE", 150)]
 )
 async def test_a_valid_note_adjusts_its_invoice_until_it_is_cancelled(
-    api: Any, note_type: str, adjusted: int
+    api: Client, note_type: str, adjusted: int
 ) -> None:
     invoice = await valid_invoice(api, lineItems=FOUR)
     note_id = await valid_note(api, invoice, type=note_type)
@@ -86,7 +86,7 @@ async def test_a_valid_note_adjusts_its_invoice_until_it_is_cancelled(
     "note_type, code", [("CREDIT_NOTE", "12"), ("DEBIT_NOTE", "13"), ("REFUND_NOTE", "14")]
 )
 async def test_a_note_against_a_self_billed_invoice_is_self_billed(
-    api: Any, sandbox: Sandbox, note_type: str, code: str
+    api: Client, sandbox: Sandbox, note_type: str, code: str
 ) -> None:
     invoice = await valid_invoice(
         api, type="SELF_BILLED_INVOICE", buyer=None, supplier=SELLER, lineItems=FOUR
@@ -96,7 +96,7 @@ async def test_a_note_against_a_self_billed_invoice_is_self_billed(
 
 
 async def test_a_note_is_submitted_only_while_its_invoice_is_valid(
-    api: Any, sandbox: Sandbox
+    api: Client, sandbox: Sandbox
 ) -> None:
     invoice = await valid_invoice(api, lineItems=FOUR)
     note_id = await noted(api, invoice)
@@ -108,7 +108,7 @@ async def test_a_note_is_submitted_only_while_its_invoice_is_valid(
     assert await send(api, note_id) == (400, expected)
 
 
-async def test_an_invoice_is_cancelled_only_after_its_valid_note(api: Any) -> None:
+async def test_an_invoice_is_cancelled_only_after_its_valid_note(api: Client) -> None:
     invoice = await valid_invoice(api, lineItems=FOUR)
     note_id = await valid_note(api, invoice)
     async with api.post(f"/api/invoices/{invoice}/cancel-latest-invoice-submitted") as response:
@@ -122,7 +122,7 @@ async def test_an_invoice_is_cancelled_only_after_its_valid_note(api: Any) -> No
 
 
 async def test_submitting_a_note_and_cancelling_its_invoice_are_exclusive(
-    api: Any, sandbox: Sandbox
+    api: Client, sandbox: Sandbox
 ) -> None:
     for _ in range(5):
         invoice = await valid_invoice(api, lineItems=FOUR)
@@ -139,7 +139,7 @@ async def test_submitting_a_note_and_cancelling_its_invoice_are_exclusive(
 
 
 async def test_concurrent_credit_notes_cannot_exceed_the_invoice_amount(
-    api: Any, sandbox: Sandbox
+    api: Client, sandbox: Sandbox
 ) -> None:
     invoice = await valid_invoice(api, lineItems=ONE)
     first, second = await noted(api, invoice), await noted(api, invoice)
@@ -148,7 +148,7 @@ async def test_concurrent_credit_notes_cannot_exceed_the_invoice_amount(
 
 
 async def test_a_note_is_cancelled_only_once_and_within_72_hours(
-    api: Any, owner: asyncpg.Connection
+    api: Client, owner: asyncpg.Connection
 ) -> None:
     invoice = await valid_invoice(api, lineItems=FOUR)
     note_id = await noted(api, invoice)
@@ -172,7 +172,7 @@ async def test_a_note_is_cancelled_only_once_and_within_72_hours(
     assert await cancel(api, note_id) == (403, {"message": closed})
 
 
-async def test_a_submitted_note_is_neither_updated_nor_deleted(api: Any) -> None:
+async def test_a_submitted_note_is_neither_updated_nor_deleted(api: Client) -> None:
     note_id = await valid_note(api, await valid_invoice(api, lineItems=FOUR))
     tail = (
         "please cancel first and try again. "
@@ -190,7 +190,7 @@ async def test_a_submitted_note_is_neither_updated_nor_deleted(api: Any) -> None
         }
 
 
-async def test_a_draft_note_is_updated_and_deleted(api: Any) -> None:
+async def test_a_draft_note_is_updated_and_deleted(api: Client) -> None:
     invoice = await valid_invoice(api, lineItems=FOUR)
     note_id = await noted(api, invoice)
     async with api.put(
@@ -213,7 +213,7 @@ async def test_a_draft_note_is_updated_and_deleted(api: Any) -> None:
         }
 
 
-async def test_the_record_and_the_export_have_the_specified_members(api: Any) -> None:
+async def test_the_record_and_the_export_have_the_specified_members(api: Client) -> None:
     invoice = await valid_invoice(api, lineItems=FOUR)
     note_id = await noted(api, invoice, adjustmentNoteCode=7)
     found = await note_record(api, note_id)
@@ -237,7 +237,7 @@ async def test_the_record_and_the_export_have_the_specified_members(api: Any) ->
         assert await response.json() == [export]
 
 
-async def test_notes_are_listed_newest_first_with_their_count(api: Any) -> None:
+async def test_notes_are_listed_newest_first_with_their_count(api: Client) -> None:
     invoice = await valid_invoice(api, lineItems=FOUR)
     ids = [await noted(api, invoice) for _ in range(3)]
     async with api.get("/api/adjustment-notes?per_page=2") as response:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from conftest import Client
 from jsonschema import Draft202012Validator
 from kit import created, invoice, note, one_of_each_integration, open_integrations, valid_invoice
 
@@ -164,7 +165,9 @@ def test_described_messages_are_those_of_the_service() -> None:
     assert operations_table.STILL_SUBMITTING == STILL_SUBMITTING
 
 
-async def call(api: Any, method: str, path: str, template: str, **request: Any) -> tuple[int, Any]:
+async def call(
+    api: Client, method: str, path: str, template: str, **request: Any
+) -> tuple[int, Any]:
     """Send a request, check the response against its description and return (status, body)."""
     async with api.request(method, path, **request) as response:
         status, text = response.status, await response.read()
@@ -188,7 +191,7 @@ def closed(body: dict[str, Any], name: str) -> None:
     assert set(body) <= set(API["components"]["schemas"][name]["properties"]), name
 
 
-async def test_responses_match_the_description(api: Any) -> None:
+async def test_responses_match_the_description(api: Client) -> None:
     invoices, one = "/api/invoices", "/api/invoices/{id}"
     status, answer = await call(api, "POST", invoices, invoices, json=invoice())
     assert status == 201
@@ -223,7 +226,7 @@ async def test_responses_match_the_description(api: Any) -> None:
     assert (await call(api, "GET", f"{invoices}/export-all", f"{invoices}/export-all"))[0] == 200
 
 
-async def test_responses_on_notes_match_the_description(api: Any) -> None:
+async def test_responses_on_notes_match_the_description(api: Client) -> None:
     invoice_id = await valid_invoice(api)
     place, one = f"/api/invoices/{invoice_id}/adjustment-note", "/api/adjustment-notes/{id}"
     status, answer = await call(
@@ -240,7 +243,7 @@ async def test_responses_on_notes_match_the_description(api: Any) -> None:
     assert (await call(api, "DELETE", path, one))[0] == 403
 
 
-async def test_refusals_match_the_description(api: Any) -> None:
+async def test_refusals_match_the_description(api: Client) -> None:
     invoices, one = "/api/invoices", "/api/invoices/{id}"
     taken = invoice(issueDateTime="2024-01-01T00:00:00Z")
     invoice_id = await created(api, **taken)
@@ -291,7 +294,7 @@ async def test_refusals_match_the_description(api: Any) -> None:
         assert (await call(api, method, path, template, **request))[0] == status, (method, path)
 
 
-async def test_a_conditional_get_returns_304_as_described(api: Any) -> None:
+async def test_a_conditional_get_returns_304_as_described(api: Client) -> None:
     path = f"/api/invoices/{await created(api)}"
     async with api.get(path) as response:
         etag = response.headers["ETag"]
@@ -302,7 +305,7 @@ async def test_a_conditional_get_returns_304_as_described(api: Any) -> None:
 
 
 async def test_integration_responses_match_the_description(
-    api: Any, environment: dict[str, str]
+    api: Client, environment: dict[str, str]
 ) -> None:
     account = await open_integrations(api, environment)
     ids = await one_of_each_integration(api, environment, account)
@@ -325,14 +328,14 @@ async def test_integration_responses_match_the_description(
     assert (await call(api, "POST", users, users, headers={"Idempotency-Key": "x" * 256}))[0] == 400
 
 
-async def test_the_description_is_public_and_complete(api: Any) -> None:
+async def test_the_description_is_public_and_complete(api: Client) -> None:
     async with api.get("/api/openapi.json", headers={"X-API-Key": ""}) as response:
         assert response.status == 200
         assert response.content_type == "application/json"
         assert await response.json() == API
 
 
-async def test_the_documentation_page_loads_nothing_external(api: Any) -> None:
+async def test_the_documentation_page_loads_nothing_external(api: Client) -> None:
     page = await _text(api, "/api/docs", "text/html")
     program = await _text(api, "/api/docs/docs.js", "text/javascript")
     looks = await _text(api, "/api/docs/docs.css", "text/css")
@@ -346,7 +349,7 @@ async def test_the_documentation_page_loads_nothing_external(api: Any) -> None:
     )
 
 
-async def test_the_documentation_page_forbids_inline_scripts(api: Any) -> None:
+async def test_the_documentation_page_forbids_inline_scripts(api: Client) -> None:
     async with api.get("/api/docs") as response:
         policy = dict(
             part.strip().split(" ", 1)
@@ -369,7 +372,7 @@ def test_two_schemas_with_one_name_are_refused() -> None:
         describe((), {**schema.ALL, "invoice": {"type": "object"}}, {})
 
 
-async def _text(api: Any, path: str, content_type: str) -> str:
+async def _text(api: Client, path: str, content_type: str) -> str:
     async with api.get(path, headers={"X-API-Key": ""}) as response:
         assert response.status == 200
         assert response.content_type == content_type

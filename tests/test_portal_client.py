@@ -24,6 +24,7 @@ from urllib.parse import parse_qs, urlsplit
 import aiohttp
 import pytest
 from conftest import until
+from pytest_aiohttp.plugin import AiohttpServer
 from slow_tls import make_authority
 
 from service.config import Config, read_config
@@ -1543,7 +1544,9 @@ def test_sightings_in_hostile_bytes_take_linear_time() -> None:
 # The sandbox
 
 
-async def test_a_document_passes_through_the_sandbox(tmp_path: Path, aiohttp_server: Any) -> None:
+async def test_a_document_passes_through_the_sandbox(
+    tmp_path: Path, aiohttp_server: AiohttpServer
+) -> None:
     sandbox = pytest.importorskip("service.sandbox.app")
     settings = pytest.importorskip("service.sandbox.settings").Settings(
         state=str(tmp_path / "state"),
@@ -1562,6 +1565,7 @@ async def test_a_document_passes_through_the_sandbox(tmp_path: Path, aiohttp_ser
         sent = await portal.submit(TIN, fresh_submission("INV-7"))
         assert sent.accepted.keys() == {"INV-7"} and not sent.rejected
         uuid = sent.accepted["INV-7"]
+        assert sent.uid
         found = await portal.submission(TIN, sent.uid)
         assert (found.overall, found.documents[0].status) == ("valid", "Valid")
         assert (await portal.details(TIN, uuid)).long_id == found.documents[0].long_id

@@ -4,10 +4,9 @@ import asyncio
 import re
 import time
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pytest
-from conftest import Sandbox, until
+from conftest import Client, Company, Sandbox, StartService, until
 from kit import created, reaches, record, submitted
 
 from service.portal import clock
@@ -24,7 +23,7 @@ DIFFERENCE = (
 @pytest.mark.parametrize("seconds", [-75, 75])
 @pytest.mark.parametrize("operation", ["login", "submission"])
 async def test_a_single_wrong_date_does_not_stop_sending(
-    api: Any, sandbox: Sandbox, operation: str, seconds: int
+    api: Client, sandbox: Sandbox, operation: str, seconds: int
 ) -> None:
     await sandbox.fault(operation, "wrong_date", seconds=seconds)
     for _ in range(2):
@@ -34,7 +33,7 @@ async def test_a_single_wrong_date_does_not_stop_sending(
 
 
 async def test_a_wrong_portal_clock_stops_sending_until_corrected(
-    start: Any, company: Any, sandbox: Sandbox
+    start: StartService, company: Company, sandbox: Sandbox
 ) -> None:
     api = await start(company, background=False)  # nothing else calls the portal
     portal = api.app[SUBMISSION_CONTEXT].portal

@@ -6,7 +6,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from conftest import Sandbox, make_company, until
+from conftest import Company, Sandbox, StartService, make_company, until
 from kit import created, record, submitted
 from test_portal_client import TIN, http, portal_to, silent
 
@@ -144,7 +144,7 @@ async def test_clients_of_one_session_share_the_connections() -> None:
 
 
 async def test_hanging_requests_of_one_company_do_not_block_another(
-    start: Any, company: Any, environment: dict[str, str], sandbox: Sandbox
+    start: StartService, company: Company, environment: dict[str, str], sandbox: Sandbox
 ) -> None:
     """40 requests of one company hang. Another company submits meanwhile."""
     bounds = {

@@ -7,12 +7,11 @@ from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 import asyncpg
 import pytest
-from conftest import Sandbox, until
+from conftest import Client, Company, Sandbox, StartService, until
 from kit import answered, created, record, submitted
 from processes import Service
 from test_batches import AUTOMATIC, once_each, reach, ready, sent
@@ -36,7 +35,9 @@ LATER = """update portal_buckets
 
 
 @pytest.fixture
-async def limited_api(database: str, sandbox: Sandbox, start: Any, company: Any) -> Any:
+async def limited_api(
+    database: str, sandbox: Sandbox, start: StartService, company: Company
+) -> Client:
     """A service without background work that is limited to half of the portal's rates."""
     await sandbox.settings(rate_scale=0.5)
     return await start(company, background=False, PORTAL_RATE_SCALE="0.5")
@@ -310,7 +311,7 @@ def test_a_scaled_quota_is_at_least_one_request() -> None:
 
 
 async def test_two_processes_share_one_token_bucket(
-    environment: dict[str, str], company: Any, sandbox: Sandbox, tmp_path: Path
+    environment: dict[str, str], company: Company, sandbox: Sandbox, tmp_path: Path
 ) -> None:
     await sandbox.settings(rate_scale=1)
     pair = [
@@ -341,7 +342,11 @@ async def test_two_processes_share_one_token_bucket(
 
 
 async def test_an_interactive_submit_may_exceed_the_background_share(
-    limited_api: Any, owner: asyncpg.Connection, start: Any, company: Any, sandbox: Sandbox
+    limited_api: Client,
+    owner: asyncpg.Connection,
+    start: StartService,
+    company: Company,
+    sandbox: Sandbox,
 ) -> None:
     await owner.execute(AUTOMATIC)
     (waiting,) = await ready(limited_api, 1)
@@ -363,7 +368,7 @@ async def test_an_interactive_submit_may_exceed_the_background_share(
 
 
 async def test_an_interactive_submit_waits_briefly_for_a_token(
-    limited_api: Any, owner: asyncpg.Connection
+    limited_api: Client, owner: asyncpg.Connection
 ) -> None:
     invoice_id = await created(limited_api)
     await spend(owner, "submit", 50, ago=64)
@@ -371,7 +376,7 @@ async def test_an_interactive_submit_waits_briefly_for_a_token(
 
 
 async def test_the_retry_after_of_the_portal_is_respected(
-    limited_api: Any, sandbox: Sandbox
+    limited_api: Client, sandbox: Sandbox
 ) -> None:
     await sandbox.fault("submit", "throttle", retry_after=600)
     ids = [await created(limited_api) for _ in range(3)]
@@ -382,7 +387,11 @@ async def test_the_retry_after_of_the_portal_is_respected(
 
 
 async def test_a_listing_of_several_pages_stays_within_the_quota(
-    limited_api: Any, owner: asyncpg.Connection, start: Any, company: Any, sandbox: Sandbox
+    limited_api: Client,
+    owner: asyncpg.Connection,
+    start: StartService,
+    company: Company,
+    sandbox: Sandbox,
 ) -> None:
     """The absence of lost documents is confirmed over two pages, with the portal's pause."""
     await owner.execute(AUTOMATIC)
@@ -414,7 +423,9 @@ async def test_two_token_buckets_are_waited_for_together(
     assert times[1] - times[0] > 0.3  # 1.5 seconds, but shorter on a busy machine
 
 
-async def test_a_rate_scale_of_zero_disables_the_quota(api: Any, owner: asyncpg.Connection) -> None:
+async def test_a_rate_scale_of_zero_disables_the_quota(
+    api: Client, owner: asyncpg.Connection
+) -> None:
     assert api.app[app_keys.CONFIG].portal_rate_scale == 0
     invoice_id = await created(api)
     assert (await submitted(api, invoice_id))[0] == 200

@@ -13,7 +13,7 @@ from typing import Any
 
 import asyncpg
 import pytest
-from conftest import Sandbox, make_company
+from conftest import Client, Company, Sandbox, StartService, make_company
 from fixtures_sandbox import Portal, element, put
 from kit import (
     GENEROUS,
@@ -289,7 +289,7 @@ def row_name(row: Row) -> str:
 
 
 async def check(
-    api: Any, record_id: int, place: str = "/api/invoices", **body: Any
+    api: Client, record_id: int, place: str = "/api/invoices", **body: Any
 ) -> dict[str, Any]:
     """Return the preflight report of a record."""
     status, report = await answered(api, "POST", f"{place}/{record_id}/preflight", json=body)
@@ -304,7 +304,7 @@ def places(report: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 @pytest.fixture
-async def portal(sandbox: Sandbox, company: Any) -> Portal:
+async def portal(sandbox: Sandbox, company: Company) -> Portal:
     """A client of the sandbox that is logged in as the company."""
     return await Portal(sandbox.client).login(taxpayer="C20880050010")
 
@@ -320,7 +320,7 @@ async def refusals(portal: Portal, root: dict[str, Any]) -> set[str | None]:
 
 
 async def build(
-    environment: dict[str, str], company: Any, invoice_id: int, row: Row
+    environment: dict[str, str], company: Company, invoice_id: int, row: Row
 ) -> dict[str, Any]:
     """Build the document of a record without checks, and apply the change of the row."""
     async with (
@@ -353,10 +353,10 @@ async def build(
 
 @pytest.mark.parametrize("row", ROWS, ids=row_name)
 async def test_preflight_names_every_violation_that_the_portal_refuses(
-    api: Any,
+    api: Client,
     owner: asyncpg.Connection,
     environment: dict[str, str],
-    company: Any,
+    company: Company,
     portal: Portal,
     row: Row,
 ) -> None:
@@ -377,7 +377,7 @@ async def test_preflight_names_every_violation_that_the_portal_refuses(
 
 
 async def apply_patch(
-    api: Any, invoice_id: int, body: dict[str, Any], patch: list[dict[str, Any]]
+    api: Client, invoice_id: int, body: dict[str, Any], patch: list[dict[str, Any]]
 ) -> None:
     """Apply a patch to the invoice or the company, and send the result."""
     whole = patched(
@@ -405,7 +405,7 @@ async def apply_patch(
     assert status == 200, answer
 
 
-async def company_of(api: Any) -> dict[str, Any]:
+async def company_of(api: Client) -> dict[str, Any]:
     return (await answered(api, "GET", "/api/companies"))[1]["data"]
 
 
@@ -431,7 +431,7 @@ def patched(whole: Any, patch: list[dict[str, Any]]) -> Any:
 
 @pytest.mark.parametrize("row", NEVER, ids=row_name)
 async def test_the_portal_refuses_violations_that_no_request_can_cause(
-    api: Any, environment: dict[str, str], company: Any, portal: Portal, row: Row
+    api: Client, environment: dict[str, str], company: Company, portal: Portal, row: Row
 ) -> None:
     invoice_id = await created(api, **row.body)
     assert places(await check(api, invoice_id)) == []
@@ -441,7 +441,9 @@ async def test_the_portal_refuses_violations_that_no_request_can_cause(
 
 
 @pytest.mark.parametrize("code", ["022", "004"])
-async def test_a_sale_to_the_general_public_needs_classification_004(api: Any, code: str) -> None:
+async def test_a_sale_to_the_general_public_needs_classification_004(
+    api: Client, code: str
+) -> None:
     invoice_id = await created(
         api, buyer={"type": "GENERAL_PUBLIC"}, lineItems=[line(classifications=[code])]
     )
@@ -453,7 +455,9 @@ async def test_a_sale_to_the_general_public_needs_classification_004(api: Any, c
 # Rules that depend on other records
 
 
-async def test_a_document_with_the_same_identity_is_a_duplicate(api: Any, portal: Portal) -> None:
+async def test_a_document_with_the_same_identity_is_a_duplicate(
+    api: Client, portal: Portal
+) -> None:
     at = now(minutes=5)
     invoice_id = await valid_invoice(api, code=77, issueDateTime=at)
     sent = (await answered(api, "GET", f"/api/invoices/{invoice_id}"))[1]
@@ -478,7 +482,7 @@ async def test_a_document_with_the_same_identity_is_a_duplicate(api: Any, portal
     await reaches(api, again, "Valid")
 
 
-async def test_duplicates_are_refused_for_two_hours(api: Any, owner: asyncpg.Connection) -> None:
+async def test_duplicates_are_refused_for_two_hours(api: Client, owner: asyncpg.Connection) -> None:
     at = now(minutes=5)
     invoice_id = await valid_invoice(api, code=78, issueDateTime=at)
     await cancelled(api, invoice_id)
@@ -491,7 +495,7 @@ async def test_duplicates_are_refused_for_two_hours(api: Any, owner: asyncpg.Con
     assert places(await check(api, again)) == []
 
 
-async def a_note(api: Any, **changes: Any) -> tuple[int, int]:
+async def a_note(api: Client, **changes: Any) -> tuple[int, int]:
     """Create a Valid invoice and a note against it, and return both ids."""
     invoice_id = await valid_invoice(api)
     return invoice_id, (
@@ -503,7 +507,7 @@ NOTES = "/api/adjustment-notes"
 
 
 async def test_a_note_needs_a_valid_target(
-    api: Any, environment: dict[str, str], company: Any, portal: Portal
+    api: Client, environment: dict[str, str], company: Company, portal: Portal
 ) -> None:
     invoice_id, noted = await a_note(api)
     ready = await check(api, noted, NOTES)
@@ -514,7 +518,7 @@ async def test_a_note_needs_a_valid_target(
     assert await refusals(portal, json.loads(json.dumps(ready["document"]))) == {"DR303"}
 
 
-async def test_the_portal_refuses_a_note_with_another_buyer(api: Any, portal: Portal) -> None:
+async def test_the_portal_refuses_a_note_with_another_buyer(api: Client, portal: Portal) -> None:
     _, noted = await a_note(api)
     report = await check(api, noted, NOTES)
     assert report["ready"]
@@ -528,7 +532,7 @@ async def test_the_portal_refuses_a_note_with_another_buyer(api: Any, portal: Po
 
 
 async def test_a_note_needs_the_issuer_of_its_target(
-    api: Any, sandbox: Sandbox, owner: asyncpg.Connection
+    api: Client, sandbox: Sandbox, owner: asyncpg.Connection
 ) -> None:
     _, noted = await a_note(api)
     assert (await answered(api, "PUT", "/api/companies", json={"tin_code": "C9999999990"}))[
@@ -541,7 +545,7 @@ async def test_a_note_needs_the_issuer_of_its_target(
     assert await refusals(portal, report["document"]) == {"Error06"}
 
 
-async def test_the_issue_time_of_a_note_has_its_own_path(api: Any) -> None:
+async def test_the_issue_time_of_a_note_has_its_own_path(api: Client) -> None:
     _, noted = await a_note(api, adjustmentNoteIssueDate=now(hours=73))
     (error,) = (await check(api, noted, NOTES))["errors"]
     assert (error["code"], error["path"]) == ("CF321", "/adjustmentNoteIssueDate")
@@ -550,7 +554,7 @@ async def test_the_issue_time_of_a_note_has_its_own_path(api: Any) -> None:
     ]
 
 
-async def test_a_note_above_the_remaining_amount_is_an_error(api: Any) -> None:
+async def test_a_note_above_the_remaining_amount_is_an_error(api: Client) -> None:
     invoice_id, former = await a_note(api, lineItems=[line()])
     noted = (await posted(api, f"/api/invoices/{invoice_id}/adjustment-note", **note()))["id"]
     assert places(await check(api, noted, NOTES)) == []
@@ -573,7 +577,7 @@ WAITING = {
 
 
 @pytest.mark.parametrize("name", sorted(GOOD))
-async def test_a_good_body_is_ready_and_becomes_valid(api: Any, name: str) -> None:
+async def test_a_good_body_is_ready_and_becomes_valid(api: Client, name: str) -> None:
     """Members that a creation may omit are filled in."""
     body = json.loads(GOOD[name].read_text())
     for who in {"buyer", "supplier"} & body.keys():
@@ -584,7 +588,9 @@ async def test_a_good_body_is_ready_and_becomes_valid(api: Any, name: str) -> No
     await assert_preflight_agrees(api, agreed["id"], WAITING.get(name, set()))
 
 
-async def assert_preflight_agrees(api: Any, invoice_id: int, codes: Set[str] = frozenset()) -> None:
+async def assert_preflight_agrees(
+    api: Client, invoice_id: int, codes: Set[str] = frozenset()
+) -> None:
     """Assert the codes of preflight and, without any, that the portal finds the document Valid."""
     report = await check(api, invoice_id)
     assert {each["code"] for each in report["errors"]} == codes, report["errors"]
@@ -600,7 +606,7 @@ INVOICES = [
 
 @pytest.mark.parametrize("name", INVOICES)
 async def test_a_golden_document_is_ready_and_becomes_valid(
-    environment: dict[str, str], start: Any, name: str
+    environment: dict[str, str], start: StartService, name: str
 ) -> None:
     api = await start(await make_company(environment, **ISSUERS.get(name, ISSUER)))
     body = json.loads(json_codec.dumps(GOLDEN[name]))
@@ -609,7 +615,7 @@ async def test_a_golden_document_is_ready_and_becomes_valid(
 
 
 async def test_the_document_of_a_preflight_is_the_one_that_is_sent(
-    api: Any, sandbox: Sandbox
+    api: Client, sandbox: Sandbox
 ) -> None:
     invoice_id = await created(api)
     report = await check(api, invoice_id)
@@ -629,7 +635,7 @@ async def sandbox_source(sandbox: Sandbox, uuid: str) -> str:
 
 
 async def test_preflight_changes_and_sends_nothing(
-    api: Any, owner: asyncpg.Connection, sandbox: Sandbox
+    api: Client, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:
     invoice_id = await created(api, buyer=without("contactNumber"))
     before = (await answered(api, "GET", f"/api/invoices/{invoice_id}"))[1]
@@ -640,7 +646,7 @@ async def test_preflight_changes_and_sends_nothing(
     assert await documents(api, invoice_id) == [] and await sandbox.ledger() == []
 
 
-async def test_a_document_is_checked_as_of_a_date(api: Any) -> None:
+async def test_a_document_is_checked_as_of_a_date(api: Client) -> None:
     invoice_id = await created(api, issueDateTime="2026-04-29T12:00:00Z", buyer=located(state="17"))
     assert places(await check(api, invoice_id, at="2026-04-29T12:30:00Z")) == []
     assert places(await check(api, invoice_id, at="2026-04-30T12:30:00+08:00")) == [
@@ -650,7 +656,7 @@ async def test_a_document_is_checked_as_of_a_date(api: Any) -> None:
     assert set(places(late)) == {("CV317", "/buyer/address/state"), ("CF321", "/issueDateTime")}
 
 
-async def test_an_invalid_calendar_date_is_refused(api: Any) -> None:
+async def test_an_invalid_calendar_date_is_refused(api: Client) -> None:
     invoice_id = await created(api)
     status, body = await answered(
         api, "POST", f"/api/invoices/{invoice_id}/preflight", json={"at": "2026-02-30T00:00:00Z"}
@@ -658,7 +664,7 @@ async def test_an_invalid_calendar_date_is_refused(api: Any) -> None:
     assert status == 422 and [each["path"] for each in body["errors"]] == ["/at"]
 
 
-async def test_a_submitted_record_is_an_error_of_its_own(api: Any, sandbox: Sandbox) -> None:
+async def test_a_submitted_record_is_an_error_of_its_own(api: Client, sandbox: Sandbox) -> None:
     await sandbox.settings(stuck=True)
     invoice_id = await created(api)
     await submitted(api, invoice_id)
@@ -667,7 +673,7 @@ async def test_a_submitted_record_is_an_error_of_its_own(api: Any, sandbox: Sand
 
 
 async def test_a_member_of_a_consolidated_invoice_cannot_be_submitted(
-    start: Any, company: Any
+    start: StartService, company: Company
 ) -> None:
     api = await start(company, **GENEROUS)
     family = await one_of_each(api)
@@ -684,11 +690,11 @@ async def test_a_member_of_a_consolidated_invoice_cannot_be_submitted(
 
 
 @pytest.mark.parametrize("place", ["/api/invoices", NOTES, "/api/consolidated-invoices"])
-async def test_an_unknown_record_is_not_found(api: Any, place: str) -> None:
+async def test_an_unknown_record_is_not_found(api: Client, place: str) -> None:
     assert (await answered(api, "POST", f"{place}/99/preflight", json={}))[0] == 404
 
 
-async def test_a_warning_does_not_prevent_submission(api: Any) -> None:
+async def test_a_warning_does_not_prevent_submission(api: Client) -> None:
     invoice_id = await created(
         api, issueDateTime=now(hours=61), lineItems=[line(classifications=["004"]), line(id="2")]
     )

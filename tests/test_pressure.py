@@ -5,12 +5,11 @@ from collections.abc import AsyncIterator
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 import asyncpg
 import pytest
-from conftest import Sandbox, make_company, patience, until
+from conftest import Client, Company, Sandbox, StartService, make_company, patience, until
 from kit import answered, created, documents, invoice, line, reaches, record, submitted
 from network import Network
 from test_exports import copies
@@ -57,7 +56,7 @@ async def network(database: str) -> AsyncIterator[Network]:
 
 
 @pytest.fixture
-async def far_api(network: Network, start: Any, company: Any) -> Any:
+async def far_api(network: Network, start: StartService, company: Company) -> Client:
     """A service that reaches its database over the network, with timeouts of seconds."""
     return await start(
         company, DATABASE_URL=network.url, DATABASE_ACQUIRE_SECONDS="5", DATABASE_ANSWER_SECONDS="2"
@@ -70,7 +69,7 @@ def is_unavailable(response: aiohttp.ClientResponse) -> bool:
 
 
 async def test_requests_without_a_free_connection_are_a_503(
-    start: Any, company: Any, owner: asyncpg.Connection
+    start: StartService, company: Company, owner: asyncpg.Connection
 ) -> None:
     api = await start(company, POOL_SIZE="2", DATABASE_ACQUIRE_SECONDS="2")
     invoice_id = await created(api)
@@ -85,7 +84,7 @@ async def test_requests_without_a_free_connection_are_a_503(
 
 
 async def test_exhausted_request_connections_do_not_block_the_worker(
-    start: Any, company: Any, owner: asyncpg.Connection, sandbox: Sandbox
+    start: StartService, company: Company, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:
     api, stop = await start(company, POOL_SIZE="2", DATABASE_ACQUIRE_SECONDS="2"), asyncio.Event()
     await sandbox.settings(processing_seconds=3600)
@@ -135,7 +134,7 @@ async def test_the_queue_for_a_connection_is_limited(database: str) -> None:
 
 
 async def test_the_service_recovers_after_all_connections_were_terminated(
-    api: Any, owner: asyncpg.Connection, sandbox: Sandbox
+    api: Client, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:
     invoice_id = await created(api)
     await owner.execute(
@@ -152,7 +151,7 @@ async def test_the_service_recovers_after_all_connections_were_terminated(
 
 @pytest.mark.parametrize("way", ["refuse", "reset"])
 async def test_refused_or_reset_connections_are_a_503_until_recovery(
-    far_api: Any, network: Network, way: str
+    far_api: Client, network: Network, way: str
 ) -> None:
     invoice_id = await created(far_api)
     await getattr(network, way)()
@@ -167,7 +166,7 @@ async def test_refused_or_reset_connections_are_a_503_until_recovery(
 
 
 async def test_a_silent_network_is_a_503_within_seconds_until_recovery(
-    far_api: Any, network: Network
+    far_api: Client, network: Network
 ) -> None:
     invoice_id = await created(far_api)
     network.swallow()
@@ -183,7 +182,7 @@ async def test_a_silent_network_is_a_503_within_seconds_until_recovery(
         await until(lambda path=path: _statuses(far_api, path), lambda statuses: statuses == {200})
 
 
-async def _statuses(api: Any, path: str) -> set[int]:
+async def _statuses(api: Client, path: str) -> set[int]:
     """Return the statuses of 8 concurrent requests."""
     return {
         response.status for response in await asyncio.gather(*[api.get(path) for _ in range(8)])
@@ -191,7 +190,7 @@ async def _statuses(api: Any, path: str) -> set[int]:
 
 
 async def test_silently_dead_connections_fail_no_request(
-    network: Network, start: Any, company: Any
+    network: Network, start: StartService, company: Company
 ) -> None:
     # The timeout applies to new connections too.
     bounds = {"POOL_SIZE": "4", "DATABASE_ANSWER_SECONDS": "10"}
@@ -204,7 +203,7 @@ async def test_silently_dead_connections_fail_no_request(
 
 
 async def test_a_runaway_statement_is_cancelled_and_rolled_back(
-    api: Any, owner: asyncpg.Connection
+    api: Client, owner: asyncpg.Connection
 ) -> None:
     await owner.execute(
         """
@@ -224,7 +223,7 @@ async def test_a_runaway_statement_is_cancelled_and_rolled_back(
 
 @pytest.mark.parametrize("state", ["40P01", "40001"])
 async def test_a_transaction_after_a_deadlock_is_retried(
-    api: Any, owner: asyncpg.Connection, state: str
+    api: Client, owner: asyncpg.Connection, state: str
 ) -> None:
     await fails(owner, "invoices", state, times=2)
     invoice_id = await created(api)
@@ -232,7 +231,7 @@ async def test_a_transaction_after_a_deadlock_is_retried(
 
 
 async def test_the_outcome_of_a_submission_is_stored_after_a_deadlock(
-    api: Any, owner: asyncpg.Connection, sandbox: Sandbox
+    api: Client, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:
     invoice_id = await created(api)
     await fails(owner, "submissions", "40P01", times=2)
@@ -245,7 +244,7 @@ async def test_the_outcome_of_a_submission_is_stored_after_a_deadlock(
 
 
 async def test_a_transaction_that_fails_three_times_is_a_503(
-    api: Any, owner: asyncpg.Connection
+    api: Client, owner: asyncpg.Connection
 ) -> None:
     await fails(owner, "invoices", "40P01", times=3)
     assert is_unavailable(await api.post("/api/invoices", json=invoice(code=8)))
@@ -253,7 +252,7 @@ async def test_a_transaction_that_fails_three_times_is_a_503(
 
 
 async def test_committed_work_is_not_repeated_after_a_deadlock(
-    api: Any, owner: asyncpg.Connection, sandbox: Sandbox
+    api: Client, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:
     """A failure after the invoice was stored does not repeat the creation."""
     await fails(owner, "portal_sightings", "40P01")
@@ -265,7 +264,7 @@ async def test_committed_work_is_not_repeated_after_a_deadlock(
 
 @pytest.mark.parametrize("state", ["53100", "53200", "58030"])
 async def test_a_full_disk_refuses_writes_and_serves_reads(
-    api: Any, owner: asyncpg.Connection, sandbox: Sandbox, state: str
+    api: Client, owner: asyncpg.Connection, sandbox: Sandbox, state: str
 ) -> None:
     invoice_id = await created(api)
     for table in ("invoices", "submissions"):
@@ -281,7 +280,7 @@ async def test_a_full_disk_refuses_writes_and_serves_reads(
 
 
 async def test_an_idempotency_key_is_released_after_a_failed_request(
-    api: Any, owner: asyncpg.Connection
+    api: Client, owner: asyncpg.Connection
 ) -> None:
     for table in ("invoices", "idempotency_keys"):
         await fails(owner, table, "53100")
@@ -299,7 +298,7 @@ async def test_an_idempotency_key_is_released_after_a_failed_request(
 
 
 async def test_a_response_is_sent_even_if_it_cannot_be_stored(
-    api: Any, owner: asyncpg.Connection
+    api: Client, owner: asyncpg.Connection
 ) -> None:
     await fails(owner, "idempotency_keys", "53100")
     await works_again(owner, "idempotency_keys")
@@ -326,7 +325,7 @@ async def test_a_response_is_sent_even_if_it_cannot_be_stored(
 
 
 async def test_a_migration_that_waits_for_a_lock_blocks_no_request(
-    api: Any, owner: asyncpg.Connection, database: str, tmp_path: Path
+    api: Client, owner: asyncpg.Connection, database: str, tmp_path: Path
 ) -> None:
     invoice_id = await created(api)
     (tmp_path / "9999_more.sql").write_text("alter table invoices add column more int;")
@@ -340,7 +339,7 @@ async def test_a_migration_that_waits_for_a_lock_blocks_no_request(
     assert (await record(api, invoice_id))["status"] == "Draft"
 
 
-async def test_request_bodies_beyond_the_memory_budget_are_a_503(api: Any) -> None:
+async def test_request_bodies_beyond_the_memory_budget_are_a_503(api: Client) -> None:
     """Each request announces two megabytes, and sends only its beginning meanwhile."""
     fitting = MAX_UPLOAD_BYTES // 2**21
     more = asyncio.Event()
@@ -364,7 +363,7 @@ async def test_request_bodies_beyond_the_memory_budget_are_a_503(api: Any) -> No
     assert await created(api)
 
 
-async def _taken(api: Any) -> int:
+async def _taken(api: Client) -> int:
     return api.app[app_keys.UPLOAD_BUDGET].taken
 
 
@@ -387,7 +386,7 @@ def test_the_rate_limiter_keeps_a_limited_number_of_keys() -> None:
 
 
 async def test_a_company_has_one_export_at_a_time(
-    api: Any, owner: asyncpg.Connection, environment: dict[str, str]
+    api: Client, owner: asyncpg.Connection, environment: dict[str, str]
 ) -> None:
     await copies(owner, await created(api), 603, remark="x" * 40_000)
     path, other = "/api/invoices/export-all", {"X-API-Key": (await make_company(environment)).key}
@@ -413,7 +412,7 @@ def test_concurrent_exports_of_a_process_are_limited() -> None:
         pass
 
 
-async def test_a_large_document_blocks_no_other_request(api: Any) -> None:
+async def test_a_large_document_blocks_no_other_request(api: Client) -> None:
     """Other requests are answered while the document is checked in a thread."""
     lines = [line(classifications=[f"{code:03}" for code in range(1, 46)]) for _ in range(610)]
     stored = json_codec.measure_stored_bytes(invoice(lineItems=lines))

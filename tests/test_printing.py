@@ -110,7 +110,7 @@ def test_a_quantity_is_printed_as_given() -> None:
     [(None, ""), ("0.05", "5%"), ("0.125", "12.5%"), ("0.1000", "10%"), ("1", "100%")],
 )
 def test_a_factor_is_printed_as_a_percentage(factor: str | None, written: str) -> None:
-    assert printing.share(factor and Decimal(factor)) == written
+    assert printing.share(None if factor is None else Decimal(factor)) == written
 
 
 @pytest.mark.parametrize(

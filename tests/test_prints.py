@@ -6,12 +6,11 @@ import re
 import struct
 import zlib
 from html.parser import HTMLParser
-from typing import Any
 
 import asyncpg
 import pytest
 import segno
-from conftest import Sandbox
+from conftest import Client, Company, Sandbox, StartService
 from kit import (
     answered,
     buyer,
@@ -110,7 +109,7 @@ class Page(HTMLParser):
 PORTALS = ("Unique identifier", "Validated", "Validation link")
 
 
-async def printed(api: Any, path: str) -> Page:
+async def printed(api: Client, path: str) -> Page:
     async with api.get(f"{path}/print") as response:
         html = await response.text()
         assert response.status == 200, html
@@ -118,14 +117,14 @@ async def printed(api: Any, path: str) -> Page:
         return Page(html)
 
 
-async def printed_invoice(api: Any, invoice_id: int) -> Page:
+async def printed_invoice(api: Client, invoice_id: int) -> Page:
     return await printed(api, f"/api/invoices/{invoice_id}")
 
 
 # The status of the document
 
 
-async def test_a_draft_is_marked_on_every_page_and_has_no_qr_code(api: Any) -> None:
+async def test_a_draft_is_marked_on_every_page_and_has_no_qr_code(api: Client) -> None:
     page = await printed_invoice(api, await created(api, code=7))
     assert page.text.startswith("DRAFT DRAFT It has not been submitted")
     assert ("div", {"class": "across", "aria-hidden": "true"}) in page.tags
@@ -135,7 +134,7 @@ async def test_a_draft_is_marked_on_every_page_and_has_no_qr_code(api: Any) -> N
 
 
 async def test_a_valid_invoice_shows_portal_identifiers_and_a_qr_code(
-    api: Any, sandbox: Sandbox
+    api: Client, sandbox: Sandbox
 ) -> None:
     invoice_id = await valid_invoice(api)
     (sent,) = await documents(api, invoice_id)
@@ -153,7 +152,7 @@ async def test_a_valid_invoice_shows_portal_identifiers_and_a_qr_code(
     assert page.text.endswith("This document is a visual presentation of the e-Invoice.")
 
 
-async def test_a_document_before_validation_is_marked(api: Any, sandbox: Sandbox) -> None:
+async def test_a_document_before_validation_is_marked(api: Client, sandbox: Sandbox) -> None:
     await sandbox.settings(processing_seconds=60)
     invoice_id = await created(api)
     assert (await submitted(api, invoice_id))[0] == 200
@@ -164,7 +163,7 @@ async def test_a_document_before_validation_is_marked(api: Any, sandbox: Sandbox
     assert page.text.endswith("This document is not a validated e-Invoice.")
 
 
-async def test_an_invalid_document_is_printed_as_stored(api: Any) -> None:
+async def test_an_invalid_document_is_printed_as_stored(api: Client) -> None:
     invoice_id = await created(api, buyer=STRANGER)
     assert (await submitted(api, invoice_id))[0] == 200
     await reaches(api, invoice_id, "Invalid")
@@ -176,7 +175,7 @@ async def test_an_invalid_document_is_printed_as_stored(api: Any) -> None:
     assert page.text.startswith("NOT VALIDATED") and "Tea leaves" in page.text
 
 
-async def test_a_cancelled_document_is_printed_as_sent_with_the_reason(api: Any) -> None:
+async def test_a_cancelled_document_is_printed_as_sent_with_the_reason(api: Client) -> None:
     invoice_id = await valid_invoice(api)
     before = await printed_invoice(api, invoice_id)
     assert (await cancelled(api, invoice_id, reason="Wrong buyer"))[0] == 200
@@ -192,7 +191,7 @@ async def test_a_cancelled_document_is_printed_as_sent_with_the_reason(api: Any)
     assert "svg" not in dict(page.tags) and page.fact("Validation link") is None
 
 
-async def test_a_sent_document_keeps_the_companys_former_address(api: Any) -> None:
+async def test_a_sent_document_keeps_the_companys_former_address(api: Client) -> None:
     sent, draft = await valid_invoice(api), await created(api)
     before = await printed_invoice(api, sent)
     moves = {
@@ -210,7 +209,7 @@ async def test_a_sent_document_keeps_the_companys_former_address(api: Any) -> No
 
 
 async def test_a_document_is_found_among_others_of_its_submission(
-    api: Any, owner: asyncpg.Connection
+    api: Client, owner: asyncpg.Connection
 ) -> None:
     invoice_id = await valid_invoice(api)
     before = await printed_invoice(api, invoice_id)
@@ -230,7 +229,7 @@ async def test_a_document_is_found_among_others_of_its_submission(
 # Contents
 
 
-async def test_a_draft_prints_like_the_sent_document(api: Any) -> None:
+async def test_a_draft_prints_like_the_sent_document(api: Client) -> None:
     invoice_id = await created(
         api,
         lineItems=RICH,
@@ -244,7 +243,7 @@ async def test_a_draft_prints_like_the_sent_document(api: Any) -> None:
     assert (await printed_invoice(api, invoice_id)).content == draft.content
 
 
-async def test_lines_and_totals_are_printed_exactly(api: Any) -> None:
+async def test_lines_and_totals_are_printed_exactly(api: Client) -> None:
     page = await printed_invoice(
         api, await created(api, lineItems=RICH, invoiceLevelAllowanceCharge=ADJUSTED, code=8)
     )
@@ -314,13 +313,13 @@ async def test_lines_and_totals_are_printed_exactly(api: Any) -> None:
     ]
 
 
-async def test_the_largest_amounts_are_printed_in_full(api: Any) -> None:
+async def test_the_largest_amounts_are_printed_in_full(api: Client) -> None:
     items = [line(unit={"price": 999999999998.99, "count": 900}, taxDetails=[{"taxType": "06"}])]
     page = await printed_invoice(api, await created(api, lineItems=items))
     assert page.rows[-1] == ["Total payable (MYR)", "899,999,999,999,091.00"]
 
 
-async def test_times_are_printed_in_the_business_time_zone(api: Any) -> None:
+async def test_times_are_printed_in_the_business_time_zone(api: Client) -> None:
     page = await printed_invoice(api, await created(api, issueDateTime="2026-03-31T16:30:05Z"))
     assert (page.fact("Date of issue"), page.fact("Time of issue")) == (
         "1 April 2026",
@@ -328,7 +327,7 @@ async def test_times_are_printed_in_the_business_time_zone(api: Any) -> None:
     )
 
 
-async def test_the_company_is_the_buyer_of_a_self_billed_invoice(api: Any) -> None:
+async def test_the_company_is_the_buyer_of_a_self_billed_invoice(api: Client) -> None:
     changes = {
         "type": "SELF_BILLED_INVOICE",
         "buyer": None,
@@ -347,7 +346,7 @@ async def test_the_company_is_the_buyer_of_a_self_billed_invoice(api: Any) -> No
 
 
 async def test_payment_and_delivery_are_printed_before_and_after_sending(
-    api: Any,
+    api: Client,
 ) -> None:
     agreed = {
         "payment": {"mode": "03", "bankAccount": "512345678901", "terms": "30 days <b>net</b>"},
@@ -372,7 +371,7 @@ async def test_payment_and_delivery_are_printed_before_and_after_sending(
         await reaches(api, invoice_id, "Valid")
 
 
-async def test_a_note_names_its_original(api: Any) -> None:
+async def test_a_note_names_its_original(api: Client) -> None:
     invoice = await valid_invoice(api)
     (original,) = await documents(api, invoice)
     for invoice_id in (
@@ -386,7 +385,7 @@ async def test_a_note_names_its_original(api: Any) -> None:
 
 
 async def test_a_consolidated_invoice_has_the_general_public_as_buyer(
-    start: Any, company: Any
+    start: StartService, company: Company
 ) -> None:
     api = await start(company, CONSOLIDATION_DAYS="40")
     await sale(api)
@@ -398,14 +397,14 @@ async def test_a_consolidated_invoice_has_the_general_public_as_buyer(
     assert page.content == draft.content and draft.text.startswith("DRAFT")
 
 
-async def test_an_invoice_without_a_buyer_can_be_printed(api: Any) -> None:
+async def test_an_invoice_without_a_buyer_can_be_printed(api: Client) -> None:
     page = await printed_invoice(
         api, await created(api, type="PENDING_FINALIZE_INVOICE", buyer=None)
     )
     assert "Buyer Not named yet" in page.text and page.text.startswith("DRAFT")
 
 
-async def test_a_minimal_invoice_can_be_printed(api: Any) -> None:
+async def test_a_minimal_invoice_can_be_printed(api: Client) -> None:
     items = [{"description": "Tea", "unit": {"price": 1, "count": 1}}]
     page = await printed_invoice(api, await created(api, lineItems=items, buyer={}))
     assert page.rows[2] == ["1", "Tea", "–", "1", "1.00", "1.00", "–"]
@@ -414,7 +413,7 @@ async def test_a_minimal_invoice_can_be_printed(api: Any) -> None:
 # Content security
 
 
-async def test_hostile_texts_are_escaped_and_isolated(api: Any) -> None:
+async def test_hostile_texts_are_escaped_and_isolated(api: Client) -> None:
     place = {"line1": HOSTILE, "city": HOSTILE[:50], "state": "10", "country": "MYS"}
     party = buyer(
         name=HOSTILE, contactNumber=HOSTILE[:40], email=HOSTILE, tin=HOSTILE[:40], address=place
@@ -441,7 +440,7 @@ async def test_hostile_texts_are_escaped_and_isolated(api: Any) -> None:
     )
 
 
-async def test_the_content_security_policy_allows_only_the_own_style(api: Any) -> None:
+async def test_the_content_security_policy_allows_only_the_own_style(api: Client) -> None:
     invoice_id = await valid_invoice(api)
     async with api.get(f"/api/invoices/{invoice_id}/print") as response:
         html, policy = await response.text(), response.headers["Content-Security-Policy"]
@@ -465,12 +464,12 @@ async def test_the_content_security_policy_allows_only_the_own_style(api: Any) -
 # The QR code
 
 
-async def fetched(api: Any, path: str) -> tuple[int, str, bytes]:
+async def fetched(api: Client, path: str) -> tuple[int, str, bytes]:
     async with api.get(path) as response:
         return response.status, response.headers["Content-Type"], await response.read()
 
 
-async def test_the_qr_code_of_a_valid_document_contains_its_link(api: Any) -> None:
+async def test_the_qr_code_of_a_valid_document_contains_its_link(api: Client) -> None:
     invoice_id = await valid_invoice(api)
     (sent,) = await documents(api, invoice_id)
     status, kind, svg = await fetched(api, f"/api/invoices/{invoice_id}/qr.svg")
@@ -481,7 +480,9 @@ async def test_the_qr_code_of_a_valid_document_contains_its_link(api: Any) -> No
     assert pixels(png) == code(sent["validation_link"])
 
 
-async def test_notes_and_consolidated_invoices_have_qr_codes(start: Any, company: Any) -> None:
+async def test_notes_and_consolidated_invoices_have_qr_codes(
+    start: StartService, company: Company
+) -> None:
     api = await start(company, CONSOLIDATION_DAYS="40")
     await sale(api)
     invoice_id = await consolidated(api)
@@ -496,7 +497,7 @@ async def test_notes_and_consolidated_invoices_have_qr_codes(start: Any, company
         )
 
 
-async def test_a_document_that_is_not_valid_has_no_qr_code(api: Any, sandbox: Sandbox) -> None:
+async def test_a_document_that_is_not_valid_has_no_qr_code(api: Client, sandbox: Sandbox) -> None:
     draft, valid = await created(api), await valid_invoice(api)
     note = await noted(api, valid)
     wrong = await created(api, buyer=STRANGER)
@@ -515,7 +516,7 @@ async def test_a_document_that_is_not_valid_has_no_qr_code(api: Any, sandbox: Sa
 
 
 @pytest.mark.parametrize("part", ["print", "qr.svg", "qr.png"])
-async def test_a_head_request_has_the_headers_of_a_get_request(api: Any, part: str) -> None:
+async def test_a_head_request_has_the_headers_of_a_get_request(api: Client, part: str) -> None:
     path = f"/api/invoices/{await valid_invoice(api)}/{part}"
     async with api.get(path) as got, api.head(path) as head:
         assert head.status == 200 and await head.read() == b""

@@ -3,11 +3,10 @@
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import asyncpg
 import pytest
-from conftest import make_company
+from conftest import Company, StartService, make_company
 from kit import created
 
 INSPECT = Path(__file__).resolve().parent.parent / "sql" / "inspect"
@@ -47,7 +46,7 @@ async def reader(database: str) -> AsyncIterator[asyncpg.Connection]:
 
 
 async def test_reader_sees_invoices_of_all_companies(
-    start: Any, company: Any, environment: dict[str, str], reader: asyncpg.Connection
+    start: StartService, company: Company, environment: dict[str, str], reader: asyncpg.Connection
 ) -> None:
     other = await make_company(environment)
     for one in (company, other):

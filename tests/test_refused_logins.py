@@ -6,7 +6,7 @@ from typing import Any
 
 import asyncpg
 import pytest
-from conftest import Sandbox, make_company, until
+from conftest import Client, Company, Sandbox, StartService, make_company, until
 from kit import cancelled, created, record, submitted, valid_invoice
 from test_batches import AUTOMATIC, reach
 from test_validations import TIN
@@ -48,7 +48,7 @@ async def let_retry(owner: asyncpg.Connection) -> None:
     )
 
 
-async def refused(api: Any) -> dict[str, Any]:
+async def refused(api: Client) -> dict[str, Any]:
     """Submit a new invoice, whose login is refused, and return the error."""
     status, body = await submitted(api, await created(api))
     assert status == 400, body
@@ -57,7 +57,7 @@ async def refused(api: Any) -> dict[str, Any]:
 
 
 async def test_submits_with_refused_credentials_log_in_once(
-    start: Any, company: Any, owner: asyncpg.Connection, sandbox: Sandbox
+    start: StartService, company: Company, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:
     await client(sandbox, blocked=True)
     api = await start(company, background=False, **PATIENT, PORTAL_RATE_SCALE="1")
@@ -76,8 +76,8 @@ async def test_submits_with_refused_credentials_log_in_once(
 
 
 async def test_no_kind_of_work_logs_in_after_a_refused_login(
-    start: Any,
-    company: Any,
+    start: StartService,
+    company: Company,
     environment: dict[str, str],
     owner: asyncpg.Connection,
     sandbox: Sandbox,
@@ -118,7 +118,7 @@ async def test_no_kind_of_work_logs_in_after_a_refused_login(
 
 
 async def test_a_refused_login_is_shared_by_processes_and_survives_a_restart(
-    start: Any, company: Any, sandbox: Sandbox
+    start: StartService, company: Company, sandbox: Sandbox
 ) -> None:
     await client(sandbox, blocked=True)
     first = await start(company, background=False, **PATIENT)
@@ -131,7 +131,7 @@ async def test_a_refused_login_is_shared_by_processes_and_survives_a_restart(
 
 
 async def test_changed_credentials_are_tried_at_once(
-    start: Any, company: Any, owner: asyncpg.Connection, sandbox: Sandbox
+    start: StartService, company: Company, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:
     await client(sandbox, secret="replaced")
     await refused(await start(company, background=False, **PATIENT))
@@ -143,7 +143,7 @@ async def test_changed_credentials_are_tried_at_once(
 
 
 async def test_a_refused_login_of_one_taxpayer_does_not_block_others(
-    start: Any, company: Any, environment: dict[str, str], sandbox: Sandbox
+    start: StartService, company: Company, environment: dict[str, str], sandbox: Sandbox
 ) -> None:
     await client(sandbox, represents=[OTHER])
     other = await make_company(environment, name="Kedai Lain Sdn. Bhd.", tin_code=OTHER)
@@ -153,7 +153,7 @@ async def test_a_refused_login_of_one_taxpayer_does_not_block_others(
 
 
 async def test_the_login_pause_doubles_up_to_an_hour_until_a_success(
-    start: Any, company: Any, owner: asyncpg.Connection, sandbox: Sandbox
+    start: StartService, company: Company, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:
     await client(sandbox, blocked=True)
     api = await start(company, background=False, **PATIENT)
@@ -170,7 +170,7 @@ async def test_the_login_pause_doubles_up_to_an_hour_until_a_success(
 
 
 async def test_one_process_retries_after_the_login_pause(
-    start: Any, company: Any, owner: asyncpg.Connection, sandbox: Sandbox
+    start: StartService, company: Company, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:
     await client(sandbox, blocked=True)
     pair = [await start(company, background=False, **PATIENT) for _ in range(2)]
@@ -183,7 +183,7 @@ async def test_one_process_retries_after_the_login_pause(
 
 
 async def test_automatic_submissions_resume_after_an_accepted_login(
-    start: Any, company: Any, owner: asyncpg.Connection, sandbox: Sandbox
+    start: StartService, company: Company, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:
     await owner.execute(AUTOMATIC)
     await client(sandbox, blocked=True)
@@ -196,7 +196,7 @@ async def test_automatic_submissions_resume_after_an_accepted_login(
 
 
 async def test_a_refused_new_token_counts_as_a_refused_login(
-    start: Any, company: Any, owner: asyncpg.Connection, sandbox: Sandbox
+    start: StartService, company: Company, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:
     api = await start(company, background=False, **PATIENT)
     await sandbox.fault("submit", "unauthorized", times=2)
@@ -207,7 +207,7 @@ async def test_a_refused_new_token_counts_as_a_refused_login(
 
 
 async def test_a_token_that_is_refused_again_doubles_the_pause(
-    start: Any, company: Any, owner: asyncpg.Connection, sandbox: Sandbox
+    start: StartService, company: Company, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:
     """The login itself succeeds each time. Only an accepted request ends the pause."""
     api = await start(company, background=False, **PATIENT)
@@ -222,8 +222,8 @@ async def test_a_token_that_is_refused_again_doubles_the_pause(
 
 
 async def test_a_refused_login_is_shown_to_the_operator(
-    start: Any,
-    company: Any,
+    start: StartService,
+    company: Company,
     environment: dict[str, str],
     owner: asyncpg.Connection,
     sandbox: Sandbox,
@@ -254,8 +254,8 @@ async def test_a_refused_login_is_shown_to_the_operator(
 
 @pytest.mark.parametrize("intermediary, taxpayer", [("true", "C20880050010"), ("false", "")])
 async def test_a_refused_login_is_stored_per_login_identity(
-    start: Any,
-    company: Any,
+    start: StartService,
+    company: Company,
     owner: asyncpg.Connection,
     sandbox: Sandbox,
     intermediary: str,

@@ -15,6 +15,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+from conftest import ClientFactory
 from fixtures_sandbox import HOUR, Portal, create_sandbox
 
 from service.sandbox.settings import Settings
@@ -231,7 +232,7 @@ async def test_reset_removes_all_state(portal: Portal) -> None:
 
 
 async def test_a_restart_keeps_all_state(
-    portal: Portal, settings: Settings, aiohttp_client: Any
+    portal: Portal, settings: Settings, aiohttp_client: ClientFactory
 ) -> None:
     uuid = await portal.accepted(await portal.fresh())
     await portal.admin("settings", stuck=True, search_lag_seconds=5)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import ClientFactory
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 from cryptography.hazmat.primitives.hashes import SHA256
@@ -602,7 +603,7 @@ def authority_certificate(key: str) -> bytes:
 
 @pytest.mark.parametrize("key, codes", [("authority", []), ("another", ["DS329"])])
 async def test_a_certificate_needs_a_trusted_authority(
-    tmp_path: Path, aiohttp_client: Any, key: str, codes: list[Any]
+    tmp_path: Path, aiohttp_client: ClientFactory, key: str, codes: list[Any]
 ) -> None:
     trusted = tmp_path / "authorities.pem"
     trusted.write_bytes(authority_certificate("signer") + authority_certificate(key))

@@ -26,8 +26,8 @@ from kit import (
     PLACES,
     answered,
     created,
-    integration_key,
     last_month,
+    make_account,
     now,
     one_of_each,
     one_of_each_integration,
@@ -245,10 +245,10 @@ async def _running(cluster: str, template: str, folder: Path) -> AsyncIterator[S
         company = await make_company(
             environment, tin_code=TIN["tin"], registration_number=TIN["registration_number"]
         )
-        integration = await integration_key(environment)
+        account = await make_account(environment)
         await stack.enter_async_context(serve_api(config))
         base = f"http://{config.host}:{config.port}"
-        keys = {"X-API-Key": company.key, "X-Portal-Key": integration["key"]}
+        keys = {"X-API-Key": company.key, "X-Portal-Key": account.key}
         async with aiohttp.ClientSession(base, headers=keys) as session:
             for number in range(ROUNDS):
                 await created(session)
@@ -257,9 +257,7 @@ async def _running(cluster: str, template: str, folder: Path) -> AsyncIterator[S
                     if number % 2:
                         path = f"{place}/{record_id}/submit-to-portal"
                         await answered(session, "POST", path, json={})
-                await one_of_each_integration(
-                    session, environment, integration["account_id"], company.id
-                )
+                await one_of_each_integration(session, environment, account.id, company.id)
             ids = await _ids(session)
         yield SimpleNamespace(base=base, keys=keys, ids=ids)
 

@@ -5,12 +5,12 @@ import base64
 import stat
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import asyncpg
 import pytest
 from certificates import issued
-from conftest import make_company, until
+from conftest import Client, Company, StartService, make_company, until
+from fixtures_service import RunCommand
 from fixtures_webhooks import LOCAL, Receiver, delivery, hook, signed_by
 from kit import (
     CERTIFICATE,
@@ -49,7 +49,7 @@ def raw(secret: str) -> bytes:
     return base64.b64decode(secret.removeprefix("whsec_"))
 
 
-async def is_signed_with(receiver: Receiver, api: Any, secret: str) -> bool:
+async def is_signed_with(receiver: Receiver, api: Client, secret: str) -> bool:
     """Return whether the next delivery is signed with the secret."""
     before = len(receiver.got)
     await created(api)
@@ -62,7 +62,7 @@ async def _got(receiver: Receiver, before: int) -> list[tuple[Mapping[str, str],
 
 
 async def test_the_database_holds_no_readable_secret(
-    start: Any, company: Any, owner: asyncpg.Connection, receiver: Receiver
+    start: StartService, company: Company, owner: asyncpg.Connection, receiver: Receiver
 ) -> None:
     api = await start(company, **LOCAL)
     webhook_id, secret = await hook(api, receiver.url)
@@ -75,7 +75,7 @@ async def test_the_database_holds_no_readable_secret(
 
 
 async def test_a_plain_secret_is_encrypted_by_a_start_with_a_key(
-    start: Any, company: Any, owner: asyncpg.Connection, receiver: Receiver
+    start: StartService, company: Company, owner: asyncpg.Connection, receiver: Receiver
 ) -> None:
     api = await start(company, **LOCAL)
     _, secret = await hook(api, receiver.url)
@@ -93,7 +93,7 @@ async def test_a_plain_secret_is_encrypted_by_a_start_with_a_key(
 
 
 async def test_without_a_secret_key_no_secret_is_stored(
-    start: Any, company: Any, owner: asyncpg.Connection, receiver: Receiver
+    start: StartService, company: Company, owner: asyncpg.Connection, receiver: Receiver
 ) -> None:
     api = await start(company, **LOCAL)
     webhook_id, _ = await hook(api, receiver.url)
@@ -108,8 +108,8 @@ async def test_without_a_secret_key_no_secret_is_stored(
 
 
 async def test_a_secret_in_the_row_of_another_company_is_undecryptable(
-    start: Any,
-    company: Any,
+    start: StartService,
+    company: Company,
     environment: dict[str, str],
     owner: asyncpg.Connection,
     receiver: Receiver,
@@ -130,12 +130,12 @@ async def test_a_secret_in_the_row_of_another_company_is_undecryptable(
 
 
 async def test_secrets_are_reencrypted_for_a_new_secret_key(
-    start: Any,
-    company: Any,
+    start: StartService,
+    company: Company,
     environment: dict[str, str],
     owner: asyncpg.Connection,
     receiver: Receiver,
-    command: Any,
+    command: RunCommand,
 ) -> None:
     api = await start(company, **SIGNED)
     _, secret = await hook(api, receiver.url)
@@ -158,7 +158,7 @@ async def test_reencryption_without_a_key_is_refused(environment: dict[str, str]
 
 
 async def test_no_response_contains_a_stored_secret(
-    start: Any, company: Any, owner: asyncpg.Connection
+    start: StartService, company: Company, owner: asyncpg.Connection
 ) -> None:
     api = await start(company, **GENEROUS)
     ids = await one_of_each(api)

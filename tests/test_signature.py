@@ -475,7 +475,8 @@ SOON, DAY = "The signing certificate expires on ", timedelta(days=1)
             [
                 "The serial number of the subject (2.5.4.5) of the signing certificate is "
                 "201901012345, not the company's registration number: "
-                "the portal accepts that from an intermediary only, and otherwise rejects it with DS312.",
+                "the portal accepts that from an intermediary only, and otherwise rejects it with "
+                "DS312.",
             ],
         ),
     ],

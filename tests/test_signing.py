@@ -11,7 +11,7 @@ from typing import Any
 import asyncpg
 import pytest
 from certificates import TIN, Issued, issued, key_text, rsa_key
-from conftest import Sandbox, make_company
+from conftest import Client, Company, Sandbox, StartService, make_company
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 from kit import (
     CERTIFICATE,
@@ -41,12 +41,12 @@ NOW = datetime.now(UTC).replace(microsecond=0)
 
 
 @pytest.fixture
-async def api(start: Any, company: Any) -> Any:
+async def api(start: StartService, company: Company) -> Client:
     """A client of a service that signs, for a company without a certificate."""
     return await start(company, **SIGNED)
 
 
-async def put(api: Any, made: Issued | None = None, **members: Any) -> dict[str, Any]:
+async def put(api: Client, made: Issued | None = None, **members: Any) -> dict[str, Any]:
     """Store a certificate and return its record."""
     status, body = await answered(
         api, "PUT", CERTIFICATE, json={**(made or issued()).pair, **members}
@@ -67,7 +67,7 @@ def signed_by(block: Any) -> bytes:
     return base64.b64decode(block["KeyInfo"][0]["X509Data"][0]["X509Certificate"][0]["_"])
 
 
-async def refused(api: Any) -> list[dict[str, Any]]:
+async def refused(api: Client) -> list[dict[str, Any]]:
     """Return the errors of a refused submit. The invoice stays a draft that can be submitted."""
     invoice_id = await created(api)
     status, body = await submitted(api, invoice_id)
@@ -79,7 +79,7 @@ async def refused(api: Any) -> list[dict[str, Any]]:
 # Signed submissions
 
 
-async def test_a_signed_invoice_becomes_valid(api: Any, owner: asyncpg.Connection) -> None:
+async def test_a_signed_invoice_becomes_valid(api: Client, owner: asyncpg.Connection) -> None:
     made = issued()
     await put(api, made)
     invoice_id = await valid_invoice(api)
@@ -92,7 +92,7 @@ async def test_a_signed_invoice_becomes_valid(api: Any, owner: asyncpg.Connectio
 
 
 async def test_the_signing_time_is_that_of_the_submission(
-    api: Any, owner: asyncpg.Connection
+    api: Client, owner: asyncpg.Connection
 ) -> None:
     await put(api)
     clock = "select date_trunc('second', clock_timestamp())"
@@ -106,7 +106,7 @@ async def test_the_signing_time_is_that_of_the_submission(
     assert before <= at <= (await owner.fetch("select clock_timestamp()"))[0][0]
 
 
-async def test_a_note_is_signed(api: Any, owner: asyncpg.Connection) -> None:
+async def test_a_note_is_signed(api: Client, owner: asyncpg.Connection) -> None:
     await put(api)
     invoice_id = await valid_invoice(api)
     _, made = await answered(
@@ -120,7 +120,7 @@ async def test_a_note_is_signed(api: Any, owner: asyncpg.Connection) -> None:
 
 
 async def test_version_1_0_is_not_signed_and_needs_no_certificate(
-    start: Any, company: Any, owner: asyncpg.Connection
+    start: StartService, company: Company, owner: asyncpg.Connection
 ) -> None:
     api = await start(company)
     await valid_invoice(api)
@@ -129,7 +129,9 @@ async def test_version_1_0_is_not_signed_and_needs_no_certificate(
     assert b"Signature" not in base64.b64decode(body["documents"][0]["document"])
 
 
-async def test_concurrent_submissions_are_all_signed(api: Any, owner: asyncpg.Connection) -> None:
+async def test_concurrent_submissions_are_all_signed(
+    api: Client, owner: asyncpg.Connection
+) -> None:
     await put(api)
     ids = [await created(api) for _ in range(8)]
     assert {
@@ -158,7 +160,10 @@ def files(tmp_path: Path) -> tuple[Issued, dict[str, str]]:
 
 
 async def test_the_configured_certificate_signs_for_a_company_without_one(
-    start: Any, company: Any, owner: asyncpg.Connection, files: tuple[Issued, dict[str, str]]
+    start: StartService,
+    company: Company,
+    owner: asyncpg.Connection,
+    files: tuple[Issued, dict[str, str]],
 ) -> None:
     made, variables = files
     api = await start(company, **SIGNED, **variables)
@@ -177,9 +182,9 @@ async def test_the_configured_certificate_signs_for_a_company_without_one(
 
 @pytest.mark.parametrize("form", ISSUER_FORMS)
 async def test_the_issuer_name_is_written_in_the_configured_form(
-    api: Any,
-    start: Any,
-    company: Any,
+    api: Client,
+    start: StartService,
+    company: Company,
     owner: asyncpg.Connection,
     files: tuple[Issued, dict[str, str]],
     form: Any,
@@ -222,8 +227,8 @@ async def test_the_issuer_name_is_written_in_the_configured_form(
     ],
 )
 async def test_unusable_signing_files_are_named_at_the_start(
-    start: Any,
-    company: Any,
+    start: StartService,
+    company: Company,
     files: tuple[Issued, dict[str, str]],
     change: dict[str, Any],
     wording: str,
@@ -234,7 +239,7 @@ async def test_unusable_signing_files_are_named_at_the_start(
 
 
 async def test_the_service_starts_with_an_expired_certificate(
-    start: Any, company: Any, files: tuple[Issued, dict[str, str]], tmp_path: Path
+    start: StartService, company: Company, files: tuple[Issued, dict[str, str]], tmp_path: Path
 ) -> None:
     old = issued(not_before=NOW - 9 * DAY, not_after=NOW - DAY, key=rsa_key("intermediary"))
     (tmp_path / "own.pem").write_text(old.certificate_pem)
@@ -249,7 +254,7 @@ def stop(code: str, message: str) -> list[dict[str, Any]]:
     return [{"code": code, "path": "/company/signing-certificate", "message": message}]
 
 
-async def test_a_submit_without_a_certificate_is_refused(api: Any, sandbox: Sandbox) -> None:
+async def test_a_submit_without_a_certificate_is_refused(api: Client, sandbox: Sandbox) -> None:
     wording = (
         "There is no certificate to sign the document with: "
         "the company has none, and none is configured."
@@ -266,7 +271,7 @@ async def test_a_submit_without_a_certificate_is_refused(api: Any, sandbox: Sand
     assert (await submitted(api, invoice_id))[0] == 200
 
 
-async def test_a_submit_with_a_future_certificate_is_refused(api: Any, sandbox: Sandbox) -> None:
+async def test_a_submit_with_a_future_certificate_is_refused(api: Client, sandbox: Sandbox) -> None:
     begin = NOW + 2 * DAY
     wording = f"The signing certificate is not valid before {begin:%Y-%m-%d}."
     assert (await put(api, issued(not_before=begin)))["warning"] == wording
@@ -274,7 +279,7 @@ async def test_a_submit_with_a_future_certificate_is_refused(api: Any, sandbox: 
 
 
 async def test_a_submit_with_an_expired_certificate_is_refused(
-    api: Any, sandbox: Sandbox, owner: asyncpg.Connection
+    api: Client, sandbox: Sandbox, owner: asyncpg.Connection
 ) -> None:
     await put(api)
     old = issued(not_before=NOW - 9 * DAY, not_after=NOW - DAY)
@@ -294,7 +299,11 @@ UNREADABLE = (
 
 
 async def test_a_submit_with_an_undecryptable_key_is_refused(
-    start: Any, api: Any, company: Any, sandbox: Sandbox, caplog: pytest.LogCaptureFixture
+    start: StartService,
+    api: Client,
+    company: Company,
+    sandbox: Sandbox,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     await put(api)
     other = await start(company, **{**SIGNED, "SECRET_KEY": OTHER_KEY})
@@ -309,7 +318,7 @@ async def test_a_submit_with_an_undecryptable_key_is_refused(
 
 
 async def test_an_encrypted_key_of_another_company_is_undecryptable(
-    api: Any, start: Any, environment: dict[str, str], owner: asyncpg.Connection
+    api: Client, start: StartService, environment: dict[str, str], owner: asyncpg.Connection
 ) -> None:
     await put(api)
     other = await make_company(environment)
@@ -323,7 +332,7 @@ async def test_an_encrypted_key_of_another_company_is_undecryptable(
 
 
 async def test_the_previous_secret_key_still_decrypts_after_a_rotation(
-    api: Any, start: Any, company: Any, owner: asyncpg.Connection
+    api: Client, start: StartService, company: Company, owner: asyncpg.Connection
 ) -> None:
     await put(api)
     rotated = await start(
@@ -340,7 +349,7 @@ async def test_the_previous_secret_key_still_decrypts_after_a_rotation(
 
 
 async def test_a_certificate_is_stored_shown_and_removed(
-    api: Any, owner: asyncpg.Connection
+    api: Client, owner: asyncpg.Connection
 ) -> None:
     missing = (404, {"message": "Signing certificate not found"})
     assert (
@@ -373,7 +382,7 @@ async def test_a_certificate_is_stored_shown_and_removed(
 
 
 async def test_a_signing_key_is_stored_encrypted_and_never_shown(
-    api: Any, owner: asyncpg.Connection, caplog: pytest.LogCaptureFixture
+    api: Client, owner: asyncpg.Connection, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
     made = issued()
@@ -391,7 +400,7 @@ async def test_a_signing_key_is_stored_encrypted_and_never_shown(
 
 
 async def test_a_new_certificate_removes_the_key_of_the_old_one(
-    api: Any, owner: asyncpg.Connection
+    api: Client, owner: asyncpg.Connection
 ) -> None:
     first, second = issued(), issued(key=rsa_key("second"))
     await put(api, first)
@@ -411,7 +420,7 @@ async def test_a_new_certificate_removes_the_key_of_the_old_one(
 
 
 async def test_concurrent_changes_leave_one_certificate(
-    api: Any, owner: asyncpg.Connection
+    api: Client, owner: asyncpg.Connection
 ) -> None:
     made = [issued() for _ in range(6)]
     await asyncio.gather(*[put(api, each) for each in made])
@@ -447,14 +456,16 @@ async def test_concurrent_changes_leave_one_certificate(
     ],
 )
 async def test_an_invalid_certificate_or_key_is_named_by_its_path(
-    api: Any, change: Callable[..., Any], faults: dict[str, Any]
+    api: Client, change: Callable[..., Any], faults: dict[str, Any]
 ) -> None:
     status, body = await answered(api, "PUT", CERTIFICATE, json={**issued().pair, **change()})
     assert (status, {each["path"]: each["rule"] for each in body["errors"]}) == (422, faults)
     assert (await answered(api, "GET", CERTIFICATE))[0] == 404
 
 
-async def test_without_a_secret_key_no_signing_key_is_stored(start: Any, company: Any) -> None:
+async def test_without_a_secret_key_no_signing_key_is_stored(
+    start: StartService, company: Company
+) -> None:
     api = await start(company)
     message = "The service cannot store private keys: SECRET_KEY is not set. Ask the operator."
     assert await answered(api, "PUT", CERTIFICATE, json=issued().pair) == (
@@ -463,7 +474,7 @@ async def test_without_a_secret_key_no_signing_key_is_stored(start: Any, company
     )
 
 
-async def test_a_stale_if_match_does_not_change_the_certificate(api: Any) -> None:
+async def test_a_stale_if_match_does_not_change_the_certificate(api: Client) -> None:
     await put(api)
     async with api.get(CERTIFICATE) as response:
         etag = {"If-Match": response.headers["ETag"]}
@@ -477,7 +488,7 @@ async def test_a_stale_if_match_does_not_change_the_certificate(api: Any) -> Non
 # Warnings
 
 
-async def test_a_certificate_of_another_company_is_stored_with_a_warning(api: Any) -> None:
+async def test_a_certificate_of_another_company_is_stored_with_a_warning(api: Client) -> None:
     warning = (await put(api, issued("C25845632020")))["warning"]
     assert "is C25845632020, not the company's TIN" in warning and "DS311" in warning
     assert "DS307" in (await put(api, issued(subject={TIN: None})))["warning"]
@@ -489,7 +500,7 @@ async def test_a_certificate_of_another_company_is_stored_with_a_warning(api: An
 
 
 async def test_an_expiring_certificate_is_logged_once_a_day(
-    api: Any, caplog: pytest.LogCaptureFixture
+    api: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
     soon = issued(not_after=NOW + 10 * DAY)
     wording = f"The signing certificate expires on {NOW + 10 * DAY:%Y-%m-%d}, in 9 days."
@@ -500,7 +511,7 @@ async def test_an_expiring_certificate_is_logged_once_a_day(
 
 
 async def test_signing_errors_are_known_before_a_submission(
-    environment: dict[str, str], company: Any, files: tuple[Issued, dict[str, str]]
+    environment: dict[str, str], company: Company, files: tuple[Issued, dict[str, str]]
 ) -> None:
     """The outlook has the errors and warnings of a submission, with and without a certificate."""
     async with connected_pool(environment["DATABASE_URL"], 2) as pool:
@@ -513,7 +524,7 @@ async def test_signing_errors_are_known_before_a_submission(
 
 
 async def test_signing_warnings_are_known_before_a_submission(
-    api: Any, environment: dict[str, str], company: Any
+    api: Client, environment: dict[str, str], company: Company
 ) -> None:
     await put(api, issued("C25845632020", not_after=NOW + 5 * DAY))
     async with (
@@ -536,7 +547,7 @@ async def test_signing_warnings_are_known_before_a_submission(
     "bounds, kept", [({}, True), ({"most_open": 0}, False), ({"open_seconds": -1}, False)]
 )
 async def test_a_decrypted_key_is_cached_within_limits(
-    api: Any, environment: dict[str, str], company: Any, bounds: dict[str, Any], kept: bool
+    api: Client, environment: dict[str, str], company: Company, bounds: dict[str, Any], kept: bool
 ) -> None:
     await put(api)
     signers = Signers(read_config({**environment, **SIGNED}), **bounds)
@@ -549,7 +560,7 @@ async def test_a_decrypted_key_is_cached_within_limits(
         assert (await signers.opened(conn, company.id, row) is first) == kept
 
 
-async def test_preflight_reports_signing_errors_and_warnings(api: Any) -> None:
+async def test_preflight_reports_signing_errors_and_warnings(api: Client) -> None:
     invoice_id = await created(api)
     _, report = await answered(api, "POST", f"/api/invoices/{invoice_id}/preflight", json={})
     assert (report["ready"], [each["code"] for each in report["errors"]]) == (False, ["DS301"])

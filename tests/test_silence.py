@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import aiohttp
 import asyncpg
 import pytest
-from conftest import Sandbox, until
+from conftest import ClientFactory, Company, Sandbox, until
 from kit import created, documents, reaches, record, submitted
 from processes import Service
 from test_architecture import MODULES
@@ -60,13 +60,13 @@ async def other(environment: dict[str, str], tmp_path: Path) -> AsyncIterator[Se
 
 
 @pytest.fixture
-async def client(service: Service, company: Any) -> AsyncIterator[aiohttp.ClientSession]:
+async def client(service: Service, company: Company) -> AsyncIterator[aiohttp.ClientSession]:
     async with aiohttp.ClientSession(service.base, headers={"X-API-Key": company.key}) as session:
         yield session
 
 
 @pytest.fixture
-async def second(other: Service, company: Any) -> AsyncIterator[aiohttp.ClientSession]:
+async def second(other: Service, company: Company) -> AsyncIterator[aiohttp.ClientSession]:
     async with aiohttp.ClientSession(other.base, headers={"X-API-Key": company.key}) as session:
         yield session
 
@@ -170,7 +170,7 @@ def test_keepalive_limits_are_positive_and_within_the_silence(silence: int) -> N
 
 
 async def test_sessions_of_the_service_have_keepalive_on_both_ends(
-    environment: dict[str, str], aiohttp_client: Any
+    environment: dict[str, str], aiohttp_client: ClientFactory
 ) -> None:
     app = create_app(read_config({**environment, **QUIET}))
     await aiohttp_client(app)

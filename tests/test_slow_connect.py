@@ -5,12 +5,11 @@ import signal
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 import asyncpg
 import pytest
-from conftest import Sandbox, until
+from conftest import Company, Sandbox, StartService, until
 from kit import created, documents, reaches, record, submitted
 from processes import Service
 from slow_tls import SlowPath, make_authority, slow_path
@@ -36,13 +35,15 @@ select max(extract(epoch from clock_timestamp() - state_change))
 
 @pytest.fixture
 async def path(sandbox: Sandbox, tmp_path: Path) -> AsyncIterator[SlowPath]:
-    async with slow_path(sandbox.client.port, make_authority(tmp_path), CONNECTING) as path:
+    port = sandbox.client.port
+    assert port
+    async with slow_path(port, make_authority(tmp_path), CONNECTING) as path:
         yield path
 
 
 @pytest.fixture
 async def client(
-    path: SlowPath, environment: dict[str, str], company: Any, tmp_path: Path
+    path: SlowPath, environment: dict[str, str], company: Company, tmp_path: Path
 ) -> AsyncIterator[aiohttp.ClientSession]:
     """A client of a process that submits over the slow path and logs in directly."""
     trust = {"SSL_CERT_FILE": str(tmp_path / "tls.pem"), "PORTAL_API_BASE": path.base}
@@ -112,7 +113,7 @@ async def test_a_claim_lost_while_connecting_sends_nothing(
 @pytest.mark.skipif(sys.platform != "linux", reason="the state of a process is read from /proc")
 async def test_a_request_that_times_out_before_sending_was_not_sent(
     environment: dict[str, str],
-    company: Any,
+    company: Company,
     owner: asyncpg.Connection,
     sandbox: Sandbox,
     tmp_path: Path,
@@ -129,7 +130,8 @@ async def test_a_request_that_times_out_before_sending_was_not_sent(
             answer = asyncio.create_task(submitted(client, invoice_id))
             await service.paused()
             await until(
-                lambda: owner.fetchval(IDLE_SECONDS), lambda seconds: seconds > REQUEST_SECONDS
+                lambda: owner.fetchval(IDLE_SECONDS),
+                lambda seconds: (seconds or 0) > REQUEST_SECONDS,
             )
             assert service.process
             service.process.send_signal(signal.SIGCONT)
@@ -143,7 +145,7 @@ async def test_a_request_that_times_out_before_sending_was_not_sent(
 
 
 async def test_a_failed_connection_leaves_no_intent(
-    start: Any, company: Any, owner: asyncpg.Connection, sandbox: Sandbox
+    start: StartService, company: Company, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:
     api = await start(company, PORTAL_API_BASE="http://127.0.0.1:9")
     invoice_id = await created(api)

@@ -6,7 +6,7 @@ from typing import Any
 
 import asyncpg
 import pytest
-from conftest import Sandbox, until
+from conftest import Client, Sandbox, until
 from kit import answered, buyer, created, invoice, line, note, record, submitted, valid_invoice
 from test_openapi import API
 
@@ -44,7 +44,7 @@ def too_large(answer: tuple[int, Any], path: str, size: int) -> bool:
 
 
 @pytest.mark.parametrize("member", ["lineItems", "buyer"])
-async def test_an_invoice_above_the_size_limit_is_refused(api: Any, member: str) -> None:
+async def test_an_invoice_above_the_size_limit_is_refused(api: Client, member: str) -> None:
     status, body = await answered(
         api, "POST", "/api/invoices", json=filled_up(invoice(), member, MOST)
     )
@@ -55,7 +55,7 @@ async def test_an_invoice_above_the_size_limit_is_refused(api: Any, member: str)
     assert too_large(answer, f"/{member}", MOST + 1), answer
 
 
-async def test_white_space_and_escapes_do_not_count_as_size(api: Any) -> None:
+async def test_white_space_and_escapes_do_not_count_as_size(api: Client) -> None:
     # Each is sent as six bytes.
     text = json.dumps(invoice(buyer=buyer(remark="é" * 60_000)), indent=40)
     assert len(text) > MOST
@@ -67,7 +67,7 @@ async def test_white_space_and_escapes_do_not_count_as_size(api: Any) -> None:
     assert (status, body["errors"][0]["rule"]) == (422, "maxBytes")
 
 
-async def test_a_number_counts_with_all_its_digits(api: Any) -> None:
+async def test_a_number_counts_with_all_its_digits(api: Client) -> None:
     """PostgreSQL stores 1e300 with all its digits."""
     text = json.dumps(invoice(buyer=buyer(numbers=[]))).replace(
         "[]", "[" + ",".join(["1E39"] * 10_000) + "]", 1
@@ -86,7 +86,7 @@ def test_the_size_of_a_number_is_that_of_its_digits() -> None:
         )
 
 
-async def test_an_update_above_the_size_limit_is_refused(api: Any) -> None:
+async def test_an_update_above_the_size_limit_is_refused(api: Client) -> None:
     invoice_id = await created(api, buyer=buyer(remark="x" * 200_000))
     before = await record(api, invoice_id)
     status, body = await answered(
@@ -107,7 +107,7 @@ async def test_an_update_above_the_size_limit_is_refused(api: Any) -> None:
     )[0] == 200
 
 
-async def test_a_note_above_the_size_limit_is_refused(api: Any) -> None:
+async def test_a_note_above_the_size_limit_is_refused(api: Client) -> None:
     path = f"/api/invoices/{await valid_invoice(api)}/adjustment-note"
     answer = await answered(api, "POST", path, json=filled_up(note(), "lineItems", MOST + 1))
     assert too_large(answer, "/lineItems", MOST + 1), answer
@@ -119,7 +119,7 @@ async def test_a_note_above_the_size_limit_is_refused(api: Any) -> None:
     ]["rule"] == "maxBytes"
 
 
-async def test_an_einvoice_request_above_the_size_limit_is_refused(api: Any) -> None:
+async def test_an_einvoice_request_above_the_size_limit_is_refused(api: Client) -> None:
     path = "/api/einvoice-requests"
     refused = await answered(api, "POST", path, json={**REQUEST, "address": {"remark": "x" * MOST}})
     assert (refused[0], refused[1]["errors"][0]["rule"]) == (422, "maxBytes"), refused
@@ -140,7 +140,7 @@ async def test_an_einvoice_request_above_the_size_limit_is_refused(api: Any) -> 
 
 
 async def test_an_oversized_old_record_is_readable_and_can_be_reduced(
-    api: Any, owner: asyncpg.Connection
+    api: Client, owner: asyncpg.Connection
 ) -> None:
     invoice_id = await created(api)
     await owner.execute(
@@ -156,7 +156,7 @@ async def test_an_oversized_old_record_is_readable_and_can_be_reduced(
     )[0] == 200
 
 
-async def test_a_submit_checks_the_size_limit_of_the_portal(api: Any, sandbox: Sandbox) -> None:
+async def test_a_submit_checks_the_size_limit_of_the_portal(api: Client, sandbox: Sandbox) -> None:
     lines = [line(classifications=[f"{code:03}" for code in range(1, 46)]) for _ in range(630)]
     assert 285_000 < compact(invoice(lineItems=lines)) < MOST
     invoice_id = await created(api, lineItems=lines)

@@ -8,7 +8,7 @@ from typing import Any
 
 import asyncpg
 import pytest
-from conftest import Sandbox, make_company, until
+from conftest import Client, Company, Sandbox, StartService, make_company, until
 from kit import (
     buyer,
     created,
@@ -40,7 +40,9 @@ SELLER = buyer(
 )
 
 
-async def test_a_submitted_invoice_becomes_valid_with_its_link(api: Any, sandbox: Sandbox) -> None:
+async def test_a_submitted_invoice_becomes_valid_with_its_link(
+    api: Client, sandbox: Sandbox
+) -> None:
     invoice_id = await created(api)
     assert await submitted(api, invoice_id) == (200, DONE)
     found = await reaches(api, invoice_id, "Valid")
@@ -51,13 +53,13 @@ async def test_a_submitted_invoice_becomes_valid_with_its_link(api: Any, sandbox
         assert page.status == 200
 
 
-async def test_a_self_billed_invoice_becomes_valid(api: Any) -> None:
+async def test_a_self_billed_invoice_becomes_valid(api: Client) -> None:
     seller = {name: member for name, member in SELLER.items() if member is not None}
     await valid_invoice(api, type="SELF_BILLED_INVOICE", buyer=None, supplier=seller)
 
 
 async def test_the_sent_bytes_are_those_of_the_stored_submission(
-    api: Any, owner: asyncpg.Connection, sandbox: Sandbox
+    api: Client, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:
     invoice_id = await valid_invoice(api)
     (row,) = await owner.fetch("select body from submissions")
@@ -68,13 +70,13 @@ async def test_the_sent_bytes_are_those_of_the_stored_submission(
     assert hashlib.sha256(content).hexdigest() == document["document_hash"] == listed["sha256"]
 
 
-async def test_a_repeated_submit_succeeds_and_sends_nothing(api: Any, sandbox: Sandbox) -> None:
+async def test_a_repeated_submit_succeeds_and_sends_nothing(api: Client, sandbox: Sandbox) -> None:
     invoice_id = await valid_invoice(api)
     assert await submitted(api, invoice_id) == (200, AGAIN)
     assert len(await sandbox.ledger()) == 1
 
 
-async def test_an_invalid_invoice_has_the_errors_of_the_portal(api: Any) -> None:
+async def test_an_invalid_invoice_has_the_errors_of_the_portal(api: Client) -> None:
     invoice_id = await created(api, buyer=STRANGER)
     assert (await submitted(api, invoice_id))[0] == 200
     await reaches(api, invoice_id, "Invalid")
@@ -83,7 +85,7 @@ async def test_an_invalid_invoice_has_the_errors_of_the_portal(api: Any) -> None
 
 
 async def test_an_invalid_invoice_can_be_corrected_and_resubmitted(
-    api: Any, sandbox: Sandbox
+    api: Client, sandbox: Sandbox
 ) -> None:
     invoice_id = await created(api, buyer=STRANGER)
     await submitted(api, invoice_id)
@@ -99,7 +101,7 @@ async def test_an_invalid_invoice_can_be_corrected_and_resubmitted(
 
 
 async def test_an_immediate_rejection_leaves_a_draft_with_its_errors(
-    api: Any, sandbox: Sandbox
+    api: Client, sandbox: Sandbox
 ) -> None:
     await sandbox.fault("submit", "foreign")
     invoice_id = await created(api)
@@ -123,7 +125,7 @@ async def test_an_immediate_rejection_leaves_a_draft_with_its_errors(
     ],
 )
 async def test_an_incomplete_invoice_is_refused_before_sending(
-    api: Any, sandbox: Sandbox, changes: dict[str, Any], path: str
+    api: Client, sandbox: Sandbox, changes: dict[str, Any], path: str
 ) -> None:
     invoice_id = await created(api, **changes)
     status, body = await submitted(api, invoice_id)
@@ -134,7 +136,7 @@ async def test_an_incomplete_invoice_is_refused_before_sending(
 
 
 async def test_an_incomplete_company_is_refused_with_the_missing_paths(
-    environment: dict[str, str], start: Any
+    environment: dict[str, str], start: StartService
 ) -> None:
     bare = await make_company(environment, msic_code=None, phone=None)
     api = await start(bare)
@@ -143,7 +145,7 @@ async def test_an_incomplete_company_is_refused_with_the_missing_paths(
     assert {"/company/msic_code", "/company/phone"} <= {error["path"] for error in body["errors"]}
 
 
-async def test_each_attempt_has_its_own_issue_time(api: Any, sandbox: Sandbox) -> None:
+async def test_each_attempt_has_its_own_issue_time(api: Client, sandbox: Sandbox) -> None:
     invoice_id = await created(api)
     await sandbox.fault("submit", "foreign")
     await submitted(api, invoice_id)
@@ -154,7 +156,7 @@ async def test_each_attempt_has_its_own_issue_time(api: Any, sandbox: Sandbox) -
     assert listed["issuedAt"][:17] == issue_date[:17] and listed["issuedAt"][:19] != issue_date[:19]
 
 
-async def test_concurrent_submits_send_one_document(api: Any, sandbox: Sandbox) -> None:
+async def test_concurrent_submits_send_one_document(api: Client, sandbox: Sandbox) -> None:
     invoice_id = await created(api)
     answers = await asyncio.gather(*[submitted(api, invoice_id) for _ in range(50)])
     assert {status for status, _ in answers} == {200}
@@ -163,7 +165,7 @@ async def test_concurrent_submits_send_one_document(api: Any, sandbox: Sandbox) 
 
 
 async def test_concurrent_submits_to_two_services_send_one_document(
-    api: Any, start: Any, company: Any, sandbox: Sandbox
+    api: Client, start: StartService, company: Company, sandbox: Sandbox
 ) -> None:
     other = await start(company)
     invoice_id = await created(api)
@@ -173,14 +175,14 @@ async def test_concurrent_submits_to_two_services_send_one_document(
     assert len(await sandbox.ledger()) == 1
 
 
-async def test_submit_immediately_returns_the_status(api: Any) -> None:
+async def test_submit_immediately_returns_the_status(api: Client) -> None:
     async with api.post("/api/invoices", json=invoice(submitImmediately=True)) as response:
         body = await response.json()
     assert response.status == 201 and body["data"]["status"] == "Submitted"
     await reaches(api, body["data"]["id"], "Valid")
 
 
-async def test_a_failed_immediate_submit_still_creates_the_invoice(api: Any) -> None:
+async def test_a_failed_immediate_submit_still_creates_the_invoice(api: Client) -> None:
     async with api.post(
         "/api/invoices", json=invoice(submitImmediately=True, issueDateTime=now(hours=80))
     ) as response:
@@ -191,7 +193,7 @@ async def test_a_failed_immediate_submit_still_creates_the_invoice(api: Any) -> 
 
 @pytest.mark.parametrize("kind", ["throttle", "drop", "error_before"])
 async def test_submit_immediately_is_retried_after_a_transient_error(
-    api: Any, sandbox: Sandbox, kind: str
+    api: Client, sandbox: Sandbox, kind: str
 ) -> None:
     await sandbox.fault("submit", kind, **({"retry_after": 1} if kind == "throttle" else {}))
     async with api.post("/api/invoices", json=invoice(submitImmediately=True)) as response:
@@ -202,7 +204,7 @@ async def test_submit_immediately_is_retried_after_a_transient_error(
 
 
 async def test_ready_invoices_are_submitted_automatically(
-    api: Any, owner: asyncpg.Connection, sandbox: Sandbox
+    api: Client, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:
     await owner.execute(
         """update companies set setting = setting || '{"AUTO_SUBMIT_INVOICE": true}'"""
@@ -220,13 +222,15 @@ async def test_ready_invoices_are_submitted_automatically(
     assert len(await sandbox.ledger()) == 2
 
 
-async def test_ready_invoices_are_not_submitted_without_the_setting(api: Any) -> None:
+async def test_ready_invoices_are_not_submitted_without_the_setting(api: Client) -> None:
     invoice_id = await created(api, isReady=True)
     found = await record(api, invoice_id)
     assert found["is_ready"] is True and found["status"] == "Draft"
 
 
-async def test_a_submission_writes_its_events_in_order(api: Any, owner: asyncpg.Connection) -> None:
+async def test_a_submission_writes_its_events_in_order(
+    api: Client, owner: asyncpg.Connection
+) -> None:
     await valid_invoice(api)
     types = await owner.fetch("select type from events order by id")
     assert [row["type"] for row in types] == [
@@ -237,7 +241,7 @@ async def test_a_submission_writes_its_events_in_order(api: Any, owner: asyncpg.
     ]
 
 
-async def test_submitted_documents_of_another_invoice_are_not_found(api: Any) -> None:
+async def test_submitted_documents_of_another_invoice_are_not_found(api: Client) -> None:
     invoice_id, other = await valid_invoice(api), await created(api)
     (document,) = await documents(api, invoice_id)
     async with api.get(
@@ -250,7 +254,9 @@ async def test_submitted_documents_of_another_invoice_are_not_found(api: Any) ->
         }
 
 
-async def test_a_submit_continues_after_the_client_disconnects(api: Any, sandbox: Sandbox) -> None:
+async def test_a_submit_continues_after_the_client_disconnects(
+    api: Client, sandbox: Sandbox
+) -> None:
     await sandbox.fault("submit", "slow", seconds=0.5)
     invoice_id = await created(api)
     request = asyncio.create_task(submitted(api, invoice_id))
@@ -260,7 +266,9 @@ async def test_a_submit_continues_after_the_client_disconnects(api: Any, sandbox
     assert len(await sandbox.ledger()) == 1
 
 
-async def test_a_concurrent_update_is_sent_or_refused(api: Any, owner: asyncpg.Connection) -> None:
+async def test_a_concurrent_update_is_sent_or_refused(
+    api: Client, owner: asyncpg.Connection
+) -> None:
     for _ in range(10):
         invoice_id = await created(api)
         change = api.put(f"/api/invoices/{invoice_id}", json={"buyer": buyer(name="Somebody Else")})
@@ -271,7 +279,9 @@ async def test_a_concurrent_update_is_sent_or_refused(api: Any, owner: asyncpg.C
         assert (b"Somebody Else" in base64.b64decode(entry["document"])) == (response.status == 200)
 
 
-async def test_a_concurrent_deletion_and_submit_are_exclusive(api: Any, sandbox: Sandbox) -> None:
+async def test_a_concurrent_deletion_and_submit_are_exclusive(
+    api: Client, sandbox: Sandbox
+) -> None:
     deleted = 0
     for _ in range(10):
         invoice_id = await created(api)
@@ -284,7 +294,7 @@ async def test_a_concurrent_deletion_and_submit_are_exclusive(api: Any, sandbox:
 
 
 async def test_a_submission_that_crashes_workers_needs_manual_review(
-    api: Any, owner: asyncpg.Connection, sandbox: Sandbox
+    api: Client, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:
     """The submission is claimed repeatedly without a result, as by processes that crash."""
     await sandbox.fault("submit", "accept_then_drop")

@@ -6,7 +6,19 @@ from typing import Any
 
 import asyncpg
 import pytest
-from conftest import Sandbox, Templates, administer, make_company, renamed, until, variables
+from conftest import (
+    Client,
+    ClientFactory,
+    Company,
+    Sandbox,
+    StartService,
+    Templates,
+    administer,
+    make_company,
+    renamed,
+    until,
+    variables,
+)
 from kit import cancelled, created, documents, now, reaches, record, submitted, valid_invoice
 
 from service.app import create_app
@@ -24,10 +36,10 @@ from service.portal.client import Portal, portal_session
 
 
 @pytest.fixture
-async def elsewhere(
-    cluster: str, templates: Templates, sandbox: Sandbox, aiohttp_client: Any
-) -> AsyncIterator[Any]:
-    """A client of a service with another database for the same taxpayer, like other software."""
+async def other_installation(
+    cluster: str, templates: Templates, sandbox: Sandbox, aiohttp_client: ClientFactory
+) -> AsyncIterator[Client]:
+    """Yield a client of a service with another database for the same taxpayer."""
     name = f"test_{secrets.token_hex(6)}"
     await administer(
         cluster, f"create database {name} template {templates.empty} strategy file_copy"
@@ -59,7 +71,7 @@ async def found(config: Config, kind: str) -> dict[str, Any]:
 
 
 async def test_a_sweep_without_differences_finds_nothing(
-    api: Any, config: Config, company: Any
+    api: Client, config: Config, company: Company
 ) -> None:
     ids = [await valid_invoice(api) for _ in range(3)]
     result = await reconcile(config)
@@ -69,9 +81,9 @@ async def test_a_sweep_without_differences_finds_nothing(
 
 
 async def test_an_orphan_prevents_sending_its_number(
-    api: Any, config: Config, elsewhere: Any, sandbox: Sandbox
+    api: Client, config: Config, other_installation: Client, sandbox: Sandbox
 ) -> None:
-    await valid_invoice(elsewhere, code=77, issueDateTime=now(minutes=5))
+    await valid_invoice(other_installation, code=77, issueDateTime=now(minutes=5))
     orphan = await found(config, "orphan")
     (entry,) = await sandbox.ledger()
     assert (orphan["number"], orphan["uuid"]) == ("INV-00077", entry["uuid"])
@@ -90,7 +102,7 @@ async def test_an_orphan_prevents_sending_its_number(
 
 
 async def test_a_document_released_too_early_is_found_and_adopted(
-    start: Any, config: Config, company: Any, sandbox: Sandbox
+    start: StartService, config: Config, company: Company, sandbox: Sandbox
 ) -> None:
     api = await start(company, PORTAL_SETTLE_SECONDS="0.1", PORTAL_PROOF_GAP_SECONDS="0.05")
     await sandbox.settings(search_lag_seconds=3600)
@@ -106,9 +118,13 @@ async def test_a_document_released_too_early_is_found_and_adopted(
 
 
 async def test_an_orphan_cancelled_at_the_portal_is_resolved_by_a_sweep(
-    config: Config, elsewhere: Any, company: Any, sandbox: Sandbox, owner: asyncpg.Connection
+    config: Config,
+    other_installation: Client,
+    company: Company,
+    sandbox: Sandbox,
+    owner: asyncpg.Connection,
 ) -> None:
-    await valid_invoice(elsewhere)
+    await valid_invoice(other_installation)
     orphan = await found(config, "orphan")
     await sandbox.cancel(orphan["uuid"], "Sent twice")
     assert await findings(config) == []
@@ -116,7 +132,7 @@ async def test_an_orphan_cancelled_at_the_portal_is_resolved_by_a_sweep(
 
 
 async def test_a_duplicate_finding_names_the_later_document(
-    api: Any, config: Config, owner: asyncpg.Connection, sandbox: Sandbox
+    api: Client, config: Config, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:
     await sandbox.settings(payload_detection=False, duplicate_detection=False)
     invoice_id = await valid_invoice(api)
@@ -131,7 +147,7 @@ async def test_a_duplicate_finding_names_the_later_document(
 
 
 async def test_a_document_that_is_not_listed_is_missing_until_it_is(
-    api: Any, config: Config, sandbox: Sandbox
+    api: Client, config: Config, sandbox: Sandbox
 ) -> None:
     await sandbox.settings(search_lag_seconds=3600)
     invoice_id = await valid_invoice(api)
@@ -141,8 +157,8 @@ async def test_a_document_that_is_not_listed_is_missing_until_it_is(
     assert await findings(config) == []
 
 
-async def test_a_submission_in_progress_is_no_finding(
-    api: Any, config: Config, sandbox: Sandbox
+async def test_a_submission_in_progress_is_not_a_finding(
+    api: Client, config: Config, sandbox: Sandbox
 ) -> None:
     await sandbox.settings(search_lag_seconds=3600)
     await sandbox.fault("submit", "accept_then_drop")
@@ -155,17 +171,17 @@ async def test_a_submission_in_progress_is_no_finding(
 
 
 async def test_the_background_work_sweeps_periodically(
-    start: Any, company: Any, owner: asyncpg.Connection, elsewhere: Any
+    start: StartService, company: Company, owner: asyncpg.Connection, other_installation: Client
 ) -> None:
     api = await start(company, SWEEP_SECONDS="0.2")
-    await valid_invoice(elsewhere)
+    await valid_invoice(other_installation)
     await valid_invoice(api)
     kind = await until(lambda: owner.fetchval("select kind from sweep_findings"))
     assert kind == "orphan"
 
 
 async def test_one_process_sweeps_a_company_and_another_after_a_crash(
-    start: Any, company: Any, owner: asyncpg.Connection
+    start: StartService, company: Company, owner: asyncpg.Connection
 ) -> None:
     api = await start(company, background=False)
     assert (await submitted(api, await created(api)))[0] == 200
@@ -176,7 +192,7 @@ async def test_one_process_sweeps_a_company_and_another_after_a_crash(
 
 
 async def test_an_unreachable_portal_is_reported_by_the_sweep(
-    config: Config, company: Any, sandbox: Sandbox
+    config: Config, company: Company, sandbox: Sandbox
 ) -> None:
     await sandbox.fault("search", "error_before", status=503, times=5)
     result = await reconcile(config)
@@ -186,15 +202,19 @@ async def test_an_unreachable_portal_is_reported_by_the_sweep(
 
 
 async def test_a_document_of_a_submission_in_manual_review_is_adoptable(
-    start: Any, config: Config, company: Any, sandbox: Sandbox, owner: asyncpg.Connection
+    start: StartService,
+    config: Config,
+    company: Company,
+    sandbox: Sandbox,
+    owner: asyncpg.Connection,
 ) -> None:
-    """It is no orphan that a person might cancel. The command in the finding adopts it."""
+    """It is not an orphan. The command in the finding adopts it."""
     api = await start(company, background=False)
     await sandbox.fault("submit", "accept_then_drop")
     invoice_id = await created(api, code=77)
     assert (await submitted(api, invoice_id))[0] == 400
     await owner.execute("update submissions set state = 'NeedsPerson', lease_until = null")
-    submission = await owner.fetchval("select id from submissions")
+    submission: Any = await owner.fetchval("select id from submissions")
     (entry,) = await sandbox.ledger()
     adoptable = await found(config, "adoptable")
     assert adoptable["uuid"] == entry["uuid"] and adoptable["cancellable_until"] is None
@@ -216,7 +236,11 @@ async def test_a_document_of_a_submission_in_manual_review_is_adoptable(
 
 
 async def test_an_adoptable_document_does_not_prolong_a_sending_hold(
-    start: Any, config: Config, company: Any, sandbox: Sandbox, owner: asyncpg.Connection
+    start: StartService,
+    config: Config,
+    company: Company,
+    sandbox: Sandbox,
+    owner: asyncpg.Connection,
 ) -> None:
     api = await start(company, background=False)
     await sandbox.fault("submit", "accept_then_drop")
@@ -230,13 +254,17 @@ async def test_an_adoptable_document_does_not_prolong_a_sending_hold(
 
 
 async def test_a_foreign_cancellation_is_found_once(
-    start: Any, config: Config, company: Any, sandbox: Sandbox, owner: asyncpg.Connection
+    start: StartService,
+    config: Config,
+    company: Company,
+    sandbox: Sandbox,
+    owner: asyncpg.Connection,
 ) -> None:
     api = await start(company)
     invoice_id = await valid_invoice(api)
     uuid = (await documents(api, invoice_id))[0]["uuid"]
     await sandbox.cancel(uuid, "On the portal's page")
-    finding = await found(config, "cancelled_elsewhere")
+    finding = await found(config, "cancelled_other_installation")
     assert (finding["uuid"], finding["reason"]) == (uuid, "On the portal's page") and finding[
         "cancelled_at"
     ]
@@ -254,16 +282,16 @@ async def test_a_foreign_cancellation_is_found_once(
     assert await findings(config) == [] == await findings(config)
 
 
-async def test_a_cancellation_by_the_company_is_no_finding(api: Any, config: Config) -> None:
+async def test_a_cancellation_by_the_company_is_not_a_finding(api: Client, config: Config) -> None:
     invoice_id = await valid_invoice(api)
     assert (await cancelled(api, invoice_id))[0] == 200
     assert await findings(config) == []
 
 
 async def test_a_uuid_recorded_for_another_company_is_found(
-    start: Any,
+    start: StartService,
     environment: dict[str, str],
-    company: Any,
+    company: Company,
     config: Config,
     sandbox: Sandbox,
     owner: asyncpg.Connection,
@@ -292,10 +320,10 @@ async def test_a_uuid_recorded_for_another_company_is_found(
     assert (await submitted(api, await created(api)))[0] == 200
 
 
-async def test_an_unknown_document_of_a_company_with_the_same_tin_is_no_orphan(
-    start: Any,
+async def test_an_unknown_document_of_a_company_with_the_same_tin_is_not_an_orphan(
+    start: StartService,
     environment: dict[str, str],
-    company: Any,
+    company: Company,
     config: Config,
     sandbox: Sandbox,
     owner: asyncpg.Connection,

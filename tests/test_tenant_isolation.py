@@ -15,7 +15,7 @@ from typing import Any
 import asyncpg
 import pytest
 from certificates import issued
-from conftest import Sandbox, make_company, until
+from conftest import Client, Company, Sandbox, StartService, make_company, until
 from kit import (
     CERTIFICATE,
     GENEROUS,
@@ -26,9 +26,9 @@ from kit import (
     created,
     documents,
     filled,
-    integration_key,
     invoice,
     last_month,
+    make_account,
     note,
     now,
     one_of_each,
@@ -264,7 +264,7 @@ def _names_owner(text: str, column: str, alias: str) -> bool:
 
 @pytest.mark.parametrize("gap, name", [GAPS[0], GAPS[-1]])
 async def test_the_service_does_not_start_with_a_gap_in_its_isolation(
-    owner: asyncpg.Connection, start: Any, company: Any, gap: str, name: str
+    owner: asyncpg.Connection, start: StartService, company: Company, gap: str, name: str
 ) -> None:
     await owner.execute(gap)
     with pytest.raises(RuntimeError, match=name):
@@ -323,13 +323,13 @@ class Tenant:
 
     api: Any
     company: int
-    account: str
+    account: int
     ids: dict[str, Any]
     keyed: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
 async def create_tenant(
-    start: Any, environment: dict[str, str], company: Any, owner: asyncpg.Connection
+    start: StartService, environment: dict[str, str], company: Company, owner: asyncpg.Connection
 ) -> Tenant:
     """Create a tenant with a row in every tenant table."""
     api = await start(company, **GENEROUS)
@@ -364,13 +364,13 @@ async def create_tenant(
 
 @pytest.fixture
 async def tenant(
-    start: Any, environment: dict[str, str], company: Any, owner: asyncpg.Connection
+    start: StartService, environment: dict[str, str], company: Company, owner: asyncpg.Connection
 ) -> Tenant:
     return await create_tenant(start, environment, company, owner)
 
 
 @pytest.fixture
-async def stranger(environment: dict[str, str], start: Any) -> Tenant:
+async def stranger(environment: dict[str, str], start: StartService) -> Tenant:
     """Another tenant with some records."""
     company = await make_company(environment)
     api = await start(company, background=False, **GENEROUS)
@@ -384,9 +384,9 @@ async def stranger(environment: dict[str, str], start: Any) -> Tenant:
 @pytest.mark.parametrize("remaining", ["policies", "predicates"])
 async def test_policies_or_predicates_alone_isolate_tenants_on_every_route(
     stranger: Tenant,
-    start: Any,
+    start: StartService,
     environment: dict[str, str],
-    company: Any,
+    company: Company,
     owner: asyncpg.Connection,
     sandbox: Sandbox,
     remaining: str,
@@ -409,9 +409,9 @@ async def test_policies_or_predicates_alone_isolate_tenants_on_every_route(
 
 async def test_without_policies_and_predicates_tenants_are_not_isolated(
     stranger: Tenant,
-    start: Any,
+    start: StartService,
     environment: dict[str, str],
-    company: Any,
+    company: Company,
     owner: asyncpg.Connection,
 ) -> None:
     before = await listed(stranger.api)
@@ -440,7 +440,7 @@ SEARCHES = ("", "?query=4711", "?query=Aminah", "?query=Nurul")
 Response = tuple[int, dict[str, str], bytes]
 
 
-async def send(api: Any, method: str, path: str, **request: Any) -> Response:
+async def send(api: Client, method: str, path: str, **request: Any) -> Response:
     """Send a request and return the complete response."""
     async with api.request(method, path, **request) as response:
         headers = {
@@ -449,7 +449,7 @@ async def send(api: Any, method: str, path: str, **request: Any) -> Response:
         return response.status, headers, await response.read()
 
 
-async def listed(api: Any) -> dict[str, Response]:
+async def listed(api: Client) -> dict[str, Response]:
     """Return {path: response} of all GET requests without an id."""
     paths = [path for _, path in routes(api, "GET") if "{" not in path and path not in KEYLESS]
     assert len(paths) > 12
@@ -610,7 +610,7 @@ async def _stranger(environment: dict[str, str], column: str) -> Any:
     """Return the id of another company or account that has only a key."""
     if column == "company_id":
         return (await make_company(environment)).id
-    return (await integration_key(environment, "Ipoh Holdings"))["account_id"]
+    return (await make_account(environment, "Ipoh Holdings")).id
 
 
 async def _tenant_tables(owner: asyncpg.Connection, column: str) -> list[str]:
@@ -628,22 +628,26 @@ async def _tenant_tables(owner: asyncpg.Connection, column: str) -> list[str]:
 
 
 async def test_companies_and_accounts_cannot_read_each_others_tables(
-    tenant: Tenant, owner: asyncpg.Connection, database: str, company: Any
+    tenant: Tenant, owner: asyncpg.Connection, database: str, company: Company
 ) -> None:
     companies, accounts = [set(await _tenant_tables(owner, column)) for column in OWNERS]
     async with connected_pool(database, 1) as pool:
-        for tables, column, transaction, owner_id in (
-            ({*accounts, "accounts"}, "account_id", Database.company, company.id),
+        database_of_pool = Database(pool)
+        for tables, column, begin in (
+            (
+                {*accounts, "accounts"},
+                "account_id",
+                lambda: database_of_pool.company(company.id),
+            ),
             (
                 {*companies - accounts, "companies"},
                 "company_id",
-                Database.account,
-                tenant.account,
+                lambda: database_of_pool.account(tenant.account),
             ),
         ):
             for table in tables:
                 name = "id" if table in ("companies", "accounts") else column
-                async with transaction(Database(pool), owner_id) as conn:
+                async with begin() as conn:
                     assert await conn.fetchval(f"select count({name}) from {table}") == 0, table
 
 
@@ -658,7 +662,7 @@ async def test_a_transaction_without_a_tenant_sees_no_rows(
 
 
 async def test_a_company_cannot_write_a_row_of_another(
-    environment: dict[str, str], database: str, company: Any
+    environment: dict[str, str], database: str, company: Company
 ) -> None:
     stranger = await make_company(environment)
     async with connected_pool(database, 1) as pool:
@@ -673,7 +677,7 @@ async def test_a_company_cannot_write_a_row_of_another(
     "way", [name for name in vars(Database) if name[0] != "_" and name != "across"]
 )
 async def test_the_tenant_setting_ends_with_its_transaction(
-    database: str, company: Any, way: str
+    database: str, company: Company, way: str
 ) -> None:
     """The pool has one connection, which the next transaction uses again."""
     async with connected_pool(database, 1) as pool:

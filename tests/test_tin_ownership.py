@@ -8,7 +8,8 @@ from typing import Any
 
 import asyncpg
 import pytest
-from conftest import DEMO_COMPANY, Sandbox, make_company, until
+from conftest import DEMO_COMPANY, Client, Company, Sandbox, StartService, make_company, until
+from fixtures_service import RunCommand
 from kit import (
     answered,
     cancelled,
@@ -25,7 +26,7 @@ from test_commands import complaint, result
 from test_companies import SETTING, changed, company_record, put
 from test_consolidated_invoices import PLACE as CONSOLIDATED
 from test_consolidated_invoices import consolidated, sale
-from test_validations import TIN, tin
+from test_validations import TIN, check_tin
 
 from service.commands import serve
 from service.commands.companies import (
@@ -59,7 +60,7 @@ MOVE = "update companies set tin_code = $2 where id = $1"
 
 
 @pytest.fixture
-async def stranger(start: Any, environment: dict[str, str]) -> Any:
+async def stranger(start: StartService, environment: dict[str, str]) -> Client:
     """A client of another company with the TIN OTHER."""
     return await start(await make_company(environment, tin_code=OTHER))
 
@@ -104,20 +105,20 @@ async def test_sql_and_python_normalise_a_tin_alike(owner: asyncpg.Connection) -
 
 @pytest.mark.parametrize("spelling", [OTHER, OTHER.lower(), "C 2088-005 9990-"])
 async def test_a_tin_of_another_company_is_a_conflict(
-    api: Any, stranger: Any, company: Any, spelling: str
+    api: Client, stranger: Client, company: Company, spelling: str
 ) -> None:
     before = await company_record(api)
     assert await put(api, tin_code=spelling, name="Somebody else") == (409, TAKEN)
     assert await company_record(api) == before
 
 
-async def test_a_released_tin_can_be_used_by_another_company(api: Any, stranger: Any) -> None:
+async def test_a_released_tin_can_be_used_by_another_company(api: Client, stranger: Client) -> None:
     await changed(stranger, tin_code="C20880059980")
     assert (await changed(api, tin_code=OTHER))["tin_code"] == OTHER
     assert await put(stranger, tin_code=OTHER) == (409, TAKEN)
 
 
-async def test_a_company_can_spell_its_own_tin_differently(api: Any) -> None:
+async def test_a_company_can_spell_its_own_tin_differently(api: Client) -> None:
     verified = (await company_record(api))["tin_verified_at"]
     after = await changed(api, tin_code="c2088 0050-010")
     assert (after["tin_code"], after["tin_verified"], after["tin_verified_at"]) == (
@@ -128,7 +129,7 @@ async def test_a_company_can_spell_its_own_tin_differently(api: Any) -> None:
 
 
 async def test_of_concurrent_updates_to_one_tin_one_succeeds(
-    start: Any, environment: dict[str, str], owner: asyncpg.Connection
+    start: StartService, environment: dict[str, str], owner: asyncpg.Connection
 ) -> None:
     apis = [await start(await make_company(environment)) for _ in range(AT_ONCE)]
     answers = await asyncio.gather(*[put(api, tin_code=OTHER) for api in apis])
@@ -194,7 +195,7 @@ async def test_a_tin_in_an_open_transaction_is_waited_for(
 
 
 async def test_direct_sql_cannot_assign_one_tin_to_two_companies(
-    environment: dict[str, str], owner: asyncpg.Connection, company: Any
+    environment: dict[str, str], owner: asyncpg.Connection, company: Company
 ) -> None:
     other = await make_company(environment)
     insert = "insert into companies (name, tin_code) values ('x', $1)"
@@ -216,7 +217,7 @@ async def test_direct_sql_cannot_assign_one_tin_to_two_companies(
 
 
 async def test_a_tin_reveals_only_the_ids_of_its_companies(
-    environment: dict[str, str], company: Any, stranger: Any
+    environment: dict[str, str], company: Company, stranger: Client
 ) -> None:
     """The function returns the ids for one exact TIN. Its setting shows no rows to the service."""
     async with (
@@ -235,7 +236,7 @@ async def test_a_tin_reveals_only_the_ids_of_its_companies(
 
 
 async def test_several_companies_can_use_a_shared_tin(
-    api: Any, stranger: Any, company: Any, owner: asyncpg.Connection, command: Any
+    api: Client, stranger: Client, company: Company, owner: asyncpg.Connection, command: RunCommand
 ) -> None:
     made = await result(
         command("share-tin", "--tin", OWN.lower(), "--note", "Branches of one taxpayer")
@@ -279,7 +280,7 @@ async def test_sharing_needs_a_tin_and_a_note(config: Config, owner: asyncpg.Con
 
 
 async def test_a_changed_tin_is_stored_unverified_and_shown(
-    api: Any, owner: asyncpg.Connection
+    api: Client, owner: asyncpg.Connection
 ) -> None:
     before = await company_record(api)
     assert (
@@ -298,7 +299,7 @@ async def test_a_changed_tin_is_stored_unverified_and_shown(
 
 
 async def test_automatic_verification_verifies_at_once(
-    start: Any, company: Any, sandbox: Sandbox
+    start: StartService, company: Company, sandbox: Sandbox
 ) -> None:
     api = await start(company, TIN_VERIFICATION="automatic")
     after = await changed(api, tin_code=OTHER)
@@ -335,7 +336,7 @@ def test_verification_is_automatic_only_with_the_sandbox_by_default(
 
 
 async def test_readiness_names_all_missing_members_of_a_company(
-    start: Any, environment: dict[str, str]
+    start: StartService, environment: dict[str, str]
 ) -> None:
     bare = dict.fromkeys(DEMO_COMPANY.keys() - {"name", "tin_code"})
     api = await start(await make_company(environment, **bare, tin_code="X1"))
@@ -369,7 +370,7 @@ async def test_readiness_names_all_missing_members_of_a_company(
 
 
 async def test_a_submit_with_an_unverified_tin_is_refused(
-    start: Any, company: Any, sandbox: Sandbox
+    start: StartService, company: Company, sandbox: Sandbox
 ) -> None:
     api = await start(company, CONSOLIDATION_DAYS="40")
     paths = [
@@ -398,7 +399,7 @@ async def test_a_submit_with_an_unverified_tin_is_refused(
 
 
 async def test_an_immediate_submit_with_an_unverified_tin_is_refused(
-    api: Any, sandbox: Sandbox
+    api: Client, sandbox: Sandbox
 ) -> None:
     await changed(api, tin_code=OTHER, setting={**SETTING, "AUTO_SUBMIT_INVOICE": True})
     for asked in ({"submitImmediately": True}, {"isReady": True}):
@@ -410,7 +411,7 @@ async def test_an_immediate_submit_with_an_unverified_tin_is_refused(
 
 
 async def test_a_cancel_with_an_unverified_tin_is_refused(
-    api: Any, owner: asyncpg.Connection, sandbox: Sandbox
+    api: Client, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:
     invoice_id = await valid_invoice(api)
     await owner.execute("update companies set tin_verified_at = null")
@@ -423,7 +424,7 @@ async def test_a_cancel_with_an_unverified_tin_is_refused(
     assert (await record(api, invoice_id))["status"] == "Valid"
 
 
-async def test_a_document_with_a_former_tin_can_be_cancelled(api: Any, sandbox: Sandbox) -> None:
+async def test_a_document_with_a_former_tin_can_be_cancelled(api: Client, sandbox: Sandbox) -> None:
     invoice_id = await valid_invoice(api)
     await changed(api, tin_code=OTHER)
     assert (await cancelled(api, invoice_id))[0] == 200
@@ -431,18 +432,18 @@ async def test_a_document_with_a_former_tin_can_be_cancelled(api: Any, sandbox: 
 
 
 async def test_tin_checks_with_an_unverified_own_tin_are_refused(
-    api: Any, sandbox: Sandbox
+    api: Client, sandbox: Sandbox
 ) -> None:
-    assert (await tin(api, **TIN))[0] == 200
+    assert (await check_tin(api, **TIN))[0] == 200
     await changed(api, tin_code=OTHER)
     before = await sandbox.calls()
     refusal = {"success": False, "message": TIN_NOT_VERIFIED["message"], "code": "tin_not_verified"}
-    assert await tin(api, **TIN) == (400, refusal)  # also for a confirmed TIN
+    assert await check_tin(api, **TIN) == (400, refusal)  # also for a confirmed TIN
     assert await sandbox.calls() == before
 
 
 async def test_a_refusal_for_an_unverified_tin_is_not_replayed(
-    api: Any, owner: asyncpg.Connection
+    api: Client, owner: asyncpg.Connection
 ) -> None:
     invoice_id = await valid_invoice(api)
     await owner.execute("update companies set tin_verified_at = null")
@@ -461,7 +462,7 @@ async def test_a_refusal_for_an_unverified_tin_is_not_replayed(
 
 
 async def test_sent_documents_are_polled_while_the_tin_is_unverified(
-    api: Any, owner: asyncpg.Connection, sandbox: Sandbox
+    api: Client, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:
     await sandbox.settings(stuck=True)
     invoice_id = await created(api)
@@ -473,7 +474,7 @@ async def test_sent_documents_are_polled_while_the_tin_is_unverified(
 
 
 async def test_the_sweep_skips_an_unverified_tin(
-    api: Any, config: Config, sandbox: Sandbox, owner: asyncpg.Connection
+    api: Client, config: Config, sandbox: Sandbox, owner: asyncpg.Connection
 ) -> None:
     await changed(api, tin_code=OTHER)
     await owner.execute(
@@ -488,7 +489,7 @@ async def test_the_sweep_skips_an_unverified_tin(
 
 
 async def test_a_submit_waits_for_a_tin_change_and_is_refused(
-    api: Any, company: Any, database: str, owner: asyncpg.Connection, sandbox: Sandbox
+    api: Client, company: Company, database: str, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:
     invoice_id = await created(api)
     async with transaction(database) as conn:
@@ -506,7 +507,7 @@ async def test_a_submit_waits_for_a_tin_change_and_is_refused(
 
 
 async def test_concurrent_tin_changes_send_nothing_unverified(
-    api: Any, owner: asyncpg.Connection, sandbox: Sandbox
+    api: Client, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:
     for turn in range(8):
         invoice_id, other = await created(api), f"C2088006{turn}990"
@@ -522,7 +523,7 @@ async def test_concurrent_tin_changes_send_nothing_unverified(
 
 
 async def test_the_operator_verifies_a_tin(
-    api: Any, company: Any, owner: asyncpg.Connection, command: Any
+    api: Client, company: Company, owner: asyncpg.Connection, command: RunCommand
 ) -> None:
     await changed(api, tin_code="c 2088-0059990")
     invoice_id = await created(api)
@@ -547,7 +548,7 @@ async def test_the_operator_verifies_a_tin(
 
 
 async def test_verifying_needs_a_company_with_a_tin(
-    config: Config, company: Any, owner: asyncpg.Connection
+    config: Config, company: Company, owner: asyncpg.Connection
 ) -> None:
     with pytest.raises(CommandError, match=r"^There is no company 999.$"):
         await verify_tin(config, 999)
@@ -559,13 +560,15 @@ async def test_verifying_needs_a_company_with_a_tin(
 # Commands
 
 
-async def test_adding_a_company_with_a_used_tin_is_refused(command: Any, company: Any) -> None:
+async def test_adding_a_company_with_a_used_tin_is_refused(
+    command: RunCommand, company: Company
+) -> None:
     message = await complaint(command("add-company", "--name", "A", "--tin", OWN.lower()))
     assert message == CONSTRAINTS["companies_tin_once"]().message
 
 
 async def test_a_repeated_first_start_finds_the_demo_company(
-    environment: dict[str, str], company: Any, tmp_path: Path
+    environment: dict[str, str], company: Company, tmp_path: Path
 ) -> None:
     config = read_config({**environment, "DATA_DIR": str(tmp_path)})
     said = await serve._demo_company(config)

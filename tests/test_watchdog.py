@@ -12,7 +12,7 @@ from typing import Any
 
 import asyncpg
 import pytest
-from conftest import Sandbox, until
+from conftest import Client, Company, Sandbox, StartService, until
 from kit import answered, cancelled, created, documents, reaches, submitted
 from processes import ROOT
 
@@ -22,18 +22,18 @@ IMPATIENT = {"WATCHDOG_SECONDS": "0.1", "OVERDUE_SECONDS": "0.2"}
 AUTOMATIC = """update companies set setting = setting || '{"AUTO_SUBMIT_INVOICE": true}'"""
 
 
-async def readiness(api: Any) -> dict[str, Any]:
+async def readiness(api: Client) -> dict[str, Any]:
     status, body = await answered(api, "GET", "/readyz")
     assert status == 200, body
     return body
 
 
-async def overdue(api: Any, kind: str) -> dict[str, Any]:
+async def overdue(api: Client, kind: str) -> dict[str, Any]:
     """Wait until a kind of work is overdue, and return the readiness."""
     return await until(lambda: readiness(api), lambda body: kind in body["overdue"])
 
 
-async def figures(api: Any) -> dict[str, str]:
+async def figures(api: Client) -> dict[str, str]:
     """Return the metrics by name and labels."""
     async with api.get("/metrics") as response:
         lines = (await response.text()).splitlines()
@@ -41,7 +41,10 @@ async def figures(api: Any) -> dict[str, str]:
 
 
 async def test_unclaimed_work_is_overdue(
-    start: Any, company: Any, owner: asyncpg.Connection, caplog: pytest.LogCaptureFixture
+    start: StartService,
+    company: Company,
+    owner: asyncpg.Connection,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     await owner.execute(AUTOMATIC)
     api = await start(company, background=False, **IMPATIENT)
@@ -62,14 +65,14 @@ async def test_unclaimed_work_is_overdue(
     assert (await until(lambda: readiness(api), lambda body: not body["overdue"]))["status"] == "ok"
 
 
-async def test_a_worker_without_turns_is_overdue(start: Any, company: Any) -> None:
+async def test_a_worker_without_turns_is_overdue(start: StartService, company: Company) -> None:
     """The limit is shorter than the interval between two turns."""
     api = await start(company, WATCHDOG_SECONDS="0.1", OVERDUE_SECONDS="0.001")
     await overdue(api, "Worker")
 
 
 async def test_every_kind_of_stuck_work_is_named(
-    start: Any, company: Any, owner: asyncpg.Connection
+    start: StartService, company: Company, owner: asyncpg.Connection
 ) -> None:
     """Each kind has a row in the state in which a crashed worker leaves it."""
     api = await start(company, **{**IMPATIENT, "SWEEP_SECONDS": "0.01"})
@@ -104,7 +107,7 @@ async def test_every_kind_of_stuck_work_is_named(
 
 
 async def test_a_cancellation_is_overdue_after_its_settling_time(
-    start: Any, company: Any, sandbox: Sandbox, owner: asyncpg.Connection
+    start: StartService, company: Company, sandbox: Sandbox, owner: asyncpg.Connection
 ) -> None:
     """The cancellation is claimed repeatedly meanwhile, so that its claim never expires."""
     api = await start(
@@ -130,7 +133,7 @@ async def test_a_cancellation_is_overdue_after_its_settling_time(
 
 
 async def test_manual_reviews_are_counted_and_keep_the_service_ready(
-    start: Any, company: Any, owner: asyncpg.Connection
+    start: StartService, company: Company, owner: asyncpg.Connection
 ) -> None:
     api = await start(company, background=False, **IMPATIENT)
     assert (await submitted(api, invoice_id := await created(api)))[0] == 200
@@ -142,7 +145,11 @@ async def test_manual_reviews_are_counted_and_keep_the_service_ready(
 
 
 async def test_work_of_a_killed_worker_process_is_overdue(
-    start: Any, company: Any, owner: asyncpg.Connection, environment: dict[str, str], tmp_path: Path
+    start: StartService,
+    company: Company,
+    owner: asyncpg.Connection,
+    environment: dict[str, str],
+    tmp_path: Path,
 ) -> None:
     await owner.execute(AUTOMATIC)
     api = await start(company, background=False, **{**IMPATIENT, "OVERDUE_SECONDS": "1"})
@@ -163,7 +170,7 @@ async def test_work_of_a_killed_worker_process_is_overdue(
 
 
 async def test_the_watchdog_reconnects_after_its_session_was_terminated(
-    start: Any, company: Any, owner: asyncpg.Connection
+    start: StartService, company: Company, owner: asyncpg.Connection
 ) -> None:
     api = await start(company, background=False, **IMPATIENT)
     await until(lambda: readiness(api), lambda body: body["needs_person"] == 0)

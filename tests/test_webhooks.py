@@ -1,4 +1,4 @@
-"""Webhooks: what is delivered, how it is signed, when it is tried again, and where nothing is ever sent."""
+"""Webhooks: deliveries, signatures, retries, URL restrictions and fair shares of companies."""
 
 import asyncio
 import base64
@@ -6,8 +6,9 @@ import json
 import socket
 import threading
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from datetime import datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,11 @@ import aiohttp
 import asyncpg
 import pytest
 from aiohttp import web
-from conftest import make_company, until
-from fixtures_webhooks import LOCAL, delivery, get, hook, log_of, signed_by
+from conftest import Client, Company, StartService, make_company, until
+from fixtures_webhooks import LOCAL, Receiver, delivery, get, hook, log_of, signed_by
 from kit import GENEROUS, created
 from processes import Service
+from pytest_aiohttp.plugin import AiohttpServer
 
 from service.config import read_config
 from service.webhooks import signature
@@ -27,16 +29,17 @@ from service.webhooks.url_policy import is_internal, url_violation
 
 
 @pytest.fixture
-async def api(start: Any, company: Any) -> Any:
+async def api(start: StartService, company: Company) -> Client:
+    """Return a client of a service that delivers to loopback."""
     return await start(company, **LOCAL)
 
 
-async def post(api: Any, path: str, body: dict[str, Any] | None = None) -> tuple[Any, Any]:
+async def post(api: Client, path: str, body: dict[str, Any] | None = None) -> tuple[Any, Any]:
     async with api.post(path, json=body or {}) as response:
         return response.status, await response.json()
 
 
-async def test_an_event_is_delivered_and_signed(api: Any, receiver: Any) -> None:
+async def test_an_event_is_delivered_and_signed(api: Client, receiver: Receiver) -> None:
     invoice_id, secret = await hook(api, receiver.url)
     invoice = await created(api)
     [(headers, body)] = await receiver.gets(1)
@@ -61,13 +64,15 @@ async def test_an_event_is_delivered_and_signed(api: Any, receiver: Any) -> None
     assert (found["response_status"], found["error"], found["next_attempt_at"]) == (200, None, None)
 
 
-def test_the_example_of_the_specification() -> None:
+def test_the_signature_equals_the_example_of_standard_webhooks() -> None:
     key = base64.b64decode("MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
     made = signature.sign(key, "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, '{"test": 2432232314}')
     assert made == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
 
 
-async def test_types_choose_and_a_disabled_endpoint_gets_nothing(api: Any, receiver: Any) -> None:
+async def test_only_enabled_endpoints_receive_their_event_types(
+    api: Client, receiver: Receiver
+) -> None:
     chosen, _ = await hook(api, receiver.url, types=["invoice.deleted"])
     disabled, _ = await hook(api, receiver.url, enabled=False)
     invoice_id = await created(api)
@@ -79,13 +84,13 @@ async def test_types_choose_and_a_disabled_endpoint_gets_nothing(api: Any, recei
     assert len(receiver.got) == 1
 
 
-async def test_an_answer_of_500_and_one_that_never_comes_are_tried_again(
-    api: Any, receiver: Any
+async def test_errors_and_timeouts_are_retried_with_the_same_id_and_body(
+    api: Client, receiver: Receiver
 ) -> None:
-    async def never(request: web.Request) -> None:
+    async def hang(request: web.Request) -> None:
         await asyncio.Event().wait()
 
-    receiver.answers = [500, never, 503]
+    receiver.answers = [500, hang, 503]
     invoice_id, secret = await hook(api, receiver.url)
     await created(api)
     requests = await receiver.gets(4)
@@ -95,8 +100,8 @@ async def test_an_answer_of_500_and_one_that_never_comes_are_tried_again(
     assert (await delivery(api, invoice_id, "Delivered"))["attempts"] == 4
 
 
-async def test_after_its_last_attempt_a_delivery_has_failed_and_can_be_made_again(
-    api: Any, receiver: Any
+async def test_a_delivery_fails_after_its_last_attempt_and_can_be_redelivered(
+    api: Client, receiver: Receiver
 ) -> None:
     receiver.answers = [500] * len(SCHEDULE)
     invoice_id, _ = await hook(api, receiver.url)
@@ -114,7 +119,7 @@ async def test_after_its_last_attempt_a_delivery_has_failed_and_can_be_made_agai
     assert (await delivery(api, invoice_id, "Delivered"))["attempts"] == len(SCHEDULE) + 1
 
 
-async def test_what_was_delivered_can_be_delivered_again(api: Any, receiver: Any) -> None:
+async def test_a_redelivery_has_the_same_webhook_id(api: Client, receiver: Receiver) -> None:
     invoice_id, _ = await hook(api, receiver.url)
     await created(api)
     first = await delivery(api, invoice_id, "Delivered")
@@ -125,30 +130,32 @@ async def test_what_was_delivered_can_be_delivered_again(api: Any, receiver: Any
     assert one["webhook-id"] == two["webhook-id"]
 
 
-async def test_to_deliver_again_counts_also_while_an_attempt_is_under_way(
-    api: Any, receiver: Any
+async def test_a_redelivery_during_an_attempt_adds_an_attempt(
+    api: Client, receiver: Receiver
 ) -> None:
-    held, go_on = asyncio.Event(), asyncio.Event()
+    waiting, released = asyncio.Event(), asyncio.Event()
 
-    async def hold(request: web.Request) -> Any:
-        held.set()
-        await go_on.wait()
+    async def hold(request: web.Request) -> web.Response:
+        waiting.set()
+        await released.wait()
         return web.Response()
 
     receiver.answers = [hold]
     invoice_id, _ = await hook(api, receiver.url)
     await created(api)
-    await held.wait()
+    await waiting.wait()
     [found] = await log_of(api, invoice_id)
     assert (await post(api, f"/api/webhooks/{invoice_id}/deliveries/{found['id']}/redeliver"))[
         0
     ] == 200
-    go_on.set()
+    released.set()
     await receiver.gets(2)
     assert (await delivery(api, invoice_id, "Delivered"))["attempts"] == 2
 
 
-async def test_the_first_pause_is_kept(start: Any, company: Any, receiver: Any) -> None:
+async def test_the_first_retry_waits_for_its_pause(
+    start: StartService, company: Company, receiver: Receiver
+) -> None:
     api = await start(company, **{**LOCAL, "WEBHOOK_RETRY_SCALE": "1"})
     receiver.answers = [500]
     invoice_id, _ = await hook(api, receiver.url)
@@ -161,41 +168,41 @@ async def test_the_first_pause_is_kept(start: Any, company: Any, receiver: Any) 
 
 
 @pytest.mark.parametrize("step", range(1, 11))
-def test_the_schedule(step: Any) -> None:
+def test_retries_follow_the_schedule_and_then_fail(step: int) -> None:
     seconds = [5, 300, 1800, 7200, 18000, 36000, 50400, 72000, 86400]
-    ends = Outcome(response_status=500).result(step, 1)
+    ends = Outcome(response_status=500).result(step, Decimal(1))
     if step == 10:
         assert ends["next"] == "Failed"
     else:
         assert (ends["next"], ends["delay"].total_seconds()) == ("Pending", seconds[step - 1])
 
 
-async def test_a_redirect_is_not_followed(api: Any, receiver: Any) -> None:
-    async def elsewhere(request: web.Request) -> None:
+async def test_a_redirect_is_not_followed(api: Client, receiver: Receiver) -> None:
+    async def redirect(request: web.Request) -> None:
         raise web.HTTPTemporaryRedirect(receiver.url + "?followed")
 
-    receiver.answers = [elsewhere] * len(SCHEDULE)
+    receiver.answers = [redirect] * len(SCHEDULE)
     invoice_id, _ = await hook(api, receiver.url)
     await created(api)
     failed = await delivery(api, invoice_id, "Failed")
     assert failed["response_status"] == 307 and len(receiver.got) == len(SCHEDULE)
 
 
-async def test_an_endless_answer_is_cut_off(api: Any, receiver: Any) -> None:
-    async def endless(request: web.Request) -> None:
+async def test_an_endless_response_is_cut_off(api: Client, receiver: Receiver) -> None:
+    async def respond_endlessly(request: web.Request) -> None:
         response = web.StreamResponse()
         await response.prepare(request)
         while True:
             await response.write(b"x" * 65536)
 
-    receiver.answers = [endless]
+    receiver.answers = [respond_endlessly]
     invoice_id, _ = await hook(api, receiver.url)
     await created(api)
     assert (await delivery(api, invoice_id, "Delivered"))["response_status"] == 200
 
 
 async def test_410_disables_the_endpoint_and_enabling_restarts_the_schedule(
-    api: Any, receiver: Any
+    api: Client, receiver: Receiver
 ) -> None:
     receiver.answers = [410]
     invoice_id, _ = await hook(api, receiver.url)
@@ -218,8 +225,8 @@ async def test_410_disables_the_endpoint_and_enabling_restarts_the_schedule(
     assert [one["status"] for one in listed] == ["Delivered", "Failed"]
 
 
-async def test_a_rotated_secret_signs_together_with_the_new_one_until_it_expires(
-    start: Any, company: Any, receiver: Any
+async def test_a_rotated_secret_signs_until_it_expires(
+    start: StartService, company: Company, receiver: Receiver
 ) -> None:
     api = await start(company, **{**LOCAL, "WEBHOOK_ROTATION_SECONDS": "2"})
     invoice_id, first = await hook(api, receiver.url)
@@ -231,18 +238,18 @@ async def test_a_rotated_secret_signs_together_with_the_new_one_until_it_expires
     assert len(headers["webhook-signature"].split(" ")) == 2
     assert signed_by(headers, text, first) and signed_by(headers, text, second)
 
-    async def again() -> Any:
-        """The latest request, of one more event."""
+    async def cause_delivery() -> tuple[Mapping[str, str], str]:
+        """Cause one more event and return its request."""
         count = len(receiver.got)
         await created(api)
         await receiver.gets(count + 1)
         return receiver.got[-1]
 
-    headers, text = await until(again, lambda got: not signed_by(*got, first))
+    headers, text = await until(cause_delivery, lambda got: not signed_by(got[0], got[1], first))
     assert signed_by(headers, text, second)
 
 
-async def test_at_most_two_secrets_sign(api: Any, receiver: Any) -> None:
+async def test_at_most_two_secrets_sign(api: Client, receiver: Receiver) -> None:
     invoice_id, first = await hook(api, receiver.url)
     second = (await post(api, f"/api/webhooks/{invoice_id}/rotate-secret"))[1]["data"]["secret"]
     third = (await post(api, f"/api/webhooks/{invoice_id}/rotate-secret"))[1]["data"]["secret"]
@@ -255,14 +262,21 @@ async def test_at_most_two_secrets_sign(api: Any, receiver: Any) -> None:
     ]
 
 
-async def test_a_secret_is_shown_once_and_the_service_cannot_read_it(
-    api: Any, receiver: Any, owner: asyncpg.Connection
+async def test_a_secret_is_shown_once_and_unreadable_for_the_service(
+    api: Client, receiver: Receiver, owner: asyncpg.Connection
 ) -> None:
     invoice_id, secret = await hook(api, receiver.url)
     assert len(base64.b64decode(secret.removeprefix("whsec_"))) == 32
     assert set(await get(api, f"/api/webhooks/{invoice_id}")) == {
-        "id", "company_id", "url", "description", "types", "enabled", "created_at", "updated_at",
-    }  # fmt: skip
+        "id",
+        "company_id",
+        "url",
+        "description",
+        "types",
+        "enabled",
+        "created_at",
+        "updated_at",
+    }
     async with api.get("/api/webhooks") as response:
         assert secret not in await response.text()
     assert not await owner.fetchval(
@@ -270,7 +284,9 @@ async def test_a_secret_is_shown_once_and_the_service_cannot_read_it(
     )
 
 
-async def test_events_come_one_after_another_in_their_order(api: Any, receiver: Any) -> None:
+async def test_events_are_delivered_in_order_and_one_at_a_time(
+    api: Client, receiver: Receiver
+) -> None:
     receiver.answers = [200, 500, 200]
     invoice_id, _ = await hook(api, receiver.url)
     made = [await created(api) for _ in range(12)]
@@ -282,8 +298,8 @@ async def test_events_come_one_after_another_in_their_order(api: Any, receiver: 
     assert receiver.most_at_once == 1
 
 
-async def test_a_failing_event_does_not_hold_up_those_after_it(
-    start: Any, company: Any, receiver: Any
+async def test_a_failing_event_does_not_delay_later_events(
+    start: StartService, company: Company, receiver: Receiver
 ) -> None:
     api = await start(company, **{**LOCAL, "WEBHOOK_RETRY_SCALE": "1"})
     receiver.answers = [500]
@@ -293,7 +309,9 @@ async def test_a_failing_event_does_not_hold_up_those_after_it(
     assert receiver.invoices() == made
 
 
-async def test_an_endpoint_that_is_changed_keeps_the_rest(api: Any, receiver: Any) -> None:
+async def test_an_update_keeps_the_other_members_of_an_endpoint(
+    api: Client, receiver: Receiver
+) -> None:
     invoice_id, _ = await hook(
         api, "https://hooks.example.com/in", description="Ledger", types=["invoice.valid"]
     )
@@ -310,7 +328,7 @@ async def test_an_endpoint_that_is_changed_keeps_the_rest(api: Any, receiver: An
     await receiver.gets(1)
 
 
-async def test_a_deleted_endpoint_is_gone(api: Any, receiver: Any) -> None:
+async def test_a_deleted_endpoint_is_not_found(api: Client, receiver: Receiver) -> None:
     invoice_id, _ = await hook(api, receiver.url)
     await created(api)
     await delivery(api, invoice_id, "Delivered")
@@ -324,7 +342,7 @@ async def test_a_deleted_endpoint_is_gone(api: Any, receiver: Any) -> None:
     assert (await get(api, "/api/webhooks"))["meta"]["total"] == 0
 
 
-async def test_lists_have_nine_meta_fields_and_pages(api: Any) -> None:
+async def test_lists_have_pages_with_nine_meta_fields(api: Client) -> None:
     made = [(await hook(api, "https://hooks.example.com/in"))[0] for _ in range(3)]
     page = await get(api, "/api/webhooks?page=2&per_page=1")
     assert (
@@ -336,17 +354,17 @@ async def test_lists_have_nine_meta_fields_and_pages(api: Any) -> None:
     assert page["data"] == [] and page["meta"]["first_page_url"].endswith("status=Failed")
 
 
-async def test_a_company_has_at_most_twenty_endpoints(api: Any) -> None:
+async def test_a_twenty_first_endpoint_is_a_conflict(api: Client) -> None:
     for _ in range(20):
         await hook(api, "https://hooks.example.com/in")
     assert (await post(api, "/api/webhooks", {"url": "https://hooks.example.com/in"}))[0] == 409
 
 
 @pytest.mark.parametrize("existing, requests", [(19, 40), (0, 40)])
-async def test_the_limit_of_webhooks_holds_for_concurrent_requests(
-    start: Any, company: Any, existing: int, requests: int
+async def test_concurrent_creations_do_not_exceed_the_endpoint_limit(
+    start: StartService, company: Company, existing: int, requests: int
 ) -> None:
-    """Through two processes."""
+    """The requests go to two services."""
     clients = [await start(company, background=False, **LOCAL) for _ in range(2)]
     body = {"url": "https://hooks.example.com/in"}
     for _ in range(existing):
@@ -361,17 +379,24 @@ async def test_the_limit_of_webhooks_holds_for_concurrent_requests(
 
 @pytest.mark.parametrize(
     "body, path",
-    [({}, "/url"), ({"url": ""}, "/url"), ({"url": "ftp://hooks.example.com/"}, "/url"), ({"url": "https://"}, "/url"),
-     ({"url": "https://hooks.example.com/", "types": ["invoice.eaten"]}, "/types/0"),
-     ({"url": "https://hooks.example.com/", "secret": "whsec_x"}, "/secret")],
-)  # fmt: skip
-async def test_a_bad_body_is_refused(api: Any, body: dict[str, Any], path: str) -> None:
+    [
+        ({}, "/url"),
+        ({"url": ""}, "/url"),
+        ({"url": "ftp://hooks.example.com/"}, "/url"),
+        ({"url": "https://"}, "/url"),
+        ({"url": "https://hooks.example.com/", "types": ["invoice.eaten"]}, "/types/0"),
+        ({"url": "https://hooks.example.com/", "secret": "whsec_x"}, "/secret"),
+    ],
+)
+async def test_an_invalid_body_is_a_422_with_its_path(
+    api: Client, body: dict[str, Any], path: str
+) -> None:
     status, answer = await post(api, "/api/webhooks", body)
     assert status == 422 and path in [fault["path"] for fault in answer["errors"]]
 
 
-async def test_another_companys_endpoints_are_not_there(
-    api: Any, start: Any, environment: dict[str, str], receiver: Any
+async def test_endpoints_of_another_company_are_not_found(
+    api: Client, start: StartService, environment: dict[str, str], receiver: Receiver
 ) -> None:
     invoice_id, _ = await hook(api, receiver.url)
     await created(api)
@@ -399,36 +424,84 @@ async def test_another_companys_endpoints_are_not_there(
     assert len(await log_of(api, invoice_id)) == 1
 
 
-HOSTS = (
-    "127.0.0.1", "127.0.0.1.", "10.1.2.3", "172.16.0.1", "172.31.255.255", "192.168.1.1", "169.254.169.254",
-    "100.64.0.1", "0.0.0.0", "224.0.0.1", "255.255.255.255", "198.18.0.1", "192.0.2.1",
-    "2130706433", "0x7f000001", "0x7f.0.0.1", "127.1", "0177.0.0.1", "127.0.0.01", "①②⑦.0.0.1",
-    "[::1]", "[::]", "[fe80::1]", "[fe80::1%25eth0]", "[fc00::1]", "[ff02::1]", "[::ffff:127.0.0.1]", "[::ffff:8.8.8.8]",
-    "[::127.0.0.1]", "[64:ff9b::7f00:1]", "[64:ff9b:1::a00:1]", "[2002:7f00:1::]", "[2001::1]", "[2001:db8::1]",
-)  # fmt: skip
+HOSTS = [
+    "127.0.0.1",
+    "127.0.0.1.",
+    "10.1.2.3",
+    "172.16.0.1",
+    "172.31.255.255",
+    "192.168.1.1",
+    "169.254.169.254",
+    "100.64.0.1",
+    "0.0.0.0",
+    "224.0.0.1",
+    "255.255.255.255",
+    "198.18.0.1",
+    "192.0.2.1",
+    "2130706433",
+    "0x7f000001",
+    "0x7f.0.0.1",
+    "127.1",
+    "0177.0.0.1",
+    "127.0.0.01",
+    "①②⑦.0.0.1",
+    "[::1]",
+    "[::]",
+    "[fe80::1]",
+    "[fe80::1%25eth0]",
+    "[fc00::1]",
+    "[ff02::1]",
+    "[::ffff:127.0.0.1]",
+    "[::ffff:8.8.8.8]",
+    "[::127.0.0.1]",
+    "[64:ff9b::7f00:1]",
+    "[64:ff9b:1::a00:1]",
+    "[2002:7f00:1::]",
+    "[2001::1]",
+    "[2001:db8::1]",
+]
 
 
 @pytest.mark.parametrize("host", HOSTS)
-def test_an_internal_host_is_refused(host: str) -> None:
+def test_a_url_with_an_internal_host_is_refused(host: str) -> None:
     assert url_violation(f"https://{host}/hook", allow_internal=False)
 
 
 @pytest.mark.parametrize(
     "url",
-    ["http://hooks.example.com/", "https://hooks.example.com:444/", "https://hooks.example.com:22/",
-     "https://a:b@hooks.example.com/", "https://hooks.example.com/#x", "https://exa mple.com/", "https://hooks.example.com:x/", "https://-a.example/",
-     "//hooks.example.com/", "hooks.example.com", "file:///etc/passwd", "https://hooks.example.com:99999/"],
-)  # fmt: skip
-def test_a_url_of_another_kind_is_refused(url: str) -> None:
+    [
+        "http://hooks.example.com/",
+        "https://hooks.example.com:444/",
+        "https://hooks.example.com:22/",
+        "https://a:b@hooks.example.com/",
+        "https://hooks.example.com/#x",
+        "https://exa mple.com/",
+        "https://hooks.example.com:x/",
+        "https://-a.example/",
+        "//hooks.example.com/",
+        "hooks.example.com",
+        "file:///etc/passwd",
+        "https://hooks.example.com:99999/",
+    ],
+)
+def test_a_url_of_another_form_is_refused(url: str) -> None:
     assert url_violation(url, allow_internal=False)
 
 
 @pytest.mark.parametrize(
     "url",
-    ["https://hooks.example.com", "https://hooks.example.com:8443/a?b=c", "https://8.8.8.8/", "https://[2606:4700::1111]/",
-     "https://例え.jp/", "https://a_b.example/", "https://0xabc.example.com/", "HTTPS://Hooks.Example.COM/"],
-)  # fmt: skip
-def test_a_public_url_is_taken(url: str) -> None:
+    [
+        "https://hooks.example.com",
+        "https://hooks.example.com:8443/a?b=c",
+        "https://8.8.8.8/",
+        "https://[2606:4700::1111]/",
+        "https://例え.jp/",
+        "https://a_b.example/",
+        "https://0xabc.example.com/",
+        "HTTPS://Hooks.Example.COM/",
+    ],
+)
+def test_a_public_https_url_is_accepted(url: str) -> None:
     assert url_violation(url, allow_internal=False) is None
 
 
@@ -439,7 +512,9 @@ def test_an_address_that_is_not_public_is_internal(address: str) -> None:
     assert is_internal(address)
 
 
-async def test_an_internal_url_is_refused_where_it_is_written(start: Any, company: Any) -> None:
+async def test_creation_and_update_refuse_an_internal_url(
+    start: StartService, company: Company
+) -> None:
     api = await start(company, SECRET_KEY=GENEROUS["SECRET_KEY"])
     for url in ("https://127.0.0.1/hook", "https://2130706433/", "http://hooks.example.com/"):
         status, answer = await post(api, "/api/webhooks", {"url": url})
@@ -449,10 +524,10 @@ async def test_an_internal_url_is_refused_where_it_is_written(start: Any, compan
         assert response.status == 422
 
 
-async def test_a_name_that_leads_inside_is_not_called(
-    environment: dict[str, str], receiver: Any
+async def test_the_connector_refuses_internal_addresses(
+    environment: dict[str, str], receiver: Receiver
 ) -> None:
-    """The connector refuses names and addresses that the earlier checks accepted."""
+    """It checks every connection, independently of the check of URLs."""
     async with delivery_session(read_config(environment)) as session:
         for host in ("localhost", "127.0.0.1"):
             with pytest.raises(aiohttp.ClientConnectorError):
@@ -465,7 +540,7 @@ async def test_a_name_that_leads_inside_is_not_called(
         assert response.status == 200
 
 
-#: Names as the resolver of these tests knows them: an exception, or an address.
+#: host name -> its address, or the error of its lookup
 NAMES = {
     "unknown.example": socket.gaierror(socket.EAI_NONAME, "Name or service not known"),
     "internal.example": "10.0.0.1",
@@ -476,8 +551,8 @@ NAMES = {
 
 
 @pytest.fixture
-def resolver(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Has names ending in .example looked up in NAMES, or in what a test adds: a callable is run in its thread."""
+def resolver(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Resolve host names from the returned dictionary, first NAMES. Callables run in the thread."""
     names, real = dict(NAMES), socket.getaddrinfo
 
     def look_up(host: str, port: int, *args: Any, **more: Any) -> Any:
@@ -493,8 +568,11 @@ def resolver(monkeypatch: pytest.MonkeyPatch) -> Any:
     return names
 
 
-async def test_an_internal_name_fails_like_an_unknown_or_refusing_one(
-    start: Any, company: Any, resolver: Any, caplog: pytest.LogCaptureFixture
+async def test_an_internal_name_fails_like_an_unknown_name(
+    start: StartService,
+    company: Company,
+    resolver: dict[str, Any],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """The company sees the same error; the log has the cause."""
     caplog.set_level("INFO", "service.webhooks.dispatcher")
@@ -521,10 +599,10 @@ async def test_an_internal_name_fails_like_an_unknown_or_refusing_one(
         )
 
 
-async def test_a_failed_connection_is_recorded_at_the_end_of_a_step(
-    start: Any, company: Any, resolver: Any
+async def test_failed_connections_are_recorded_with_a_constant_delay(
+    start: StartService, company: Company, resolver: dict[str, Any]
 ) -> None:
-    """The time that an attempt took does not show whether a name was resolved: here a step lasts 0.2 s."""
+    """The duration of an attempt (here 0.2 s) does not show whether a name was resolved."""
     variables = {
         "WEBHOOK_ALLOW_INTERNAL": "false",
         "WEBHOOK_TIMEOUT_SECONDS": "3",
@@ -544,8 +622,8 @@ async def test_a_failed_connection_is_recorded_at_the_end_of_a_step(
         assert next_one - first - SCHEDULE[1] >= timedelta(seconds=0.2)
 
 
-async def test_a_url_that_was_stored_and_is_internal_is_not_called(
-    start: Any, company: Any, receiver: Any, owner: asyncpg.Connection
+async def test_a_stored_internal_url_receives_no_request(
+    start: StartService, company: Company, receiver: Receiver, owner: asyncpg.Connection
 ) -> None:
     api = await start(company, **{**LOCAL, "WEBHOOK_ALLOW_INTERNAL": "false"})
     invoice_id, _ = await hook(api, "https://hooks.example.com/hook", enabled=False)
@@ -555,14 +633,16 @@ async def test_a_url_that_was_stored_and_is_internal_is_not_called(
     assert not receiver.got
 
 
-async def test_connection_refused_by_the_receiver(api: Any, receiver: Any) -> None:
+async def test_a_connection_refused_by_the_receiver_is_recorded(
+    api: Client, receiver: Receiver
+) -> None:
     invoice_id, _ = await hook(api, "http://127.0.0.1:1/")
     await created(api)
     assert (await delivery(api, invoice_id, "Failed"))["error"] == "connection"
 
 
 async def test_two_processes_deliver_each_event_once(
-    start: Any, company: Any, receiver: Any
+    start: StartService, company: Company, receiver: Receiver
 ) -> None:
     one, two = await start(company, **LOCAL), await start(company, **LOCAL)
     ids = [(await hook(one, receiver.url))[0] for _ in range(3)]
@@ -579,13 +659,13 @@ async def test_two_processes_deliver_each_event_once(
     assert sorted(receiver.invoices()) == sorted(made * len(ids))
 
 
-async def test_a_killed_process_has_its_delivery_made_again(
-    environment: dict[str, str], company: Any, receiver: Any, tmp_path: Path
+async def test_the_delivery_of_a_killed_process_is_repeated(
+    environment: dict[str, str], company: Company, receiver: Receiver, tmp_path: Path
 ) -> None:
-    held = asyncio.Event()
+    waiting = asyncio.Event()
 
     async def hold(request: web.Request) -> None:
-        held.set()
+        waiting.set()
         await asyncio.Event().wait()
 
     receiver.answers = [hold]
@@ -600,7 +680,7 @@ async def test_a_killed_process_has_its_delivery_made_again(
             invoice_id, secret = await hook(client, receiver.url)
             made = [await created(client) for _ in range(2)]
             async with asyncio.timeout(60):
-                await held.wait()
+                await waiting.wait()
             await service.kill()
             await service.start()
             await until(
@@ -613,37 +693,41 @@ async def test_a_killed_process_has_its_delivery_made_again(
     assert all(signed_by(headers, body, secret) for headers, body in receiver.got)
 
 
-# Fair shares
+# Fair shares of companies
 
 MANY = 20  # endpoints, the most of one company
 PATIENT = {**LOCAL, "WEBHOOK_TIMEOUT_SECONDS": "60", "REQUESTS_PER_MINUTE": "0"}
 
 
 class Hanging:
-    """A receiver that never answers until it is released; counts the requests under way by the path's company."""
+    """A receiver that responds once it is released, and counts open requests by company."""
 
     def __init__(self) -> None:
-        self.under_way, self.released = Counter(), asyncio.Event()
+        self.url = ""
+        self.open: Counter[str] = Counter()
+        self.released = asyncio.Event()
 
-    async def take(self, request: web.Request) -> Any:
+    async def handle(self, request: web.Request) -> web.Response:
         company = request.match_info["company"]
-        self.under_way[company] += 1
+        self.open[company] += 1
         await self.released.wait()
         return web.Response()
 
 
 @pytest.fixture
-async def hanging(aiohttp_server: Any) -> AsyncIterator[Any]:
+async def hanging(aiohttp_server: AiohttpServer) -> AsyncIterator[Hanging]:
     hanging, app = Hanging(), web.Application()
-    app.router.add_post("/{company}", hanging.take)
+    app.router.add_post("/{company}", hanging.handle)
     server = await aiohttp_server(app)
     hanging.url = str(server.make_url("/"))
     yield hanging
     hanging.released.set()
 
 
-async def attackers(start: Any, environment: dict[str, str], hanging: Any, count: int) -> Any:
-    """Clients of some companies that have as many endpoints as they may have, all of which hang."""
+async def make_slow_companies(
+    start: StartService, environment: dict[str, str], hanging: Hanging, count: int
+) -> list[Client]:
+    """Return clients of companies with the maximum number of endpoints, all of which hang."""
     made = []
     for number in range(count):
         client = await start(
@@ -654,65 +738,65 @@ async def attackers(start: Any, environment: dict[str, str], hanging: Any, count
     return made
 
 
-async def all_claimed(owner: asyncpg.Connection, hanging: Any, least: Any) -> None:
-    """Waits until the events have become deliveries and attempts have begun, as many as get a place now."""
+async def wait_for_attempts(owner: asyncpg.Connection, hanging: Hanging, least: int) -> None:
+    """Wait until deliveries exist for all endpoints, and at least some attempts have begun."""
     due = "select count(*) from webhook_deliveries where status = 'Pending'"
-    await until(lambda: owner.fetchval(due), lambda n: n % MANY == 0 and n > 0)
+    await until(lambda: owner.fetchval(due), lambda n: n and n % MANY == 0)
 
-    async def begun() -> Any:
-        return hanging.under_way.total()
+    async def count_open() -> int:
+        return hanging.open.total()
 
-    await until(begun, lambda n: n >= least)
+    await until(count_open, lambda n: n >= least)
 
 
 @pytest.mark.parametrize("is_proven", [True, False])
 async def test_hanging_receivers_do_not_delay_another_company(
-    start: Any,
+    start: StartService,
     environment: dict[str, str],
-    company: Any,
+    company: Company,
     owner: asyncpg.Connection,
-    receiver: Any,
-    hanging: Any,
+    receiver: Receiver,
+    hanging: Hanging,
     is_proven: bool,
 ) -> None:
-    """Four companies, 80 endpoints that hang. Another's event arrives before any of their attempts has ended."""
-    slow_ones = await attackers(start, environment, hanging, 4)
+    """Four companies have 80 hanging endpoints. Another company's event is delivered meanwhile."""
+    slow_ones = await make_slow_companies(start, environment, hanging, 4)
     api = await start(company, background=False, **PATIENT)
     invoice_id, _ = await hook(api, receiver.url)
     if is_proven:
         await owner.execute("update webhook_endpoints set slow = false where id = $1", invoice_id)
     await asyncio.gather(*[created(client) for client in slow_ones])
     await start(company, **PATIENT)
-    await all_claimed(owner, hanging, 20)
+    await wait_for_attempts(owner, hanging, 20)
     await created(api)
     await receiver.gets(1)
-    assert hanging.under_way.total() <= AT_ONCE / 2 and not hanging.released.is_set()
-    assert max(hanging.under_way.values()) <= COMPANY_SHARE / 2
+    assert hanging.open.total() <= AT_ONCE / 2 and not hanging.released.is_set()
+    assert max(hanging.open.values()) <= COMPANY_SHARE / 2
 
 
-async def test_quick_endpoints_that_hang_at_once_leave_room_for_others(
-    start: Any,
+async def test_endpoints_that_become_slow_together_do_not_delay_others(
+    start: StartService,
     environment: dict[str, str],
-    company: Any,
+    company: Company,
     owner: asyncpg.Connection,
-    receiver: Any,
-    hanging: Any,
+    receiver: Receiver,
+    hanging: Hanging,
 ) -> None:
-    """The endpoints responded in time before."""
-    slow_ones = await attackers(start, environment, hanging, 4)
+    """The endpoints were quick before."""
+    slow_ones = await make_slow_companies(start, environment, hanging, 4)
     await owner.execute("update webhook_endpoints set slow = false")
     api = await start(company, background=False, **PATIENT)
     await hook(api, receiver.url)
     await asyncio.gather(*[created(client) for client in slow_ones])
     await start(company, **PATIENT)
-    await all_claimed(owner, hanging, 40)
+    await wait_for_attempts(owner, hanging, 40)
     await created(api)
     await receiver.gets(1)
-    assert max(hanging.under_way.values()) <= COMPANY_SHARE and hanging.under_way.total() < AT_ONCE
+    assert max(hanging.open.values()) <= COMPANY_SHARE and hanging.open.total() < AT_ONCE
 
 
-async def test_an_endpoint_is_slow_until_an_attempt_was_quick(
-    start: Any, company: Any, owner: asyncpg.Connection, receiver: Any
+async def test_a_new_endpoint_is_slow_until_a_quick_attempt(
+    start: StartService, company: Company, owner: asyncpg.Connection, receiver: Receiver
 ) -> None:
     api = await start(company, **{**LOCAL, "WEBHOOK_TIMEOUT_SECONDS": "30"})
     invoice_id, _ = await hook(api, receiver.url)
@@ -722,16 +806,16 @@ async def test_an_endpoint_is_slow_until_an_attempt_was_quick(
     assert not await owner.fetchval("select slow from webhook_endpoints")
 
 
-async def test_an_attempt_that_timed_out_makes_its_endpoint_slow(
-    start: Any, company: Any, owner: asyncpg.Connection, receiver: Any
+async def test_a_timeout_makes_an_endpoint_slow(
+    start: StartService, company: Company, owner: asyncpg.Connection, receiver: Receiver
 ) -> None:
-    async def never(request: web.Request) -> None:
+    async def hang(request: web.Request) -> None:
         await asyncio.Event().wait()
 
     api = await start(company, **{**LOCAL, "WEBHOOK_RETRY_SCALE": "1"})
     invoice_id, _ = await hook(api, receiver.url)
     await owner.execute("update webhook_endpoints set slow = false")
-    receiver.answers = [never]
+    receiver.answers = [hang]
     await created(api)
     await until(
         lambda: log_of(api, invoice_id), lambda listed: listed and listed[0]["error"] == "timeout"
@@ -740,9 +824,13 @@ async def test_an_attempt_that_timed_out_makes_its_endpoint_slow(
 
 
 async def test_slow_name_servers_of_one_company_do_not_delay_another(
-    start: Any, environment: dict[str, str], company: Any, receiver: Any, resolver: Any
+    start: StartService,
+    environment: dict[str, str],
+    company: Company,
+    receiver: Receiver,
+    resolver: dict[str, Any],
 ) -> None:
-    """Its lookups wait in threads for as long as the test goes on."""
+    """The lookups of the other company wait in threads until the end of the test."""
     released, waiting = threading.Event(), []
 
     def hang() -> OSError:
