@@ -264,7 +264,7 @@ async def test_a_foreign_cancellation_is_found_once(
     invoice_id = await valid_invoice(api)
     uuid = (await documents(api, invoice_id))[0]["uuid"]
     await sandbox.cancel(uuid, "On the portal's page")
-    finding = await found(config, "cancelled_other_installation")
+    finding = await found(config, "cancelled_elsewhere")
     assert (finding["uuid"], finding["reason"]) == (uuid, "On the portal's page") and finding[
         "cancelled_at"
     ]
@@ -320,7 +320,7 @@ async def test_a_uuid_recorded_for_another_company_is_found(
     assert (await submitted(api, await created(api)))[0] == 200
 
 
-async def test_an_unknown_document_of_a_company_with_the_same_tin_is_not_an_orphan(
+async def test_an_unknown_document_of_a_shared_tin_is_not_an_orphan(
     start: StartService,
     environment: dict[str, str],
     company: Company,
