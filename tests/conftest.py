@@ -172,14 +172,14 @@ def templates(cluster: str) -> Iterator[Templates]:
     with_company = f"{empty}_company"
     with asyncio.Runner() as runner:
         runner.run(administer(cluster, f"create database {empty}"))
-        runner.run(migrate(renamed(cluster, empty)))
+        runner.run(migrate(replace_database(cluster, empty)))
         runner.run(
             administer(
                 cluster, f"create database {with_company} template {empty} strategy file_copy"
             )
         )
         company = runner.run(
-            make_company(variables(renamed(cluster, with_company), "http://127.0.0.1:1"))
+            make_company(variables(replace_database(cluster, with_company), "http://127.0.0.1:1"))
         )
         yield Templates(empty, with_company, company)
         for name in (empty, with_company):
@@ -194,7 +194,7 @@ async def database(
     name = f"test_{secrets.token_hex(6)}"
     template = templates.with_company if "company" in request.fixturenames else templates.empty
     await administer(cluster, f"create database {name} template {template} strategy file_copy")
-    yield renamed(cluster, name)
+    yield replace_database(cluster, name)
     await administer(cluster, f"drop database {name} with (force)")
 
 
@@ -355,6 +355,6 @@ async def administer(url: str, statement: str) -> None:
         await conn.close()
 
 
-def renamed(url: str, name: str) -> str:
+def replace_database(url: str, name: str) -> str:
     """Return the URL of another database of the same server."""
     return urlsplit(url)._replace(path=f"/{name}").geturl()

@@ -157,12 +157,12 @@ def put(document: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
     return document
 
 
-def minified(document: dict[str, Any]) -> bytes:
+def encode_document(document: dict[str, Any]) -> bytes:
     return json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 def entry(root: dict[str, Any], **changes: Any) -> dict[str, Any]:
-    raw = minified(root)
+    raw = encode_document(root)
     members = {
         "format": "JSON",
         "document": base64.b64encode(raw).decode(),

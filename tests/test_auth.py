@@ -22,15 +22,15 @@ from conftest import Client, Company, StartService, make_company, until
 from kit import (
     INTEGRATIONS,
     KEYLESS,
-    answered,
     buyer,
-    created,
-    filled,
+    create_invoice,
+    fill_path,
     invoice,
+    list_routes,
     make_account,
     now,
     open_integrations,
-    routes,
+    request_json,
 )
 from processes import Service
 from yarl import URL
@@ -50,7 +50,7 @@ INTERNAL = (500, {"message": "Internal server error"})
 
 async def with_key(api: Client | aiohttp.ClientSession, key: str) -> tuple[int, Any]:
     """Return (status, body) of a listing with a key."""
-    return await answered(api, "GET", "/api/invoices", headers={"X-API-Key": key})
+    return await request_json(api, "GET", "/api/invoices", headers={"X-API-Key": key})
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ async def keyless(start: StartService, company: Company) -> Client:
     return api
 
 
-async def another_key(environment: dict[str, str], company: Company, **facts: Any) -> Any:
+async def add_another_key(environment: dict[str, str], company: Company, **facts: Any) -> Any:
     return SimpleNamespace(**await add_key(read_config(environment), company.id, **facts))
 
 
@@ -71,7 +71,9 @@ async def test_valid_key_is_accepted(api: Client, company: Company) -> None:
 
 async def test_request_without_a_key_is_a_401(keyless: Client) -> None:
     for headers in ({}, {"X-API-Key": ""}, {"X-API-Key": "  "}, {"X-Portal-Key": "einv_test_x"}):
-        assert await answered(keyless, "GET", "/api/invoices", headers=headers) == REQUIRED, headers
+        assert await request_json(keyless, "GET", "/api/invoices", headers=headers) == REQUIRED, (
+            headers
+        )
 
 
 #: Functions that turn a valid key into an invalid one.
@@ -107,7 +109,7 @@ async def test_known_key_id_with_a_wrong_secret_is_invalid(
 async def test_expired_key_is_invalid(
     api: Client, environment: dict[str, str], company: Company
 ) -> None:
-    key = await another_key(environment, company, expires=now())
+    key = await add_another_key(environment, company, expires=now())
     assert await with_key(api, key.key) == WRONG
 
 
@@ -115,7 +117,7 @@ async def test_cached_key_becomes_invalid_at_its_expiry(
     api: Client, environment: dict[str, str], company: Company
 ) -> None:
     for seconds in (2, 8, 32):  # a busy machine may need some seconds for the first request
-        key = await another_key(environment, company, expires=now(seconds=-5 - seconds))
+        key = await add_another_key(environment, company, expires=now(seconds=-5 - seconds))
         if (await with_key(api, key.key))[0] == 200:
             break
     assert await until(lambda: with_key(api, key.key), lambda answer: answer[0] != 200) == WRONG
@@ -124,7 +126,7 @@ async def test_cached_key_becomes_invalid_at_its_expiry(
 async def test_key_expiry_uses_the_database_clock(
     api: Client, environment: dict[str, str], company: Company, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    key = await another_key(environment, company, expires=now(hours=-1))
+    key = await add_another_key(environment, company, expires=now(hours=-1))
     tomorrow = time.time() + 86400
     monkeypatch.setattr("time.time", lambda: tomorrow)
     assert (await with_key(api, key.key))[0] == 200
@@ -134,7 +136,7 @@ async def test_key_that_expires_soon_is_logged_once_a_day(
     api: Client, environment: dict[str, str], company: Company, caplog: pytest.LogCaptureFixture
 ) -> None:
     soon, later = [
-        await another_key(environment, company, expires=now(days=-days)) for days in (13, 15)
+        await add_another_key(environment, company, expires=now(days=-days)) for days in (13, 15)
     ]
     for key in (soon, soon, later, company):
         assert (await with_key(api, key.key))[0] == 200
@@ -166,7 +168,7 @@ async def test_revoked_key_is_rejected_within_a_second_in_every_process(
     cluster: str,
 ) -> None:
     """Also without notifications: the listening sessions are terminated and cannot reconnect."""
-    other = await another_key(environment, company)
+    other = await add_another_key(environment, company)
     for key in (company, other):
         for each in processes:
             assert (await with_key(each, key.key))[0] == 200
@@ -215,7 +217,7 @@ async def _cut_off_listeners(owner: asyncpg.Connection, cluster: str) -> None:
 async def test_revoking_a_key_leaves_other_keys_valid(
     api: Client, environment: dict[str, str], company: Company
 ) -> None:
-    other = await another_key(environment, company)
+    other = await add_another_key(environment, company)
     await revoke_key(read_config(environment), other.key_id)
     assert await _refused(api, other.key) == WRONG
     assert (await with_key(api, company.key))[0] == 200
@@ -258,7 +260,8 @@ async def test_malformed_key_is_rejected_without_the_database(
                 assert await with_key(api, spoil(company.key)) == WRONG, spoil(company.key)
                 headers = {"X-Portal-Key": spoil(company.key)}
                 assert (
-                    await answered(api, "GET", f"{INTEGRATIONS}users", headers=headers) == ELSEWHERE
+                    await request_json(api, "GET", f"{INTEGRATIONS}users", headers=headers)
+                    == ELSEWHERE
                 )
         assert (await with_key(api, new_key(live=True).text))[0] == 503
 
@@ -273,13 +276,13 @@ async def test_secret_of_a_key_is_not_stored(owner: asyncpg.Connection, company:
 
 async def test_every_route_checks_the_key_first(keyless: Client) -> None:
     """The body, the content type and the id are invalid too, but are not checked."""
-    guarded = [(method, path) for method, path in routes(keyless) if path not in KEYLESS]
+    guarded = [(method, path) for method, path in list_routes(keyless) if path not in KEYLESS]
     assert len(guarded) > 60
     for method, path in guarded:
         expected = ELSEWHERE if path.startswith(INTEGRATIONS) else REQUIRED
         headers = {"Content-Type": "text/plain", "Idempotency-Key": "x"}
         async with keyless.request(
-            method, filled(path, 999), data=b"{", headers=headers
+            method, fill_path(path, 999), data=b"{", headers=headers
         ) as response:
             body = None if method == "HEAD" else await response.json()
             assert (response.status, body) == (401, expected[1] if body else None), (method, path)
@@ -289,10 +292,12 @@ async def test_company_key_is_rejected_by_the_integration_surface(
     api: Client, company: Company
 ) -> None:
     """A company key does not open the integration surface, in either header."""
-    for method, path in routes(api):
+    for method, path in list_routes(api):
         if path.startswith(INTEGRATIONS) and method != "HEAD":
             for headers in ({}, {"X-Portal-Key": company.key}):
-                assert await answered(api, method, filled(path), headers=headers) == ELSEWHERE, (
+                assert (
+                    await request_json(api, method, fill_path(path), headers=headers) == ELSEWHERE
+                ), (
                     method,
                     path,
                 )
@@ -300,7 +305,7 @@ async def test_company_key_is_rejected_by_the_integration_surface(
 
 async def test_invalid_key_is_rejected_before_the_body_is_read(api: Client) -> None:
     wrong = {"X-API-Key": "no", "Content-Type": "text/plain"}
-    assert await answered(api, "POST", "/api/invoices", data=b"{", headers=wrong) == WRONG
+    assert await request_json(api, "POST", "/api/invoices", data=b"{", headers=wrong) == WRONG
 
 
 async def test_unknown_path_is_a_404(api: Client, keyless: Client) -> None:
@@ -313,7 +318,7 @@ async def test_unknown_path_is_a_404(api: Client, keyless: Client) -> None:
         "/favicon.ico",
     ):
         for client in (api, keyless):
-            assert await answered(client, "GET", path) == (
+            assert await request_json(client, "GET", path) == (
                 404,
                 {"message": "No such endpoint."},
             ), path
@@ -367,14 +372,14 @@ async def test_fixed_path_segment_does_not_match_the_id_route(api: Client) -> No
 
 async def test_health_endpoints_need_no_key(keyless: Client) -> None:
     for path in ("/healthz", "/readyz"):
-        status, body = await answered(keyless, "GET", path)
+        status, body = await request_json(keyless, "GET", path)
         assert (status, body["status"]) == (200, "ok")
     async with keyless.get("/metrics") as response:
         assert response.status == 200 and "einvoice_requests_total" in await response.text()
 
 
 async def test_api_documentation_needs_no_key(keyless: Client) -> None:
-    assert {path for _, path in routes(keyless)} >= KEYLESS
+    assert {path for _, path in list_routes(keyless)} >= KEYLESS
     for path in KEYLESS:
         async with keyless.get(path) as response:
             assert response.status == 200, path
@@ -427,7 +432,7 @@ async def test_rate_limit_is_per_key(
     start: StartService, environment: dict[str, str], company: Company
 ) -> None:
     api = await start(company, REQUESTS_PER_MINUTE="1")
-    other = await another_key(environment, company)
+    other = await add_another_key(environment, company)
     for key in (company.key, other.key):
         assert (await with_key(api, key))[0] == 200
         assert (await with_key(api, key))[0] == 429
@@ -460,15 +465,15 @@ async def test_invalid_keys_are_rate_limited_per_address(
             {"message": "Too many requests, please slow down."},
         )
         assert 1 <= int(response.headers["Retry-After"]) <= 3
-    status, body = await answered(
+    status, body = await request_json(
         api, "GET", f"{INTEGRATIONS}users", headers={"X-Portal-Key": wrong}
     )
     assert status == 429 and body["details"]["retry_after"] <= 3
     for path in ("/api/invoices", f"{INTEGRATIONS}users"):
-        assert (await answered(api, "GET", path))[0] == 200
+        assert (await request_json(api, "GET", path))[0] == 200
     assert await with_key(api, "") == REQUIRED
     assert (
-        await answered(api, "GET", f"{INTEGRATIONS}users", headers={"X-Portal-Key": ""})
+        await request_json(api, "GET", f"{INTEGRATIONS}users", headers={"X-Portal-Key": ""})
         == ELSEWHERE
     )
     assert (await with_key(api, company.key[:-1]))[0] == 429
@@ -486,11 +491,11 @@ async def test_key_in_the_url_is_rejected_on_every_path(
         f"/api/openapi.json?key={quote(company.key.replace('_', '%5F'), safe='%')}",
         f"/api/nothing/{company.key}",
     ):
-        assert await answered(api, "GET", URL(path, encoded=True)) == (
+        assert await request_json(api, "GET", URL(path, encoded=True)) == (
             400,
             {"message": KEY_IN_URL},
         ), path
-    status, body = await answered(api, "GET", f"{INTEGRATIONS}users?key={integration}")
+    status, body = await request_json(api, "GET", f"{INTEGRATIONS}users?key={integration}")
     assert (status, body["message"]) == (400, KEY_IN_URL)
 
 
@@ -504,12 +509,12 @@ async def test_key_in_the_url_does_not_replace_the_header(
             ("POST", "/api/invoices"),
             ("GET", "/api/invoices/export-all"),
         ):
-            assert await answered(keyless, method, f"{path}?api_key={key}") == REQUIRED, path
-        assert await answered(keyless, "GET", f"{INTEGRATIONS}users?key={key}") == ELSEWHERE
+            assert await request_json(keyless, method, f"{path}?api_key={key}") == REQUIRED, path
+        assert await request_json(keyless, "GET", f"{INTEGRATIONS}users?key={key}") == ELSEWHERE
     path = f"/api/invoices?api_key={company.key}"
-    assert await answered(keyless, "GET", path, headers={"X-API-Key": "wrong"}) == WRONG
+    assert await request_json(keyless, "GET", path, headers={"X-API-Key": "wrong"}) == WRONG
     for path in ("/api/openapi.json", "/api/nothing"):  # public paths
-        assert await answered(keyless, "GET", f"{path}?key={company.key}") == (
+        assert await request_json(keyless, "GET", f"{path}?key={company.key}") == (
             400,
             {"message": KEY_IN_URL},
         )
@@ -522,7 +527,7 @@ async def test_request_log_line_holds_the_request_id_and_no_body(
     api: Client, company: Company, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "service.requests")
-    invoice_id = await created(api)
+    invoice_id = await create_invoice(api)
     async with api.get(
         f"/api/invoices/{invoice_id}?query=Aminah", headers={"X-Request-Id": "mine"}
     ):
@@ -557,9 +562,9 @@ async def test_logs_hold_neither_keys_nor_bodies(
     caplog.set_level(logging.DEBUG)
     await owner.execute("alter table invoices add constraint none_of_it check (code <> 777777)")
     marked = buyer(name="Marked Person")
-    await created(api, buyer=marked)
+    await create_invoice(api, buyer=marked)
     assert (
-        await answered(api, "POST", "/api/invoices", json=invoice(buyer=marked, code=777777))
+        await request_json(api, "POST", "/api/invoices", json=invoice(buyer=marked, code=777777))
         == INTERNAL
     )
     for body in (
@@ -567,7 +572,7 @@ async def test_logs_hold_neither_keys_nor_bodies(
         invoice(buyer=marked, code="7"),
         {"buyer": marked},
     ):
-        assert (await answered(api, "POST", "/api/invoices", json=body))[0] == 422
+        assert (await request_json(api, "POST", "/api/invoices", json=body))[0] == 422
     assert await with_key(api, company.key + "x") == WRONG
     assert "request_id" in caplog.text
     assert company.key.split("_")[3] not in caplog.text
@@ -577,7 +582,7 @@ async def test_logs_hold_neither_keys_nor_bodies(
 async def test_key_cannot_read_records_of_another_company(
     api: Client, start: StartService, environment: dict[str, str]
 ) -> None:
-    invoice_id = await created(api)
+    invoice_id = await create_invoice(api)
     stranger = await start(await make_company(environment))
-    assert (await answered(stranger, "GET", f"/api/invoices/{invoice_id}"))[0] == 404
-    assert (await answered(stranger, "GET", "/api/invoices"))[1]["data"] == []
+    assert (await request_json(stranger, "GET", f"/api/invoices/{invoice_id}"))[0] == 404
+    assert (await request_json(stranger, "GET", "/api/invoices"))[1]["data"] == []

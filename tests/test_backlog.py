@@ -12,7 +12,7 @@ from typing import Any
 import asyncpg
 import pytest
 from conftest import Client, Company, Sandbox, StartService, until
-from kit import created, record, submitted
+from kit import create_invoice, get_invoice, submit
 from network import Network
 from processes import Service
 
@@ -33,10 +33,10 @@ def make_backlog(owner: asyncpg.Connection, company: Company, sandbox: Sandbox) 
 
         async def lose() -> int:
             async with places:
-                invoice_id = await created(api)
+                invoice_id = await create_invoice(api)
                 # Submit again if no connection could be made.
-                while (await record(api, invoice_id))["status"] == "Draft":
-                    await submitted(api, invoice_id)
+                while (await get_invoice(api, invoice_id))["status"] == "Draft":
+                    await submit(api, invoice_id)
                 return invoice_id
 
         ids = await asyncio.gather(*[lose() for _ in range(count)])
@@ -47,16 +47,16 @@ def make_backlog(owner: asyncpg.Connection, company: Company, sandbox: Sandbox) 
     return make
 
 
-async def states(owner: asyncpg.Connection) -> dict[str, int]:
+async def count_states(owner: asyncpg.Connection) -> dict[str, int]:
     """Return {state: number of submissions}."""
     rows = await owner.fetch("select state, count(*) as n from submissions group by state")
     return {row["state"]: row["n"] for row in rows}
 
 
-async def resolved(owner: asyncpg.Connection, seconds: float = 120) -> dict[str, int]:
+async def wait_until_resolved(owner: asyncpg.Connection, seconds: float = 120) -> dict[str, int]:
     """Wait until no outcome is unknown and return the states."""
     return await until(
-        lambda: states(owner),
+        lambda: count_states(owner),
         lambda found: "Uncertain" not in found and "Sending" not in found,
         seconds,
     )
@@ -87,7 +87,7 @@ async def test_backlog_is_resolved_by_two_processes_on_a_slow_database(
             )
             stack.push_async_callback(service.stop)
             await service.start()
-        found = await resolved(owner)
+        found = await wait_until_resolved(owner)
     assert set(found) <= {"Accepted", "Finished"} and sum(found.values()) == MANY
     assert len(await sandbox.ledger()) == MANY
 
@@ -119,7 +119,7 @@ async def test_crash_while_reading_a_listing_counts_against_no_submission(
     assert await owner.fetchval("select max(claims) from submissions") == 0
     await service.start()
     try:
-        found = await resolved(owner)
+        found = await wait_until_resolved(owner)
     finally:
         await service.stop()
     assert set(found) <= {"Accepted", "Finished"}
@@ -144,7 +144,7 @@ async def test_crash_in_a_batch_causes_no_manual_review(
     ) == [1]
     await service.start()
     try:
-        found = await resolved(owner)
+        found = await wait_until_resolved(owner)
     finally:
         await service.stop()
     assert set(found) <= {"Accepted", "Finished"} and sum(found.values()) == 8
@@ -164,9 +164,9 @@ async def test_failing_submission_causes_no_manual_review_of_others(
         ids[2],
     )
     api = await start(company, PORTAL_LEASE_SECONDS="0.5")
-    found = await resolved(owner)
+    found = await wait_until_resolved(owner)
     assert found.pop("NeedsPerson") == 1 and sum(found.values()) == 5, found
-    assert (await record(api, ids[2]))["status"] == "Submitting"
+    assert (await get_invoice(api, ids[2]))["status"] == "Submitting"
 
 
 async def test_one_claim_covers_all_unknown_outcomes_of_a_company(
@@ -226,17 +226,17 @@ async def test_absence_is_confirmed_while_the_company_keeps_sending(
 ) -> None:
     """More than a page of documents arrives between two pages of every listing."""
     idle = await start(company, background=False)
-    template = await created(idle)
-    assert (await submitted(idle, template))[0] == 200
+    template = await create_invoice(idle)
+    assert (await submit(idle, template))[0] == 200
     row: Any = await owner.fetchrow("select tin, body from submissions")
     token, rounds = await token_of(sandbox, row["tin"]), 0
     await put_copies(sandbox, token, row["body"], 350, "first")
     await sandbox.fault("submit", "drop")
-    absent = await created(idle)
-    assert (await submitted(idle, absent))[0] == 400
+    absent = await create_invoice(idle)
+    assert (await submit(idle, absent))[0] == 400
     await sandbox.fault("search", "slow", seconds=0.3, times=10**6)
     api = await start(company, PORTAL_TIMEOUT_SECONDS="60")
-    while (await record(api, absent))["status"] != "Draft":
+    while (await get_invoice(api, absent))["status"] != "Draft":
         pages = (await sandbox.calls())["calls"].get("search", 0)
         if pages >= 3 * rounds + 1:  # every third page, so that a listing can end
             await put_copies(sandbox, token, row["body"], 110, rounds)

@@ -15,7 +15,7 @@ from chaos.portal import Administration
 from chaos.proxy import Proxy
 from chaos.season import Size, play
 from conftest import Client, Company, Sandbox
-from kit import line, valid_invoice
+from kit import create_valid_invoice, line
 
 TEXT = line()["description"]
 SMALL = Size(documents=30, kills=8, pauses=1, restarts=1, naive=40, seconds=150, least=0)
@@ -39,7 +39,7 @@ async def test_short_chaos_run_loses_nothing_and_sends_no_duplicates(tmp_path: P
 @pytest.fixture
 async def acknowledged(api: Client, company: Company) -> Record:
     """Return the client's record of an invoice that is submitted and Valid."""
-    return Record(company.id, 0, await valid_invoice(api), TEXT, is_submitted=True)
+    return Record(company.id, 0, await create_valid_invoice(api), TEXT, is_submitted=True)
 
 
 class Judge(Protocol):
@@ -121,12 +121,12 @@ async def test_judge_reports_documents_sent_twice(
     """The same bytes are sent again, to portals with and without late duplicate detection."""
     await sandbox.settings(payload_detection=False, duplicate_detection=detects)
     body: Any = await owner.fetchval("select body from submissions")
-    await resent(sandbox, body)
+    await send_again(sandbox, body)
     assert len(await sandbox.ledger()) == 2
     assert await judged(detects) == found
 
 
-async def resent(sandbox: Sandbox, body: str) -> None:
+async def send_again(sandbox: Sandbox, body: str) -> None:
     login = {
         "client_id": "sandbox-client",
         "client_secret": "sandbox-secret",

@@ -8,7 +8,7 @@ from typing import Any
 import asyncpg
 import pytest
 from conftest import Client, Company, Sandbox, StartService, until
-from kit import created, record, submitted, valid_invoice
+from kit import create_invoice, create_valid_invoice, get_invoice, submit
 
 from service import json_codec
 from service.db.statements import sql
@@ -109,7 +109,7 @@ class Claimed:
 async def claimed(start: StartService, company: Company, owner: asyncpg.Connection) -> Claimed:
     api = await start(company, background=False)
     await owner.execute(AUTOMATIC)
-    invoice_id = await created(api, isReady=True)
+    invoice_id = await create_invoice(api, isReady=True)
     await owner.execute("update submissions set not_before = now() - interval '1 hour'")
     context = api.app[SUBMISSION_CONTEXT]
     async with context.database.across() as conn:
@@ -285,7 +285,7 @@ async def test_stale_status_does_not_overwrite_a_later_one(claimed: Claimed) -> 
 async def test_end_of_a_lost_cancellation_changes_nothing(
     api: Client, company: Company, owner: asyncpg.Connection
 ) -> None:
-    await valid_invoice(api)
+    await create_valid_invoice(api)
     document_id = await owner.fetchval(
         "update submitted_documents "
         "set cancelling_until = now() + interval '1 hour', cancel_fence = 5 returning id"
@@ -300,7 +300,7 @@ async def test_end_of_a_lost_cancellation_changes_nothing(
 async def test_result_of_a_lost_cancellation_changes_nothing(
     api: Client, company: Company, owner: asyncpg.Connection
 ) -> None:
-    await valid_invoice(api)
+    await create_valid_invoice(api)
     document_id = await owner.fetchval(
         "update submitted_documents "
         "set cancelling_until = now() + interval '1 hour', cancel_fence = 5 returning id"
@@ -348,8 +348,8 @@ async def make_results_fail(
     monkeypatch.setattr(results, "REPEATS", ())
     await owner.execute(FAIL_RESULTS.format(state=state, status=status))
     api = await start(company, PORTAL_RETRY_SECONDS="0.05", PORTAL_LEASE_SECONDS="0.5")
-    invoice_id = await created(api)
-    await submitted(api, invoice_id)
+    invoice_id = await create_invoice(api)
+    await submit(api, invoice_id)
     return api, invoice_id
 
 
@@ -367,7 +367,7 @@ async def test_transient_database_errors_are_not_counted(
     claims: Any = await owner.fetchval("select max(claims) from submissions")
     assert claims <= 1
     await owner.execute("drop trigger fail_results on submitted_documents")
-    await until(lambda: record(api, invoice_id), lambda found: found["status"] == "Valid")
+    await until(lambda: get_invoice(api, invoice_id), lambda found: found["status"] == "Valid")
 
 
 @pytest.mark.parametrize("sqlstate", LASTING)

@@ -8,7 +8,7 @@ from typing import Any
 import asyncpg
 import pytest
 from conftest import Company, Sandbox, StartService, until
-from kit import created, reaches, submitted
+from kit import create_invoice, submit, wait_for_status
 
 from service.commands.companies import revoke_key
 from service.config import read_config
@@ -116,8 +116,8 @@ async def test_submission_is_not_changed_while_its_lock_is_held(
     """A paused process keeps its lock and may send when it resumes. Others may only claim."""
     requests_only = await start(company, background=False)
     await sandbox.fault("submit", "accept_then_drop")
-    invoice_id = await created(requests_only)
-    assert (await submitted(requests_only, invoice_id))[0] == 400
+    invoice_id = await create_invoice(requests_only)
+    assert (await submit(requests_only, invoice_id))[0] == 400
     submission_id: Any = await owner.fetchval("select id from submissions")
     async with (
         session(database) as paused,
@@ -135,5 +135,5 @@ async def test_submission_is_not_changed_while_its_lock_is_held(
         )
         assert await owner.fetchval("select state from submissions") == state
         assert (await sandbox.calls())["calls"]["submit"] == 1
-    await reaches(requests_only, invoice_id, "Valid")
+    await wait_for_status(requests_only, invoice_id, "Valid")
     assert len(await sandbox.ledger()) == 1

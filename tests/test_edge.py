@@ -12,7 +12,7 @@ import asyncpg
 import pytest
 from aiohttp import web
 from conftest import Client, Company, patience
-from kit import INTEGRATIONS, created, invoice, line
+from kit import INTEGRATIONS, create_invoice, invoice, line
 
 from service.app import create_app
 from service.config import read_config
@@ -31,7 +31,7 @@ BROKEN = {
 
 
 @contextlib.asynccontextmanager
-async def listening(environment: dict[str, str], **variables: str) -> AsyncIterator[int]:
+async def run_service(environment: dict[str, str], **variables: str) -> AsyncIterator[int]:
     """Yield the port of a service that listens on a TCP socket."""
     runner = HardenedRunner(
         create_app(read_config({**environment, **variables})), shutdown_timeout=1
@@ -47,7 +47,7 @@ async def listening(environment: dict[str, str], **variables: str) -> AsyncItera
 
 @pytest.fixture
 async def port(environment: dict[str, str]) -> AsyncIterator[int]:
-    async with listening(environment) as port:
+    async with run_service(environment) as port:
         yield port
 
 
@@ -157,7 +157,7 @@ async def test_slow_body_is_a_408_and_slow_head_is_closed(
     environment: dict[str, str], company: Company
 ) -> None:
     times = {"REQUEST_HEAD_SECONDS": "1", "REQUEST_BODY_SECONDS": "0.2"}
-    async with listening(environment, **times) as port:
+    async with run_service(environment, **times) as port:
         head, body = await answer_to(port, post(company.key, "Content-Length: 10\r\n") + b"{")
         assert status_of(head) == 408 and set(json.loads(body)) == {"message"}
         whole = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -174,13 +174,15 @@ async def test_slow_body_is_a_408_and_slow_head_is_closed(
 async def test_client_that_reads_no_response_is_disconnected(
     environment: dict[str, str], company: Company, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with listening(environment, ANSWER_STALL_SECONDS="0.2") as port:
+    async with run_service(environment, ANSWER_STALL_SECONDS="0.2") as port:
         keyed = aiohttp.ClientSession(
             f"http://127.0.0.1:{port}", headers={"X-API-Key": company.key}
         )
         async with keyed as api:
             for _ in range(20):
-                await created(api, lineItems=[line(description="x" * 300, more="x" * 800)] * 200)
+                await create_invoice(
+                    api, lineItems=[line(description="x" * 300, more="x" * 800)] * 200
+                )
         slow = socket.socket()
         slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         slow.connect(("127.0.0.1", port))
@@ -210,7 +212,7 @@ async def _rest(loop: asyncio.AbstractEventLoop, slow: socket.socket) -> bytes:
 async def test_connection_limit_closes_an_idle_connection(
     environment: dict[str, str], company: Company
 ) -> None:
-    async with listening(environment, MAX_CONNECTIONS="2") as port:
+    async with run_service(environment, MAX_CONNECTIONS="2") as port:
         idle, _ = await asyncio.open_connection("127.0.0.1", port)
         busy = [await _in_a_body(port, company.key)]
         async with patience():

@@ -7,7 +7,7 @@ from typing import Any
 import asyncpg
 import pytest
 from conftest import Client, Company, StartService, make_company
-from kit import created, invoice, valid_invoice
+from kit import create_invoice, create_valid_invoice, invoice
 
 from service import schema
 from service.db.statements import QUERIES
@@ -35,7 +35,7 @@ async def all_of(api: Client, **query: Any) -> list[dict[str, Any]]:
 
 
 async def test_events_of_an_invoice_are_in_order(api: Client) -> None:
-    invoice_id = await valid_invoice(api)
+    invoice_id = await create_valid_invoice(api)
     page = await feed(api)
     assert [event["type"] for event in page["data"]] == [
         f"invoice.{verb}" for verb in ("created", "submitting", "submitted", "valid")
@@ -47,7 +47,7 @@ async def test_events_of_an_invoice_are_in_order(api: Client) -> None:
 
 
 async def test_pages_have_no_gaps_or_overlaps(api: Client) -> None:
-    invoices = [await created(api) for _ in range(7)]
+    invoices = [await create_invoice(api) for _ in range(7)]
     events = await all_of(api, limit=3)
     assert [event["data"]["invoice_id"] for event in events] == invoices
     page = await feed(api, limit=7)
@@ -56,10 +56,10 @@ async def test_pages_have_no_gaps_or_overlaps(api: Client) -> None:
 
 
 async def test_feed_is_filtered_by_types(api: Client) -> None:
-    invoice_id = await created(api)
+    invoice_id = await create_invoice(api)
     async with api.delete(f"/api/invoices/{invoice_id}") as response:
         assert response.status == 200
-    await created(api)
+    await create_invoice(api)
     page = await feed(api, types="invoice.deleted,invoice.valid", limit=1)
     assert [event["type"] for event in page["data"]] == ["invoice.deleted"] and not page["meta"][
         "has_more"
@@ -95,7 +95,7 @@ async def test_invalid_parameter_is_reported(api: Client, parameter: str, value:
 async def test_events_of_another_company_are_not_shown(
     api: Client, start: StartService, environment: dict[str, str]
 ) -> None:
-    await created(api)
+    await create_invoice(api)
     other = await start(await make_company(environment, name="Other"))
     [event] = (await feed(api))["data"]
     assert await ids(other) == []
@@ -147,7 +147,7 @@ async def test_rolled_back_event_is_not_shown(
 
 
 async def test_rejected_creation_records_no_event(api: Client) -> None:
-    await created(api, code=77)
+    await create_invoice(api, code=77)
     async with api.post("/api/invoices", json=invoice(code=77)) as response:
         assert response.status == 422
     assert len(await ids(api)) == 1

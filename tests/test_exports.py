@@ -7,7 +7,7 @@ import aiohttp
 import asyncpg
 import pytest
 from conftest import Client, StartService, make_company, until
-from kit import answered, buyer, created, invoice, line, record
+from kit import buyer, create_invoice, get_invoice, invoice, line, request_json
 
 MEMBERS = [
     "invoiceCodeWithPrefixAndDigits",
@@ -47,14 +47,14 @@ AS_SUPPLIER = {
 }
 
 
-async def exported(api: Client, invoice_id: int) -> dict[str, Any]:
-    status, body = await answered(api, "GET", f"/api/invoices/{invoice_id}/export")
+async def get_export(api: Client, invoice_id: int) -> dict[str, Any]:
+    status, body = await request_json(api, "GET", f"/api/invoices/{invoice_id}/export")
     assert status == 200
     return body
 
 
-async def exported_all(api: Client) -> list[dict[str, Any]]:
-    status, body = await answered(api, "GET", "/api/invoices/export-all")
+async def get_export_of_all(api: Client) -> list[dict[str, Any]]:
+    status, body = await request_json(api, "GET", "/api/invoices/export-all")
     assert status == 200
     return body
 
@@ -63,7 +63,9 @@ async def set_setting(owner: asyncpg.Connection, **changes: Any) -> None:
     await owner.execute("update companies set setting = setting || $1::jsonb", json.dumps(changes))
 
 
-async def copies(owner: asyncpg.Connection, invoice_id: int, count: int, **members: Any) -> None:
+async def insert_copies(
+    owner: asyncpg.Connection, invoice_id: int, count: int, **members: Any
+) -> None:
     """Insert rows like an invoice until there are `count`, faster than by requests."""
     await owner.execute(
         """
@@ -86,8 +88,8 @@ async def test_export_has_the_specified_members(api: Client) -> None:
     sent: dict[str, Any] = invoice(
         code=7, issueDateTime="2026-01-31T09:30:00+08:00", invoiceLevelAllowanceCharge=charge
     )
-    invoice_id = await created(api, **sent)
-    export = await exported(api, invoice_id)
+    invoice_id = await create_invoice(api, **sent)
+    export = await get_export(api, invoice_id)
     assert list(export) == MEMBERS
     assert export == {
         "invoiceCodeWithPrefixAndDigits": "INV-00007",
@@ -98,7 +100,7 @@ async def test_export_has_the_specified_members(api: Client) -> None:
         "invoiceDateTime": "2026-01-31T01:30:00.000+00:00",
         "invoiceLevelAllowanceCharge": charge,
         "consolidatedInvoiceCode": None,
-        "createdAt": (await record(api, invoice_id))["created_at"],
+        "createdAt": (await get_invoice(api, invoice_id))["created_at"],
     }
 
 
@@ -107,15 +109,18 @@ async def test_company_is_the_buyer_in_a_self_billed_export(api: Client) -> None
     for code, invoice_type in enumerate(
         ("SELF_BILLED_INVOICE", "PENDING_FINALIZE_SELF_BILLED_INVOICE"), start=7
     ):
-        export = await exported(
-            api, await created(api, code=code, type=invoice_type, buyer=None, supplier=seller)
+        export = await get_export(
+            api,
+            await create_invoice(api, code=code, type=invoice_type, buyer=None, supplier=seller),
         )
         assert (export["buyer"], export["supplier"]) == (AS_BUYER, seller)
         assert export["invoiceCodeWithPrefixAndDigits"] == f"SB-0000{code}"
 
 
 async def test_missing_values_are_exported_as_null(api: Client) -> None:
-    export = await exported(api, await created(api, type="PENDING_FINALIZE_INVOICE", buyer=None))
+    export = await get_export(
+        api, await create_invoice(api, type="PENDING_FINALIZE_INVOICE", buyer=None)
+    )
     assert list(export) == MEMBERS
     assert export["buyer"] is None and export["invoiceLevelAllowanceCharge"] is None
 
@@ -124,7 +129,9 @@ async def test_missing_registration_number_of_the_company_is_na(
     environment: dict[str, str], start: StartService
 ) -> None:
     api = await start(await make_company(environment, registration_number=None))
-    assert (await exported(api, await created(api)))["supplier"]["registrationNumber"] == "NA"
+    assert (await get_export(api, await create_invoice(api)))["supplier"][
+        "registrationNumber"
+    ] == "NA"
 
 
 #: (PREFIX_DIGIT_COUNT, code, full code)
@@ -145,8 +152,8 @@ async def test_full_code_is_padded_and_never_truncated(
 ) -> None:
     for year, (digits, code, full) in enumerate(FULL_CODES, start=2001):
         await set_setting(owner, PREFIX_DIGIT_COUNT=digits)
-        export = await exported(
-            api, await created(api, code=code, issueDateTime=f"{year}-06-01T00:00:00Z")
+        export = await get_export(
+            api, await create_invoice(api, code=code, issueDateTime=f"{year}-06-01T00:00:00Z")
         )
         assert (export["invoiceCodeWithPrefixAndDigits"], export["invoiceCode"]) == (
             full,
@@ -157,7 +164,7 @@ async def test_full_code_is_padded_and_never_truncated(
 async def test_export_is_a_file_named_by_the_full_code(
     api: Client, owner: asyncpg.Connection
 ) -> None:
-    invoice_id = await created(api, code=7)
+    invoice_id = await create_invoice(api, code=7)
     for prefix, name in (
         ("INV-", "invoice-INV-00007.json"),
         ("", "invoice-00007.json"),
@@ -177,18 +184,18 @@ async def test_export_of_all_invoices_is_a_file(api: Client) -> None:
 
 
 async def test_export_without_invoices_is_an_empty_array(api: Client) -> None:
-    assert await exported_all(api) == []
+    assert await get_export_of_all(api) == []
 
 
 async def test_export_of_all_invoices_equals_single_exports(api: Client) -> None:
-    invoice_id = await created(api)
-    assert await exported_all(api) == [await exported(api, invoice_id)]
+    invoice_id = await create_invoice(api)
+    assert await get_export_of_all(api) == [await get_export(api, invoice_id)]
 
 
 async def test_export_of_several_batches_is_chunked_and_newest_first(
     api: Client, owner: asyncpg.Connection
 ) -> None:
-    await copies(owner, await created(api, code=1), 1203)
+    await insert_copies(owner, await create_invoice(api, code=1), 1203)
     async with api.get("/api/invoices/export-all") as response:
         assert response.headers["Transfer-Encoding"] == "chunked"
         exports = await response.json()
@@ -202,23 +209,23 @@ async def test_export_of_several_batches_is_chunked_and_newest_first(
 async def test_export_with_a_full_last_batch_is_complete(
     api: Client, owner: asyncpg.Connection, count: int
 ) -> None:
-    await copies(owner, await created(api), count)
-    assert len(await exported_all(api)) == count
+    await insert_copies(owner, await create_invoice(api), count)
+    assert len(await get_export_of_all(api)) == count
 
 
 async def test_deleted_and_other_companies_invoices_are_not_exported(
     api: Client, start: StartService, environment: dict[str, str]
 ) -> None:
     stranger = await start(await make_company(environment))
-    await created(stranger, code=1)
-    gone = await created(api, code=2)
-    await created(api, code=3)
-    assert (await answered(api, "DELETE", f"/api/invoices/{gone}"))[0] == 200
-    assert [export["invoiceCode"] for export in await exported_all(api)] == ["3"]
+    await create_invoice(stranger, code=1)
+    gone = await create_invoice(api, code=2)
+    await create_invoice(api, code=3)
+    assert (await request_json(api, "DELETE", f"/api/invoices/{gone}"))[0] == 200
+    assert [export["invoiceCode"] for export in await get_export_of_all(api)] == ["3"]
 
 
 async def test_head_request_of_an_export(api: Client) -> None:
-    await created(api)
+    await create_invoice(api)
     async with api.head("/api/invoices/export-all") as response:
         assert response.status == 200 and await response.read() == b""
         assert "attachment" in response.headers["Content-Disposition"]
@@ -228,7 +235,7 @@ async def test_export_that_fails_midway_is_visibly_incomplete(
     api: Client, owner: asyncpg.Connection
 ) -> None:
     """The client has read part of the first batch when the second one fails."""
-    await copies(owner, await created(api), 1203, remark="x" * 40_000)
+    await insert_copies(owner, await create_invoice(api), 1203, remark="x" * 40_000)
     async with api.get("/api/invoices/export-all") as response:
         assert response.status == 200
         await response.content.readexactly(10_000)
@@ -249,7 +256,7 @@ async def test_export_whose_first_batch_fails_is_visibly_incomplete(
 async def test_slow_export_client_holds_no_database_connection(
     api: Client, owner: asyncpg.Connection
 ) -> None:
-    await copies(owner, await created(api), 1203, remark="x" * 40_000)
+    await insert_copies(owner, await create_invoice(api), 1203, remark="x" * 40_000)
     async with api.get("/api/invoices/export-all") as response:
         await response.content.readexactly(10_000)
         await until(lambda: _busy(owner), lambda busy: busy == 0)
@@ -270,11 +277,13 @@ async def _busy(owner: asyncpg.Connection) -> Any:
 async def test_invoices_can_be_created_and_deleted_during_an_export(
     api: Client, owner: asyncpg.Connection
 ) -> None:
-    await copies(owner, await created(api, lineItems=[line()]), 1203, remark="x" * 40_000)
+    await insert_copies(
+        owner, await create_invoice(api, lineItems=[line()]), 1203, remark="x" * 40_000
+    )
     newest: Any = await owner.fetchval("select max(id) from invoices")
     async with api.get("/api/invoices/export-all") as response:
         head = await response.content.readexactly(10_000)
-        await created(api, issueDateTime="2020-01-31T09:30:00Z")
-        assert (await answered(api, "DELETE", f"/api/invoices/{newest - 1200}"))[0] == 200
+        await create_invoice(api, issueDateTime="2020-01-31T09:30:00Z")
+        assert (await request_json(api, "DELETE", f"/api/invoices/{newest - 1200}"))[0] == 200
         exports = json.loads(head + await response.read())
     assert len(exports) == 1202

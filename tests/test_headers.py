@@ -9,14 +9,14 @@ from kit import (
     GENEROUS,
     INTEGRATIONS,
     KEYLESS,
-    a_delivery,
-    documents,
-    filled,
-    one_of_each,
-    one_of_each_integration,
+    create_delivery,
+    create_integration_records,
+    create_one_of_each,
+    fill_path,
+    get_documents,
+    list_routes,
     open_integrations,
     place_of,
-    routes,
 )
 
 #: Records are read before they are deleted.
@@ -49,20 +49,20 @@ async def test_every_route_sends_the_headers_on_success(
 ) -> None:
     api, account_id = everywhere, await open_integrations(everywhere, environment)
     ids = {
-        **await one_of_each(api),
-        **await one_of_each_integration(api, environment, account_id, company.id),
+        **await create_one_of_each(api),
+        **await create_integration_records(api, environment, account_id, company.id),
     }
     parts = {
-        "delivery": await a_delivery(api, ids["/api/webhooks"]),
-        "document": (await documents(api, ids["/api/invoices"]))[0]["id"],
+        "delivery": await create_delivery(api, ids["/api/webhooks"]),
+        "document": (await get_documents(api, ids["/api/invoices"]))[0]["id"],
     }
     found = {}
     for method in METHODS:
-        for _, path in routes(api, method):
+        for _, path in list_routes(api, method):
             part = parts["delivery" if "{delivery_id}" in path else "document"]
             body: dict[str, Any] = {"json": {}} if method in ("POST", "PUT") else {}
             async with api.request(
-                method, filled(path, ids.get(place_of(path), 1), part), **body
+                method, fill_path(path, ids.get(place_of(path), 1), part), **body
             ) as response:
                 await response.read()
                 assert_protected(path, response)
@@ -74,14 +74,14 @@ async def test_every_route_sends_the_headers_on_success(
 
 async def test_every_route_sends_the_headers_on_errors(everywhere: Client) -> None:
     for method in METHODS:
-        for _, path in routes(everywhere, method):
+        for _, path in list_routes(everywhere, method):
             for headers in (
                 {"X-API-Key": "", "X-Portal-Key": ""},
                 {"X-API-Key": "x", "X-Portal-Key": "x"},
                 {},
             ):
                 async with everywhere.request(
-                    method, filled(path, 10**15), headers=headers, data=b"x"
+                    method, fill_path(path, 10**15), headers=headers, data=b"x"
                 ) as response:
                     assert_protected(path, response)
     for method, path in (

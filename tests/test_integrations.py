@@ -105,7 +105,7 @@ async def ask(client: Client, method: str, path: str, **options: Any) -> tuple[i
         return response.status, await response.json()
 
 
-async def refused(
+async def request_refused(
     client: Client, method: str, path: str, status: int, **options: Any
 ) -> dict[str, Any]:
     """Return the details of an error response in the specified format."""
@@ -124,7 +124,7 @@ async def post(
         return response.status, await response.json(), response.headers.get("Idempotent-Replayed")
 
 
-async def made_user(client: Client, **changes: Any) -> str:
+async def create_user(client: Client, **changes: Any) -> str:
     """Create a user and return its id."""
     status, body = await ask(client, "POST", USERS, json=user(**changes))
     assert status == 201, body
@@ -149,7 +149,7 @@ async def test_creating_a_user_returns_the_record(portal: Client) -> None:
 async def test_update_changes_only_sent_members_and_returns_the_record(
     portal: Client,
 ) -> None:
-    user_id = await made_user(portal)
+    user_id = await create_user(portal)
     status, body = await ask(portal, "PUT", f"{USERS}/{user_id}", json={"name": "Nurul Aini"})
     assert status == 200 and (body["name"], body["email"]) == ("Nurul Aini", "nurul@example.com")
     status, body = await ask(
@@ -178,12 +178,12 @@ async def test_update_changes_only_sent_members_and_returns_the_record(
 async def test_invalid_user_is_a_400_with_the_member(
     portal: Client, changes: dict[str, Any], path: str
 ) -> None:
-    details = await refused(portal, "POST", USERS, 400, json=user(**changes))
+    details = await request_refused(portal, "POST", USERS, 400, json=user(**changes))
     assert path in [violation["path"] for violation in details["errors"]]
 
 
 async def test_user_without_name_email_and_role_is_rejected(portal: Client) -> None:
-    details = await refused(portal, "POST", USERS, 400, json={})
+    details = await request_refused(portal, "POST", USERS, 400, json={})
     paths = sorted(violation["path"] for violation in details["errors"])
     assert paths == ["/email", "/name", "/role"]
     assert {violation["rule"] for violation in details["errors"]} == {"required"}
@@ -193,23 +193,25 @@ async def test_user_without_name_email_and_role_is_rejected(portal: Client) -> N
     "sent", [b"{", b'{"name":"a","name":"b"}', b'{"name":NaN}', b"\xff", b"[" * 40]
 )
 async def test_malformed_json_is_a_400(portal: Client, sent: bytes) -> None:
-    await refused(
+    await request_refused(
         portal, "POST", USERS, 400, data=sent, headers={"Content-Type": "application/json"}
     )
 
 
 async def test_body_that_is_not_an_object_is_a_400(portal: Client) -> None:
-    details = await refused(portal, "POST", USERS, 400, json=[])
+    details = await request_refused(portal, "POST", USERS, 400, json=[])
     assert details["errors"][0]["rule"] == "type"
 
 
 async def test_other_content_type_is_a_415(portal: Client) -> None:
-    await refused(portal, "POST", USERS, 415, data=b"{}", headers={"Content-Type": "text/plain"})
+    await request_refused(
+        portal, "POST", USERS, 415, data=b"{}", headers={"Content-Type": "text/plain"}
+    )
 
 
 async def test_body_over_the_size_limit_is_a_413(open_portal: OpenPortal, account: Account) -> None:
     portal = await open_portal(account, MAX_BODY_BYTES="1024")
-    await refused(portal, "POST", USERS, 413, json=user(name="x" * 2000))
+    await request_refused(portal, "POST", USERS, 413, json=user(name="x" * 2000))
 
 
 @pytest.mark.parametrize("path", [USERS, ORGANIZATIONS])
@@ -222,17 +224,21 @@ async def test_invalid_query_parameter_is_a_400_with_its_name(portal: Client, pa
         f"query={'x' * 301}",
         "query=%00",
     ):
-        details = await refused(portal, "GET", f"{path}?{query}", 400)
+        details = await request_refused(portal, "GET", f"{path}?{query}", 400)
         paths = [violation["path"] for violation in details["errors"]]
         assert paths == [query.split("=")[0]]
 
 
 async def test_used_email_is_a_409_regardless_of_case(portal: Client) -> None:
-    await made_user(portal)
-    other = await made_user(portal, email="siti@example.com")
-    details = await refused(portal, "POST", USERS, 409, json=user(email="Nurul@Example.com"))
+    await create_user(portal)
+    other = await create_user(portal, email="siti@example.com")
+    details = await request_refused(
+        portal, "POST", USERS, 409, json=user(email="Nurul@Example.com")
+    )
     assert details["errors"][0]["path"] == "/email"
-    await refused(portal, "PUT", f"{USERS}/{other}", 409, json={"email": "NURUL@example.com"})
+    await request_refused(
+        portal, "PUT", f"{USERS}/{other}", 409, json={"email": "NURUL@example.com"}
+    )
 
 
 async def test_concurrent_creations_with_one_email_create_one_user(
@@ -246,12 +252,12 @@ async def test_concurrent_creations_with_one_email_create_one_user(
 async def test_email_is_unique_per_account_only(
     portal: Client, open_portal: OpenPortal, rival: Account
 ) -> None:
-    await made_user(portal)
-    await made_user(await open_portal(rival))
+    await create_user(portal)
+    await create_user(await open_portal(rival))
 
 
 async def test_users_are_listed_newest_first_with_meta(portal: Client) -> None:
-    ids = [await made_user(portal, email=f"{number}@example.com") for number in range(5)]
+    ids = [await create_user(portal, email=f"{number}@example.com") for number in range(5)]
     status, body = await ask(portal, "GET", f"{USERS}?per_page=2")
     assert status == 200 and [found["id"] for found in body["data"]] == [ids[4], ids[3]]
     assert body["meta"] == {
@@ -281,7 +287,7 @@ async def test_empty_list_has_one_page_and_no_range(portal: Client, path: Any) -
 
 
 async def test_page_past_the_end_is_empty_with_the_total(portal: Client) -> None:
-    await made_user(portal)
+    await create_user(portal)
     _, body = await ask(portal, "GET", f"{USERS}?page=7")
     meta = {"total": 1, "per_page": 10, "current_page": 7, "last_page": 1, "from": None, "to": None}
     assert body == {"data": [], "meta": meta}
@@ -304,8 +310,8 @@ async def test_page_past_the_end_is_empty_with_the_total(portal: Client) -> None
 async def test_users_are_searched_literally_by_name_and_email(
     portal: Client, words: str, found: int
 ) -> None:
-    await made_user(portal)
-    await made_user(portal, name="Siti 100%", email="siti@example.com")
+    await create_user(portal)
+    await create_user(portal, name="Siti 100%", email="siti@example.com")
     async with portal.get(USERS, params={"query": words}) as response:
         body = await response.json()
     assert body["meta"]["total"] == len(body["data"]) == found
@@ -321,8 +327,8 @@ async def test_organization_has_members_and_companies(
     other = await make_company(environment, name="Teh Satu Sdn. Bhd.", tin_code="C1234567890")
     organization_id = await organize(account, "Penang Branch", [other.id, company.id])
     nurul, siti = (
-        await made_user(portal),
-        await made_user(portal, name="Siti", email="siti@example.com"),
+        await create_user(portal),
+        await create_user(portal, name="Siti", email="siti@example.com"),
     )
     members = [{"userId": siti, "role": "owner"}, {"userId": nurul}]
     body = {
@@ -364,7 +370,7 @@ async def test_replacing_members_keeps_roles_that_are_not_sent(
     portal: Client, organize: Organize, account: Account
 ) -> None:
     organization_id = await organize(account)
-    users = [await made_user(portal, email=f"{number}@example.com") for number in range(3)]
+    users = [await create_user(portal, email=f"{number}@example.com") for number in range(3)]
 
     async def put(*members: dict[str, str]) -> dict[str, str]:
         status, body = await ask(
@@ -393,7 +399,7 @@ async def test_unchanged_record_can_be_sent_back(
     portal: Client, organize: Organize, account: Account
 ) -> None:
     organization_id = await organize(account)
-    member = {"userId": await made_user(portal), "role": "admin"}
+    member = {"userId": await create_user(portal), "role": "admin"}
     _, found = await ask(
         portal, "PUT", f"{ORGANIZATIONS}/{organization_id}", json={"members": [member]}
     )
@@ -419,11 +425,13 @@ async def test_null_removes_email_and_phone(
 async def test_unknown_or_duplicate_member_is_a_400_without_changes(
     portal: Client, open_portal: OpenPortal, organize: Organize, account: Account, rival: Account
 ) -> None:
-    organization_id, nurul = await organize(account), await made_user(portal)
-    stranger = await made_user(await open_portal(rival))
+    organization_id, nurul = await organize(account), await create_user(portal)
+    stranger = await create_user(await open_portal(rival))
     members = [{"userId": nurul}, {"userId": stranger}, {"userId": NO_USER}, {"userId": nurul}]
     body = {"name": "Changed", "members": members}
-    details = await refused(portal, "PUT", f"{ORGANIZATIONS}/{organization_id}", 400, json=body)
+    details = await request_refused(
+        portal, "PUT", f"{ORGANIZATIONS}/{organization_id}", 400, json=body
+    )
     assert [(violation["path"], violation["rule"]) for violation in details["errors"]] == [
         ("/members/1/userId", "exists"),
         ("/members/2/userId", "exists"),
@@ -449,7 +457,7 @@ async def test_unknown_or_duplicate_member_is_a_400_without_changes(
 async def test_invalid_organization_is_a_400_with_the_member(
     portal: Client, organize: Organize, account: Account, body: dict[str, Any], path: str
 ) -> None:
-    details = await refused(
+    details = await request_refused(
         portal, "PUT", f"{ORGANIZATIONS}/{await organize(account)}", 400, json=body
     )
     assert [violation["path"] for violation in details["errors"]] == [path]
@@ -459,7 +467,7 @@ async def test_concurrent_member_replacements_leave_one_complete_set(
     portal: Client, organize: Organize, account: Account
 ) -> None:
     organization_id = await organize(account)
-    users = [await made_user(portal, email=f"{number}@example.com") for number in range(8)]
+    users = [await create_user(portal, email=f"{number}@example.com") for number in range(8)]
     bodies = [
         {"members": [{"userId": users[at]}, {"userId": users[at + 1]}]} for at in range(0, 8, 2)
     ] * 5
@@ -490,7 +498,10 @@ async def test_organizations_are_searched_and_listed_newest_first(
 async def test_organizations_of_a_user_are_listed(
     portal: Client, organize: Organize, account: Account
 ) -> None:
-    user_id, lonely = await made_user(portal), await made_user(portal, email="lonely@example.com")
+    user_id, lonely = (
+        await create_user(portal),
+        await create_user(portal, email="lonely@example.com"),
+    )
     ids = [await organize(account, name) for name in ("One", "Two", "Not theirs")]
     for organization in ids[:2]:
         await ask(
@@ -531,7 +542,7 @@ async def test_replayed_response_counts_against_the_quota(
 async def test_idempotency_key_with_another_body_is_a_422(portal: Client) -> None:
     await post(portal, "a", **user())
     headers = {"Idempotency-Key": "a"}
-    details = await refused(
+    details = await request_refused(
         portal, "POST", USERS, 422, json=user(email="siti@example.com"), headers=headers
     )
     assert [(violation["path"], violation["rule"]) for violation in details["errors"]] == [
@@ -542,7 +553,7 @@ async def test_idempotency_key_with_another_body_is_a_422(portal: Client) -> Non
 
 @pytest.mark.parametrize("key", ["x" * 256, "tab\tin"])
 async def test_malformed_idempotency_key_is_a_400(portal: Client, key: str) -> None:
-    await refused(portal, "POST", USERS, 400, json=user(), headers={"Idempotency-Key": key})
+    await request_refused(portal, "POST", USERS, 400, json=user(), headers={"Idempotency-Key": key})
 
 
 async def test_concurrent_repetitions_create_one_user(
@@ -566,7 +577,9 @@ async def test_repetition_during_the_first_request_is_a_409(
         first = asyncio.create_task(post(portal, "a", **user()))
         await until(lambda: owner.fetchval("select true from integration_idempotency_keys"))
         assert (
-            await refused(portal, "POST", USERS, 409, json=user(), headers={"Idempotency-Key": "a"})
+            await request_refused(
+                portal, "POST", USERS, 409, json=user(), headers={"Idempotency-Key": "a"}
+            )
             == {}
         )
     status, body, replayed = await first
@@ -596,7 +609,7 @@ async def test_validation_error_is_replayed_and_conflict_is_not(
     status, first, _ = await post(portal, "a", **user(role="king"))
     assert status == 400
     assert await post(portal, "a", **user(role="king")) == (400, first, "true")
-    user_id = await made_user(portal)
+    user_id = await create_user(portal)
     assert (await post(portal, "b", **user()))[0] == 409
     await ask(portal, "PUT", f"{USERS}/{user_id}", json={"email": "siti@example.com"})
     assert (await post(portal, "b", **user()))[::2] == (201, None)
@@ -654,7 +667,7 @@ async def test_response_is_stored_in_the_transaction_of_its_effect(
 async def records(portal: Client, organize: Organize, account: Account) -> Any:
     """Return (path, change, another change) of each kind of record."""
     users, organizations = (
-        f"{USERS}/{await made_user(portal)}",
+        f"{USERS}/{await create_user(portal)}",
         f"{ORGANIZATIONS}/{await organize(account)}",
     )
     members = {"members": [{"userId": users.rpartition("/")[2]}]}
@@ -695,7 +708,10 @@ async def test_update_with_a_stale_etag_is_a_412_without_changes(
         assert (await ask(portal, "PUT", path, json=change, headers={"If-Match": etag}))[0] == 200
         before = await ask(portal, "GET", path)
         assert (
-            await refused(portal, "PUT", path, 412, json=another, headers={"If-Match": etag}) == {}
+            await request_refused(
+                portal, "PUT", path, 412, json=another, headers={"If-Match": etag}
+            )
+            == {}
         )
         assert await ask(portal, "GET", path) == before
         headers = {"If-Match": f'"other", {await etag_of(portal, path)}'}
@@ -714,7 +730,9 @@ async def test_concurrent_updates_with_one_etag_apply_once(portal: Client, recor
 
 async def test_conditional_update_of_an_unknown_record_is_a_404(portal: Client) -> None:
     for path in (f"{USERS}/{NO_USER}", f"{ORGANIZATIONS}/{NO_ORGANIZATION}"):
-        await refused(portal, "PUT", path, 404, json={"name": "Siti"}, headers={"If-Match": "*"})
+        await request_refused(
+            portal, "PUT", path, 404, json={"name": "Siti"}, headers={"If-Match": "*"}
+        )
 
 
 async def test_unknown_malformed_and_foreign_ids_get_the_same_404(
@@ -722,7 +740,15 @@ async def test_unknown_malformed_and_foreign_ids_get_the_same_404(
 ) -> None:
     stranger = await open_portal(rival)
     ids = {
-        USERS: [await made_user(stranger), NO_USER, "1", "usr_", "usr_%00", "%E2%9C%93", "x" * 500],
+        USERS: [
+            await create_user(stranger),
+            NO_USER,
+            "1",
+            "usr_",
+            "usr_%00",
+            "%E2%9C%93",
+            "x" * 500,
+        ],
         ORGANIZATIONS: [
             await organize(rival),
             NO_ORGANIZATION,
@@ -750,8 +776,8 @@ async def test_unknown_malformed_and_foreign_ids_get_the_same_404(
 async def test_unknown_paths_and_methods_have_the_surface_format(
     portal: Client,
 ) -> None:
-    await refused(portal, "GET", "/api/integrations/nothing", 404)
-    await refused(portal, "GET", "/api/integrations", 404)
+    await request_refused(portal, "GET", "/api/integrations/nothing", 404)
+    await request_refused(portal, "GET", "/api/integrations", 404)
     async with portal.delete(USERS) as response:
         assert response.status == 405 and response.headers["Allow"] == "GET,HEAD,POST"
     assert await ask(portal, "GET", "/api/integrations/nothing", headers={"X-Portal-Key": "x"}) == (
@@ -764,7 +790,7 @@ async def test_internal_error_is_a_500_without_details(
     portal: Client, owner: asyncpg.Connection
 ) -> None:
     await owner.execute("alter table integration_users rename to elsewhere")
-    assert await refused(portal, "POST", USERS, 500, json=user()) == {}
+    assert await request_refused(portal, "POST", USERS, 500, json=user()) == {}
 
 
 @pytest.mark.parametrize(
@@ -1177,6 +1203,6 @@ async def test_commands_create_a_working_account_and_revoke_its_key(
 async def test_failing_command_reports_the_reason(
     environment: dict[str, str], portal: Client, arguments: list[Any], complaint: str
 ) -> None:
-    await made_user(portal, email="Nurul@example.com")
+    await create_user(portal, email="Nurul@example.com")
     status, message = await asyncio.to_thread(command, environment, *arguments)
     assert status == 1 and complaint in message and "Traceback" not in message

@@ -5,7 +5,7 @@ from datetime import timedelta
 import asyncpg
 import pytest
 from conftest import Company, Sandbox, StartService, until
-from kit import created, record, submitted
+from kit import create_invoice, get_invoice, submit
 from world import LOST, TIMES, World
 
 from service.submission import state_machine
@@ -53,9 +53,9 @@ async def test_unknown_submission_is_found_by_its_number(
 ) -> None:
     api = await start(company, PORTAL_UNKNOWN_SECONDS="0.3")
     await sandbox.settings(not_found_seconds=3600)
-    invoice_id = await created(api)
-    assert (await submitted(api, invoice_id))[0] == 200
-    await until(lambda: record(api, invoice_id), lambda found: found["status"] == "Valid")
+    invoice_id = await create_invoice(api)
+    assert (await submit(api, invoice_id))[0] == 200
+    await until(lambda: get_invoice(api, invoice_id), lambda found: found["status"] == "Valid")
     assert len(await sandbox.ledger()) == 1
 
 
@@ -64,9 +64,9 @@ async def test_submission_found_nowhere_needs_manual_review(
 ) -> None:
     api = await start(company, PORTAL_UNKNOWN_SECONDS="0.1")
     await sandbox.settings(not_found_seconds=3600, search_lag_seconds=3600)
-    invoice_id = await created(api)
-    assert (await submitted(api, invoice_id))[0] == 200
+    invoice_id = await create_invoice(api)
+    assert (await submit(api, invoice_id))[0] == 200
     await until(lambda: owner.fetchval("select state = 'NeedsPerson' from submissions"))
-    assert (await record(api, invoice_id))["status"] == "Submitted" and len(
+    assert (await get_invoice(api, invoice_id))["status"] == "Submitted" and len(
         await sandbox.ledger()
     ) == 1

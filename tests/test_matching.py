@@ -15,11 +15,20 @@ from conftest import (
     Templates,
     administer,
     make_company,
-    renamed,
+    replace_database,
     until,
     variables,
 )
-from kit import cancelled, created, documents, now, reaches, record, submitted, valid_invoice
+from kit import (
+    cancel_latest,
+    create_invoice,
+    create_valid_invoice,
+    get_documents,
+    get_invoice,
+    now,
+    submit,
+    wait_for_status,
+)
 
 from service.app import create_app
 from service.config import read_config
@@ -45,7 +54,7 @@ async def other_installation(
     await administer(
         cluster, f"create database {name} template {templates.empty} strategy file_copy"
     )
-    environment = variables(renamed(cluster, name), sandbox.base)
+    environment = variables(replace_database(cluster, name), sandbox.base)
     app = create_app(read_config(environment))
     client = await aiohttp_client(app, headers={"X-API-Key": (await make_company(environment)).key})
     yield client
@@ -63,12 +72,12 @@ async def wait_for_outcome(owner: asyncpg.Connection) -> str:
 async def test_a_document_with_another_issue_time_is_not_adopted(
     api: Client, other_installation: Client, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:
-    await valid_invoice(other_installation, code=77, issueDateTime=now(minutes=30))
+    await create_valid_invoice(other_installation, code=77, issueDateTime=now(minutes=30))
     await sandbox.fault("submit", "drop")
-    invoice_id = await created(api, code=77)
-    assert (await submitted(api, invoice_id))[0] == 400
+    invoice_id = await create_invoice(api, code=77)
+    assert (await submit(api, invoice_id))[0] == 400
     assert await wait_for_outcome(owner) == "NotReceived"
-    assert (await documents(api, invoice_id))[0]["uuid"] is None
+    assert (await get_documents(api, invoice_id))[0]["uuid"] is None
 
 
 async def test_a_document_of_another_submission_is_not_adopted(
@@ -77,15 +86,15 @@ async def test_a_document_of_another_submission_is_not_adopted(
     """A new invoice has the code and the issue time of a cancelled and deleted one."""
     api = await start(company, PORTAL_LEASE_SECONDS="0.5")
     facts = {"code": 77, "issueDateTime": now(minutes=30)}
-    former = await valid_invoice(api, **facts)
-    assert (await cancelled(api, former))[0] == 200
+    former = await create_valid_invoice(api, **facts)
+    assert (await cancel_latest(api, former))[0] == 200
     async with api.delete(f"/api/invoices/{former}") as response:
         assert response.status == 200, await response.text()
     await owner.execute(AGE)
     await sandbox.fault("submit", "drop")
-    invoice_id = await created(api, **facts)
-    assert (await submitted(api, invoice_id))[0] == 400
+    invoice_id = await create_invoice(api, **facts)
+    assert (await submit(api, invoice_id))[0] == 400
     assert await wait_for_outcome(owner) == "NotReceived"
-    await reaches(api, invoice_id, "Draft")
-    assert (await documents(api, invoice_id))[0]["uuid"] is None
-    assert (await record(api, invoice_id))["status"] == "Draft"
+    await wait_for_status(api, invoice_id, "Draft")
+    assert (await get_documents(api, invoice_id))[0]["uuid"] is None
+    assert (await get_invoice(api, invoice_id))["status"] == "Draft"

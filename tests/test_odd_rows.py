@@ -6,7 +6,16 @@ from typing import Any
 import asyncpg
 import pytest
 from conftest import Client, Company, Sandbox, StartService, until
-from kit import cancelled, created, documents, now, reaches, record, submitted, valid_invoice
+from kit import (
+    cancel_latest,
+    create_invoice,
+    create_valid_invoice,
+    get_documents,
+    get_invoice,
+    now,
+    submit,
+    wait_for_status,
+)
 from world import World
 
 from service.commands.reconcile import attention, reconcile
@@ -41,14 +50,14 @@ async def test_an_odd_row_does_not_block_other_outcomes(
 ) -> None:
     """The listing has an unreadable row and a document whose response was lost."""
     idle = await start(company, background=False)
-    odd = await created(idle)
-    assert (await submitted(idle, odd))[0] == 200
+    odd = await create_invoice(idle)
+    assert (await submit(idle, odd))[0] == 200
     await sandbox.show_oddly(await latest_number(sandbox), **members)
     await sandbox.fault("submit", "accept_then_drop")
-    lost = await created(idle)
-    assert (await submitted(idle, lost))[0] == 400
+    lost = await create_invoice(idle)
+    assert (await submit(idle, lost))[0] == 400
     api = await start(company)
-    await reaches(api, lost, "Valid")
+    await wait_for_status(api, lost, "Valid")
     (found,) = (await until(lambda: attention(config), lambda shown: shown["oddities"]))["oddities"]
     assert found["company_id"] == company.id and found["problems"] and found["what_to_do"]
 
@@ -56,13 +65,13 @@ async def test_an_odd_row_does_not_block_other_outcomes(
 async def test_the_sweep_skips_odd_rows_without_a_finding(
     api: Client, config: Config, sandbox: Sandbox, owner: asyncpg.Connection
 ) -> None:
-    good, _ = await valid_invoice(api), await valid_invoice(api)
+    good, _ = await create_valid_invoice(api), await create_valid_invoice(api)
     for members in ODD:
         await sandbox.show_oddly(await latest_number(sandbox), **members)
         (swept,) = (await reconcile(config))["companies"]
         assert "error" not in swept and swept["findings"] == [], members
     assert await owner.fetchval("select count(*) from portal_odd_rows")
-    assert (await record(api, good))["status"] == "Valid"
+    assert (await get_invoice(api, good))["status"] == "Valid"
 
 
 async def test_an_odd_row_is_recorded_and_logged_once(
@@ -72,7 +81,7 @@ async def test_an_odd_row_is_recorded_and_logged_once(
     owner: asyncpg.Connection,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    await valid_invoice(api)
+    await create_valid_invoice(api)
     await sandbox.show_oddly(await latest_number(sandbox), status="Archived")
     for _ in range(3):
         await reconcile(config)
@@ -87,14 +96,14 @@ async def test_a_lost_document_with_an_unknown_status_is_adopted(
     """The status of the invoice changes when the portal shows a known status again."""
     idle = await start(company, background=False)
     await sandbox.fault("submit", "accept_then_drop")
-    invoice_id = await created(idle)
-    await submitted(idle, invoice_id)
+    invoice_id = await create_invoice(idle)
+    await submit(idle, invoice_id)
     await sandbox.show_oddly(await latest_number(sandbox), status=status)
     api = await start(company)
-    await reaches(api, invoice_id, "Submitted")
-    assert (await documents(api, invoice_id))[0]["uuid"] == (await sandbox.ledger())[0]["uuid"]
+    await wait_for_status(api, invoice_id, "Submitted")
+    assert (await get_documents(api, invoice_id))[0]["uuid"] == (await sandbox.ledger())[0]["uuid"]
     await sandbox.show_oddly(await latest_number(sandbox))
-    await reaches(api, invoice_id, "Valid")
+    await wait_for_status(api, invoice_id, "Valid")
 
 
 async def test_a_possible_match_blocks_only_its_own_absence_confirmation(
@@ -102,32 +111,35 @@ async def test_a_possible_match_blocks_only_its_own_absence_confirmation(
 ) -> None:
     """Two responses are lost: of an accepted document without a readable number, and of another."""
     idle = await start(company, background=False)
-    accepted, absent = await created(idle), await created(idle, issueDateTime=now(minutes=30))
+    accepted, absent = (
+        await create_invoice(idle),
+        await create_invoice(idle, issueDateTime=now(minutes=30)),
+    )
     await sandbox.fault("submit", "accept_then_drop")
-    await submitted(idle, accepted)
+    await submit(idle, accepted)
     await sandbox.fault("submit", "drop")
-    await submitted(idle, absent)
+    await submit(idle, absent)
     (entry,) = await sandbox.ledger()
     await sandbox.show_oddly(entry["number"], internalId=7)
     api = await start(company)
-    await reaches(api, absent, "Draft")
+    await wait_for_status(api, absent, "Draft")
     error = "select last_error ->> 'code' from submissions where state = 'Uncertain'"
     await until(lambda: owner.fetchval(error), lambda code: code == "UnreadableRow")
-    assert (await record(api, accepted))["status"] == "Submitting"
+    assert (await get_invoice(api, accepted))["status"] == "Submitting"
     await sandbox.show_oddly(entry["number"])
-    await reaches(api, accepted, "Valid")
+    await wait_for_status(api, accepted, "Valid")
     assert len(await sandbox.ledger()) == 1
 
 
 async def test_a_cancellation_waits_for_a_known_status(api: Client, sandbox: Sandbox) -> None:
-    invoice_id = await valid_invoice(api)
+    invoice_id = await create_valid_invoice(api)
     number = await latest_number(sandbox)
     await sandbox.show_oddly(number, status="Archived")
     await sandbox.fault("state", "accept_then_drop")
-    status, _ = await cancelled(api, invoice_id)
+    status, _ = await cancel_latest(api, invoice_id)
     assert status != 200
     await sandbox.show_oddly(number)
-    await until(lambda: record(api, invoice_id), lambda found: found["status"] == "Cancelled")
+    await until(lambda: get_invoice(api, invoice_id), lambda found: found["status"] == "Cancelled")
 
 
 NOW = World(None).now

@@ -8,7 +8,14 @@ from typing import Any
 import pytest
 from conftest import Client
 from jsonschema import Draft202012Validator
-from kit import created, invoice, note, one_of_each_integration, open_integrations, valid_invoice
+from kit import (
+    create_integration_records,
+    create_invoice,
+    create_valid_invoice,
+    invoice,
+    note,
+    open_integrations,
+)
 
 from service import json_codec, schema
 from service.api import operations as operations_table
@@ -33,19 +40,19 @@ def routes() -> set[tuple[str, str]]:
     }
 
 
-def described() -> set[tuple[str, str]]:
+def described_operations() -> set[tuple[str, str]]:
     return {(method.upper(), path) for path, methods in API["paths"].items() for method in methods}
 
 
-def every(part: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+def iterate_objects(part: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield (path, value) of every object within a description."""
     if isinstance(part, dict):
         yield path, part
         for name, member in part.items():
-            yield from every(member, f"{path}/{name}")
+            yield from iterate_objects(member, f"{path}/{name}")
     elif isinstance(part, list):
         for index, member in enumerate(part):
-            yield from every(member, f"{path}/{index}")
+            yield from iterate_objects(member, f"{path}/{index}")
 
 
 def resolve_reference(reference: str) -> Any:
@@ -55,7 +62,7 @@ def resolve_reference(reference: str) -> Any:
     return part
 
 
-def resolved(part: dict[str, Any]) -> dict[str, Any]:
+def resolve(part: dict[str, Any]) -> dict[str, Any]:
     return resolve_reference(part["$ref"]) if "$ref" in part else part
 
 
@@ -70,11 +77,11 @@ def operations() -> list[dict[str, Any]]:
 
 
 def test_every_route_is_described() -> None:
-    assert routes() - described() == set()
+    assert routes() - described_operations() == set()
 
 
 def test_everything_described_is_a_route() -> None:
-    assert described() - routes() == set()
+    assert described_operations() - routes() == set()
 
 
 def test_every_body_has_its_schema_and_an_example() -> None:
@@ -91,7 +98,9 @@ def test_operations_are_unique() -> None:
 
 
 def test_every_reference_resolves() -> None:
-    references = {part["$ref"] for _, part in every(API) if isinstance(part.get("$ref"), str)}
+    references = {
+        part["$ref"] for _, part in iterate_objects(API) if isinstance(part.get("$ref"), str)
+    }
     assert references
     for reference in references:
         assert reference.startswith("#/"), reference
@@ -108,13 +117,13 @@ def test_every_operation_is_well_formed() -> None:
     for path, methods in API["paths"].items():
         named = set(re.findall(r"{(\w+)}", path))
         for _method, operation in methods.items():
-            parameters = [resolved(parameter) for parameter in operation.get("parameters", [])]
+            parameters = [resolve(parameter) for parameter in operation.get("parameters", [])]
             assert {each["name"] for each in parameters if each["in"] == "path"} == named, path
             assert len({(each["name"], each["in"]) for each in parameters}) == len(parameters), path
             assert operation["summary"] and operation["tags"], path
             assert any(status.startswith("2") for status in operation["responses"]), path
             assert all(
-                resolved(response)["description"] for response in operation["responses"].values()
+                resolve(response)["description"] for response in operation["responses"].values()
             ), path
             schemes = {name for names in operation["security"] for name in names}
             assert schemes <= API["components"]["securitySchemes"].keys()
@@ -123,7 +132,7 @@ def test_every_operation_is_well_formed() -> None:
 
 @pytest.mark.parametrize("operation", operations(), ids=lambda operation: operation["operationId"])
 def test_examples_pass_their_schemas(operation: dict[str, Any]) -> None:
-    contents = [operation.get("requestBody", {}), *map(resolved, operation["responses"].values())]
+    contents = [operation.get("requestBody", {}), *map(resolve, operation["responses"].values())]
     for content in contents:
         for media in content.get("content", {}).values():
             examples = [example["value"] for example in media.get("examples", {}).values()]
@@ -146,7 +155,7 @@ def test_lists_accept_the_described_parameters(module: Any) -> None:
     ):
         described_ones = API["paths"][path]["get"]["parameters"]
         parameters = {
-            each["name"]: resolved(each["schema"]) for each in described_ones if "name" in each
+            each["name"]: resolve(each["schema"]) for each in described_ones if "name" in each
         }
         if "page" not in parameters:
             continue
@@ -173,7 +182,7 @@ async def call(
         status, text = response.status, await response.read()
         operation = API["paths"][template][method.lower()]
         assert str(status) in operation["responses"], (status, text)
-        declared = resolved(operation["responses"][str(status)])
+        declared = resolve(operation["responses"][str(status)])
         ours = API["components"]["headers"].keys() & response.headers.keys()
         assert ours <= declared["headers"].keys()
         if "content" not in declared:
@@ -186,7 +195,7 @@ async def call(
         return status, body
 
 
-def closed(body: dict[str, Any], name: str) -> None:
+def assert_closed(body: dict[str, Any], name: str) -> None:
     """Assert that the schema names every member of a body."""
     assert set(body) <= set(API["components"]["schemas"][name]["properties"]), name
 
@@ -202,9 +211,9 @@ async def test_responses_match_the_description(api: Client) -> None:
     too_old = invoice(submitImmediately=True, issueDateTime="2024-01-01T00:00Z")
     assert (await call(api, "POST", invoices, invoices, json=too_old))[0] == 201
     status, page = await call(api, "GET", f"{invoices}?status=Draft&per_page=1&sort=code", invoices)
-    closed(page["meta"], "ListMeta")
+    assert_closed(page["meta"], "ListMeta")
     status, answer = await call(api, "GET", f"{invoices}/{invoice_id}", one)
-    closed(answer, "Invoice")
+    assert_closed(answer, "Invoice")
     assert (await call(api, "PUT", f"{invoices}/{invoice_id}", one, json={"isReady": True}))[
         0
     ] == 200
@@ -220,22 +229,24 @@ async def test_responses_match_the_description(api: Client) -> None:
     status, found = await call(
         api, "GET", f"{invoices}/{invoice_id}/submitted-documents", f"{one}/submitted-documents"
     )
-    closed(found[0], "SubmittedDocument")
+    assert_closed(found[0], "SubmittedDocument")
     status, export = await call(api, "GET", f"{invoices}/{invoice_id}/export", f"{one}/export")
-    closed(export, "InvoiceExport")
+    assert_closed(export, "InvoiceExport")
     assert (await call(api, "GET", f"{invoices}/export-all", f"{invoices}/export-all"))[0] == 200
 
 
 async def test_responses_on_notes_match_the_description(api: Client) -> None:
-    invoice_id = await valid_invoice(api)
+    invoice_id = await create_valid_invoice(api)
     place, one = f"/api/invoices/{invoice_id}/adjustment-note", "/api/adjustment-notes/{id}"
     status, answer = await call(
         api, "POST", place, "/api/invoices/{id}/adjustment-note", json=note()
     )
     assert status == 201
     path = f"/api/adjustment-notes/{answer['data']['id']}"
-    closed((await call(api, "GET", path, one))[1], "AdjustmentNote")
-    closed((await call(api, "GET", f"{path}/export", f"{one}/export"))[1], "AdjustmentNoteExport")
+    assert_closed((await call(api, "GET", path, one))[1], "AdjustmentNote")
+    assert_closed(
+        (await call(api, "GET", f"{path}/export", f"{one}/export"))[1], "AdjustmentNoteExport"
+    )
     assert (await call(api, "GET", "/api/adjustment-notes", "/api/adjustment-notes"))[0] == 200
     assert (await call(api, "POST", f"{path}/submit-to-portal", f"{one}/submit-to-portal"))[
         0
@@ -246,7 +257,7 @@ async def test_responses_on_notes_match_the_description(api: Client) -> None:
 async def test_refusals_match_the_description(api: Client) -> None:
     invoices, one = "/api/invoices", "/api/invoices/{id}"
     taken = invoice(issueDateTime="2024-01-01T00:00:00Z")
-    invoice_id = await created(api, **taken)
+    invoice_id = await create_invoice(api, **taken)
     cases = (
         (
             400,
@@ -295,7 +306,7 @@ async def test_refusals_match_the_description(api: Client) -> None:
 
 
 async def test_a_conditional_get_returns_304_as_described(api: Client) -> None:
-    path = f"/api/invoices/{await created(api)}"
+    path = f"/api/invoices/{await create_invoice(api)}"
     async with api.get(path) as response:
         etag = response.headers["ETag"]
     assert await call(api, "GET", path, "/api/invoices/{id}", headers={"If-None-Match": etag}) == (
@@ -308,7 +319,7 @@ async def test_integration_responses_match_the_description(
     api: Client, environment: dict[str, str]
 ) -> None:
     account = await open_integrations(api, environment)
-    ids = await one_of_each_integration(api, environment, account)
+    ids = await create_integration_records(api, environment, account)
     for place, invoice_id in ids.items():
         path, one = f"{place}/{invoice_id}", f"{place}/{{id}}"
         async with api.get(path) as response:

@@ -21,7 +21,7 @@ from fixtures_sandbox import (
     SUPPLIER,
     Portal,
     document,
-    minified,
+    encode_document,
     put,
 )
 from myinvois import AsyncMyInvoisClient, CertConfig, MyInvoisClient, config, exceptions
@@ -69,7 +69,7 @@ async def details_of(client: AsyncMyInvoisClient, number: str, text: bytes | str
     return await client.documents.get_details(answer.accepted_documents[0].uuid)
 
 
-async def valid(client: AsyncMyInvoisClient, number: str, text: bytes | str) -> str:
+async def submit_valid(client: AsyncMyInvoisClient, number: str, text: bytes | str) -> str:
     """Submit a document, which must be Valid without warnings, and return its uuid."""
     details = await details_of(client, number, text)
     assert details["status"] == "Valid", details["validationResults"]
@@ -83,7 +83,7 @@ async def valid(client: AsyncMyInvoisClient, number: str, text: bytes | str) -> 
 async def test_the_client_submits_reads_and_cancels(
     client: AsyncMyInvoisClient, portal: Portal
 ) -> None:
-    texts = {number: minified(await portal.fresh(number)) for number in "AB"}
+    texts = {number: encode_document(await portal.fresh(number)) for number in "AB"}
     answer = await client.submissions.submit_documents(
         [build_submission_payload(*each) for each in texts.items()]
     )
@@ -105,7 +105,7 @@ async def test_the_client_submits_reads_and_cancels(
 
 
 async def test_the_synchronous_client_submits_and_cancels(portal: Portal, address: None) -> None:
-    text = minified(await portal.fresh("A"))
+    text = encode_document(await portal.fresh("A"))
 
     def submit_and_cancel() -> tuple[str, str | None]:
         with MyInvoisClient(*CREDENTIALS, on_behalf_of=SUPPLIER) as client:
@@ -120,7 +120,7 @@ async def test_the_synchronous_client_submits_and_cancels(portal: Portal, addres
 
 async def test_the_client_reads_rejections(client: AsyncMyInvoisClient, portal: Portal) -> None:
     bad = put(await portal.fresh("B"), "AccountingCustomerParty.0.Party.0.Contact", None)
-    texts = {"A": minified(await portal.fresh("A")), "B": minified(bad)}
+    texts = {"A": encode_document(await portal.fresh("A")), "B": encode_document(bad)}
     answer = await client.submissions.submit_documents(
         [build_submission_payload(*each) for each in texts.items()]
     )
@@ -133,7 +133,7 @@ async def test_the_client_reads_rejections(client: AsyncMyInvoisClient, portal: 
 async def test_the_client_searches_documents_and_taxpayers(
     client: AsyncMyInvoisClient, portal: Portal
 ) -> None:
-    await valid(client, "A", minified(await portal.fresh("A")))
+    await submit_valid(client, "A", encode_document(await portal.fresh("A")))
     listed = await client.documents.search_documents(
         submission_date_from=await portal.now(-HOUR), submission_date_to=await portal.now(HOUR)
     )
@@ -149,7 +149,7 @@ async def test_the_client_searches_documents_and_taxpayers(
 async def test_the_client_rejects_as_the_buyer(
     client: AsyncMyInvoisClient, portal: Portal, address: None
 ) -> None:
-    uuid = await valid(client, "A", minified(await portal.fresh("A")))
+    uuid = await submit_valid(client, "A", encode_document(await portal.fresh("A")))
     async with AsyncMyInvoisClient(*CREDENTIALS, on_behalf_of=BUYER) as buyer:
         await buyer.login()  # otherwise it would log in for the intermediary
         assert (
@@ -186,7 +186,7 @@ async def unknown_submission(client: AsyncMyInvoisClient, portal: Portal) -> Non
 
 
 async def cancel_late(client: AsyncMyInvoisClient, portal: Portal) -> None:
-    uuid = await valid(client, "A", minified(await portal.fresh("A")))
+    uuid = await submit_valid(client, "A", encode_document(await portal.fresh("A")))
     await portal.admin("settings", token_seconds=10**6)
     client._token_manager.invalidate()
     await client.login()
@@ -195,25 +195,25 @@ async def cancel_late(client: AsyncMyInvoisClient, portal: Portal) -> None:
 
 
 async def cancel_twice(client: AsyncMyInvoisClient, portal: Portal) -> None:
-    uuid = await valid(client, "A", minified(await portal.fresh("A")))
+    uuid = await submit_valid(client, "A", encode_document(await portal.fresh("A")))
     for _ in range(2):
         await client.documents.cancel_document(uuid, "Wrong buyer")
 
 
 async def cancel_without_reason(client: AsyncMyInvoisClient, portal: Portal) -> None:
     await client.documents.cancel_document(
-        await valid(client, "A", minified(await portal.fresh("A")))
+        await submit_valid(client, "A", encode_document(await portal.fresh("A")))
     )
 
 
 async def reject_own_document(client: AsyncMyInvoisClient, portal: Portal) -> None:
     await client.documents.reject_document(
-        await valid(client, "A", minified(await portal.fresh("A"))), "Why"
+        await submit_valid(client, "A", encode_document(await portal.fresh("A"))), "Why"
     )
 
 
 async def send_twice(client: AsyncMyInvoisClient, portal: Portal) -> None:
-    payload = build_submission_payload("A", minified(await portal.fresh("A")))
+    payload = build_submission_payload("A", encode_document(await portal.fresh("A")))
     for _ in range(2):
         await client.submissions.submit_documents([payload])
 
@@ -221,11 +221,13 @@ async def send_twice(client: AsyncMyInvoisClient, portal: Portal) -> None:
 async def send_for_another(client: AsyncMyInvoisClient, portal: Portal) -> None:
     root = document("A")
     root = put(root, "AccountingSupplierParty.0.Party.0.PartyIdentification.0.ID.0._", BUYER)
-    await client.submissions.submit_documents([build_submission_payload("A", minified(root))])
+    await client.submissions.submit_documents(
+        [build_submission_payload("A", encode_document(root))]
+    )
 
 
 async def send_too_many(client: AsyncMyInvoisClient, portal: Portal) -> None:
-    payload = build_submission_payload("A", minified(document("A")))
+    payload = build_submission_payload("A", encode_document(document("A")))
     await client.submissions.submit_documents([payload] * 101)
 
 
@@ -286,9 +288,11 @@ async def test_refusals_are_errors_of_the_client(
 async def test_a_valid_note_prevents_cancelling_its_original(
     client: AsyncMyInvoisClient, portal: Portal
 ) -> None:
-    uuid = await valid(client, "A", minified(await portal.fresh("A")))
-    await valid(
-        client, "CN", text_of(own(ubl.CreditNote, "CN", await issued(portal), original=(uuid, "A")))
+    uuid = await submit_valid(client, "A", encode_document(await portal.fresh("A")))
+    await submit_valid(
+        client,
+        "CN",
+        text_of(build_own(ubl.CreditNote, "CN", await read_instant(portal), original=(uuid, "A"))),
     )
     with pytest.raises(exceptions.ValidationError, match="ActiveReferencingDocuments"):
         await client.documents.cancel_document(uuid, "Wrong buyer")
@@ -347,7 +351,7 @@ def own_line(**members: Any) -> Any:
     )
 
 
-def own(
+def build_own(
     kind: Any, number: str, at: datetime, original: tuple[str, str] | None = None, **members: Any
 ) -> Any:
     """Build a document of a class of the client, issued by the supplier."""
@@ -386,7 +390,7 @@ def text_of(invoice: Any) -> str:
     return JsonEnvelopeBuilder(invoice).build_json()
 
 
-async def issued(portal: Portal, seconds: int = -60) -> datetime:
+async def read_instant(portal: Portal, seconds: int = -60) -> datetime:
     return datetime.fromisoformat(await portal.now(seconds))
 
 
@@ -395,19 +399,21 @@ async def test_all_document_types_of_the_client_are_valid(
     client: AsyncMyInvoisClient, portal: Portal, family: tuple[str, str]
 ) -> None:
     first, named = family
-    uuid = await valid(client, "A", text_of(own(getattr(ubl, first), "A", await issued(portal))))
+    uuid = await submit_valid(
+        client, "A", text_of(build_own(getattr(ubl, first), "A", await read_instant(portal)))
+    )
     for name in ("CreditNote", "DebitNote", "RefundNote"):
-        note = own(
-            getattr(ubl, named.format(name)), name, await issued(portal), original=(uuid, "A")
+        note = build_own(
+            getattr(ubl, named.format(name)), name, await read_instant(portal), original=(uuid, "A")
         )
-        await valid(client, name, text_of(note))
+        await submit_valid(client, name, text_of(note))
 
 
 async def test_all_members_of_the_client_are_accepted(
     client: AsyncMyInvoisClient, portal: Portal
 ) -> None:
     """The document has the members that the service never sends."""
-    at, line = await issued(portal), own_line()
+    at, line = await read_instant(portal), own_line()
     address = own_party(BUYER, "202101033579", "Tiga Rasa").party.postal_address
     charge = ubl.AllowanceCharge(charge_indicator=True, allowance_charge_reason="Lorry", amount=20)
     discount = ubl.AllowanceCharge(
@@ -418,7 +424,7 @@ async def test_all_members_of_the_client_are_accepted(
     )
     days = {"start_date": "2026-09-01", "end_date": "2026-09-30"}
     customs = {"id": "E12345678912", "document_type": "CustomsImportForm"}
-    invoice = own(
+    invoice = build_own(
         ubl.Invoice,
         "FULL",
         at,
@@ -475,7 +481,7 @@ async def test_all_members_of_the_client_are_accepted(
     line.item.name, line.note, line.accounting_cost_code = "Chair", "Oiled", "FURNITURE"
     line.invoice_period, line.price.base_quantity = invoice.invoice_period, Decimal(1)
     invoice.invoice_lines[:] = [line]
-    await valid(client, "FULL", text_of(invoice))
+    await submit_valid(client, "FULL", text_of(invoice))
 
 
 async def test_a_foreign_currency_of_the_client_is_accepted(
@@ -484,16 +490,16 @@ async def test_a_foreign_currency_of_the_client_is_accepted(
     rate = ubl.TaxExchangeRate(
         source_currency_code="USD", target_currency_code="MYR", calculation_rate=Decimal("4.25")
     )
-    invoice = own(
+    invoice = build_own(
         ubl.Invoice,
         "USD",
-        await issued(portal),
+        await read_instant(portal),
         document_currency_code="USD",
         tax_exchange_rate=rate,
     )
     for tax in (invoice.tax_total, invoice.invoice_lines[0].tax_total):
         tax.tax_amount_currency_id = "USD"
-    await valid(client, "USD", text_of(invoice))
+    await submit_valid(client, "USD", text_of(invoice))
 
 
 async def test_inconsistent_totals_of_the_client_are_a_warning(
@@ -505,7 +511,9 @@ async def test_inconsistent_totals_of_the_client_are_a_warning(
     details = await details_of(
         client,
         "ODD",
-        text_of(own(ubl.Invoice, "ODD", await issued(portal), legal_monetary_total=odd)),
+        text_of(
+            build_own(ubl.Invoice, "ODD", await read_instant(portal), legal_monetary_total=odd)
+        ),
     )
     assert details["status"] == "Valid"
     assert {each["target"] for each in details["warnings"]} > {
@@ -524,14 +532,20 @@ def signer() -> JsonSigner:
 async def test_signatures_of_the_client_are_valid(
     client: AsyncMyInvoisClient, portal: Portal, version: str
 ) -> None:
-    invoice = own(ubl.Invoice, "S", await issued(portal), invoice_type_code_list_version_id=version)
-    await valid(client, "S", signer().sign(text_of(invoice), signing_time=invoice.issue_date_time))
+    invoice = build_own(
+        ubl.Invoice, "S", await read_instant(portal), invoice_type_code_list_version_id=version
+    )
+    await submit_valid(
+        client, "S", signer().sign(text_of(invoice), signing_time=invoice.issue_date_time)
+    )
 
 
 async def test_a_change_after_signing_by_the_client_is_invalid(
     client: AsyncMyInvoisClient, portal: Portal
 ) -> None:
-    invoice = own(ubl.Invoice, "S", await issued(portal), invoice_type_code_list_version_id="1.1")
+    invoice = build_own(
+        ubl.Invoice, "S", await read_instant(portal), invoice_type_code_list_version_id="1.1"
+    )
     text = signer().sign(text_of(invoice), signing_time=invoice.issue_date_time)
     details = await details_of(client, "S", text.replace("Rubberwood", "Teakwood"))
     found = details["validationResults"]["validationSteps"][-1]["error"]["innerError"]
@@ -628,19 +642,19 @@ ELSEWHERE = {
 BARE = {"PerUnitAmount", "BaseUnitMeasure"}
 
 
-def comparable(node: Any) -> Any:
+def make_comparable(node: Any) -> Any:
     """Return a document with numbers as the client writes them, with two decimals."""
     if isinstance(node, dict):
         kept = {name: [{"_": each["_"]} for each in node[name]] for name in BARE & node.keys()}
-        return {name: comparable(member) for name, member in (node | kept).items()}
+        return {name: make_comparable(member) for name, member in (node | kept).items()}
     if isinstance(node, list):
-        return [comparable(each) for each in node]
+        return [make_comparable(each) for each in node]
     if node == "CertEX":  # the authority's sample; its table has CertEx
         return "CertEx"
     return format_canonical_json_amount(node) if type(node) in (int, Decimal) else node
 
 
-def rebuilt(root: dict[str, Any]) -> dict[str, Any]:
+def rebuild(root: dict[str, Any]) -> dict[str, Any]:
     """Read a document and build it again, without the members that the client always adds."""
     again = json.loads(text_of(read(ubl.Invoice, root["Invoice"][0])), parse_float=Decimal)
     del again["_E"]
@@ -655,7 +669,7 @@ def test_the_models_of_the_client_read_golden_documents(path: Path) -> None:
     root = json.loads(path.read_text(), parse_float=Decimal)
     root["Invoice"][0] = one_original_each(root["Invoice"][0])
     root = with_known_states(root)
-    assert comparable(rebuilt(root)) == comparable(root)
+    assert make_comparable(rebuild(root)) == make_comparable(root)
 
 
 def with_known_states(node: Any) -> Any:
@@ -706,4 +720,4 @@ def test_the_models_of_the_client_read_documents_of_the_service(name: str) -> No
         encode(build(source, DEMO_COMPANY, number="INV-00001", issued_at=issued_at)),
         parse_float=Decimal,
     )
-    assert comparable(rebuilt(root)) == comparable(root)
+    assert make_comparable(rebuild(root)) == make_comparable(root)

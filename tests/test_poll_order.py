@@ -5,7 +5,7 @@ from typing import Any
 import asyncpg
 import pytest
 from conftest import Client, Company, until
-from kit import valid_invoice
+from kit import create_valid_invoice
 
 from service.commands.companies import insert_company
 from service.commands.serve import DEMO_COMPANY
@@ -82,7 +82,7 @@ async def test_polls_for_an_outcome_come_before_polls_for_later_changes(
 async def test_a_submission_has_an_outcome_once_all_its_documents_have_one(
     api: Client, owner: asyncpg.Connection
 ) -> None:
-    await valid_invoice(api)
+    await create_valid_invoice(api)
     await until(lambda: owner.fetchval("select has_outcome from submissions"))
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import asyncpg
 import pytest
 from conftest import Company, StartService, make_company
-from kit import created
+from kit import create_invoice
 
 INSPECT = Path(__file__).resolve().parent.parent / "sql" / "inspect"
 #: Shows the first bytes of sealed keys.
@@ -50,7 +50,7 @@ async def test_reader_sees_invoices_of_all_companies(
 ) -> None:
     other = await make_company(environment)
     for one in (company, other):
-        await created(await start(one, background=False))
+        await create_invoice(await start(one, background=False))
     for relation in ("invoices", "invoice_records", "invoice_exports"):
         rows = await reader.fetch(f"select company_id from {relation} order by company_id")
         assert [row["company_id"] for row in rows] == [company.id, other.id]

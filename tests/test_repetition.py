@@ -6,7 +6,7 @@ from typing import Any
 import asyncpg
 import pytest
 from conftest import Client, Company, Sandbox, StartService, make_company, until
-from kit import GENEROUS, created, invoice, note, record, submitted, valid_invoice
+from kit import GENEROUS, create_invoice, create_valid_invoice, get_invoice, invoice, note, submit
 
 
 async def post(
@@ -47,7 +47,7 @@ async def test_an_idempotency_key_is_scoped_to_company_and_route(
     assert (await post(api, "a", **body))[0] == 201
     other = await start(await make_company(environment))
     assert (await post(other, "a", **body))[0] == 201
-    invoice_id = await created(api)
+    invoice_id = await create_invoice(api)
     assert (await post(api, "a", f"/api/invoices/{invoice_id}/submit-to-portal"))[0] == 200
 
 
@@ -67,13 +67,13 @@ async def test_definite_refusals_are_replayed_and_transient_ones_are_not(
 async def test_a_repeated_submit_or_note_returns_the_first_response(
     api: Client, sandbox: Sandbox
 ) -> None:
-    invoice_id = await created(api)
+    invoice_id = await create_invoice(api)
     first = await post(api, "s", f"/api/invoices/{invoice_id}/submit-to-portal")
     assert await post(api, "s", f"/api/invoices/{invoice_id}/submit-to-portal") == (
         *first[:2],
         "true",
     )
-    await until(lambda: record(api, invoice_id), lambda found: found["status"] == "Valid")
+    await until(lambda: get_invoice(api, invoice_id), lambda found: found["status"] == "Valid")
     body = note()
     first = await post(api, "n", f"/api/invoices/{invoice_id}/adjustment-note", **body)
     assert first[0] == 201
@@ -86,7 +86,7 @@ async def test_a_repeated_submit_or_note_returns_the_first_response(
 async def test_a_submit_that_sent_nothing_is_retried_with_its_key(
     api: Client, sandbox: Sandbox
 ) -> None:
-    invoice_id = await created(api)
+    invoice_id = await create_invoice(api)
     path = f"/api/invoices/{invoice_id}/submit-to-portal"
     await sandbox.fault("submit", "throttle", retry_after=1)
     status, body, _ = await post(api, "s", path)
@@ -95,7 +95,7 @@ async def test_a_submit_that_sent_nothing_is_retried_with_its_key(
         "Failed to submit, please try again",
         True,
     )
-    assert (await record(api, invoice_id))["status"] == "Draft"
+    assert (await get_invoice(api, invoice_id))["status"] == "Draft"
     again = await until(lambda: post(api, "s", path), lambda answer: answer[0] == 200)
     assert again[2] is None
     assert await post(api, "s", path) == (*again[:2], "true")
@@ -105,7 +105,7 @@ async def test_a_submit_that_sent_nothing_is_retried_with_its_key(
 async def test_a_submit_during_a_sending_hold_is_retried_with_its_key(
     api: Client, owner: asyncpg.Connection, company: Company, sandbox: Sandbox
 ) -> None:
-    invoice_id = await created(api)
+    invoice_id = await create_invoice(api)
     path = f"/api/invoices/{invoice_id}/submit-to-portal"
     await owner.execute(
         "insert into sending_holds (company_id, reason) values ($1, 'A test.')", company.id
@@ -118,8 +118,8 @@ async def test_a_submit_during_a_sending_hold_is_retried_with_its_key(
 
 async def test_a_refused_submit_is_replayed_for_its_key(api: Client, sandbox: Sandbox) -> None:
     """A refusal by the checks or by the portal is definite and stored with the key."""
-    old = await created(api, issueDateTime="2024-01-01T00:00:00Z")
-    new = await created(api)
+    old = await create_invoice(api, issueDateTime="2024-01-01T00:00:00Z")
+    new = await create_invoice(api)
     await sandbox.fault("submit", "refuse", status=400, code="BadStructure")
     for invoice_id in (old, new):
         first = await post(api, str(invoice_id), f"/api/invoices/{invoice_id}/submit-to-portal")
@@ -134,7 +134,7 @@ async def test_a_refused_submit_is_replayed_for_its_key(api: Client, sandbox: Sa
 async def test_a_submit_of_unknown_outcome_is_continued_with_its_key(
     api: Client, sandbox: Sandbox
 ) -> None:
-    invoice_id = await created(api)
+    invoice_id = await create_invoice(api)
     path = f"/api/invoices/{invoice_id}/submit-to-portal"
     await sandbox.fault("submit", "accept_then_drop")
     status, body, _ = await post(api, "s", path)
@@ -144,7 +144,7 @@ async def test_a_submit_of_unknown_outcome_is_continued_with_its_key(
 
 
 async def test_a_failed_cancel_is_retried_with_its_key(api: Client, sandbox: Sandbox) -> None:
-    invoice_id = await valid_invoice(api)
+    invoice_id = await create_valid_invoice(api)
     path = f"/api/invoices/{invoice_id}/cancel-latest-invoice-submitted"
     await sandbox.fault("state", "drop", times=2)  # aiohttp repeats a PUT once
     status, body, _ = await post(api, "c", path)
@@ -158,13 +158,13 @@ async def test_a_cancel_refused_by_the_portal_is_replayed_for_its_key(
     api: Client, sandbox: Sandbox
 ) -> None:
     await sandbox.settings(stuck=True)
-    invoice_id = await created(api)
-    await submitted(api, invoice_id)
+    invoice_id = await create_invoice(api)
+    await submit(api, invoice_id)
     path = f"/api/invoices/{invoice_id}/cancel-latest-invoice-submitted"
     first = await post(api, "c", path)
     assert (first[0], first[1]["code"]) == (400, "IncorrectState")
     await sandbox.settings(stuck=False)
-    await until(lambda: record(api, invoice_id), lambda found: found["status"] == "Valid")
+    await until(lambda: get_invoice(api, invoice_id), lambda found: found["status"] == "Valid")
     assert await post(api, "c", path) == (*first[:2], "true")
 
 
@@ -245,7 +245,7 @@ async def test_an_idempotency_key_with_an_invalid_id_in_the_path_is_a_404(
 
 
 async def test_a_matching_if_none_match_is_a_304(api: Client) -> None:
-    invoice_id = await created(api)
+    invoice_id = await create_invoice(api)
     async with api.get(f"/api/invoices/{invoice_id}") as response:
         etag = response.headers["ETag"]
     async with api.get(f"/api/invoices/{invoice_id}", headers={"If-None-Match": etag}) as response:
@@ -259,7 +259,7 @@ async def test_a_matching_if_none_match_is_a_304(api: Client) -> None:
 
 
 async def test_a_stale_if_match_is_refused(api: Client) -> None:
-    invoice_id = await created(api)
+    invoice_id = await create_invoice(api)
     async with api.get(f"/api/invoices/{invoice_id}") as response:
         etag = response.headers["ETag"]
     changes = [

@@ -15,11 +15,20 @@ from conftest import (
     Templates,
     administer,
     make_company,
-    renamed,
+    replace_database,
     until,
     variables,
 )
-from kit import cancelled, created, documents, now, reaches, record, submitted, valid_invoice
+from kit import (
+    cancel_latest,
+    create_invoice,
+    create_valid_invoice,
+    get_documents,
+    get_invoice,
+    now,
+    submit,
+    wait_for_status,
+)
 
 from service.app import create_app
 from service.commands.companies import CommandError, share_tin
@@ -44,7 +53,7 @@ async def other_installation(
     await administer(
         cluster, f"create database {name} template {templates.empty} strategy file_copy"
     )
-    environment = variables(renamed(cluster, name), sandbox.base)
+    environment = variables(replace_database(cluster, name), sandbox.base)
     app = create_app(read_config(environment))
     client = await aiohttp_client(app, headers={"X-API-Key": (await make_company(environment)).key})
     yield client
@@ -57,15 +66,15 @@ def config(environment: dict[str, str]) -> Config:
     return read_config(environment)
 
 
-async def findings(config: Config, **options: Any) -> list[dict[str, Any]]:
+async def sweep(config: Config, **options: Any) -> list[dict[str, Any]]:
     """Sweep and return the open findings."""
     result = await reconcile(config, **options)
     return [one for company in result["companies"] for one in company["findings"]]
 
 
-async def found(config: Config, kind: str) -> dict[str, Any]:
+async def wait_for_finding(config: Config, kind: str) -> dict[str, Any]:
     """Wait for the only finding and return it. It must be of a kind."""
-    (one,) = await until(lambda: findings(config), bool)
+    (one,) = await until(lambda: sweep(config), bool)
     assert one["kind"] == kind, one
     return one
 
@@ -73,7 +82,7 @@ async def found(config: Config, kind: str) -> dict[str, Any]:
 async def test_a_sweep_without_differences_finds_nothing(
     api: Client, config: Config, company: Company
 ) -> None:
-    ids = [await valid_invoice(api) for _ in range(3)]
+    ids = [await create_valid_invoice(api) for _ in range(3)]
     result = await reconcile(config)
     assert result["open"] == 0 and result["companies"][0]["listed"] == len(ids)
     other = await reconcile(config, company_id=company.id, days=31)
@@ -83,21 +92,23 @@ async def test_a_sweep_without_differences_finds_nothing(
 async def test_an_orphan_prevents_sending_its_number(
     api: Client, config: Config, other_installation: Client, sandbox: Sandbox
 ) -> None:
-    await valid_invoice(other_installation, code=77, issueDateTime=now(minutes=5))
-    orphan = await found(config, "orphan")
+    await create_valid_invoice(other_installation, code=77, issueDateTime=now(minutes=5))
+    orphan = await wait_for_finding(config, "orphan")
     (entry,) = await sandbox.ledger()
     assert (orphan["number"], orphan["uuid"]) == ("INV-00077", entry["uuid"])
-    invoice_id = await created(api, code=77)
-    status, body = await submitted(api, invoice_id)
+    invoice_id = await create_invoice(api, code=77)
+    status, body = await submit(api, invoice_id)
     assert (
         status == 400
         and body["errors"][0]["code"] == "NumberAtPortal"
         and entry["uuid"] in body["errors"][0]["message"]
     )
-    assert (await record(api, invoice_id))["status"] == "Draft" and len(await sandbox.ledger()) == 1
-    assert (await submitted(api, await created(api, code=78)))[0] == 200
+    assert (await get_invoice(api, invoice_id))["status"] == "Draft" and len(
+        await sandbox.ledger()
+    ) == 1
+    assert (await submit(api, await create_invoice(api, code=78)))[0] == 200
     await resolve_finding(config, [orphan["id"]], "Sent by our former software.")
-    assert (await submitted(api, invoice_id))[0] == 200
+    assert (await submit(api, invoice_id))[0] == 200
     assert (await reconcile(config))["open"] == 0
 
 
@@ -107,14 +118,14 @@ async def test_a_document_released_too_early_is_found_and_adopted(
     api = await start(company, PORTAL_SETTLE_SECONDS="0.1", PORTAL_PROOF_GAP_SECONDS="0.05")
     await sandbox.settings(search_lag_seconds=3600)
     await sandbox.fault("submit", "accept_then_drop")
-    invoice_id = await created(api)
-    assert (await submitted(api, invoice_id))[0] == 400
-    await reaches(api, invoice_id, "Draft")
+    invoice_id = await create_invoice(api)
+    assert (await submit(api, invoice_id))[0] == 400
+    await wait_for_status(api, invoice_id, "Draft")
     await sandbox.settings(search_lag_seconds=0)
-    await found(config, "orphan")
-    await until(lambda: submitted(api, invoice_id), lambda answer: answer[0] == 200)
-    await reaches(api, invoice_id, "Valid")
-    assert len(await sandbox.ledger()) == 1 and await findings(config) == []
+    await wait_for_finding(config, "orphan")
+    await until(lambda: submit(api, invoice_id), lambda answer: answer[0] == 200)
+    await wait_for_status(api, invoice_id, "Valid")
+    assert len(await sandbox.ledger()) == 1 and await sweep(config) == []
 
 
 async def test_an_orphan_cancelled_at_the_portal_is_resolved_by_a_sweep(
@@ -124,10 +135,10 @@ async def test_an_orphan_cancelled_at_the_portal_is_resolved_by_a_sweep(
     sandbox: Sandbox,
     owner: asyncpg.Connection,
 ) -> None:
-    await valid_invoice(other_installation)
-    orphan = await found(config, "orphan")
+    await create_valid_invoice(other_installation)
+    orphan = await wait_for_finding(config, "orphan")
     await sandbox.cancel(orphan["uuid"], "Sent twice")
-    assert await findings(config) == []
+    assert await sweep(config) == []
     assert await owner.fetchval("select resolved_by from sweep_findings") == "sweep"
 
 
@@ -135,12 +146,12 @@ async def test_a_duplicate_finding_names_the_later_document(
     api: Client, config: Config, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:
     await sandbox.settings(payload_detection=False, duplicate_detection=False)
-    invoice_id = await valid_invoice(api)
+    invoice_id = await create_valid_invoice(api)
     (row,) = await owner.fetch("select tin, body from submissions")
     async with portal_session(config) as session:
         again = await Portal(session, config).submit(row["tin"], row["body"])
-    second = await found(config, "duplicate")
-    ours = (await documents(api, invoice_id))[0]["uuid"]
+    second = await wait_for_finding(config, "duplicate")
+    ours = (await get_documents(api, invoice_id))[0]["uuid"]
     assert (second["other_uuid"], second["uuid"]) == (ours, *again.accepted.values())
     assert second["cancellable_until"] > second["received_at"]
     assert await owner.fetchval("select count(*) from portal_sightings") == 2
@@ -150,11 +161,11 @@ async def test_a_document_that_is_not_listed_is_missing_until_it_is(
     api: Client, config: Config, sandbox: Sandbox
 ) -> None:
     await sandbox.settings(search_lag_seconds=3600)
-    invoice_id = await valid_invoice(api)
-    gone = await found(config, "missing")
-    assert gone["uuid"] == (await documents(api, invoice_id))[0]["uuid"]
+    invoice_id = await create_valid_invoice(api)
+    gone = await wait_for_finding(config, "missing")
+    assert gone["uuid"] == (await get_documents(api, invoice_id))[0]["uuid"]
     await sandbox.settings(search_lag_seconds=0)
-    assert await findings(config) == []
+    assert await sweep(config) == []
 
 
 async def test_a_submission_in_progress_is_not_a_finding(
@@ -162,20 +173,20 @@ async def test_a_submission_in_progress_is_not_a_finding(
 ) -> None:
     await sandbox.settings(search_lag_seconds=3600)
     await sandbox.fault("submit", "accept_then_drop")
-    invoice_id = await created(api)
-    assert (await submitted(api, invoice_id))[0] == 400
+    invoice_id = await create_invoice(api)
+    assert (await submit(api, invoice_id))[0] == 400
     await sandbox.settings(search_lag_seconds=0)
-    assert await findings(config) == []
-    await reaches(api, invoice_id, "Valid")
-    assert await findings(config) == []
+    assert await sweep(config) == []
+    await wait_for_status(api, invoice_id, "Valid")
+    assert await sweep(config) == []
 
 
 async def test_the_background_work_sweeps_periodically(
     start: StartService, company: Company, owner: asyncpg.Connection, other_installation: Client
 ) -> None:
     api = await start(company, SWEEP_SECONDS="0.2")
-    await valid_invoice(other_installation)
-    await valid_invoice(api)
+    await create_valid_invoice(other_installation)
+    await create_valid_invoice(api)
     kind = await until(lambda: owner.fetchval("select kind from sweep_findings"))
     assert kind == "orphan"
 
@@ -184,7 +195,7 @@ async def test_one_process_sweeps_a_company_and_another_after_a_crash(
     start: StartService, company: Company, owner: asyncpg.Connection
 ) -> None:
     api = await start(company, background=False)
-    assert (await submitted(api, await created(api)))[0] == 200
+    assert (await submit(api, await create_invoice(api)))[0] == 200
     claim = "select fence from claim_sweep(interval '1 hour', interval '0', interval '0')"
     assert [await owner.fetchval(claim) for _ in range(2)] == [1, None]
     await owner.execute("update sweeps set lease_until = now() - interval '1 second'")
@@ -211,12 +222,12 @@ async def test_a_document_of_a_submission_in_manual_review_is_adoptable(
     """It is not an orphan. The command in the finding adopts it."""
     api = await start(company, background=False)
     await sandbox.fault("submit", "accept_then_drop")
-    invoice_id = await created(api, code=77)
-    assert (await submitted(api, invoice_id))[0] == 400
+    invoice_id = await create_invoice(api, code=77)
+    assert (await submit(api, invoice_id))[0] == 400
     await owner.execute("update submissions set state = 'NeedsPerson', lease_until = null")
     submission: Any = await owner.fetchval("select id from submissions")
     (entry,) = await sandbox.ledger()
-    adoptable = await found(config, "adoptable")
+    adoptable = await wait_for_finding(config, "adoptable")
     assert adoptable["uuid"] == entry["uuid"] and adoptable["cancellable_until"] is None
     shown = await attention(config)
     command = (
@@ -231,8 +242,8 @@ async def test_a_document_of_a_submission_in_manual_review_is_adoptable(
     await settle_submission(config, company.id, submission, [entry["uuid"]], "As proposed.")
     assert (await attention(config))["findings"] == []
     await start(company)
-    await reaches(api, invoice_id, "Valid")
-    assert await findings(config) == []
+    await wait_for_status(api, invoice_id, "Valid")
+    assert await sweep(config) == []
 
 
 async def test_an_adoptable_document_does_not_prolong_a_sending_hold(
@@ -244,7 +255,7 @@ async def test_an_adoptable_document_does_not_prolong_a_sending_hold(
 ) -> None:
     api = await start(company, background=False)
     await sandbox.fault("submit", "accept_then_drop")
-    assert (await submitted(api, await created(api)))[0] == 400
+    assert (await submit(api, await create_invoice(api)))[0] == 400
     await owner.execute("update submissions set state = 'NeedsPerson', lease_until = null")
     await hold_sending(config, "A test.")
     result = await until(
@@ -261,10 +272,10 @@ async def test_a_foreign_cancellation_is_found_once(
     owner: asyncpg.Connection,
 ) -> None:
     api = await start(company)
-    invoice_id = await valid_invoice(api)
-    uuid = (await documents(api, invoice_id))[0]["uuid"]
+    invoice_id = await create_valid_invoice(api)
+    uuid = (await get_documents(api, invoice_id))[0]["uuid"]
     await sandbox.cancel(uuid, "On the portal's page")
-    finding = await found(config, "cancelled_elsewhere")
+    finding = await wait_for_finding(config, "cancelled_elsewhere")
     assert (finding["uuid"], finding["reason"]) == (uuid, "On the portal's page") and finding[
         "cancelled_at"
     ]
@@ -273,19 +284,21 @@ async def test_a_foreign_cancellation_is_found_once(
     assert (
         shown["reason"] == "On the portal's page" and "no request of this service" in shown["what"]
     )
-    assert len(await findings(config)) == 1
+    assert len(await sweep(config)) == 1
     await owner.execute("update submissions set not_before = now()")
     other = await start(company)  # compares in the background
-    await until(lambda: record(other, invoice_id), lambda found: found["status"] == "Cancelled")
-    assert len(await findings(config)) == 1
+    await until(
+        lambda: get_invoice(other, invoice_id), lambda found: found["status"] == "Cancelled"
+    )
+    assert len(await sweep(config)) == 1
     await owner.execute("update sweep_findings set found_at = found_at - interval '25 hours'")
-    assert await findings(config) == [] == await findings(config)
+    assert await sweep(config) == [] == await sweep(config)
 
 
 async def test_a_cancellation_by_the_company_is_not_a_finding(api: Client, config: Config) -> None:
-    invoice_id = await valid_invoice(api)
-    assert (await cancelled(api, invoice_id))[0] == 200
-    assert await findings(config) == []
+    invoice_id = await create_valid_invoice(api)
+    assert (await cancel_latest(api, invoice_id))[0] == 200
+    assert await sweep(config) == []
 
 
 async def test_a_uuid_recorded_for_another_company_is_found(
@@ -298,14 +311,14 @@ async def test_a_uuid_recorded_for_another_company_is_found(
 ) -> None:
     """The receipt of one company has the uuid of another company's document."""
     api = await start(company)
-    invoice_id = await valid_invoice(api)
-    uuid = (await documents(api, invoice_id))[0]["uuid"]
+    invoice_id = await create_valid_invoice(api)
+    uuid = (await get_documents(api, invoice_id))[0]["uuid"]
     other = await make_company(
         environment, tin_code="C20880050020", name="Teh Tarik Utara Sdn. Bhd."
     )
     await sandbox.fault("submit", "other_uuid", uuid=uuid)
     stranger = await start(other)
-    assert (await submitted(stranger, await created(stranger)))[0] == 400
+    assert (await submit(stranger, await create_invoice(stranger)))[0] == 400
     result = await until(
         lambda: reconcile(config, company_id=company.id), lambda result: result["open"]
     )
@@ -317,7 +330,7 @@ async def test_a_uuid_recorded_for_another_company_is_found(
         one for one in (await attention(config))["findings"] if one["kind"] == "shared_uuid"
     ]
     assert shown["companies"] == [other.id] and "cancellable_until" not in shown
-    assert (await submitted(api, await created(api)))[0] == 200
+    assert (await submit(api, await create_invoice(api)))[0] == 200
 
 
 async def test_an_unknown_document_of_a_shared_tin_is_not_an_orphan(
@@ -338,18 +351,18 @@ async def test_an_unknown_document_of_a_shared_tin_is_not_an_orphan(
         "update companies set tin_code = (select tin_code from companies where id = $1)", company.id
     )
     await sandbox.fault("submit", "accept_then_drop")
-    assert (await submitted(api, await created(api)))[0] == 400
+    assert (await submit(api, await create_invoice(api)))[0] == 400
     neighbour = await start(other, background=False)
-    assert (await submitted(neighbour, await created(neighbour)))[0] == 200
+    assert (await submit(neighbour, await create_invoice(neighbour)))[0] == 200
     await until(
         lambda: reconcile(config, company_id=other.id),
         lambda result: result["companies"][0]["listed"] == 2,
     )
-    await settled(owner)
+    await wait_until_settled(owner)
     assert (await reconcile(config, company_id=other.id))["open"] == 0
 
 
-async def settled(owner: asyncpg.Connection) -> None:
+async def wait_until_settled(owner: asyncpg.Connection) -> None:
     """Wait until the sweep includes everything that was sent."""
     await until(
         lambda: owner.fetchval(

@@ -21,23 +21,23 @@ from kit import (
     GENEROUS,
     INTEGRATIONS,
     KEYLESS,
-    a_delivery,
-    answered,
-    created,
-    documents,
-    filled,
+    create_delivery,
+    create_integration_records,
+    create_invoice,
+    create_one_of_each,
+    create_record,
+    fill_path,
+    get_documents,
+    insert_rows_of_sweeps,
     invoice,
     last_month,
+    list_routes,
     make_account,
     note,
     now,
-    one_of_each,
-    one_of_each_integration,
     open_integrations,
     place_of,
-    posted,
-    routes,
-    swept_and_settled,
+    request_json,
 )
 from test_validations import TIN
 
@@ -335,14 +335,14 @@ async def create_tenant(
     api = await start(company, **GENEROUS)
     account = await open_integrations(api, environment)
     ids = {
-        **await one_of_each(api),
-        **await one_of_each_integration(api, environment, account, company.id),
+        **await create_one_of_each(api),
+        **await create_integration_records(api, environment, account, company.id),
     }
-    ids["delivery"] = await a_delivery(api, ids["/api/webhooks"])
-    ids["document"] = (await documents(api, ids["/api/invoices"]))[0]["id"]
+    ids["delivery"] = await create_delivery(api, ids["/api/webhooks"])
+    ids["document"] = (await get_documents(api, ids["/api/invoices"]))[0]["id"]
     webhook = f"/api/webhooks/{ids['/api/webhooks']}"
     # Stop the deliveries, so that the rows do not change any more.
-    assert (await answered(api, "PUT", webhook, json={"enabled": False}))[0] == 200
+    assert (await request_json(api, "PUT", webhook, json={"enabled": False}))[0] == 200
     await until(
         lambda: owner.fetchval(
             "select count(*) = 0 from webhook_endpoints where lease_until is not null"
@@ -355,10 +355,10 @@ async def create_tenant(
         for path, body in bodies.items()
     }
     for path, request in keyed.items():
-        assert (await answered(api, "POST", path, **request))[0] == 201
-    assert (await answered(api, "POST", "/api/validation/tin", json=TIN))[0] == 200
-    assert (await answered(api, "PUT", CERTIFICATE, json=issued().pair))[0] == 200
-    await swept_and_settled(owner)
+        assert (await request_json(api, "POST", path, **request))[0] == 201
+    assert (await request_json(api, "POST", "/api/validation/tin", json=TIN))[0] == 200
+    assert (await request_json(api, "PUT", CERTIFICATE, json=issued().pair))[0] == 200
+    await insert_rows_of_sweeps(owner)
     return Tenant(api=api, company=company.id, account=account, ids=ids, keyed=keyed)
 
 
@@ -375,9 +375,9 @@ async def stranger(environment: dict[str, str], start: StartService) -> Tenant:
     company = await make_company(environment)
     api = await start(company, background=False, **GENEROUS)
     account = await open_integrations(api, environment, "Ipoh Holdings")
-    webhook = await posted(api, "/api/webhooks", url="http://127.0.0.1:9/", enabled=False)
-    ids = {"/api/invoices": await created(api), "/api/webhooks": webhook["id"]}
-    ids |= await one_of_each_integration(api, environment, account, company.id)
+    webhook = await create_record(api, "/api/webhooks", url="http://127.0.0.1:9/", enabled=False)
+    ids = {"/api/invoices": await create_invoice(api), "/api/webhooks": webhook["id"]}
+    ids |= await create_integration_records(api, environment, account, company.id)
     return Tenant(api=api, company=company.id, account=account, ids=ids)
 
 
@@ -427,7 +427,7 @@ async def test_without_policies_and_predicates_tenants_are_not_isolated(
         "/api/invoices/export-all",
         f"{INTEGRATIONS}users",
     } <= seen
-    gets = {path for _, path in routes(stranger.api, "GET") if "{id}" in path}
+    gets = {path for _, path in list_routes(stranger.api, "GET") if "{id}" in path}
     assert len(gets) > 20 and leaks == gets
 
 
@@ -451,7 +451,7 @@ async def send(api: Client, method: str, path: str, **request: Any) -> Response:
 
 async def listed(api: Client) -> dict[str, Response]:
     """Return {path: response} of all GET requests without an id."""
-    paths = [path for _, path in routes(api, "GET") if "{" not in path and path not in KEYLESS]
+    paths = [path for _, path in list_routes(api, "GET") if "{" not in path and path not in KEYLESS]
     assert len(paths) > 12
     return {
         path + query: await send(api, "GET", path + query) for path in paths for query in SEARCHES
@@ -461,7 +461,7 @@ async def listed(api: Client) -> dict[str, Response]:
 async def find_leaks(stranger: Tenant, tenant: Tenant, *methods: str) -> list[tuple[str, str]]:
     """Return (method, path) of routes that distinguish another tenant's id from an unknown id."""
     found = []
-    for method, path in routes(stranger.api, *methods):
+    for method, path in list_routes(stranger.api, *methods):
         if "{id}" in path:
             body = {"json": _change(method, path)} if method in ("POST", "PUT") else {}
             for theirs, unknown in _addresses(path, stranger.ids, tenant.ids):
@@ -481,10 +481,10 @@ def _addresses(path: str, own: dict[str, Any], their: dict[str, Any]) -> Iterato
     """
     record_id = their[place_of(path)]
     part = their["delivery"] if "{delivery_id}" in path else their["document"]
-    yield filled(path, record_id, part), filled(path, _unknown(record_id), part)
+    yield fill_path(path, record_id, part), fill_path(path, _unknown(record_id), part)
     if path.count("{") == 2 and place_of(path) in own:
         record_id = own[place_of(path)]
-        yield filled(path, record_id, part), filled(path, record_id, _unknown(part))
+        yield fill_path(path, record_id, part), fill_path(path, record_id, _unknown(part))
 
 
 def _unknown(record_id: Any) -> Any:
@@ -538,7 +538,7 @@ async def check_bodies(stranger: Tenant, tenant: Tenant) -> None:
     user, organizations = theirs[f"{INTEGRATIONS}users"], f"{INTEGRATIONS}organizations"
     path = f"{organizations}/{stranger.ids[organizations]}"
     answers = [
-        await answered(api, "PUT", path, json={"members": [{"userId": each}]})
+        await request_json(api, "PUT", path, json={"members": [{"userId": each}]})
         for each in (user, _unknown(user))
     ]
     texts = str(answers[0]).replace(user, "ID"), str(answers[1]).replace(_unknown(user), "ID")
@@ -546,8 +546,8 @@ async def check_bodies(stranger: Tenant, tenant: Tenant) -> None:
     for path, request in tenant.keyed.items():
         async with api.request("POST", path, **request) as response:
             assert response.status == 201 and "Idempotent-Replayed" not in response.headers, path
-    assert (await answered(api, "DELETE", CERTIFICATE))[0] == 404
-    assert (await answered(api, "PUT", "/api/companies", json={"name": "Mine"}))[1]["data"][
+    assert (await request_json(api, "DELETE", CERTIFICATE))[0] == 404
+    assert (await request_json(api, "PUT", "/api/companies", json={"name": "Mine"}))[1]["data"][
         "id"
     ] == stranger.company
 

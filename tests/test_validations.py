@@ -9,7 +9,7 @@ from typing import Any
 import asyncpg
 import pytest
 from conftest import Client, Company, Sandbox, StartService, make_company, until
-from kit import answered, created, note, now, valid_invoice
+from kit import create_invoice, create_valid_invoice, note, now, request_json
 
 TIN = {"registration_type": "BRN", "registration_number": "202101033579", "tin": "C5510387420"}
 VALID = (200, {"data": {"valid": True}, "message": "TIN is valid"})
@@ -17,7 +17,7 @@ UNKNOWN = {**TIN, "registration_number": "202101033570"}
 
 
 async def check_tin(api: Client, **body: Any) -> tuple[int, Any]:
-    return await answered(api, "POST", "/api/validation/tin", json=body)
+    return await request_json(api, "POST", "/api/validation/tin", json=body)
 
 
 async def count_portal_checks(sandbox: Sandbox) -> int:
@@ -26,11 +26,11 @@ async def count_portal_checks(sandbox: Sandbox) -> int:
 
 
 async def check_invoice_code(api: Client, **body: Any) -> tuple[int, Any]:
-    return await answered(api, "POST", "/api/validation/invoice-code", json=body)
+    return await request_json(api, "POST", "/api/validation/invoice-code", json=body)
 
 
 async def check_note_code(api: Client, **body: Any) -> tuple[int, Any]:
-    return await answered(api, "POST", "/api/validation/adjustment-note-code", json=body)
+    return await request_json(api, "POST", "/api/validation/adjustment-note-code", json=body)
 
 
 def availability(is_free: bool) -> tuple[int, dict[str, Any]]:
@@ -110,15 +110,15 @@ async def test_all_errors_but_a_401_have_the_format_of_the_surface(
     api: Client,
 ) -> None:
     for data, kind, status in ((b"{", "application/json", 400), (b"{}", "text/plain", 415)):
-        given, body = await answered(
+        given, body = await request_json(
             api, "POST", "/api/validation/tin", data=data, headers={"Content-Type": kind}
         )
         assert (given, set(body), body["success"]) == (status, {"success", "message"}, False)
-    refused = await answered(
+    refused = await request_json(
         api, "POST", "/api/validation/tin", json=TIN, headers={"X-API-Key": "wrong"}
     )
     assert refused == (401, {"message": "Invalid API key"})
-    assert (await answered(api, "GET", "/api/validation/tin"))[0] == 405
+    assert (await request_json(api, "GET", "/api/validation/tin"))[0] == 405
 
 
 async def test_an_unknown_tin_is_a_404_with_the_portals_error_body(api: Client) -> None:
@@ -273,7 +273,7 @@ async def test_concurrent_equal_tin_checks_share_one_portal_request(
 async def check_tins(api: Client, numbers: Iterable[int], **headers: str) -> list[int]:
     """Return the sorted statuses of concurrent TIN checks with different identifiers."""
     asked = [
-        answered(
+        request_json(
             api,
             "POST",
             "/api/validation/tin",
@@ -346,7 +346,7 @@ async def test_each_company_has_its_own_login_for_tin_checks(
 
 async def test_an_invoice_code_is_free_until_used_in_the_year(api: Client) -> None:
     assert await check_invoice_code(api, invoice_code=7) == availability(True)
-    invoice_id = await created(api, code=7)
+    invoice_id = await create_invoice(api, code=7)
     assert await check_invoice_code(api, invoice_code=7) == availability(False)
     assert await check_invoice_code(api, invoice_code=7, invoice_id=invoice_id) == availability(
         True
@@ -360,7 +360,7 @@ async def test_an_invoice_code_is_free_until_used_in_the_year(api: Client) -> No
 
 
 async def test_an_invoice_code_of_another_year_is_free(api: Client) -> None:
-    await created(api, code=7, issueDateTime=now(days=400))
+    await create_invoice(api, code=7, issueDateTime=now(days=400))
     assert await check_invoice_code(api, invoice_code=7) == availability(True)
 
 
@@ -371,14 +371,14 @@ async def test_the_year_of_a_code_is_in_the_business_time_zone(
     for zone in ("Etc/GMT+12", "Pacific/Kiritimati"):
         api = await start(company, TIME_ZONE=zone)
         at = (datetime.now(UTC) + timedelta(seconds=1)).isoformat()
-        invoice_id = await created(api, code=9, issueDateTime=at)
+        invoice_id = await create_invoice(api, code=9, issueDateTime=at)
         assert await check_invoice_code(api, invoice_code=9) == availability(False)
         async with api.delete(f"/api/invoices/{invoice_id}"):
             pass
 
 
 async def test_an_invoice_code_is_used_by_every_type_of_invoice(api: Client) -> None:
-    await created(api, code=7, type="PENDING_FINALIZE_INVOICE", buyer=None)
+    await create_invoice(api, code=7, type="PENDING_FINALIZE_INVOICE", buyer=None)
     assert await check_invoice_code(api, invoice_code=7) == availability(False)
 
 
@@ -386,9 +386,9 @@ async def test_codes_and_ids_of_another_company_are_ignored(
     api: Client, start: StartService, environment: dict[str, str]
 ) -> None:
     stranger = await start(await make_company(environment))
-    theirs = await created(stranger, code=7)
+    theirs = await create_invoice(stranger, code=7)
     assert await check_invoice_code(api, invoice_code=7) == availability(True)
-    await created(api, code=7)
+    await create_invoice(api, code=7)
     assert await check_invoice_code(api, invoice_code=7, invoice_id=theirs) == availability(False)
 
 
@@ -414,7 +414,7 @@ async def test_an_invalid_invoice_code_check_is_a_422(
 
 
 async def test_an_integer_code_with_a_decimal_point_is_accepted(api: Client) -> None:
-    await created(api, code=7)
+    await create_invoice(api, code=7)
     async with api.post(
         "/api/validation/invoice-code",
         data=b'{"invoice_code": 7.0}',
@@ -427,8 +427,8 @@ async def test_an_integer_code_with_a_decimal_point_is_accepted(api: Client) -> 
 
 
 async def test_a_note_code_is_free_until_used_by_a_note_of_its_type(api: Client) -> None:
-    invoice_id = await valid_invoice(api)
-    status, body = await answered(
+    invoice_id = await create_valid_invoice(api)
+    status, body = await request_json(
         api, "POST", f"/api/invoices/{invoice_id}/adjustment-note", json=note(adjustmentNoteCode=3)
     )
     assert status == 201
@@ -440,7 +440,7 @@ async def test_a_note_code_is_free_until_used_by_a_note_of_its_type(api: Client)
         assert await check_note_code(
             api, adjustment_note_code=3, adjustment_note_type=kind
         ) == availability(True)
-    assert (await answered(api, "DELETE", f"/api/adjustment-notes/{note_id}"))[0] == 200
+    assert (await request_json(api, "DELETE", f"/api/adjustment-notes/{note_id}"))[0] == 200
     assert await check_note_code(api, **asked) == availability(True)
 
 

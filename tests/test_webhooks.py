@@ -17,8 +17,16 @@ import asyncpg
 import pytest
 from aiohttp import web
 from conftest import Client, Company, StartService, make_company, until
-from fixtures_webhooks import LOCAL, Receiver, delivery, get, hook, log_of, signed_by
-from kit import GENEROUS, created
+from fixtures_webhooks import (
+    LOCAL,
+    Receiver,
+    create_endpoint,
+    get_json,
+    is_signed_by,
+    list_deliveries,
+    wait_for_delivery,
+)
+from kit import GENEROUS, create_invoice
 from processes import Service
 from pytest_aiohttp.plugin import AiohttpServer
 
@@ -40,10 +48,10 @@ async def post(api: Client, path: str, body: dict[str, Any] | None = None) -> tu
 
 
 async def test_an_event_is_delivered_and_signed(api: Client, receiver: Receiver) -> None:
-    invoice_id, secret = await hook(api, receiver.url)
-    invoice = await created(api)
+    invoice_id, secret = await create_endpoint(api, receiver.url)
+    invoice = await create_invoice(api)
     [(headers, body)] = await receiver.gets(1)
-    [event] = (await get(api, "/api/events"))["data"]
+    [event] = (await get_json(api, "/api/events"))["data"]
     assert json.loads(body) == {
         "type": "invoice.created",
         "timestamp": event["created_at"],
@@ -53,9 +61,9 @@ async def test_an_event_is_delivered_and_signed(api: Client, receiver: Receiver)
         headers["webhook-id"] == f"evt_{event['id']}"
         and headers["Content-Type"] == "application/json"
     )
-    assert signed_by(headers, body, secret)
-    assert not signed_by(headers, body + " ", secret)
-    found = await delivery(api, invoice_id, "Delivered")
+    assert is_signed_by(headers, body, secret)
+    assert not is_signed_by(headers, body + " ", secret)
+    found = await wait_for_delivery(api, invoice_id, "Delivered")
     assert (found["event_id"], found["event_type"], found["attempts"]) == (
         event["id"],
         "invoice.created",
@@ -73,14 +81,14 @@ def test_the_signature_equals_the_example_of_standard_webhooks() -> None:
 async def test_only_enabled_endpoints_receive_their_event_types(
     api: Client, receiver: Receiver
 ) -> None:
-    chosen, _ = await hook(api, receiver.url, types=["invoice.deleted"])
-    disabled, _ = await hook(api, receiver.url, enabled=False)
-    invoice_id = await created(api)
+    chosen, _ = await create_endpoint(api, receiver.url, types=["invoice.deleted"])
+    disabled, _ = await create_endpoint(api, receiver.url, enabled=False)
+    invoice_id = await create_invoice(api)
     async with api.delete(f"/api/invoices/{invoice_id}") as response:
         assert response.status == 200
-    found = await delivery(api, chosen, "Delivered")
+    found = await wait_for_delivery(api, chosen, "Delivered")
     assert found["event_type"] == "invoice.deleted"
-    assert await log_of(api, disabled) == []
+    assert await list_deliveries(api, disabled) == []
     assert len(receiver.got) == 1
 
 
@@ -91,22 +99,22 @@ async def test_errors_and_timeouts_are_retried_with_the_same_id_and_body(
         await asyncio.Event().wait()
 
     receiver.answers = [500, hang, 503]
-    invoice_id, secret = await hook(api, receiver.url)
-    await created(api)
+    invoice_id, secret = await create_endpoint(api, receiver.url)
+    await create_invoice(api)
     requests = await receiver.gets(4)
     assert len({headers["webhook-id"] for headers, _ in requests}) == 1
     assert len({body for _, body in requests}) == 1
-    assert all(signed_by(headers, body, secret) for headers, body in requests)
-    assert (await delivery(api, invoice_id, "Delivered"))["attempts"] == 4
+    assert all(is_signed_by(headers, body, secret) for headers, body in requests)
+    assert (await wait_for_delivery(api, invoice_id, "Delivered"))["attempts"] == 4
 
 
 async def test_a_delivery_fails_after_its_last_attempt_and_can_be_redelivered(
     api: Client, receiver: Receiver
 ) -> None:
     receiver.answers = [500] * len(SCHEDULE)
-    invoice_id, _ = await hook(api, receiver.url)
-    await created(api)
-    failed = await delivery(api, invoice_id, "Failed")
+    invoice_id, _ = await create_endpoint(api, receiver.url)
+    await create_invoice(api)
+    failed = await wait_for_delivery(api, invoice_id, "Failed")
     assert (failed["attempts"], failed["response_status"], failed["next_attempt_at"]) == (
         len(SCHEDULE),
         500,
@@ -116,13 +124,13 @@ async def test_a_delivery_fails_after_its_last_attempt_and_can_be_redelivered(
         200,
         {"success": True, "message": "The event will be delivered again."},
     )
-    assert (await delivery(api, invoice_id, "Delivered"))["attempts"] == len(SCHEDULE) + 1
+    assert (await wait_for_delivery(api, invoice_id, "Delivered"))["attempts"] == len(SCHEDULE) + 1
 
 
 async def test_a_redelivery_has_the_same_webhook_id(api: Client, receiver: Receiver) -> None:
-    invoice_id, _ = await hook(api, receiver.url)
-    await created(api)
-    first = await delivery(api, invoice_id, "Delivered")
+    invoice_id, _ = await create_endpoint(api, receiver.url)
+    await create_invoice(api)
+    first = await wait_for_delivery(api, invoice_id, "Delivered")
     assert (await post(api, f"/api/webhooks/{invoice_id}/deliveries/{first['id']}/redeliver"))[
         0
     ] == 200
@@ -141,16 +149,16 @@ async def test_a_redelivery_during_an_attempt_adds_an_attempt(
         return web.Response()
 
     receiver.answers = [hold]
-    invoice_id, _ = await hook(api, receiver.url)
-    await created(api)
+    invoice_id, _ = await create_endpoint(api, receiver.url)
+    await create_invoice(api)
     await waiting.wait()
-    [found] = await log_of(api, invoice_id)
+    [found] = await list_deliveries(api, invoice_id)
     assert (await post(api, f"/api/webhooks/{invoice_id}/deliveries/{found['id']}/redeliver"))[
         0
     ] == 200
     released.set()
     await receiver.gets(2)
-    assert (await delivery(api, invoice_id, "Delivered"))["attempts"] == 2
+    assert (await wait_for_delivery(api, invoice_id, "Delivered"))["attempts"] == 2
 
 
 async def test_the_first_retry_waits_for_its_pause(
@@ -158,11 +166,12 @@ async def test_the_first_retry_waits_for_its_pause(
 ) -> None:
     api = await start(company, **{**LOCAL, "WEBHOOK_RETRY_SCALE": "1"})
     receiver.answers = [500]
-    invoice_id, _ = await hook(api, receiver.url)
-    await created(api)
+    invoice_id, _ = await create_endpoint(api, receiver.url)
+    await create_invoice(api)
     await receiver.gets(1)
     [found] = await until(
-        lambda: log_of(api, invoice_id), lambda listed: listed and listed[0]["response_status"]
+        lambda: list_deliveries(api, invoice_id),
+        lambda listed: listed and listed[0]["response_status"],
     )
     assert found["status"] == "Pending" and found["next_attempt_at"] > found["last_attempt_at"]
 
@@ -182,9 +191,9 @@ async def test_a_redirect_is_not_followed(api: Client, receiver: Receiver) -> No
         raise web.HTTPTemporaryRedirect(receiver.url + "?followed")
 
     receiver.answers = [redirect] * len(SCHEDULE)
-    invoice_id, _ = await hook(api, receiver.url)
-    await created(api)
-    failed = await delivery(api, invoice_id, "Failed")
+    invoice_id, _ = await create_endpoint(api, receiver.url)
+    await create_invoice(api)
+    failed = await wait_for_delivery(api, invoice_id, "Failed")
     assert failed["response_status"] == 307 and len(receiver.got) == len(SCHEDULE)
 
 
@@ -196,31 +205,31 @@ async def test_an_endless_response_is_cut_off(api: Client, receiver: Receiver) -
             await response.write(b"x" * 65536)
 
     receiver.answers = [respond_endlessly]
-    invoice_id, _ = await hook(api, receiver.url)
-    await created(api)
-    assert (await delivery(api, invoice_id, "Delivered"))["response_status"] == 200
+    invoice_id, _ = await create_endpoint(api, receiver.url)
+    await create_invoice(api)
+    assert (await wait_for_delivery(api, invoice_id, "Delivered"))["response_status"] == 200
 
 
 async def test_410_disables_the_endpoint_and_enabling_restarts_the_schedule(
     api: Client, receiver: Receiver
 ) -> None:
     receiver.answers = [410]
-    invoice_id, _ = await hook(api, receiver.url)
-    await created(api)
-    failed = await delivery(api, invoice_id, "Failed")
+    invoice_id, _ = await create_endpoint(api, receiver.url)
+    await create_invoice(api)
+    failed = await wait_for_delivery(api, invoice_id, "Failed")
     assert (failed["response_status"], failed["attempts"]) == (410, 1)
-    assert (await get(api, f"/api/webhooks/{invoice_id}"))["enabled"] is False
+    assert (await get_json(api, f"/api/webhooks/{invoice_id}"))["enabled"] is False
     assert (await post(api, f"/api/webhooks/{invoice_id}/deliveries/{failed['id']}/redeliver"))[
         0
     ] == 409
-    await created(api)
+    await create_invoice(api)
     async with api.put(f"/api/webhooks/{invoice_id}", json={"enabled": True}) as response:
         assert response.status == 200
-    later = await created(api)
+    later = await create_invoice(api)
     await receiver.gets(2)
     assert receiver.invoices()[-1] == later
     listed = await until(
-        lambda: log_of(api, invoice_id), lambda listed: listed[0]["status"] == "Delivered"
+        lambda: list_deliveries(api, invoice_id), lambda listed: listed[0]["status"] == "Delivered"
     )
     assert [one["status"] for one in listed] == ["Delivered", "Failed"]
 
@@ -229,33 +238,33 @@ async def test_a_rotated_secret_signs_until_it_expires(
     start: StartService, company: Company, receiver: Receiver
 ) -> None:
     api = await start(company, **{**LOCAL, "WEBHOOK_ROTATION_SECONDS": "2"})
-    invoice_id, first = await hook(api, receiver.url)
+    invoice_id, first = await create_endpoint(api, receiver.url)
     status, body = await post(api, f"/api/webhooks/{invoice_id}/rotate-secret")
     second = body["data"]["secret"]
     assert status == 200 and body["data"]["previous_valid_until"] and second != first
-    await created(api)
+    await create_invoice(api)
     [(headers, text)] = await receiver.gets(1)
     assert len(headers["webhook-signature"].split(" ")) == 2
-    assert signed_by(headers, text, first) and signed_by(headers, text, second)
+    assert is_signed_by(headers, text, first) and is_signed_by(headers, text, second)
 
     async def cause_delivery() -> tuple[Mapping[str, str], str]:
         """Cause one more event and return its request."""
         count = len(receiver.got)
-        await created(api)
+        await create_invoice(api)
         await receiver.gets(count + 1)
         return receiver.got[-1]
 
-    headers, text = await until(cause_delivery, lambda got: not signed_by(got[0], got[1], first))
-    assert signed_by(headers, text, second)
+    headers, text = await until(cause_delivery, lambda got: not is_signed_by(got[0], got[1], first))
+    assert is_signed_by(headers, text, second)
 
 
 async def test_at_most_two_secrets_sign(api: Client, receiver: Receiver) -> None:
-    invoice_id, first = await hook(api, receiver.url)
+    invoice_id, first = await create_endpoint(api, receiver.url)
     second = (await post(api, f"/api/webhooks/{invoice_id}/rotate-secret"))[1]["data"]["secret"]
     third = (await post(api, f"/api/webhooks/{invoice_id}/rotate-secret"))[1]["data"]["secret"]
-    await created(api)
+    await create_invoice(api)
     [(headers, body)] = await receiver.gets(1)
-    assert [signed_by(headers, body, secret) for secret in (first, second, third)] == [
+    assert [is_signed_by(headers, body, secret) for secret in (first, second, third)] == [
         False,
         True,
         True,
@@ -265,9 +274,9 @@ async def test_at_most_two_secrets_sign(api: Client, receiver: Receiver) -> None
 async def test_a_secret_is_shown_once_and_unreadable_for_the_service(
     api: Client, receiver: Receiver, owner: asyncpg.Connection
 ) -> None:
-    invoice_id, secret = await hook(api, receiver.url)
+    invoice_id, secret = await create_endpoint(api, receiver.url)
     assert len(base64.b64decode(secret.removeprefix("whsec_"))) == 32
-    assert set(await get(api, f"/api/webhooks/{invoice_id}")) == {
+    assert set(await get_json(api, f"/api/webhooks/{invoice_id}")) == {
         "id",
         "company_id",
         "url",
@@ -288,10 +297,10 @@ async def test_events_are_delivered_in_order_and_one_at_a_time(
     api: Client, receiver: Receiver
 ) -> None:
     receiver.answers = [200, 500, 200]
-    invoice_id, _ = await hook(api, receiver.url)
-    made = [await created(api) for _ in range(12)]
+    invoice_id, _ = await create_endpoint(api, receiver.url)
+    made = [await create_invoice(api) for _ in range(12)]
     await until(
-        lambda: log_of(api, invoice_id),
+        lambda: list_deliveries(api, invoice_id),
         lambda listed: [one["status"] for one in listed].count("Delivered") == 10,
     )
     assert list(dict.fromkeys(receiver.invoices())) == made
@@ -303,8 +312,8 @@ async def test_a_failing_event_does_not_delay_later_events(
 ) -> None:
     api = await start(company, **{**LOCAL, "WEBHOOK_RETRY_SCALE": "1"})
     receiver.answers = [500]
-    await hook(api, receiver.url)
-    made = [await created(api) for _ in range(3)]
+    await create_endpoint(api, receiver.url)
+    made = [await create_invoice(api) for _ in range(3)]
     await receiver.gets(3)
     assert receiver.invoices() == made
 
@@ -312,7 +321,7 @@ async def test_a_failing_event_does_not_delay_later_events(
 async def test_an_update_keeps_the_other_members_of_an_endpoint(
     api: Client, receiver: Receiver
 ) -> None:
-    invoice_id, _ = await hook(
+    invoice_id, _ = await create_endpoint(
         api, "https://hooks.example.com/in", description="Ledger", types=["invoice.valid"]
     )
     async with api.put(
@@ -322,16 +331,16 @@ async def test_an_update_keeps_the_other_members_of_an_endpoint(
             200,
             {"success": True, "message": "Webhook updated."},
         )
-    record = await get(api, f"/api/webhooks/{invoice_id}")
+    record = await get_json(api, f"/api/webhooks/{invoice_id}")
     assert (record["url"], record["types"], record["description"]) == (receiver.url, [], "Ledger")
-    await created(api)
+    await create_invoice(api)
     await receiver.gets(1)
 
 
 async def test_a_deleted_endpoint_is_not_found(api: Client, receiver: Receiver) -> None:
-    invoice_id, _ = await hook(api, receiver.url)
-    await created(api)
-    await delivery(api, invoice_id, "Delivered")
+    invoice_id, _ = await create_endpoint(api, receiver.url)
+    await create_invoice(api)
+    await wait_for_delivery(api, invoice_id, "Delivered")
     async with api.delete(f"/api/webhooks/{invoice_id}") as response:
         assert (response.status, await response.json()) == (
             200,
@@ -339,24 +348,24 @@ async def test_a_deleted_endpoint_is_not_found(api: Client, receiver: Receiver) 
         )
     async with api.get(f"/api/webhooks/{invoice_id}/deliveries") as response:
         assert (response.status, await response.json()) == (404, {"message": "Webhook not found"})
-    assert (await get(api, "/api/webhooks"))["meta"]["total"] == 0
+    assert (await get_json(api, "/api/webhooks"))["meta"]["total"] == 0
 
 
 async def test_lists_have_pages_with_nine_meta_fields(api: Client) -> None:
-    made = [(await hook(api, "https://hooks.example.com/in"))[0] for _ in range(3)]
-    page = await get(api, "/api/webhooks?page=2&per_page=1")
+    made = [(await create_endpoint(api, "https://hooks.example.com/in"))[0] for _ in range(3)]
+    page = await get_json(api, "/api/webhooks?page=2&per_page=1")
     assert (
         [one["id"] for one in page["data"]] == [made[1]]
         and len(page["meta"]) == 9
         and page["meta"]["total"] == 3
     )
-    page = await get(api, f"/api/webhooks/{made[0]}/deliveries?status=Failed")
+    page = await get_json(api, f"/api/webhooks/{made[0]}/deliveries?status=Failed")
     assert page["data"] == [] and page["meta"]["first_page_url"].endswith("status=Failed")
 
 
 async def test_a_twenty_first_endpoint_is_a_conflict(api: Client) -> None:
     for _ in range(20):
-        await hook(api, "https://hooks.example.com/in")
+        await create_endpoint(api, "https://hooks.example.com/in")
     assert (await post(api, "/api/webhooks", {"url": "https://hooks.example.com/in"}))[0] == 409
 
 
@@ -368,13 +377,13 @@ async def test_concurrent_creations_do_not_exceed_the_endpoint_limit(
     clients = [await start(company, background=False, **LOCAL) for _ in range(2)]
     body = {"url": "https://hooks.example.com/in"}
     for _ in range(existing):
-        await hook(clients[0], **body)
+        await create_endpoint(clients[0], **body)
     answers = await asyncio.gather(
         *[post(clients[n % 2], "/api/webhooks", body) for n in range(requests)]
     )
     room = 20 - existing
     assert sorted(status for status, _ in answers) == [201] * room + [409] * (requests - room)
-    assert (await get(clients[0], "/api/webhooks"))["meta"]["total"] == 20
+    assert (await get_json(clients[0], "/api/webhooks"))["meta"]["total"] == 20
 
 
 @pytest.mark.parametrize(
@@ -398,9 +407,9 @@ async def test_an_invalid_body_is_a_422_with_its_path(
 async def test_endpoints_of_another_company_are_not_found(
     api: Client, start: StartService, environment: dict[str, str], receiver: Receiver
 ) -> None:
-    invoice_id, _ = await hook(api, receiver.url)
-    await created(api)
-    found = await delivery(api, invoice_id, "Delivered")
+    invoice_id, _ = await create_endpoint(api, receiver.url)
+    await create_invoice(api)
+    found = await wait_for_delivery(api, invoice_id, "Delivered")
     other = await start(await make_company(environment, name="Other"), **LOCAL)
     place = f"/api/webhooks/{invoice_id}"
     for method, path in (
@@ -416,12 +425,12 @@ async def test_endpoints_of_another_company_are_not_found(
                 404,
                 {"message": "Webhook not found"},
             ), (method, path)
-    own, _ = await hook(other, receiver.url)
+    own, _ = await create_endpoint(other, receiver.url)
     status, answer = await post(other, f"/api/webhooks/{own}/deliveries/{found['id']}/redeliver")
     assert (status, answer) == (404, {"message": "Delivery not found"})
-    await created(other)
+    await create_invoice(other)
     await receiver.gets(2)
-    assert len(await log_of(api, invoice_id)) == 1
+    assert len(await list_deliveries(api, invoice_id)) == 1
 
 
 HOSTS = [
@@ -519,7 +528,7 @@ async def test_creation_and_update_refuse_an_internal_url(
     for url in ("https://127.0.0.1/hook", "https://2130706433/", "http://hooks.example.com/"):
         status, answer = await post(api, "/api/webhooks", {"url": url})
         assert (status, [fault["path"] for fault in answer["errors"]]) == (422, ["/url"])
-    invoice_id, _ = await hook(api, "https://hooks.example.com/")
+    invoice_id, _ = await create_endpoint(api, "https://hooks.example.com/")
     async with api.put(f"/api/webhooks/{invoice_id}", json={"url": "https://[::1]/"}) as response:
         assert response.status == 422
 
@@ -577,11 +586,11 @@ async def test_an_internal_name_fails_like_an_unknown_name(
     """The company sees the same error; the log has the cause."""
     caplog.set_level("INFO", "service.webhooks.dispatcher")
     api = await start(company, **{**LOCAL, "WEBHOOK_ALLOW_INTERNAL": "false", "LOG_LEVEL": "INFO"})
-    ids = {name: (await hook(api, f"https://{name}/hook"))[0] for name in NAMES}
-    await created(api)
+    ids = {name: (await create_endpoint(api, f"https://{name}/hook"))[0] for name in NAMES}
+    await create_invoice(api)
     seen = {}
     for name, invoice_id in ids.items():
-        failed = await delivery(api, invoice_id, "Failed")
+        failed = await wait_for_delivery(api, invoice_id, "Failed")
         seen[name] = {
             member: failed[member]
             for member in ("error", "response_status", "attempts", "delivered_at")
@@ -593,7 +602,7 @@ async def test_an_internal_name_fails_like_an_unknown_name(
         ("unknown.example", "ClientConnectorDNSError"),
         ("internal.example", "internal address"),
     ):
-        (found,) = await log_of(api, ids[name])
+        (found,) = await list_deliveries(api, ids[name])
         assert (
             f"webhooks: delivery {found['id']} of company {company.id}: {cause}" in caplog.messages
         )
@@ -609,11 +618,11 @@ async def test_failed_connections_are_recorded_with_a_constant_delay(
         "WEBHOOK_RETRY_SCALE": "1",
     }
     api = await start(company, **{**LOCAL, **variables})
-    ids = [(await hook(api, f"https://{name}/hook"))[0] for name in NAMES]
-    await created(api)
+    ids = [(await create_endpoint(api, f"https://{name}/hook"))[0] for name in NAMES]
+    await create_invoice(api)
     for invoice_id in ids:
         [tried] = await until(
-            lambda invoice_id=invoice_id: log_of(api, invoice_id),
+            lambda invoice_id=invoice_id: list_deliveries(api, invoice_id),
             lambda listed: listed and listed[0]["error"],
         )
         first, next_one = (
@@ -626,35 +635,37 @@ async def test_a_stored_internal_url_receives_no_request(
     start: StartService, company: Company, receiver: Receiver, owner: asyncpg.Connection
 ) -> None:
     api = await start(company, **{**LOCAL, "WEBHOOK_ALLOW_INTERNAL": "false"})
-    invoice_id, _ = await hook(api, "https://hooks.example.com/hook", enabled=False)
+    invoice_id, _ = await create_endpoint(api, "https://hooks.example.com/hook", enabled=False)
     await owner.execute("update webhook_endpoints set url = $1, enabled = true", receiver.url)
-    await created(api)
-    assert (await delivery(api, invoice_id, "Failed"))["error"] == "address"
+    await create_invoice(api)
+    assert (await wait_for_delivery(api, invoice_id, "Failed"))["error"] == "address"
     assert not receiver.got
 
 
 async def test_a_connection_refused_by_the_receiver_is_recorded(
     api: Client, receiver: Receiver
 ) -> None:
-    invoice_id, _ = await hook(api, "http://127.0.0.1:1/")
-    await created(api)
-    assert (await delivery(api, invoice_id, "Failed"))["error"] == "connection"
+    invoice_id, _ = await create_endpoint(api, "http://127.0.0.1:1/")
+    await create_invoice(api)
+    assert (await wait_for_delivery(api, invoice_id, "Failed"))["error"] == "connection"
 
 
 async def test_two_processes_deliver_each_event_once(
     start: StartService, company: Company, receiver: Receiver
 ) -> None:
     one, two = await start(company, **LOCAL), await start(company, **LOCAL)
-    ids = [(await hook(one, receiver.url))[0] for _ in range(3)]
+    ids = [(await create_endpoint(one, receiver.url))[0] for _ in range(3)]
     made = [
         invoice_id
-        for pair in [await asyncio.gather(created(one), created(two)) for _ in range(10)]
+        for pair in [
+            await asyncio.gather(create_invoice(one), create_invoice(two)) for _ in range(10)
+        ]
         for invoice_id in pair
     ]
     for invoice_id in ids:
         page = f"/api/webhooks/{invoice_id}/deliveries?per_page=100&status=Delivered"
         await until(
-            lambda page=page: get(one, page), lambda listed: len(listed["data"]) == len(made)
+            lambda page=page: get_json(one, page), lambda listed: len(listed["data"]) == len(made)
         )
     assert sorted(receiver.invoices()) == sorted(made * len(ids))
 
@@ -677,20 +688,20 @@ async def test_the_delivery_of_a_killed_process_is_repeated(
         async with aiohttp.ClientSession(
             service.base, headers={"X-API-Key": company.key}
         ) as client:
-            invoice_id, secret = await hook(client, receiver.url)
-            made = [await created(client) for _ in range(2)]
+            invoice_id, secret = await create_endpoint(client, receiver.url)
+            made = [await create_invoice(client) for _ in range(2)]
             async with asyncio.timeout(60):
                 await waiting.wait()
             await service.kill()
             await service.start()
             await until(
-                lambda: get(client, f"/api/webhooks/{invoice_id}/deliveries?status=Delivered"),
+                lambda: get_json(client, f"/api/webhooks/{invoice_id}/deliveries?status=Delivered"),
                 lambda page: len(page["data"]) == 2,
             )
     finally:
         await service.stop()
     assert receiver.invoices() == [made[0], *made]
-    assert all(signed_by(headers, body, secret) for headers, body in receiver.got)
+    assert all(is_signed_by(headers, body, secret) for headers, body in receiver.got)
 
 
 # Fair shares of companies
@@ -733,7 +744,9 @@ async def make_slow_companies(
         client = await start(
             await make_company(environment, name=f"Slow {number}"), background=False, **PATIENT
         )
-        await asyncio.gather(*[hook(client, f"{hanging.url}{number}") for _ in range(MANY)])
+        await asyncio.gather(
+            *[create_endpoint(client, f"{hanging.url}{number}") for _ in range(MANY)]
+        )
         made.append(client)
     return made
 
@@ -762,13 +775,13 @@ async def test_hanging_receivers_do_not_delay_another_company(
     """Four companies have 80 hanging endpoints. Another company's event is delivered meanwhile."""
     slow_ones = await make_slow_companies(start, environment, hanging, 4)
     api = await start(company, background=False, **PATIENT)
-    invoice_id, _ = await hook(api, receiver.url)
+    invoice_id, _ = await create_endpoint(api, receiver.url)
     if is_proven:
         await owner.execute("update webhook_endpoints set slow = false where id = $1", invoice_id)
-    await asyncio.gather(*[created(client) for client in slow_ones])
+    await asyncio.gather(*[create_invoice(client) for client in slow_ones])
     await start(company, **PATIENT)
     await wait_for_attempts(owner, hanging, 20)
-    await created(api)
+    await create_invoice(api)
     await receiver.gets(1)
     assert hanging.open.total() <= AT_ONCE / 2 and not hanging.released.is_set()
     assert max(hanging.open.values()) <= COMPANY_SHARE / 2
@@ -786,11 +799,11 @@ async def test_endpoints_that_become_slow_together_do_not_delay_others(
     slow_ones = await make_slow_companies(start, environment, hanging, 4)
     await owner.execute("update webhook_endpoints set slow = false")
     api = await start(company, background=False, **PATIENT)
-    await hook(api, receiver.url)
-    await asyncio.gather(*[created(client) for client in slow_ones])
+    await create_endpoint(api, receiver.url)
+    await asyncio.gather(*[create_invoice(client) for client in slow_ones])
     await start(company, **PATIENT)
     await wait_for_attempts(owner, hanging, 40)
-    await created(api)
+    await create_invoice(api)
     await receiver.gets(1)
     assert max(hanging.open.values()) <= COMPANY_SHARE and hanging.open.total() < AT_ONCE
 
@@ -799,10 +812,10 @@ async def test_a_new_endpoint_is_slow_until_a_quick_attempt(
     start: StartService, company: Company, owner: asyncpg.Connection, receiver: Receiver
 ) -> None:
     api = await start(company, **{**LOCAL, "WEBHOOK_TIMEOUT_SECONDS": "30"})
-    invoice_id, _ = await hook(api, receiver.url)
+    invoice_id, _ = await create_endpoint(api, receiver.url)
     assert await owner.fetchval("select slow from webhook_endpoints")
-    await created(api)
-    await delivery(api, invoice_id, "Delivered")
+    await create_invoice(api)
+    await wait_for_delivery(api, invoice_id, "Delivered")
     assert not await owner.fetchval("select slow from webhook_endpoints")
 
 
@@ -813,12 +826,13 @@ async def test_a_timeout_makes_an_endpoint_slow(
         await asyncio.Event().wait()
 
     api = await start(company, **{**LOCAL, "WEBHOOK_RETRY_SCALE": "1"})
-    invoice_id, _ = await hook(api, receiver.url)
+    invoice_id, _ = await create_endpoint(api, receiver.url)
     await owner.execute("update webhook_endpoints set slow = false")
     receiver.answers = [hang]
-    await created(api)
+    await create_invoice(api)
     await until(
-        lambda: log_of(api, invoice_id), lambda listed: listed and listed[0]["error"] == "timeout"
+        lambda: list_deliveries(api, invoice_id),
+        lambda listed: listed and listed[0]["error"] == "timeout",
     )
     assert await owner.fetchval("select slow from webhook_endpoints")
 
@@ -841,13 +855,13 @@ async def test_slow_name_servers_of_one_company_do_not_delay_another(
     resolver["slow.example"], resolver["quick.example"] = hang, "127.0.0.1"
     other = await start(await make_company(environment, name="Slow"), background=False, **PATIENT)
     for _ in range(MANY):
-        await hook(other, "http://slow.example/")
+        await create_endpoint(other, "http://slow.example/")
     api = await start(company, **PATIENT)
     try:
-        await created(other)
+        await create_invoice(other)
         await until(lambda: asyncio.sleep(0, len(waiting)), lambda n: n >= 4)
-        await hook(api, receiver.url.replace("127.0.0.1", "quick.example"))
-        await created(api)
+        await create_endpoint(api, receiver.url.replace("127.0.0.1", "quick.example"))
+        await create_invoice(api)
         await receiver.gets(1)
         assert len(waiting) == 4
     finally:
